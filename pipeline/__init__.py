@@ -1,0 +1,1 @@
+"""Trains CTR models whose embedding tables are larger than GPU memory and RAM."""

@@ -1,0 +1,222 @@
+"""What flows between the stages, in the order in which it comes to be.
+
+Shape letters, everywhere in this project:
+  N examples of a block     B examples of a batch      T labels           X numbers
+  F categorical fields      S single-valued fields     M multi-hot fields
+  V values (occurrences of keys)   U unique keys of a block   P unique keys of a batch
+  A rows that arrive        E rows that leave (are evicted)
+  D embedding width         W row width in 32-bit words       K batches of a block
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.generic]
+F32 = NDArray[np.float32]
+I32 = NDArray[np.int32]
+I64 = NDArray[np.int64]
+U32 = NDArray[np.uint32]
+U64 = NDArray[np.uint64]
+
+TILE = 1024
+"""Examples of a tile: gradients of equal keys are summed within a tile first, then tile by tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """`num_batches` consecutive batches of one split: the unit that moves through the stages."""
+
+    number: int
+    split: str
+    """"train", "validation" or "test"."""
+    epoch: int
+    first_batch: int
+    """Number of the block's first batch within the split's epoch."""
+    num_batches: int
+    first_example: int
+    """Position of the block's first example in the order of the split's epoch."""
+    num_examples: int
+    batch_size: int
+    """Every batch has this many examples, but for the last of an epoch, which may have fewer."""
+    first_step: int
+    """Optimizer steps taken before this block, over the whole run."""
+    closes_split: bool
+    """No further block of this split follows in this epoch."""
+
+    @property
+    def trains(self) -> bool:
+        return self.split == "train"
+
+    def batch_bounds(self, batch: int) -> tuple[int, int]:
+        """First and past-the-last example of a batch, counted from the block's first."""
+        begin = batch * self.batch_size
+        return begin, min(begin + self.batch_size, self.num_examples)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where the values of each categorical field stand in a batch; the same for all blocks of a run."""
+
+    single_S: tuple[int, ...]
+    """Field numbers of the single-valued fields, in the order of the workflow."""
+    multi_M: tuple[int, ...]
+    """Field numbers of the multi-hot fields, in the order of the workflow."""
+    mean_M: tuple[bool, ...]
+    """Whether a multi-hot field is pooled by mean (else by sum)."""
+
+    @property
+    def num_fields(self) -> int:
+        return len(self.single_S) + len(self.multi_M)
+
+
+@dataclass(frozen=True, slots=True)
+class Examples:
+    """A block as `read` left it in its buffer of the read ring.
+
+    The values of a batch are contiguous in `keys_V`, from `batch_starts[b]` to `batch_starts[b + 1]`: first the
+    single-valued fields, field by field, B values each, then the multi-hot fields, field by field.
+    """
+
+    block: Block
+    labels_NT: F32
+    weights_N: F32 | None
+    numbers_NX: F32
+    keys_V: U64
+    """`dedup` overwrites it, batch by batch, with the batch's inverse and source (see `BatchIndex`)."""
+    batch_starts: I64
+    """[K + 1] where the values of each batch begin in `keys_V`."""
+    bags: tuple[I32, ...]
+    """Per batch [M, B + 1]: where each example's bag begins, counted from the batch's first value."""
+    nbytes: int
+    """Bytes of the read ring that the block takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchIndex:
+    """One batch's own view of the block's unique keys. `inverse_V` and `source_V` live in the read ring."""
+
+    unique_P: I32
+    """Positions in the block's `keys_U` of the keys of this batch, in order of first appearance."""
+    starts_P: I32
+    """[P + 1] where each unique key's occurrences begin in `source_V`."""
+    inverse_V: I32
+    """For each value, in the batch's order, the position of its key in `unique_P`."""
+    source_V: I32
+    """Occurrences grouped by unique key, each as example * F + field. Within a key: tiles of `TILE` examples in
+    order, within a tile field by field, within a field example by example. The batch alone fixes this order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """The working set of a block: its unique keys, in order of first appearance."""
+
+    block: Block
+    keys_U: U64
+    batches: tuple[BatchIndex, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moves:
+    """Rows that a plan moves, and where the working set was found. Counts of rows."""
+
+    keys: int = 0
+    device_hits: int = 0
+    host_hits: int = 0
+    disk_hits: int = 0
+    new: int = 0
+    device_to_host: int = 0
+    device_to_disk: int = 0
+    host_to_disk: int = 0
+    padding: int = 0
+    """Rows of the log that a block's last chunk leaves unused."""
+    arrives: bool = True
+    """False for evaluation, whose rows are read into staging and stay where they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Which row comes from where, who leaves, where to: all that the later stages need to know of a block.
+
+    Staging holds the arrivals in this order: new rows, rows from the host, rows from the disk. The outgoing buffer
+    holds the victims: first those that go to the host, then those that go to the disk. The disk receives the host's
+    victims first, then the device's, at consecutive positions from `disk_from`.
+    """
+
+    block: Block
+    rows_U: I32
+    """Where `train` finds each key's row: a device slot, or -1 - r for row r of staging (evaluation only)."""
+    arrival_keys_A: U64
+    num_new: int
+    arrival_host_slots: I32
+    arrival_disk_at: I64
+    arrival_slots: I32
+    """[A] device slot of each arrival; empty for evaluation."""
+    victim_slots_E: I32
+    host_into: I32
+    """Host slots of the first len(host_into) victims of the device; the rest of them go to disk."""
+    host_victim_slots: I32
+    disk_from: int
+    moves: Moves
+
+    @property
+    def num_to_disk(self) -> int:
+        return len(self.host_victim_slots) + len(self.victim_slots_E) - len(self.host_into)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a block cannot be planned (or read). Nothing was changed; the blocks before it finish."""
+
+    block: Block
+    what: str
+    """"window": a smaller look-ahead or block may help. "disk", "map": the run stops."""
+    message: str
+    """What is needed, what there is, which setting to change."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A block's arrivals, filled in; `rows_AW` is a view of a staging buffer."""
+
+    block: Block
+    rows_AW: U32
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a block's training or evaluation found; `outgoing_EW` is a view of an outgoing buffer."""
+
+    block: Block
+    outgoing_EW: U32
+    loss: float
+    """Mean loss over the block's examples, weighted."""
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Filled by the block that closes an evaluated split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A block whose rows are all at rest."""
+
+    block: Block
+    num_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One call of one stage: what `run` returns to the executor, small enough to travel anywhere."""
+
+    stage: str
+    number: int
+    """Number of the block."""
+    start: float
+    stop: float
+    """Seconds on `time.perf_counter`'s clock."""
+    cpu_seconds: float
+    """CPU time of the calling thread (of the whole process under the serial executor)."""
+    ready: int = 0
+    """For `train`: blocks that were staged and waiting when it began, its own not counted."""

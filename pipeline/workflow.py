@@ -1,0 +1,173 @@
+"""What a user configures: one frozen, strict value that is validated before anything runs."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ImportString,
+    PlainSerializer,
+    WithJsonSchema,
+    model_validator,
+)
+
+UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def parse_size(value: object) -> object:
+    """Bytes of a size such as "512 MiB"; anything but text is left to pydantic."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]iB|B)\s*", value)
+    if match is None:
+        raise ValueError(f'expected a size such as "512 MiB" (units {", ".join(UNITS)}), got {value!r}')
+    return int(float(match[1]) * UNITS[match[2]])
+
+
+def format_size(num_bytes: int) -> str:
+    """The size in the largest unit that divides it, so that `parse_size` gives it back exactly."""
+    for unit, scale in reversed(UNITS.items()):
+        if num_bytes and num_bytes % scale == 0:
+            return f"{num_bytes // scale} {unit}"
+    return f"{num_bytes} B"
+
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    PlainSerializer(format_size, return_type=str),
+    Field(ge=0),
+    WithJsonSchema({"type": "string", "examples": ["512 MiB"]}),
+]
+FilePath = Annotated[Path, Field(strict=False)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+
+
+class Number(Strict):
+    """A numeric column. Nulls (and NaN) become `fill`; then `shift` is added, then log1p is taken, if so asked."""
+
+    name: str
+    fill: float = 0.0
+    shift: float = 0.0
+    log1p: bool = False
+
+
+class Category(Strict):
+    """A categorical column: integers, strings or a dictionary, one value or a list of values per example."""
+
+    name: str
+    table: str | None = None
+    """The table that its keys belong to; by default a table of the column's own name."""
+    pooling: Literal["sum", "mean"] = "sum"
+    """How the rows of a list of values become one embedding; no effect on a column of single values."""
+
+    @property
+    def table_name(self) -> str:
+        return self.table or self.name
+
+
+class Synthetic(Strict):
+    """Data made once, as Parquet, under `Data.root`: Zipf keys and a planted model that makes the label learnable."""
+
+    train_examples: Annotated[int, Field(ge=1)]
+    validation_examples: Annotated[int, Field(ge=0)] = 0
+    test_examples: Annotated[int, Field(ge=0)] = 0
+    keys_per_field: Annotated[tuple[int, ...], Field(min_length=1)]
+    """Number of different values of each categorical field c0, c1, ..."""
+    num_numbers: Annotated[int, Field(ge=0)] = 0
+    """Numeric columns i0, i1, ..."""
+    zipf: Annotated[float, Field(ge=0.0)] = 1.05
+    """Exponent of the key distribution; 0 is uniform."""
+    seed: int = 0
+
+
+class Data(Strict):
+    root: FilePath = Path(".")
+    """Folder that the patterns below are relative to. `~` is expanded; a relative root starts where you are."""
+    train: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Parquet files, directories or globs."""
+    validation: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    labels: Annotated[tuple[str, ...], Field(min_length=1)]
+    weight: str | None = None
+    numbers: tuple[Number, ...] = ()
+    categories: Annotated[tuple[Category, ...], Field(min_length=1)]
+    shuffle_window: Annotated[int, Field(ge=0)] = 1 << 17
+    """Examples that are shuffled together; 0 keeps the order of the files."""
+    synthetic: Synthetic | None = None
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> Data:
+        weight = [self.weight] if self.weight else []
+        names = [*self.labels, *weight, *(c.name for c in (*self.numbers, *self.categories))]
+        twice = sorted({n for n in names if names.count(n) > 1})
+        if twice:
+            raise ValueError(f"columns named more than once: {', '.join(twice)}; name each column once")
+        return self
+
+
+class Model(Strict):
+    kind: ImportString[Any]
+    """A `torch.nn.Module` class, or its dotted name. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
+    embedding_dim: Annotated[int, Field(ge=1)] = 16
+    init_std: Annotated[float, Field(ge=0.0)] = 0.01
+    """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
+    args: dict[str, Any] = Field(default_factory=dict)
+
+
+class Adam(Strict):
+    lr: Annotated[float, Field(gt=0.0)] = 1e-3
+    beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
+    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
+    eps: Annotated[float, Field(gt=0.0)] = 1e-8
+
+
+class Optimizer(Strict):
+    rows: Adam = Adam()
+    """Lazy: a row moves when it is in the batch, bias correction by the run's step (as torch.optim.SparseAdam)."""
+    dense: Adam = Adam()
+
+
+class Storage(Strict):
+    """Hard caps. Each covers a tier's slab and its ring of buffers; the key map has a cap of its own."""
+
+    device: Size
+    host: Size
+    disk: Size
+    read: Size = 1 << 30
+    """Read ring and shuffle window."""
+    map: Size = 1 << 30
+    chunk_rows: Annotated[int, Field(ge=1024, multiple_of=1024)] = 8192
+    """Rows of one chunk file of the log."""
+    policy: Literal["clock"] = "clock"
+
+
+class Schedule(Strict):
+    batch_size: Annotated[int, Field(ge=1)]
+    epochs: Annotated[int, Field(ge=1)] = 1
+    block_batches: Annotated[int, Field(ge=1)] = 16
+    """Batches of a block (k); an upper bound."""
+    look_ahead: Annotated[int, Field(ge=1)] = 2
+    """Blocks that are planned and prefetched while one trains (L); an upper bound."""
+    threads: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
+    """Threads of `train`. Part of what fixes a result's bits."""
+
+
+class Workflow(Strict):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    data: Data
+    model: Model
+    optimizer: Optimizer = Optimizer()
+    storage: Storage
+    schedule: Schedule
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
