@@ -208,7 +208,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """One call of one stage: what `run` returns to the executor, small enough to travel anywhere."""
+    """When one call of one stage ran."""
 
     stage: str
     number: int
@@ -220,3 +220,25 @@ class Span:
     """CPU time of the calling thread (of the whole process under the serial executor)."""
     ready: int = 0
     """For `train`: blocks that were staged and waiting when it began, its own not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a stage's call tells the driver: small enough to travel anywhere. The arrays stay where they are."""
+
+    stage: str
+    number: int
+    span: Span | None = None
+    """None where the call did nothing, since `plan` had refused this block or one before it."""
+    refusal: Refusal | None = None
+    moves: Moves | None = None
+    trained: Progressed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """What is known of a block once `train` is through with it."""
+
+    block: Block
+    loss: float
+    metrics: dict[str, float]

@@ -1,0 +1,69 @@
+"""The numbered sequence of blocks of a run: training epochs, validation after each, the test at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from pipeline.records import Block
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """One pass over one split."""
+
+    split: str
+    epoch: int
+
+
+class Agenda:
+    """A pure function of the number of examples of each split, the batch size and the number of epochs.
+
+    A block never spans two legs. How many batches a block has changes only where the legs are cut.
+    """
+
+    def __init__(self, num_examples: Mapping[str, int], batch_size: int, epochs: int) -> None:
+        self._num_examples = num_examples
+        self._batch_size = batch_size
+        self.legs: list[Leg] = []
+        for epoch in range(epochs):
+            self.legs.append(Leg("train", epoch))
+            if num_examples.get("validation"):
+                self.legs.append(Leg("validation", epoch))
+        if num_examples.get("test"):
+            self.legs.append(Leg("test", epochs - 1))
+
+    @property
+    def total_examples(self) -> int:
+        return sum(self._num_examples[leg.split] for leg in self.legs)
+
+    def blocks(self, block_batches: int, begin: Block | None = None) -> Iterator[Block]:
+        """Blocks of at most `block_batches` batches from where `begin` begins, whose number the first one takes."""
+        number = begin.number if begin else 0
+        first_leg = self.legs.index(Leg(begin.split, begin.epoch)) if begin else 0
+        for leg in self.legs[first_leg:]:
+            first_batch = begin.first_batch if begin and leg is self.legs[first_leg] else 0
+            for first in range(first_batch, self._num_batches(leg.split), block_batches):
+                yield self._block(number, leg, first, block_batches)
+                number += 1
+
+    def _num_batches(self, split: str) -> int:
+        return -(-self._num_examples[split] // self._batch_size)
+
+    def _block(self, number: int, leg: Leg, first_batch: int, block_batches: int) -> Block:
+        batches = self._num_batches(leg.split)
+        num_batches = min(block_batches, batches - first_batch)
+        first_example = first_batch * self._batch_size
+        epochs_before = leg.epoch + (leg.split != "train")
+        return Block(
+            number=number,
+            split=leg.split,
+            epoch=leg.epoch,
+            first_batch=first_batch,
+            num_batches=num_batches,
+            first_example=first_example,
+            num_examples=min(num_batches * self._batch_size, self._num_examples[leg.split] - first_example),
+            batch_size=self._batch_size,
+            first_step=epochs_before * self._num_batches("train") + (first_batch if leg.split == "train" else 0),
+            closes_split=first_batch + num_batches == batches,
+        )

@@ -1,0 +1,1 @@
+"""Where examples come from: Parquet files, in a shuffled order that can be repeated, and synthetic data."""

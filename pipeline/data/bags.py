@@ -1,0 +1,46 @@
+"""Bags of keys, one after another, in memory that is used again and only grows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pipeline.data.buffer import aligned_empty
+from pipeline.records import I64, U64
+
+
+class Bags:
+    """`count` bags; bag i is keys[offsets[i] : offsets[i + 1]]."""
+
+    def __init__(self) -> None:
+        self.offsets: I64 = aligned_empty(1, "int64")
+        self.keys: U64 = aligned_empty(0, "uint64")
+        self.clear()
+
+    def clear(self) -> None:
+        self.count = 0
+        self.offsets[0] = 0
+
+    @property
+    def num_keys(self) -> int:
+        return int(self.offsets[self.count])
+
+    def room(self, num_bags: int, num_keys: int) -> tuple[U64, I64]:
+        """Where to append: room for the keys, and the [num_bags + 1] offsets, of which the first is set.
+
+        The caller adds to `count` what it has filled in.
+        """
+        begin, end = self.num_keys, self.num_keys + num_keys
+        self.offsets = _grown(self.offsets, self.count + 1, self.count + num_bags + 1)
+        self.keys = _grown(self.keys, begin, end)
+        return self.keys[begin:end], self.offsets[self.count : self.count + num_bags + 1]
+
+
+def _grown(array: NDArray[Any], used: int, needed: int) -> NDArray[Any]:
+    if needed <= len(array):
+        return array
+    # An eighth more than asked for: lengths of lists vary, and growing costs a copy.
+    grown = aligned_empty(needed + needed // 8, array.dtype)
+    grown[:used] = array[:used]
+    return grown

@@ -1,0 +1,106 @@
+"""Memory of the read ring: one reserved range a slot, cut anew for every block."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from pipeline.records import Block, Examples
+
+ALIGNMENT = 64
+"""Bytes of a cache line (and of the widest vector register); every array begins at a multiple of it."""
+
+
+class BufferTooSmall(ValueError):
+    """A block does not fit into its slot of the read ring."""
+
+    def __init__(self, needed_bytes: int, limit_bytes: int) -> None:
+        self.needed_bytes = needed_bytes
+        self.limit_bytes = limit_bytes
+        super().__init__(
+            f"a block of examples needs {needed_bytes:,} bytes of the read ring, its slot has {limit_bytes:,}; "
+            "raise storage.read, or lower schedule.batch_size or schedule.block_batches"
+        )
+
+
+def aligned_empty(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
+    """An uninitialized array that begins at a multiple of 64 bytes; no page is touched until it is written."""
+    dtype = np.dtype(dtype)
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    raw = np.empty(num_bytes + ALIGNMENT, np.uint8)
+    skip = -raw.ctypes.data % ALIGNMENT
+    return raw[skip : skip + num_bytes].view(dtype).reshape(shape)
+
+
+def padded(num_bytes: int) -> int:
+    """Bytes that an array takes when the next one is to begin at a multiple of 64 bytes."""
+    return -(-num_bytes // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass(frozen=True, slots=True)
+class Widths:
+    """How many columns of each kind an example has."""
+
+    num_labels: int
+    weighted: bool
+    num_numbers: int
+    num_single: int
+    num_multi: int
+
+    def array_bytes(self, batch_sizes: Sequence[int]) -> int:
+        """Bytes of a block's arrays but for its values."""
+        num_examples = sum(batch_sizes)
+        floats = [self.num_labels, int(self.weighted), self.num_numbers]
+        bags = [padded(4 * self.num_multi * (size + 1)) for size in batch_sizes]
+        return sum(padded(4 * num_examples * f) for f in floats) + padded(8 * (len(bags) + 1)) + sum(bags)
+
+
+class ReadBuffer:
+    """One slot of the read ring: holds one block at a time, `begin` ends the life of the one before.
+
+    The slot reserves address space for `limit_bytes` at once and takes memory only as blocks fill it. So a block
+    whose number of values is known only when it has been read grows without being copied, and equal blocks use
+    the same, already touched pages.
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self._arena = aligned_empty(limit_bytes, np.uint8)
+        self._used = 0
+
+    def begin(self, block: Block, widths: Widths) -> Examples:
+        """Arrays for the block, unfilled; `keys_V` is all the room that is left.
+
+        Raises BufferTooSmall where the arrays and one value for each single-valued field do not fit.
+        """
+        self._used = 0
+        n = block.num_examples
+        sizes = [end - begin for begin, end in map(block.batch_bounds, range(block.num_batches))]
+        needed = widths.array_bytes(sizes) + 8 * n * widths.num_single
+        if needed > self.limit_bytes:
+            raise BufferTooSmall(needed, self.limit_bytes)
+        return Examples(
+            block=block,
+            labels_NT=self._cut((n, widths.num_labels), np.float32),
+            weights_N=self._cut((n,), np.float32) if widths.weighted else None,
+            numbers_NX=self._cut((n, widths.num_numbers), np.float32),
+            batch_starts=self._cut((len(sizes) + 1,), np.int64),
+            bags=tuple(self._cut((widths.num_multi, size + 1), np.int32) for size in sizes),
+            keys_V=self._rest(),
+            nbytes=self._used,
+        )
+
+    def _cut(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        begin, self._used = self._used, self._used + padded(num_bytes)
+        return self._arena[begin : begin + num_bytes].view(dtype).reshape(shape)
+
+    def _rest(self) -> NDArray[np.uint64]:
+        whole = (self.limit_bytes - self._used) // 8 * 8
+        return self._arena[self._used : self._used + whole].view(np.uint64)

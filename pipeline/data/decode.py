@@ -1,0 +1,145 @@
+"""From Arrow arrays to this project's arrays, without a copy in between: floats, keys, bags of keys."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from pipeline.data.bags import Bags
+from pipeline.data.files import Column
+from pipeline.kernels import assemble, hashing
+from pipeline.records import F32, U64
+
+RULES = {
+    "data.labels": "a label must be 0 or 1 and not null; correct the file, or name another column in data.labels",
+    "data.weight": "a weight must be finite, not negative and not null; correct the file, or unset data.weight",
+    "data.numbers": "a number must be finite, and above -1 where log1p is taken of it, after null and NaN became "
+    "`fill` and `shift` was added; set the column's `fill` or `shift`, or correct the file",
+}
+
+
+@cache
+def salt_of(table: str) -> np.uint64:
+    return hashing.table_salt(table)
+
+
+@cache
+def missing_of(field: str) -> np.uint64:
+    return hashing.missing_key(field)
+
+
+def fill_floats(array: pa.Array, column: Column, where: str, first_row: int, out: F32) -> None:
+    """Converts a label, weight or number column; `where` and `first_row` are for the message of ValueError."""
+    values, bits, at = plain(array)
+    _convert(values, column, out)
+    if len(bits):
+        assemble.mark_missing(bits, at, _float_for_null(column), out)
+    num_bad = assemble.count_nan(out)
+    if num_bad:
+        first = int(np.flatnonzero(np.isnan(out))[0])
+        raise ValueError(
+            f"{where}, column {column.name!r} ({column.setting}): {num_bad} bad values in rows {first_row} to "
+            f"{first_row + len(out) - 1}, the first is {array[first].as_py()!r} at row {first_row + first}; "
+            f"{RULES[column.setting]}"
+        )
+    if column.number and column.number.log1p:
+        np.log1p(out, out=out)
+
+
+def _convert(values: NDArray[Any], column: Column, out: F32) -> None:
+    """Converts values that are there; bad ones become NaN."""
+    spec = column.number
+    if spec:
+        above = -1.0 if spec.log1p else -np.inf
+        assemble.numbers_to_float(values, spec.fill, spec.shift, above, out)
+    elif column.setting == "data.weight":
+        assemble.weights_to_float(values, out)
+    else:
+        assemble.labels_to_float(values, out)
+
+
+def _float_for_null(column: Column) -> np.float32:
+    """What a null becomes: of a number what NaN becomes, else NaN, which is an error."""
+    out = np.full(1, np.nan, np.float32)
+    if column.number:
+        _convert(out.copy(), column, out)
+    return np.float32(out[0])
+
+
+def fill_keys(array: pa.Array, column: Column, dictionary: U64 | None, out: U64) -> None:
+    """Keys of a column of single values, or of the values of lists."""
+    missing = missing_of(column.name)
+    if dictionary is not None:
+        indices, bits, at = plain(array.indices)
+        assemble.take_keys(indices, bits, at, dictionary, missing, out)
+        return
+    if pa.types.is_integer(array.type):
+        values, bits, at = plain(array)
+        hashing.hash_integers(values, salt_of(column.table), out)
+    else:
+        bits, at = validity(array)
+        data, offsets = texts(array)
+        hashing.hash_strings(data, offsets, salt_of(column.table), out)
+    if len(bits):
+        assemble.mark_missing(bits, at, missing, out)
+
+
+def fill_bags(array: pa.Array, column: Column, dictionary: U64 | None, bags: Bags) -> None:
+    """Appends a column of lists: one bag a row."""
+    ends, _, _ = plain(array.offsets)
+    bits, at = validity(array)
+    values = array.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
+    keys, offsets = bags.room(len(array), len(values) + array.null_count)
+    fill_keys(values, column, dictionary, keys[array.null_count :])
+    assemble.spread_lists(ends, bits, at, missing_of(column.name), keys, array.null_count, offsets)
+    bags.count += len(array)
+
+
+def dictionary_keys(array: pa.Array, column: Column) -> U64 | None:
+    """Keys of the dictionary behind the array (or behind its lists' values), if it has one."""
+    values = array.values if is_list(array.type) else array
+    if not pa.types.is_dictionary(values.type):
+        return None
+    keys = np.empty(len(values.dictionary), np.uint64)
+    fill_keys(values.dictionary, column, None, keys)
+    return keys
+
+
+def is_list(found: pa.DataType) -> bool:
+    return bool(pa.types.is_list(found) or pa.types.is_large_list(found))
+
+
+def plain(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], int]:
+    """The values of a numeric array, its validity bitmap, and the bit where it begins."""
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
+    elif pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    values = _view(array.buffers()[1], array.type.to_pandas_dtype())
+    return values[array.offset : array.offset + len(array)], *validity(array)
+
+
+def validity(array: pa.Array) -> tuple[NDArray[np.uint8], int]:
+    """The validity bitmap (empty without nulls), and the bit where it begins."""
+    return _view(array.buffers()[0] if array.null_count else None, np.uint8), array.offset
+
+
+def texts(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """The bytes of a string or binary array, and its [n + 1] offsets (int32, or int64 for the large types)."""
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    _, offsets, data = array.buffers()
+    ends = _view(offsets, np.int64 if large else np.int32)
+    return _view(data, np.uint8), ends[array.offset : array.offset + len(array) + 1]
+
+
+def _view(buffer: pa.Buffer | None, dtype: Any) -> NDArray[Any]:
+    values = np.frombuffer(b"" if buffer is None else buffer, np.uint8)
+    # Arrow pads some buffers to whole words and not others; and some are writable. Kernels are compiled for
+    # read-only arrays only.
+    values = values[: len(values) // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
+    values.flags.writeable = False
+    return values

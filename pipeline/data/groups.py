@@ -1,0 +1,136 @@
+"""Row groups: what their metadata foretells, and reading them, one at a time."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.decode import dictionary_keys
+from pipeline.data.files import Column, SchemaCheck, leaves, open_file
+from pipeline.records import U64
+
+MAX_OPEN = 16
+"""Files that are kept open (with their parsed metadata) at a time."""
+WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    file: Path
+    index: int
+    num_rows: int
+    num_list_values: int
+    """Values of all its list columns; a null or empty list counts as one, so this is an upper bound."""
+    read_bytes: int
+    """Predicted bytes while it is read and kept: its arrays, and one column chunk as it lies in the file."""
+
+    def __str__(self) -> str:
+        return f"{self.file}: row group {self.index}"
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Consecutive rows of one column of a row group, from row `begin`."""
+
+    begin: int
+    array: pa.Array
+    dictionary: U64 | None
+    """Keys of the array's dictionary, if it has one."""
+
+
+def list_groups(path: Path, check: SchemaCheck) -> list[RowGroup]:
+    """The file's row groups, after its columns were checked; the file is open for no longer."""
+    with open_file(path) as file:
+        schema, metadata = file.schema_arrow, file.metadata
+        check.check(path, schema)
+        places = list(leaves(schema, metadata, check.columns))
+        return [_describe(path, metadata, g, places, check) for g in range(metadata.num_row_groups)]
+
+
+def _describe(
+    path: Path, metadata: pq.FileMetaData, group: int, places: list[tuple[Column, int]], check: SchemaCheck
+) -> RowGroup:
+    row_group = metadata.row_group(group)
+    in_lists, kept, in_file = 0, 0, [0]
+    for column, place in places:
+        chunk = row_group.column(place)
+        kept += chunk.num_values * WIDTHS.get(chunk.physical_type, 8) + row_group.num_rows // 8
+        if chunk.physical_type == "BYTE_ARRAY":
+            # The texts, and at worst as many bytes again for the keys of a dictionary.
+            kept += 2 * chunk.total_uncompressed_size
+        if column.is_multi(check.kinds):
+            in_lists += chunk.num_values
+            kept += 4 * row_group.num_rows
+        in_file.append(chunk.total_compressed_size + chunk.total_uncompressed_size)
+    return RowGroup(path, group, row_group.num_rows, in_lists, kept + max(in_file))
+
+
+class GroupReader:
+    """Reads row groups and keeps the last one; keeps a few files open."""
+
+    def __init__(self, columns: list[Column], kinds: dict[str, str]) -> None:
+        self._columns = columns
+        self._kinds = kinds
+        self._files: OrderedDict[Path, pq.ParquetFile] = OrderedDict()
+        self._group: RowGroup | None = None
+        self._chunks: dict[str, list[Chunk]] = {}
+
+    def read(self, group: RowGroup) -> dict[str, list[Chunk]]:
+        """The row group's columns. ValueError names file and row group if the file is damaged, or not as it was."""
+        if group != self._group:
+            # The old row group must go before the new one comes: only one is counted in the read cap.
+            self._group, self._chunks = None, {}
+            self._chunks = self._read(group)
+            self._group = group
+        return self._chunks
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+        self._files.clear()
+        self._group, self._chunks = None, {}
+
+    def _read(self, group: RowGroup) -> dict[str, list[Chunk]]:
+        names = [c.name for c in self._columns]
+        file = self._open(group.file)
+        try:
+            table = file.read_row_group(group.index, columns=names, use_threads=False)
+        except (pa.ArrowException, OSError, KeyError) as error:
+            raise ValueError(f"{group}: cannot be read, is the file complete? ({error})") from error
+        if table.num_rows != group.num_rows:
+            raise ValueError(
+                f"{group}: has {table.num_rows} rows, had {group.num_rows} when the run began; "
+                "files must not change during a run"
+            )
+        return {c.name: _chunks(table.column(c.name), c) for c in self._columns}
+
+    def _open(self, path: Path) -> pq.ParquetFile:
+        if path not in self._files:
+            if len(self._files) >= MAX_OPEN:
+                self._files.popitem(last=False)[1].close()
+            self._files[path] = open_file(path, read_dictionary=self._texts_with_dictionary(path))
+        self._files.move_to_end(path)
+        return self._files[path]
+
+    def _texts_with_dictionary(self, path: Path) -> list[str]:
+        # Where the file has a dictionary, only its texts are hashed. Where it has none, Arrow would have to make
+        # one, at a higher price than hashing every text.
+        texts = [c for c in self._columns if self._kinds.get(c.name, "").endswith("text")]
+        with open_file(path) as file:
+            metadata = file.metadata
+            if metadata.num_row_groups == 0:
+                return []
+            chunks = [metadata.row_group(0).column(j) for _, j in leaves(file.schema_arrow, metadata, texts)]
+        return [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+
+
+def _chunks(column: pa.ChunkedArray, spec: Column) -> list[Chunk]:
+    begins = np.cumsum([0, *(len(array) for array in column.chunks)]).tolist()
+    return [
+        Chunk(begin, array, dictionary_keys(array, spec)) for begin, array in zip(begins, column.chunks, strict=False)
+    ]

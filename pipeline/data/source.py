@@ -1,0 +1,154 @@
+"""The Parquet files of a workflow as one sequence of examples for each split and epoch, read block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.data import order
+from pipeline.data.batches import BatchWriter
+from pipeline.data.buffer import ReadBuffer, Widths
+from pipeline.data.files import SPLITS, Column, SchemaCheck, columns_of, resolve
+from pipeline.data.groups import GroupReader, RowGroup, list_groups
+from pipeline.data.window import Window
+from pipeline.records import I64, Block, Examples, Layout
+from pipeline.workflow import Data
+
+FILE_ORDER_WINDOW = 1 << 16
+"""Examples that are decoded at a time where nothing is shuffled."""
+LIST_MARGIN = 1.1
+"""Lists of one block may be longer than the average; predictions of bytes allow for this much."""
+
+
+class Source:
+    """Reads any block of any epoch; cheapest in order, since it keeps the present window and row group.
+
+    For one thread at a time. Holds at most `groups.MAX_OPEN` files open; `close` closes them.
+    """
+
+    layout: Layout
+    num_examples: dict[str, int]
+    values_per_example: float
+    """Keys of an example on average, in the split where it is highest; an upper bound where lists are empty."""
+
+    def __init__(self, data: Data, seed: int) -> None:
+        """Looks at every file's metadata. ValueError for a pattern or a column that does not fit the files."""
+        self._seed, self._shuffle_window = seed, data.shuffle_window
+        columns = columns_of(data)
+        check = SchemaCheck(columns)
+        self._groups = {split: _list_split(data, split, check) for split in SPLITS}
+        self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
+        if self.num_examples["train"] == 0:
+            raise ValueError(f"data.train: {', '.join(data.train)} hold no examples; name files that have rows")
+        self.layout = _layout(data, columns, check.kinds)
+        self._widths = Widths(
+            num_labels=len(data.labels),
+            weighted=data.weight is not None,
+            num_numbers=len(data.numbers),
+            num_single=len(self.layout.single_S),
+            num_multi=len(self.layout.multi_M),
+        )
+        self.values_per_example = self._widths.num_single + max(map(_mean_list_values, self._groups.values()))
+        self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, max(self.num_examples.values()))
+        self._reader = GroupReader(columns, check.kinds)
+        self._window = Window(columns, check.kinds, self._window_examples)
+        self._in_window: tuple[str, int, int] | None = None
+        self._writer = BatchWriter(self._widths)
+
+    def read(self, block: Block, buffer: ReadBuffer) -> Examples:
+        """Fills the buffer with the block's examples; they are good until the buffer is used again.
+
+        Raises BufferTooSmall, or ValueError that names file, row group and column for bad or damaged data.
+        """
+        examples = buffer.begin(block, self._widths)
+        examples.batch_starts[0] = 0
+        for batch in range(block.num_batches):
+            self._writer.begin(examples, batch)
+            for at, window, begin, end in self._pieces(block, *block.batch_bounds(batch)):
+                self._load(block.split, block.epoch, window)
+                self._writer.add(self._window, begin, end, at)
+            self._writer.end()
+        num_values = int(examples.batch_starts[-1])
+        return replace(examples, keys_V=examples.keys_V[:num_values], nbytes=examples.nbytes + 8 * num_values)
+
+    def block_bytes(self, num_examples: int, num_batches: int = 1) -> int:
+        """Predicted bytes of a block in its ReadBuffer; exact but for the lists, which get some margin."""
+        sizes = [len(part) for part in np.array_split(np.empty(num_examples, np.int8), num_batches)]
+        values = self._widths.num_single * num_examples + self._list_values(num_examples)
+        return self._widths.array_bytes(sizes) + 8 * values
+
+    def window_bytes(self, batch_size: int = 0) -> int:
+        """Predicted bytes of the window, of the largest row group, and of the lists of a batch on their way."""
+        w, size = self._widths, self._window_examples
+        floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
+        # And a spare row each (see Window), the order, and the offsets of each list field.
+        window = size * (floats + 4 + 8 * w.num_single + 8 + 8 + 8 * w.num_multi)
+        lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
+        return window + lists + max(g.read_bytes for groups in self._groups.values() for g in groups)
+
+    def close(self) -> None:
+        self._reader.close()
+
+    def _list_values(self, num_examples: int) -> int:
+        groups = [g for groups in self._groups.values() for g in groups]
+        return int(LIST_MARGIN * num_examples * max(g.num_list_values / g.num_rows for g in groups))
+
+    def _pieces(self, block: Block, first: int, past: int) -> Iterator[tuple[int, int, int, int]]:
+        """Cuts the block's examples `first` to `past` at the windows: place in the block, window, begin, end."""
+        size, base = self._window_examples, block.first_example
+        while first < past:
+            window, begin = divmod(base + first, size)
+            end = min(size, begin + past - first)
+            yield first, window, begin, end
+            first += end - begin
+
+    def _load(self, split: str, epoch: int, number: int) -> None:
+        """Makes window `number` of the split's epoch the present one."""
+        if self._in_window == (split, epoch, number):
+            return
+        self._in_window = None
+        self._window.clear()
+        begin = number * self._window_examples
+        end = min(begin + self._window_examples, self.num_examples[split])
+        shuffled = order.is_shuffled(split, self._shuffle_window)
+        for group, first, past in self._slices(split, epoch, begin, end):
+            self._window.append(group, self._reader.read(group), first, past)
+        count = end - begin
+        self._window.shuffle(
+            order.window_order(count, self._seed, epoch, number) if shuffled else np.arange(count, dtype=np.int64)
+        )
+        self._in_window = (split, epoch, number)
+
+    def _slices(self, split: str, epoch: int, begin: int, end: int) -> Iterator[tuple[RowGroup, int, int]]:
+        """The row groups, and the rows of each, that hold examples `begin` to `end` before windows are permuted."""
+        groups = self._groups[split]
+        turn: I64 = np.arange(len(groups))
+        if order.is_shuffled(split, self._shuffle_window):
+            turn = order.group_order(len(groups), self._seed, epoch)
+        starts = np.cumsum([0, *(groups[g].num_rows for g in turn)])
+        for place in range(int(np.searchsorted(starts, begin, "right")) - 1, len(groups)):
+            start = int(starts[place])
+            if start >= end:
+                return
+            group = groups[turn[place]]
+            yield group, max(0, begin - start), min(group.num_rows, end - start)
+
+
+def _list_split(data: Data, split: str, check: SchemaCheck) -> list[RowGroup]:
+    groups = [group for path in resolve(data, split) for group in list_groups(path, check)]
+    return [group for group in groups if group.num_rows]
+
+
+def _mean_list_values(groups: list[RowGroup]) -> float:
+    return sum(g.num_list_values for g in groups) / max(1, sum(g.num_rows for g in groups))
+
+
+def _layout(data: Data, columns: list[Column], kinds: dict[str, str]) -> Layout:
+    multi = [c.is_multi(kinds) for c in columns if c.is_category]
+    return Layout(
+        single_S=tuple(f for f, m in enumerate(multi) if not m),
+        multi_M=tuple(f for f, m in enumerate(multi) if m),
+        mean_M=tuple(c.pooling == "mean" for c, m in zip(data.categories, multi, strict=True) if m),
+    )

@@ -1,0 +1,143 @@
+"""Makes synthetic Parquet data once: train/, validation/ and test/ below `data.root`, and synthetic.json last.
+
+Part p of a split is a pure function of the parameters, the split and p, so any number of threads makes the same data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.files import SPLITS
+from pipeline.data.planted import bias, draw_columns, generator, raw_logits, sigmoid
+from pipeline.records import I64
+from pipeline.workflow import Data, Synthetic
+
+GROUP_EXAMPLES = 1 << 16
+PART_EXAMPLES = 8 * GROUP_EXAMPLES
+AUC_BINS = 1 << 16
+DONE, BEGUN = "synthetic.json", "synthetic.begun.json"
+
+
+def ensure(data: Data) -> Path | None:
+    """Makes the data that `data.synthetic` describes, unless it is there; the path of its synthetic.json.
+
+    None where the workflow asks for no synthetic data. ValueError where `data.root` holds other data.
+    """
+    if data.synthetic is None:
+        return None
+    return generate(data.synthetic, data.root.expanduser(), data.labels[0])
+
+
+def generate(planted: Synthetic, root: Path, label: str = "label", threads: int | None = None) -> Path:
+    """As `ensure`; synthetic.json holds the parameters, and `planted_auc`: the best that a model can reach."""
+    parameters = {"label": label, **json.loads(planted.model_dump_json())}
+    if (root / DONE).exists():
+        _check_same(root, DONE, parameters)
+        return root / DONE
+    _begin(root, parameters)
+    parts = list(_parts(planted))
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        counts = list(pool.map(lambda part: _make_part(planted, root, label, *part), parts))
+    judged = "test" if planted.test_examples else "validation"
+    bins = sum((c for c, (split, *_) in zip(counts, parts, strict=True) if split == judged), _no_counts())
+    _write_json(root / DONE, {"parameters": parameters, "planted_auc": _auc(bins)})
+    (root / BEGUN).unlink()
+    return root / DONE
+
+
+def _begin(root: Path, parameters: dict[str, Any]) -> None:
+    """Claims the folder, so that only an interrupted run of the same parameters is ever written over."""
+    if (root / BEGUN).exists():
+        return _check_same(root, BEGUN, parameters)
+    for split in SPLITS:
+        if (root / split).exists():
+            raise ValueError(
+                f"{root / split} exists, but no {DONE} beside it says that it is synthetic data; "
+                "choose another data.root, or delete the folder"
+            )
+    root.mkdir(parents=True, exist_ok=True)
+    _write_json(root / BEGUN, {"parameters": parameters})
+
+
+def _check_same(root: Path, name: str, parameters: dict[str, Any]) -> None:
+    there = json.loads((root / name).read_text())["parameters"]
+    differ = [
+        f"{key} is {there.get(key)!r} there and {parameters.get(key)!r} here"
+        for key in sorted({*there, *parameters})
+        if there.get(key) != parameters.get(key)
+    ]
+    if differ:
+        raise ValueError(
+            f"{root} holds synthetic data of other parameters: {'; '.join(differ)}; "
+            "choose another data.root, or delete the folder"
+        )
+
+
+def _parts(planted: Synthetic) -> Iterator[tuple[str, int, int]]:
+    """Split, part and number of examples of every file."""
+    for split in SPLITS:
+        total = getattr(planted, f"{split}_examples")
+        for part, begin in enumerate(range(0, total, PART_EXAMPLES)):
+            yield split, part, min(PART_EXAMPLES, total - begin)
+
+
+def _make_part(planted: Synthetic, root: Path, label: str, split: str, part: int, num_examples: int) -> I64:
+    """Writes one file; the counts of its labels by planted probability (see `_auc`)."""
+    path = root / split / f"part-{part:05d}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    unfinished = path.with_suffix(".unfinished")
+    rng = generator(planted, (SPLITS.index(split), part))
+    bins, options = _no_counts(), {"compression": "none", "use_dictionary": False, "write_statistics": False}
+    with pq.ParquetWriter(unfinished, _schema(planted, label), **options) as writer:
+        for begin in range(0, num_examples, GROUP_EXAMPLES):
+            columns = _make_group(planted, rng, min(GROUP_EXAMPLES, num_examples - begin), bins)
+            arrays = [pa.array(column) for column in columns]
+            writer.write_batch(pa.record_batch(arrays, schema=_schema(planted, label)))
+    os.replace(unfinished, path)
+    return bins
+
+
+def _make_group(planted: Synthetic, rng: np.random.Generator, num_examples: int, bins: I64) -> list[Any]:
+    keys, numbers = draw_columns(planted, rng, num_examples)
+    probability = sigmoid(raw_logits(planted, keys, numbers) + bias(planted))
+    labels = (rng.random(num_examples) < probability).astype(np.int8)
+    at = np.minimum((probability * AUC_BINS).astype(np.int64), AUC_BINS - 1)
+    bins += np.bincount(at * 2 + labels, minlength=2 * AUC_BINS).reshape(AUC_BINS, 2)
+    return [labels, *numbers, *keys]
+
+
+def _schema(planted: Synthetic, label: str) -> pa.Schema:
+    numbers = [(f"i{x}", pa.float32()) for x in range(planted.num_numbers)]
+    keys = [(f"c{f}", pa.int64()) for f in range(len(planted.keys_per_field))]
+    return pa.schema([(label, pa.int8()), *numbers, *keys])
+
+
+def _no_counts() -> I64:
+    return np.zeros((AUC_BINS, 2), np.int64)
+
+
+def _auc(bins: I64) -> float | None:
+    """Area under the ROC curve of the planted probability, rounded to 1 / AUC_BINS; None without both labels.
+
+    bins[b, l] counts the examples with label l and probability in [b, b + 1) / AUC_BINS. Counts, so that memory is
+    bounded and the sum over the parts has no order; within a bin a pair counts one half.
+    """
+    negatives, positives = bins[:, 0].astype(np.float64), bins[:, 1].astype(np.float64)
+    pairs = negatives.sum() * positives.sum()
+    below = np.cumsum(negatives) - negatives / 2
+    return float((positives * below).sum() / pairs) if pairs else None
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    unfinished = path.with_suffix(".unfinished")
+    unfinished.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(unfinished, path)

@@ -1,0 +1,190 @@
+"""From columns, in the order of the files, to batches, in the order of the epoch: conversions and gathers.
+
+Columns come as Arrow lays them out: values, and a validity bitmap `bits` (uint8) whose bit `at + i` is 1 where
+value i is there. Without nulls `bits` is empty. Each kernel has a NumPy twin named `*_reference`.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import cpu
+from pipeline.records import F32, I64, U64, Array
+
+U8 = NDArray[np.uint8]
+
+
+@cpu
+def _is_null(bits: U8, i: int) -> bool:
+    return len(bits) > 0 and (bits[i >> 3] >> (i & 7)) & 1 == 0
+
+
+@cpu
+def labels_to_float(values: Array, out: F32) -> None:
+    """Copies labels; what is neither 0 nor 1 becomes NaN."""
+    for i in range(len(out)):
+        ok = (values[i] == 0) | (values[i] == 1)
+        out[i] = np.float32(values[i]) if ok else np.float32(np.nan)
+
+
+@cpu
+def weights_to_float(values: Array, out: F32) -> None:
+    """Copies weights; what is negative, NaN or infinite in float32 becomes NaN."""
+    for i in range(len(out)):
+        w = np.float32(values[i])
+        out[i] = w if (w >= 0) & (w < np.inf) else np.float32(np.nan)
+
+
+@cpu
+def numbers_to_float(values: Array, fill: float, shift: float, above: float, out: F32) -> None:
+    """value + shift, NaN as `fill`; what is then not finite, or not > `above`, becomes NaN."""
+    for i in range(len(out)):
+        x = np.float64(values[i])
+        y = np.float32((fill if x != x else x) + shift)
+        out[i] = y if (y > above) & (y < np.inf) else np.float32(np.nan)
+
+
+@cpu
+def count_nan(values: F32) -> int:
+    count = 0
+    for i in range(len(values)):
+        count += values[i] != values[i]
+    return count
+
+
+@cpu
+def mark_missing(bits: U8, at: int, missing: np.generic, out: Array) -> None:
+    """Puts `missing` where the value is null. A pass of its own: without nulls the others run as vector code."""
+    for i in range(len(out)):
+        if _is_null(bits, at + i):
+            out[i] = missing
+
+
+@cpu
+def take_keys(indices: Array, bits: U8, at: int, dictionary: U64, missing: np.uint64, out_keys: U64) -> None:
+    """Keys of dictionary-encoded values; what Arrow leaves in `indices` for a null is not looked at."""
+    if len(bits) == 0:
+        for i in range(len(out_keys)):
+            out_keys[i] = dictionary[indices[i]]
+    else:
+        for i in range(len(out_keys)):
+            out_keys[i] = missing if _is_null(bits, at + i) else dictionary[indices[i]]
+
+
+@cpu
+def spread_lists(
+    ends: Array, bits: U8, at: int, missing: np.uint64, keys: U64, num_null: int, out_offsets: I64
+) -> None:
+    """Turns lists into bags, in place: a null list becomes a bag of the missing key, an empty one stays empty.
+
+    `keys` holds the lists' keys behind `num_null` free places, and the bags when done: what is written never
+    overtakes what is still to be read. `ends` [n + 1] are Arrow's offsets. `out_offsets` [n + 1] has its first
+    entry set; bag i will be out_offsets[i] to out_offsets[i + 1].
+    """
+    write, read = 0, num_null
+    for i in range(len(ends) - 1):
+        length = ends[i + 1] - ends[i]
+        if _is_null(bits, at + i):
+            keys[write] = missing
+            write += 1
+        elif write == read:
+            write += length
+        else:
+            for j in range(length):
+                keys[write + j] = keys[read + j]
+            write += length
+        read += length
+        out_offsets[i + 1] = out_offsets[0] + write
+
+
+@cpu
+def permute_columns(columns: Array, order: I64) -> None:
+    """columns[c, i] = columns[c + 1, order[i]] for all but the last: each column is permuted into its neighbour.
+
+    One column is random access within a cache; a gather from all columns at once, batch by batch, was three
+    times slower.
+    """
+    for c in range(len(columns) - 1):
+        for i in range(len(order)):
+            columns[c, i] = columns[c + 1, order[i]]
+
+
+@cpu
+def transpose_floats(columns: F32, first: int, begin: int, out: F32) -> None:
+    """out[i, c] = columns[first + c, begin + i]: the numbers of an example become contiguous."""
+    # 64 examples at a time: their rows of `out` stay in the first cache while the columns pass by.
+    for tile in range(0, len(out), 64):
+        for c in range(out.shape[1]):
+            for i in range(tile, min(tile + 64, len(out))):
+                out[i, c] = columns[first + c, begin + i]
+
+
+@cpu
+def bag_sizes(offsets: I64, order: I64) -> int:
+    """Number of values in the bags that `order` names."""
+    total = 0
+    for i in range(len(order)):
+        total += offsets[order[i] + 1] - offsets[order[i]]
+    return total
+
+
+@cpu
+def gather_bags(offsets: I64, keys: U64, order: I64, out_offsets: I64, out_keys: U64) -> None:
+    """Appends the bags that `order` names: out_offsets [n + 1] has its first entry set, out_keys begins there."""
+    write = 0
+    for i in range(len(order)):
+        for j in range(offsets[order[i]], offsets[order[i] + 1]):
+            out_keys[write] = keys[j]
+            write += 1
+        out_offsets[i + 1] = out_offsets[0] + write
+
+
+def nulls_reference(bits: U8, at: int, count: int) -> Array:
+    """[count] bool, true where the value is null."""
+    if len(bits) == 0:
+        return np.zeros(count, bool)
+    return np.unpackbits(bits, bitorder="little")[at : at + count] == 0
+
+
+def labels_to_float_reference(values: Array, out: F32) -> None:
+    out[:] = np.where(np.isin(values, (0, 1)), values, math.nan)
+
+
+def weights_to_float_reference(values: Array, out: F32) -> None:
+    with np.errstate(over="ignore"):
+        w = values.astype(np.float32)
+    out[:] = np.where((w >= 0) & np.isfinite(w), w, math.nan)
+
+
+def numbers_to_float_reference(values: Array, fill: float, shift: float, above: float, out: F32) -> None:
+    x = values.astype(np.float64)
+    x[np.isnan(x)] = fill
+    with np.errstate(over="ignore"):
+        y = (x + shift).astype(np.float32)
+    out[:] = np.where(np.isfinite(y) & (y > above), y, math.nan)
+
+
+def permute_columns_reference(columns: Array, order: I64) -> None:
+    for c in range(len(columns) - 1):
+        columns[c, : len(order)] = columns[c + 1, order]
+
+
+def transpose_floats_reference(columns: F32, first: int, begin: int, out: F32) -> None:
+    count, width = out.shape
+    out[:] = columns[first : first + width, begin : begin + count].T
+
+
+def bags_reference(lists: list[list[int] | None], missing: int) -> tuple[list[int], list[int]]:
+    """`spread_lists` on Python lists of keys: the bags' keys, and where each bag begins (one more at the end)."""
+    bags = [[missing] if keys is None else keys for keys in lists]
+    return list(chain.from_iterable(bags)), np.cumsum([0, *map(len, bags)]).tolist()
+
+
+def gather_bags_reference(offsets: I64, keys: U64, order: I64) -> tuple[list[int], list[int]]:
+    """`gather_bags` onto nothing, in Python: the keys, and where each bag begins (one more at the end)."""
+    bags = [keys[offsets[i] : offsets[i + 1]].tolist() for i in order]
+    return list(chain.from_iterable(bags)), np.cumsum([0, *map(len, bags)]).tolist()

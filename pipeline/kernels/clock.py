@@ -1,0 +1,39 @@
+"""The scan of the clock policy: one hand, one mark per slot."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.kernels import cpu
+from pipeline.records import I32
+
+
+def scan_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, num: int) -> tuple[list[int], int]:
+    """`num` victims and the hand's new position. A marked slot loses its mark and is passed over once."""
+    taken: list[int] = []
+    while len(taken) < num:
+        if evictable_S[hand] and hand not in taken:
+            if marked_S[hand]:
+                marked_S[hand] = 0
+            else:
+                taken.append(hand)
+        hand = (hand + 1) % len(marked_S)
+    return taken, hand
+
+
+@cpu
+def scan(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_E: I32) -> int:
+    """Fill `victims_E`, taking each slot out of `evictable_S`; at least that many slots must be evictable."""
+    taken = 0
+    while taken < victims_E.size:
+        if evictable_S[hand]:
+            if marked_S[hand]:
+                marked_S[hand] = 0
+            else:
+                victims_E[taken] = hand
+                taken += 1
+                evictable_S[hand] = 0
+        hand += 1
+        if hand == marked_S.size:
+            hand = 0
+    return hand

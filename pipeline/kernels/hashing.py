@@ -1,0 +1,119 @@
+"""Keys: 64-bit hashes of (table, value). The same value of the same table has the same key in every column.
+
+The key of an integer is a bijection of the value within its table, so two integers of a table never share a key
+(but for the one value that would have hit the reserved key). Texts are hashed byte by byte: 64-bit MurmurHash2.
+2**64 - 1 is reserved (it means "no key" in maps and on disk) and is never returned.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from pipeline.kernels import cpu
+from pipeline.records import I32, I64, U64, Array
+
+RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
+INSTEAD_OF_RESERVED = np.uint64(0x5BD1E995C6A4A793)
+MASK = (1 << 64) - 1
+
+# The finalizer of splitmix64 and the multiplier of MurmurHash64A: published constants, tested for avalanche.
+MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+MIX_2 = np.uint64(0x94D049BB133111EB)
+MURMUR = np.uint64(0xC6A4A7935BD1E995)
+S27, S30, S31, S47 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(47)
+
+# Two namespaces for names, so that a table's salt and a field's missing key have nothing to do with each other.
+SALT_NAMESPACE = 0x7461626C65
+MISSING_NAMESPACE = 0x6D697373696E67
+
+
+def table_salt(table: str) -> np.uint64:
+    """What the keys of a table are hashed with; a function of its name alone."""
+    return np.uint64(hash_bytes_reference(table.encode(), SALT_NAMESPACE))
+
+
+def missing_key(field: str) -> np.uint64:
+    """The key that stands for "no value" in this field; other fields have others, even in the same table."""
+    return np.uint64(hash_bytes_reference(field.encode(), MISSING_NAMESPACE))
+
+
+@cpu
+def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
+    """Keys of integers of any width: a narrow value has the key of the same value in 64 bits."""
+    for i in range(len(values)):
+        x = np.uint64(values[i]) ^ salt
+        x = (x ^ (x >> S30)) * MIX_1
+        x = (x ^ (x >> S27)) * MIX_2
+        x ^= x >> S31
+        out[i] = INSTEAD_OF_RESERVED if x == RESERVED else x
+
+
+@cpu
+def _eight_bytes(data: Array, at: int) -> np.uint64:
+    """The eight bytes at `at`, little-endian; LLVM makes one load of it."""
+    word = np.uint64(0)
+    for i in range(8):
+        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return word
+
+
+@cpu
+def _hash_bytes(data: Array, begin: int, end: int, salt: np.uint64) -> np.uint64:
+    h = salt ^ (np.uint64(end - begin) * MURMUR)
+    whole = begin + (end - begin) // 8 * 8
+    for at in range(begin, whole, 8):
+        k = _eight_bytes(data, at) * MURMUR
+        h = (h ^ ((k ^ (k >> S47)) * MURMUR)) * MURMUR
+    if whole < end:
+        tail = np.uint64(0)
+        for i in range(end - whole):
+            tail |= np.uint64(data[whole + i]) << np.uint64(8 * i)
+        h = (h ^ tail) * MURMUR
+    h = (h ^ (h >> S47)) * MURMUR
+    return h ^ (h >> S47)
+
+
+@cpu
+def hash_strings(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
+    """Keys of texts: text i is data[offsets[i] : offsets[i + 1]] (uint8)."""
+    for i in range(len(out)):
+        h = _hash_bytes(data, offsets[i], offsets[i + 1], salt)
+        out[i] = INSTEAD_OF_RESERVED if h == RESERVED else h
+
+
+def hash_integer_reference(value: int, salt: int) -> int:
+    """`hash_integers` for one value, in Python's own integers."""
+    x = (int(value) ^ int(salt)) & MASK
+    x = ((x ^ (x >> 30)) * int(MIX_1)) & MASK
+    x = ((x ^ (x >> 27)) * int(MIX_2)) & MASK
+    x ^= x >> 31
+    return int(INSTEAD_OF_RESERVED) if x == MASK else x
+
+
+def hash_bytes_reference(text: bytes, salt: int) -> int:
+    """`hash_strings` for one text, in Python's own integers."""
+    m = int(MURMUR)
+    h = (int(salt) ^ (len(text) * m)) & MASK
+    whole = len(text) // 8 * 8
+    for at in range(0, whole, 8):
+        k = (int.from_bytes(text[at : at + 8], "little") * m) & MASK
+        h = ((h ^ (((k ^ (k >> 47)) * m) & MASK)) * m) & MASK
+    if text[whole:]:
+        h = ((h ^ int.from_bytes(text[whole:], "little")) * m) & MASK
+    h = ((h ^ (h >> 47)) * m) & MASK
+    h ^= h >> 47
+    return int(INSTEAD_OF_RESERVED) if h == MASK else h
+
+
+def hash_integers_reference(values: Array, salt: np.uint64, out: U64) -> None:
+    """`hash_integers`, one value at a time."""
+    out[:] = [hash_integer_reference(v, int(salt)) for v in values.tolist()]
+
+
+def hash_strings_reference(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
+    """`hash_strings`, one text at a time."""
+    ends = offsets.tolist()
+    texts = [data[b:e].tobytes() for b, e in pairwise(ends)]
+    out[:] = [hash_bytes_reference(text, int(salt)) for text in texts]

@@ -1,0 +1,70 @@
+"""Open addressing, one partition at a time: [C, 2] uint64, key and place side by side in one cache line."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.kernels import cpu
+from pipeline.records import I32, I64, U64
+
+NUM_PARTITIONS = 64
+PARTITION_BITS = np.uint64(6)
+RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""Never a key: empty entry, fill value and padding."""
+UNKNOWN = -1
+
+
+@cpu
+def partition_keys(keys_U: U64, members_U: I32, starts: I64) -> None:
+    """Stable counting sort of positions by the low bits of their key; `starts` [65] bounds each partition."""
+    low = np.uint64(NUM_PARTITIONS - 1)
+    starts[:] = 0
+    for u in range(keys_U.size):
+        starts[np.int64(keys_U[u] & low) + 1] += 1
+    for p in range(NUM_PARTITIONS):
+        starts[p + 1] += starts[p]
+    cursor = starts[:-1].copy()
+    for u in range(keys_U.size):
+        p = np.int64(keys_U[u] & low)
+        members_U[cursor[p]] = u
+        cursor[p] += 1
+
+
+@cpu
+def find(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
+    """Place of each member's key, `UNKNOWN` where the table does not hold it."""
+    mask = np.uint64(table_C2.shape[0] - 1)
+    for i in range(members.size):
+        key = keys_U[members[i]]
+        at = (key >> PARTITION_BITS) & mask
+        while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
+            at = (at + np.uint64(1)) & mask
+        places_U[members[i]] = np.int64(table_C2[at, 1]) if table_C2[at, 0] == key else UNKNOWN
+
+
+@cpu
+def put(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
+    """Set the place of each member's key, which is added if the table does not hold it; there must be room."""
+    mask = np.uint64(table_C2.shape[0] - 1)
+    for i in range(members.size):
+        key = keys_U[members[i]]
+        at = (key >> PARTITION_BITS) & mask
+        while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
+            at = (at + np.uint64(1)) & mask
+        table_C2[at, 0] = key
+        table_C2[at, 1] = np.uint64(places_U[members[i]])
+
+
+@cpu
+def move_entries(table_C2: U64, into_C2: U64) -> None:
+    """Enter everything that a table holds into a larger, empty one."""
+    mask = np.uint64(into_C2.shape[0] - 1)
+    for entry in range(table_C2.shape[0]):
+        key = table_C2[entry, 0]
+        if key == RESERVED:
+            continue
+        at = (key >> PARTITION_BITS) & mask
+        while into_C2[at, 0] != RESERVED:
+            at = (at + np.uint64(1)) & mask
+        into_C2[at, 0] = key
+        into_C2[at, 1] = table_C2[entry, 1]

@@ -1,0 +1,79 @@
+"""From rows to what the model sees: each unique key's weights once, then one embedding for each example and field."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.kernels import cpu
+from pipeline.records import F32, I32
+
+
+@cpu
+def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
+    """weights[p] = C words from `column` of the slab's row, or of row -1 - r of staging where r is negative."""
+    for p in range(rows_P.size):
+        row = rows_P[p]
+        if row >= 0:
+            for c in range(weights_PC.shape[1]):
+                weights_PC[p, c] = slab_SW[row, column + c]
+        else:
+            for c in range(weights_PC.shape[1]):
+                weights_PC[p, c] = staged_AW[-1 - row, column + c]
+
+
+def pool_reference(
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, mean_M: I32, dim: int
+) -> tuple[F32, F32]:
+    """Embeddings [B, F, D] and first-order weights [B, F] (zeros where rows hold none)."""
+    num_examples = bags_MB.shape[1] - 1
+    weights_PC = weights_PC if weights_PC.shape[1] > dim else np.pad(weights_PC, ((0, 0), (0, 1)))
+    pooled_BFC = np.zeros((num_examples, len(single_S) + len(multi_M), dim + 1), np.float32)
+    for s, field in enumerate(single_S):
+        pooled_BFC[:, field] = weights_PC[inverse_V[s * num_examples : (s + 1) * num_examples]]
+    for m, field in enumerate(multi_M):
+        for b in range(num_examples):
+            bag = inverse_V[bags_MB[m, b] : bags_MB[m, b + 1]]
+            for p in bag:
+                pooled_BFC[b, field] += weights_PC[p]
+            if mean_M[m] and len(bag):
+                pooled_BFC[b, field] *= np.float32(1) / np.float32(len(bag))
+    return pooled_BFC[:, :, :dim], pooled_BFC[:, :, dim]
+
+
+@cpu
+def pool_singles(weights_PC: F32, inverse_V: I32, single_S: I32, embeddings_BFD: F32, first_BF: F32) -> None:
+    """Copy the weights of single-valued fields; `first_BF` has no columns where rows hold no first-order weight."""
+    num_examples, num_fields, dim = embeddings_BFD.shape
+    for b in range(num_examples):
+        for s in range(single_S.size):
+            p = inverse_V[s * num_examples + b]
+            field = single_S[s]
+            for d in range(dim):
+                embeddings_BFD[b, field, d] = weights_PC[p, d]
+            if first_BF.size:
+                first_BF[b, field] = weights_PC[p, dim]
+
+
+@cpu
+def pool_bags(
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32
+) -> None:
+    """Sum or average the weights of each bag, in the order of its values; an empty bag gives zeros."""
+    num_examples, num_fields, dim = embeddings_BFD.shape
+    for m in range(multi_M.size):
+        field = multi_M[m]
+        for b in range(num_examples):
+            begin, past = bags_MB[m, b], bags_MB[m, b + 1]
+            scale = np.float32(1)
+            if mean_M[m] and past > begin:
+                scale = np.float32(1) / np.float32(past - begin)
+            for d in range(dim):
+                total = np.float32(0)
+                for o in range(begin, past):
+                    total += weights_PC[inverse_V[o], d]
+                embeddings_BFD[b, field, d] = total * scale
+            if first_BF.size:
+                total = np.float32(0)
+                for o in range(begin, past):
+                    total += weights_PC[inverse_V[o], dim]
+                first_BF[b, field] = total * scale

@@ -1,0 +1,56 @@
+"""Between rows and the model: look up each unique key once, spread it over the batch, and sum gradients back."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.kernels.dedup import bag_scale
+from pipeline.kernels.pool import lookup, pool_bags, pool_singles
+from pipeline.kernels.segment_sum import segment_sum
+from pipeline.memory import aligned_empty
+from pipeline.records import F32, I32, TILE, BatchIndex, Layout
+from pipeline.storage.layout import WEIGHTS_AT, RowLayout
+
+
+class Embed:
+    """Buffers of one batch, used again for every batch. C weights of a row: D, and one more for the first order."""
+
+    def __init__(self, layout: Layout, row: RowLayout, batch_size: int) -> None:
+        self._layout = layout
+        self._row = row
+        self._single_S = np.array(layout.single_S, np.int32)
+        self._multi_M = np.array(layout.multi_M, np.int32)
+        self._mean_M = np.array(layout.mean_M, np.int32)
+        fields = layout.num_fields
+        self._embeddings_BFD: F32 = aligned_empty((batch_size, fields, row.embedding_dim), np.float32)
+        self._first_BF: F32 = aligned_empty((batch_size, fields if row.first_order else 0), np.float32)
+        self._weights_PC = self._sums_PC = np.empty((0, row.num_weights), np.float32)
+
+    def look_up(self, slab_SW: F32, staged_AW: F32, rows_P: I32, index: BatchIndex, bags_MB: I32) -> tuple[F32, F32]:
+        """Embeddings [B, F, D] and first-order weights [B, F] of a batch; valid until the next call."""
+        num_examples = bags_MB.shape[1] - 1
+        weights_PC = self._grown(len(rows_P))[0]
+        embeddings_BFD, first_BF = self._embeddings_BFD[:num_examples], self._first_BF[:num_examples]
+        lookup(slab_SW, staged_AW, rows_P, WEIGHTS_AT, weights_PC)
+        pool_singles(weights_PC, index.inverse_V, self._single_S, embeddings_BFD, first_BF)
+        if len(self._multi_M):
+            pool_bags(weights_PC, index.inverse_V, bags_MB, self._multi_M, self._mean_M, embeddings_BFD, first_BF)
+        return embeddings_BFD, first_BF
+
+    def sum_gradients(self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32) -> F32:
+        """[P, C] gradients of the batch's unique keys; valid until the next call."""
+        sums_PC = self._grown(len(index.unique_P))[1]
+        scale_G = np.empty(0, np.float32)
+        if any(self._layout.mean_M):
+            scale_G = bag_scale(bags_MB, self._layout.multi_M, self._layout.mean_M, self._layout.num_fields)
+        segment_sum(
+            grads_BFD.reshape(-1, self._row.embedding_dim), first_BF.reshape(-1), index.source_V, index.starts_P,
+            scale_G, TILE * self._layout.num_fields, sums_PC,
+        )  # fmt: skip
+        return sums_PC
+
+    def _grown(self, num_unique: int) -> tuple[F32, F32]:
+        if len(self._weights_PC) < num_unique:
+            shape = (num_unique + num_unique // 2, self._row.num_weights)
+            self._weights_PC, self._sums_PC = aligned_empty(shape, np.float32), aligned_empty(shape, np.float32)
+        return self._weights_PC[:num_unique], self._sums_PC[:num_unique]

@@ -1,0 +1,1 @@
+"""What a run shows and reports: metrics, the timeline of the stages, tier traffic, progress, the final table."""

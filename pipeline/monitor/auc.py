@@ -1,0 +1,173 @@
+"""Exact area under the ROC curve of any number of examples, in bounded memory.
+
+An example is one sortable 64-bit key: 32 bits of score (mapped so that integers sort as the floats do), 1 bit of
+label, 31 bits of weight (a float32 that is not negative has no sign bit). Sorted keys are one fixed order of the
+examples, ties included, however they came and wherever they were spilled. The sums below run through that order one
+term after the other, so the result has the same bits for every `bound`, weighted or not.
+
+N keys    G tie groups (equal scores) that end within a chunk
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.records import F32, U64
+
+F64 = NDArray[np.float64]
+
+SIGN = np.uint32(1 << 31)
+LABEL = np.uint64(1 << 31)
+WEIGHT = np.uint64((1 << 31) - 1)
+MERGED = 1 << 18
+"""Examples merged at a time: their temporary arrays take some 25 MiB."""
+
+
+def pack(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
+    """[B] sortable keys; an absent weight is 1. Scores may be infinite.
+
+    ValueError: a score is NaN, a label is neither 0 nor 1, a weight is negative or not finite.
+    """
+    if num_nan := int(np.isnan(scores_B).sum()):
+        raise ValueError(f"{num_nan} of {len(scores_B)} scores are NaN: training diverged; try a lower learning rate")
+    if not ((labels_B == 0) | (labels_B == 1)).all():
+        raise ValueError("AUC needs labels that are 0 or 1; found others")
+    # Adding zero turns -0.0, which has the same rank as 0.0 but other bits, into 0.0.
+    bits_B = (scores_B + np.float32(0)).view(np.uint32)
+    ordered_B = np.where(bits_B >= SIGN, ~bits_B, bits_B | SIGN)
+    label_B = np.where(labels_B == 1, LABEL, np.uint64(0))
+    return (ordered_B.astype(np.uint64) << np.uint64(32)) | label_B | _weight_bits(weights_B)
+
+
+def _weight_bits(weights_B: F32 | None) -> U64 | np.uint64:
+    if weights_B is None:
+        return np.uint64(np.float32(1).view(np.uint32))
+    if not ((weights_B >= 0) & (weights_B < np.inf)).all():
+        raise ValueError("sample weights must be finite and not negative; found others")
+    return (weights_B + np.float32(0)).view(np.uint32).astype(np.uint64)
+
+
+def merged(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
+    """All keys of the sorted `runs` in ascending order, about `chunk` at a time; copies, never views."""
+    window = max(1, chunk // max(1, len(runs)))
+    rest = [run for run in runs if len(run)]
+    while rest:
+        # Whatever follows a window is at least as large as its last key, so nothing below `cut` can follow.
+        cut = min(run[:window][-1] for run in rest)
+        counts = [int(np.searchsorted(run[:window], cut, side="right")) for run in rest]
+        yield np.sort(np.concatenate([run[:n] for run, n in zip(rest, counts, strict=True)]))
+        rest = [run[n:] for run, n in zip(rest, counts, strict=True) if n < len(run)]
+
+
+def _running(start: float, terms_N: F64) -> F64:
+    """[N + 1] `start` plus the first 0 .. N terms. `cumsum` adds one by one (`sum` adds in pairs, which would
+    make the result depend on where a chunk ends)."""
+    return np.cumsum(np.concatenate(([start], terms_N)))
+
+
+class Area:
+    """Sums over sorted keys that come in chunks; a tie group may span chunks. The bits do not depend on them.
+
+    Unweighted sums are integers, exact while 2 * positives * negatives < 2**53 (each class 67 million).
+    """
+
+    def __init__(self) -> None:
+        self._score = np.uint64(0)  # no score: it would be that of a NaN
+        self._negative = self._positive = 0.0  # weight so far
+        self._closed_negative = self._closed_positive = 0.0  # the same, up to the last tie group that ended
+        self._twice = 0.0
+
+    def add(self, keys_N: U64) -> None:
+        """Take the next keys, N >= 1, sorted and none below those before."""
+        score_N = keys_N >> np.uint64(32)
+        is_positive_N = (keys_N & LABEL) != 0
+        weights_N = (keys_N & WEIGHT).astype(np.uint32).view(np.float32).astype(np.float64)
+        negative = _running(self._negative, np.where(is_positive_N, 0.0, weights_N))
+        positive = _running(self._positive, np.where(is_positive_N, weights_N, 0.0))
+        starts_G = np.flatnonzero(np.diff(score_N, prepend=self._score))
+        self._close(negative[starts_G], positive[starts_G])
+        self._score, self._negative, self._positive = score_N[-1], float(negative[-1]), float(positive[-1])
+
+    def result(self) -> float:
+        """The area, or nan if a class has no weight. Nothing can be added afterwards."""
+        self._close(np.array([self._negative]), np.array([self._positive]))
+        if self._negative == 0 or self._positive == 0:
+            return float("nan")
+        return min(1.0, self._twice / (2 * self._positive * self._negative))
+
+    def _close(self, negative_G: F64, positive_G: F64) -> None:
+        """Add the groups that ended; the arrays are the weights of each class up to and including each group."""
+        negative = np.concatenate(([self._closed_negative], negative_G))
+        positive = np.concatenate(([self._closed_positive], positive_G))
+        # A positive beats the negatives below its group and, counted half, those in it.
+        terms_G = np.diff(positive) * (negative[1:] + negative[:-1])
+        self._twice = float(_running(self._twice, terms_G)[-1])
+        self._closed_negative, self._closed_positive = float(negative[-1]), float(positive[-1])
+
+
+class ExactAUC:
+    """Exact AUC with ties (half credit) and weights; holds 8 bytes an example for up to `bound` examples.
+
+    What exceeds `bound` is sorted and spilled to files in `spill_dir`, which is created when needed. A file has
+    no name any more once it is mapped, so that a killed run leaves none behind.
+    """
+
+    def __init__(self, spill_dir: Path, bound: int = 1 << 24) -> None:
+        if bound < 1:
+            raise ValueError(f"bound: expected at least 1 example; got {bound}")
+        self._spill_dir = spill_dir
+        self._bound = bound
+        self._keys: U64 = np.empty(0, np.uint64)
+        self._count = 0
+        self._runs: list[U64] = []
+
+    def add(self, scores_B: F32, labels_B: F32, weights_B: F32 | None = None) -> None:
+        """Take a batch, copied: scores of any scale, labels 0 or 1. ValueError as of `pack`, nothing taken."""
+        keys_B = pack(scores_B, labels_B, weights_B)
+        while len(keys_B):
+            if self._count == self._bound:
+                self._spill()
+            self._reserve(len(keys_B))
+            taken = min(len(keys_B), self._bound - self._count)
+            self._keys[self._count : self._count + taken] = keys_B[:taken]
+            self._count += taken
+            keys_B = keys_B[taken:]
+
+    def result(self) -> float:
+        """AUC of all examples since the last result; nan if a class is absent or has no weight."""
+        area = Area()
+        runs = [*self._runs, self._sorted()]
+        self.reset()
+        for keys_N in merged(runs, min(MERGED, self._bound)):
+            area.add(keys_N)
+        return area.result()
+
+    def reset(self) -> None:
+        """Forget all examples; the disk space of spilled runs is free once nobody reads them."""
+        self._runs = []
+        self._count = 0
+
+    def _sorted(self) -> U64:
+        buffered = self._keys[: self._count]
+        buffered.sort()
+        return buffered
+
+    def _reserve(self, more: int) -> None:
+        """Grow the buffer, by doubling, towards room for `more` keys; never beyond `bound`."""
+        needed = min(self._bound, self._count + more)
+        if needed > len(self._keys):
+            grown = np.empty(min(self._bound, max(needed, 2 * len(self._keys))), np.uint64)
+            grown[: self._count] = self._keys[: self._count]
+            self._keys = grown
+
+    def _spill(self) -> None:
+        self._spill_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._spill_dir, prefix="auc-", suffix=".npy") as file:
+            np.save(file.name, self._sorted())
+            self._runs.append(np.asarray(np.load(file.name, mmap_mode="r")))
+        self._count = 0

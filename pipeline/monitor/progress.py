@@ -1,0 +1,178 @@
+"""How far a run is, while it runs: a live line on a terminal, else a plain line every few seconds."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as RichProgress
+from rich.table import Column
+
+PLAIN_SECONDS = 5.0
+LIVE_SECONDS = 0.1
+RECENT_SECONDS = 15.0
+"""The rate is that of the updates of this long, and of two updates at least."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one update says. `rate` is in examples a second, nan while unknown."""
+
+    done: int
+    total: int
+    rate: float
+    loss: float
+    ready: int
+    note: str = ""
+
+    def __str__(self) -> str:
+        rate = "-" if math.isnan(self.rate) else f"{self.rate:,.0f}"
+        left = (self.total - self.done) / self.rate if self.rate > 0 else math.nan
+        parts = [
+            f"{self.done:,}/{self.total:,} examples",
+            f"{rate}/s",
+            f"loss {self.loss:.4f}",
+            f"{self.ready} ready",
+            f"{clock_time(left)} left",
+            self.note,
+        ]
+        return "  ".join(part for part in parts if part)
+
+
+def clock_time(seconds: float) -> str:
+    """`0:25`, `12:03` or `1:02:03`; `-:--` for nan."""
+    if math.isnan(seconds):
+        return "-:--"
+    minutes, second = divmod(math.ceil(max(seconds, 0.0)), 60)
+    hours, minute = divmod(minutes, 60)
+    return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
+
+
+class Display(Protocol):
+    """Where progress goes; `close` leaves the last state visible."""
+
+    interval: float
+    """Seconds from one `show` to the next, at least."""
+
+    def show(self, state: State) -> None: ...
+    def line(self, text: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class Plain:
+    """Lines in a log file or a pipe."""
+
+    interval = PLAIN_SECONDS
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def show(self, state: State) -> None:
+        self.line(str(state))
+
+    def line(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+    def close(self) -> None:
+        pass
+
+
+class Live:
+    """One line on a terminal, drawn again at each `show`, in the caller's thread; messages scroll above it."""
+
+    interval = LIVE_SECONDS
+
+    def __init__(self, console: Console, total: int, to_stderr: bool) -> None:
+        status = TextColumn("{task.fields[status]}", markup=False, table_column=Column(no_wrap=True))
+        self._progress = RichProgress(
+            BarColumn(bar_width=20),
+            status,
+            console=console,
+            # Without it rich draws from a thread of its own.
+            auto_refresh=False,
+            redirect_stdout=False,
+            redirect_stderr=to_stderr,
+        )
+        self._task = self._progress.add_task("", total=total, status="starting")
+        self._progress.start()
+
+    def show(self, state: State) -> None:
+        self._progress.update(self._task, completed=state.done, status=str(state), refresh=True)
+
+    def line(self, text: str) -> None:
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def close(self) -> None:
+        self._progress.stop()
+
+
+class Progress:
+    """Context manager that shows a run's progress on `stream` (default: stderr).
+
+    `start` is the examples that a resumed run finds done, so that they do not count as speed. Not thread-safe;
+    starts no thread.
+    """
+
+    def __init__(
+        self,
+        total_examples: int,
+        stream: TextIO | None = None,
+        start: int = 0,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._total = total_examples
+        self._stream = stream
+        self._clock = clock
+        self._start = start
+        self._recent: deque[tuple[float, int]] = deque()
+        self._pending: State | None = None
+        self._shown_at = -math.inf
+
+    def __enter__(self) -> Progress:
+        stream = self._stream if self._stream is not None else sys.stderr
+        console = Console(file=stream)
+        live = stream.isatty() and not console.is_dumb_terminal
+        self._display: Display = Live(console, self._total, stream is sys.stderr) if live else Plain(stream)
+        self._recent.append((self._clock(), self._start))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if self._pending is not None:
+                self._display.show(self._pending)
+        finally:
+            self._display.close()
+
+    def update(self, examples_done: int, loss: float, ready: int, note: str = "") -> None:
+        """Say where training is: examples done of the whole run, the block's loss, blocks ready ahead of it."""
+        now = self._clock()
+        rate = self._rate(now, examples_done)
+        self._pending = State(examples_done, self._total, rate, loss, ready, note)
+        if now - self._shown_at >= self._display.interval:
+            self._display.show(self._pending)
+            self._pending, self._shown_at = None, now
+
+    def line(self, text: str) -> None:
+        """Print a message, at once, without disturbing the display."""
+        self._display.line(text)
+
+    def _rate(self, now: float, done: int) -> float:
+        """Examples a second over the recent updates, this one included."""
+        self._recent.append((now, done))
+        while len(self._recent) > 2 and now - self._recent[1][0] >= RECENT_SECONDS:
+            self._recent.popleft()
+        since, before = self._recent[0]
+        return (done - before) / (now - since) if now > since else math.nan

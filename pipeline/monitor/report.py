@@ -1,0 +1,85 @@
+"""The last thing that a run prints: where the time and the rows went, and what came out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+GIB = 1 << 30
+
+
+def print_report(result: Mapping[str, Any], console: Console | None = None) -> None:
+    """Print a table of stages, one of tiers, and a line with the result, on `console` (default: stdout).
+
+    `result` holds name, auc, logloss, examples, seconds, examples_per_second, stages, cpu_seconds, hidden, ready,
+    tiers (see `TierTotals.report`) and fingerprint. A value that is None or nan shows as "-".
+    """
+    out = console if console is not None else _stdout()
+    out.print(stage_table(result))
+    out.print(tier_table(result["tiers"]))
+    out.print(summary(result), markup=False, highlight=False, soft_wrap=True)
+
+
+def stage_table(result: Mapping[str, Any]) -> Table:
+    """A row for each stage, in the order of `stages`: wall and CPU seconds, share hidden behind training."""
+    table = _table("stage", "seconds", "cpu seconds", "hidden")
+    table.caption = f"{_number(result['ready'], '.1f')} blocks ready ahead of training, on average"
+    for stage, seconds in result["stages"].items():
+        cpu = _number(result["cpu_seconds"].get(stage), ",.1f")
+        hidden = _number(result["hidden"].get(stage), ".0%")
+        table.add_row(stage, _number(seconds, ",.1f"), cpu, hidden)
+    return table
+
+
+def tier_table(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
+    """A row for each tier: capacity, hits, hit rate, rows in and out, GiB moved."""
+    table = _table("tier", "capacity", "hits", "hit rate", "rows in", "rows out", "GiB moved")
+    for name, tier in tiers.items():
+        counts = [_number(tier[column], ",.0f") for column in ("rows_in", "rows_out")]
+        rate, hits = _number(tier["hit_rate"], ".1%"), _number(tier["hits"], ",.0f")
+        table.add_row(name, _capacity(tier), hits, rate, *counts, _number(tier["bytes"] / GIB, ",.2f"))
+    return table
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """One line: name, test metrics, speed, fingerprint."""
+    parts = [
+        result["name"],
+        f"test auc {_number(result['auc'], '.5f')}",
+        f"logloss {_number(result['logloss'], '.5f')}",
+        f"{_number(result['examples'], ',.0f')} examples in {_number(result['seconds'], ',.1f')} s",
+        f"{_number(result['examples_per_second'], ',.0f')} examples/s",
+        f"fingerprint {result['fingerprint'] or '-'}",
+    ]
+    return "  ".join(parts)
+
+
+def _stdout() -> Console:
+    """A console as wide as the terminal, or, where rich would assume 80 columns in a file, as the tables."""
+    console = Console()
+    return console if console.is_terminal else Console(width=100)
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, caption_justify="left")
+    table.add_column(first)
+    for name in others:
+        table.add_column(name, justify="right")
+    return table
+
+
+def _capacity(tier: Mapping[str, Any]) -> str:
+    if "capacity_rows" in tier:
+        return f"{_number(tier['capacity_rows'], ',.0f')} rows"
+    capacity = tier["capacity_bytes"]
+    return f"{_number(None if capacity is None else capacity / GIB, ',.1f')} GiB"
+
+
+def _number(value: float | None, style: str) -> str:
+    """The value in the format `style`, or "-" if there is none."""
+    return "-" if value is None or math.isnan(value) else format(value, style)

@@ -1,0 +1,81 @@
+"""How many rows each tier held, gave and took over a run: the `tiers` of result.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+
+from pipeline.records import Moves
+
+COUNTS = tuple(field.name for field in fields(Moves) if field.name != "arrives")
+
+
+class TierTotals:
+    """Sums the `Moves` of all blocks, those that train and those that evaluate apart. Counts of rows."""
+
+    def __init__(self) -> None:
+        self._trained = dict.fromkeys(COUNTS, 0)
+        self._evaluated = dict.fromkeys(COUNTS, 0)
+
+    def add(self, moves: Moves) -> None:
+        """Count one block."""
+        totals = self._trained if moves.arrives else self._evaluated
+        for name in COUNTS:
+            totals[name] += getattr(moves, name)
+
+    def report(
+        self, capacity_rows: Mapping[str, int], row_bytes: int, disk_bytes: int, disk_capacity_bytes: int
+    ) -> dict[str, dict[str, float]]:
+        """Per tier, "device", "host" and "disk":
+
+        capacity_rows   rows that fit (device, host)
+        capacity_bytes  the disk's cap;  used_bytes: `disk_bytes`, what its log takes now
+        hits            keys found in this tier, in training and evaluation
+        hit_rate        hits / keys not found in a faster tier; nan if there were none. New keys count as misses
+                        of the device and the host. They never ask the disk, so its rate is 1 if it was asked
+        rows_in         rows that came to stay: on the device arrivals (host, disk, new), on the host victims of
+                        the device, on disk victims of the device and the host (padding not counted)
+        rows_out        rows that left: from the device victims; from the host arrivals on the device and victims
+                        to disk; from disk arrivals on the device
+        rows_read       rows that evaluation read and that stayed where they were
+        bytes           (rows_in + rows_out) * row_bytes; without rows_read
+        """
+        hits, moved = self._hits(), self._rows()
+        capacity: dict[str, dict[str, int]] = {
+            "device": {"capacity_rows": capacity_rows["device"]},
+            "host": {"capacity_rows": capacity_rows["host"]},
+            "disk": {"capacity_bytes": disk_capacity_bytes, "used_bytes": disk_bytes},
+        }
+        report: dict[str, dict[str, float]] = {}
+        for tier in capacity:
+            rows_in, rows_out = moved[tier]
+            traffic = {"rows_in": rows_in, "rows_out": rows_out, "bytes": (rows_in + rows_out) * row_bytes}
+            read = {"rows_read": self._evaluated[f"{tier}_hits"]}
+            report[tier] = {**capacity[tier], **hits[tier], **traffic, **read}
+        return report
+
+    def _hits(self) -> dict[str, dict[str, float]]:
+        """Per tier its hits and its hit rate, of training and evaluation together."""
+        total = {name: self._trained[name] + self._evaluated[name] for name in COUNTS}
+        reach_device = total["keys"]
+        reach_host = reach_device - total["device_hits"]
+        lookups = {
+            "device": reach_device,
+            "host": reach_host,
+            "disk": reach_host - total["host_hits"] - total["new"],
+        }
+        return {tier: _hit_rate(total[f"{tier}_hits"], asked) for tier, asked in lookups.items()}
+
+    def _rows(self) -> dict[str, tuple[int, int]]:
+        """Per tier the rows that came to stay and the rows that left. Evaluation moves none."""
+        rows = self._trained
+        arrived = rows["host_hits"] + rows["disk_hits"] + rows["new"]
+        return {
+            "device": (arrived, rows["device_to_host"] + rows["device_to_disk"]),
+            "host": (rows["device_to_host"], rows["host_hits"] + rows["host_to_disk"]),
+            "disk": (rows["device_to_disk"] + rows["host_to_disk"], rows["disk_hits"]),
+        }
+
+
+def _hit_rate(hits: int, lookups: int) -> dict[str, float]:
+    return {"hits": hits, "hit_rate": hits / lookups if lookups else float("nan")}

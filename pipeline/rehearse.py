@@ -1,0 +1,69 @@
+"""Before the run: read the first window, and find the look-ahead and block size that the caps allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import islice
+
+import numpy as np
+
+from pipeline.agenda import Agenda
+from pipeline.data.buffer import BufferTooSmall, ReadBuffer
+from pipeline.data.source import Source
+from pipeline.records import U64, Refusal
+from pipeline.stages.dedup import Workspace, dedup
+from pipeline.storage.sizes import DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes
+from pipeline.workflow import Workflow
+
+
+def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int, say: Callable[[str], None]) -> Fit:
+    """The largest look-ahead, then the largest block, that fit; says so if they are not the workflow's.
+
+    Raises DoesNotFit, with the numbers, if not even one batch fits.
+    """
+    schedule, storage = workflow.schedule, workflow.storage
+    steps = reductions(schedule.look_ahead, schedule.block_batches)
+    window_bytes = source.window_bytes(schedule.batch_size)
+    why: Exception | None = None
+    measured: dict[int, FirstWindow] = {}
+    for look_ahead, block_batches in steps:
+        buffer_bytes = read_ring_bytes(storage, window_bytes) // (2 * look_ahead + 1)
+        try:
+            if block_batches not in measured:
+                measured[block_batches] = first_window(source, agenda, look_ahead, block_batches, buffer_bytes)
+            needed = source.block_bytes(block_batches * schedule.batch_size, block_batches)
+            if needed > buffer_bytes:
+                raise BufferTooSmall(needed, buffer_bytes)
+            sizes = fit(storage, row_bytes, window_bytes, look_ahead, measured[block_batches])
+        except (DoesNotFit, BufferTooSmall) as too_small:
+            why = why or too_small
+            last = too_small
+            continue
+        if why:
+            say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
+        return Fit(sizes, look_ahead, block_batches)
+    raise DoesNotFit(f"one batch alone does not fit: {last}")
+
+
+def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
+    """(look-ahead, batches of a block) to try in turn: a smaller look-ahead first, then smaller blocks."""
+    steps = [(ahead, block_batches) for ahead in range(look_ahead, -1, -1)]
+    while block_batches > 1:
+        block_batches //= 2
+        steps.append((0, block_batches))
+    return steps
+
+
+def first_window(source: Source, agenda: Agenda, look_ahead: int, block_batches: int, buffer_bytes: int) -> FirstWindow:
+    """Read and deduplicate the first `look_ahead` + 1 blocks."""
+    buffer, work = ReadBuffer(buffer_bytes), Workspace(source.layout)
+    counts: list[int] = []
+    unions: list[int] = []
+    seen: U64 = np.empty(0, np.uint64)
+    for block in islice(agenda.blocks(block_batches), look_ahead + 1):
+        unique = dedup(source.read(block, buffer), work)
+        assert not isinstance(unique, Refusal)
+        counts.append(len(unique.keys_U))
+        seen = np.union1d(seen, unique.keys_U)
+        unions.append(len(seen))
+    return FirstWindow(tuple(counts), tuple(unions))

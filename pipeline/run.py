@@ -1,0 +1,166 @@
+"""python -m pipeline.run WORKFLOW.py: validate everything, then train."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipeline.agenda import Agenda
+from pipeline.data.source import Source
+from pipeline.data.synthetic import ensure
+from pipeline.driver import run_workflow
+from pipeline.models.learner import build_model, row_layout
+from pipeline.monitor.report import print_report
+from pipeline.rehearse import rehearse
+from pipeline.resources import PipelineError
+from pipeline.storage.sizes import Fit, table
+from pipeline.workflow import Workflow, format_size
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0; 2 for anything wrong before the run; 1 for a run that ended early. One message, no traceback."""
+    args = arguments().parse_args(argv)
+    try:
+        workflow = override(load(args.workflow), args.set)
+        source, fit = open_workflow(workflow)
+        if args.explain:
+            explain(workflow, fit)
+            return 0
+        run_dir = prepare(args.run_dir or Path("runs") / workflow.name, args.fresh)
+    except (ValueError, OSError, ImportError) as error:
+        print(f"error: {message(error)}", file=sys.stderr)
+        return 2
+    try:
+        result = run_workflow(workflow, source, fit, run_dir, serial=args.serial)
+    except PipelineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print_report(result)
+    print(f"left in {run_dir}: table.zarr, model.safetensors, workflow.json, metrics.jsonl, result.json")
+    return 0
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline.run", description="Train the workflow of a Python file.")
+    parser.add_argument("workflow", type=Path, help="a Python file with a module-level `workflow`")
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
+    parser.add_argument("--run-dir", type=Path, help="where the run leaves everything (default: runs/NAME)")
+    parser.add_argument("--fresh", action="store_true", help="move what is in the run directory aside first")
+    parser.add_argument("--serial", action="store_true", help="one thread, plain order, no Dask")
+    parser.add_argument(
+        "--explain", action="store_true", help="print the workflow and the bytes it will take, and stop"
+    )
+    return parser
+
+
+def load(path: Path) -> Workflow:
+    """The value named `workflow` of a Python file."""
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; name a Python file that holds a `workflow`")
+    name = f"workflow_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # A model class of the file's own is found again by its dotted name.
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    workflow = getattr(module, "workflow", None)
+    if not isinstance(workflow, Workflow):
+        raise ValueError(f"{path} has no module-level `workflow` of type pipeline.workflow.Workflow")
+    return workflow
+
+
+def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
+    """The workflow with `a.b=value` applied, validated by the same rules as the file's own."""
+    fields: dict[str, Any] = workflow.model_dump(mode="json")
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set {setting}: expected a.b=value")
+        *parents, last = path.split(".")
+        at: Any = fields
+        for parent in parents:
+            at = at.get(parent) if isinstance(at, dict) else None
+        if not isinstance(at, dict):
+            raise ValueError(f"--set {setting}: the workflow has no {'.'.join(parents)}")
+        try:
+            at[last] = json.loads(text)
+        except json.JSONDecodeError:
+            at[last] = text
+    return Workflow.model_validate_json(json.dumps(fields))
+
+
+def open_workflow(workflow: Workflow) -> tuple[Source, Fit]:
+    """Check data, model and memory; nothing is trained or written, but synthetic data is made once."""
+    check_model(workflow)
+    check_memory(workflow)
+    ensure(workflow.data)
+    source = Source(workflow.data, workflow.seed)
+    agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
+    fit = rehearse(workflow, source, agenda, row_layout(workflow).num_bytes, lambda line: print(line, flush=True))
+    return source, fit
+
+
+def check_model(workflow: Workflow) -> None:
+    try:
+        model = build_model(workflow)
+    except TypeError as error:
+        raise ValueError(f"model.args do not fit {workflow.model.kind.__name__}: {error}") from error
+    if len(workflow.data.labels) > 1 and not hasattr(model, "loss"):
+        raise ValueError(
+            f"data.labels names {len(workflow.data.labels)} labels, and {type(model).__name__} has no "
+            "loss(output, labels, weights); the default loss is for one label"
+        )
+
+
+def check_memory(workflow: Workflow) -> None:
+    """Refuse caps that this machine's memory cannot hold."""
+    storage = workflow.storage
+    wanted = storage.device + storage.host + storage.read + storage.map
+    there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if wanted > there_is:
+        raise ValueError(
+            f"storage.device, host, read and map add up to {wanted:,} bytes, and this machine has {there_is:,}; "
+            "lower one of them"
+        )
+
+
+def prepare(run_dir: Path, fresh: bool) -> Path:
+    """An empty run directory; what was there is moved aside if so asked, and never deleted."""
+    if run_dir.exists() and any(run_dir.iterdir()):
+        if not fresh:
+            raise ValueError(f"{run_dir} holds a run; --fresh moves it aside, --run-dir names another place")
+        aside = next(p for n in range(1, 1 << 20) if not (p := run_dir.with_name(f"{run_dir.name}.{n}")).exists())
+        run_dir.rename(aside)
+    run_dir.mkdir(parents=True, exist_ok=True)
+    return run_dir
+
+
+def explain(workflow: Workflow, fit: Fit) -> None:
+    """Print the resolved workflow and the predicted bytes of every tier and buffer."""
+    print(workflow.model_dump_json(indent=1))
+    print(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches")
+    for name, num_bytes, what in table(fit.sizes, fit.look_ahead):
+        print(f"{name:22} {num_bytes:>18,} bytes   {what}")
+    print(f"caps: device {format_size(workflow.storage.device)}, host {format_size(workflow.storage.host)}")
+
+
+def message(error: Exception) -> str:
+    """One message; a validation error as one line for each field."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    lines = [f"{'.'.join(map(str, e['loc'])) or error.title}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
+    return "\n       ".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,137 @@
+"""What may overlap, and why no update is lost: the edges of the task graph, and the window that is kept in flight.
+
+While block i trains, blocks i+1 .. i+L are planned and prefetched, and up to i+2L are read and deduplicated.
+`plan(i)` never lets a row go that a block of i .. i+L needs. So a row that block i lets go is next needed by a block
+j > i+L, and `prefetch(j)` waits for `write_back(j-L-1)`: by then the row is where the map says. Nothing else orders
+the stages: no lock, no ledger, no waiting inside a stage.
+
+Buffers are rings picked by block number: 2L+1 read buffers, L+1 staging and L+1 outgoing buffers. The same edges free
+them: `read` takes the buffer of the block that `train` has finished, and the `write_back` that `prefetch` waits for
+has emptied both the staging and the outgoing buffer of its block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from pipeline.records import Done, Refusal
+from pipeline.stages import STAGES
+
+Task = tuple[str, int]
+Future = Any
+
+
+def edges(stage: str, i: int, look_ahead: int) -> list[Task]:
+    """The tasks that `stage` of block i waits for. A stage follows itself: each is one orderly machine."""
+    after: dict[str, list[Task]] = {
+        "read": [("train", i - 2 * look_ahead - 1)],
+        "dedup": [("read", i)],
+        "plan": [("dedup", i + ahead) for ahead in range(look_ahead + 1)],
+        "prefetch": [("plan", i), ("write_back", i - look_ahead - 1)],
+        "upload": [("prefetch", i)],
+        "train": [("upload", i)],
+        "write_back": [("train", i)],
+    }
+    return [(stage, i - 1), *after[stage]]
+
+
+class Executor(Protocol):
+    """Where stages run. The driver gives it names and block numbers, never arrays."""
+
+    def submit(self, stage: str, number: int, after: list[Future]) -> Future:
+        """Run a stage once all of `after` has finished."""
+
+    def result(self, future: Future) -> Done:
+        """Wait for a task; raises what it raised."""
+
+    def settle(self, futures: list[Future]) -> None:
+        """Wait until none of these runs any more, whatever came of them."""
+
+
+class SerialExecutor:
+    """One thread, plain order, no Dask: the reference, and the debugger's friend."""
+
+    def __init__(self, call: Callable[[str, int], Done]) -> None:
+        self._call = call
+
+    def submit(self, stage: str, number: int, after: list[Future]) -> Done:
+        return self._call(stage, number)
+
+    def result(self, future: Done) -> Done:
+        return future
+
+    def settle(self, futures: list[Future]) -> None:
+        """Nothing runs outside `submit`."""
+
+
+class Schedule:
+    """Submits the stages of blocks `first` .. `past`-1 and hands what comes back to `watch`, block by block."""
+
+    def __init__(
+        self,
+        blocks: range,
+        look_ahead: int,
+        stages: Sequence[str],
+        executor: Executor,
+        watch: Callable[[Done], None],
+        edges: Callable[[str, int, int], list[Task]] = edges,
+    ) -> None:
+        self._blocks = blocks
+        self._look_ahead = look_ahead
+        self._stages = stages
+        self._executor = executor
+        self._watch = watch
+        self._edges = edges
+        self._futures: dict[Task, Future] = {}
+        self._refusal: Refusal | None = None
+
+    def run(self) -> Refusal | None:
+        """Run all blocks, or those before the one that `plan` refused. Returns once nothing is in flight.
+
+        A stage that raises ends the run: nothing more is submitted, what still runs is waited for, then it is raised.
+        """
+        try:
+            return self._run()
+        except BaseException:
+            self._executor.settle(list(self._futures.values()))
+            raise
+
+    def _run(self) -> Refusal | None:
+        ahead = 2 * self._look_ahead
+        for i in self._blocks[:ahead]:
+            self._submit_block(i, STAGES[:2])
+        for i in self._blocks:
+            self._submit_block(i + ahead, STAGES[:2])
+            self._submit_block(i, STAGES[2:])
+            self._retire(i - ahead - 2)
+            if self._refusal:
+                break
+        for i in self._blocks:
+            self._retire(i)
+        return self._refusal
+
+    def _submit_block(self, i: int, stages: Sequence[str]) -> None:
+        if i in self._blocks:
+            for stage in stages:
+                if stage in self._stages:
+                    self._submit(stage, i)
+
+    def _submit(self, stage: str, i: int) -> None:
+        # A stage that has nothing to do on this device is not submitted; what waits for it waits for the one before.
+        tasks = [self._present(task) for task in self._edges(stage, i, self._look_ahead)]
+        after = [self._futures[task] for task in tasks if task in self._futures]
+        self._futures[stage, i] = self._executor.submit(stage, i, after)
+
+    def _present(self, task: Task) -> Task:
+        stage, i = task
+        return task if stage in self._stages else (STAGES[STAGES.index(stage) - 1], i)
+
+    def _retire(self, i: int) -> None:
+        """Wait for a block. Its futures stay referenced until then, or Dask would cancel them."""
+        for stage in self._stages:
+            if (stage, i) in self._futures:
+                done = self._executor.result(self._futures[stage, i])
+                self._refusal = self._refusal or done.refusal
+                self._watch(done)
+                del self._futures[stage, i]

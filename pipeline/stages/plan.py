@@ -1,0 +1,204 @@
+"""plan: which row comes from where, who leaves, where to. All decisions are made here, in block order, on metadata.
+
+No row leaves a tier, device or host, while any block of the look-ahead window needs it. So a key that this block
+shares with a later one of the window stays on the device until then, and a key that leaves now is next needed by a
+block whose `prefetch` waits for this block's `write_back`.
+
+Everything is checked first and changed after: a refused block leaves the state of the block before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.records import I64, Block, Moves, Plan, Refusal, Unique
+from pipeline.storage.key_map import DEVICE, DISK, HOST, UNKNOWN, place, row_of, tier_of
+from pipeline.storage.places import Places
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Rows that one buffer of each ring holds."""
+
+    staging_rows: int
+    outgoing_rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """Where the working set is now, and who arrives, in the order of staging: new, from the host, from the disk."""
+
+    unique: Unique
+    places_U: I64
+    new_U: I64
+    host_U: I64
+    disk_U: I64
+
+    @property
+    def arrivals_A(self) -> I64:
+        return np.concatenate([self.new_U, self.host_U, self.disk_U])
+
+    def moves(self, **counts: int) -> Moves:
+        hits = len(self.places_U) - len(self.new_U) - len(self.host_U) - len(self.disk_U)
+        return Moves(
+            keys=len(self.places_U), device_hits=hits, host_hits=len(self.host_U), disk_hits=len(self.disk_U),
+            new=len(self.new_U), **counts,
+        )  # fmt: skip
+
+
+def plan(window: Sequence[Unique | Refusal], places: Places, room: Room) -> Plan | Refusal:
+    """Plan the first block of `window`, which holds its working set and those of the next L blocks."""
+    needed: list[Unique] = []
+    for unique in window:
+        if isinstance(unique, Refusal):
+            return unique
+        needed.append(unique)
+    found = _find(needed[0], places)
+    num_arrivals = len(found.arrivals_A)
+    if num_arrivals > room.staging_rows:
+        return _refuse(found, "a staging buffer", num_arrivals, room.staging_rows, "storage.host")
+    if not needed[0].block.trains:
+        return _plan_evaluation(found)
+    return _plan_training(found, needed, places, room)
+
+
+def _find(unique: Unique, places: Places) -> _Found:
+    places_U = places.map.find(unique.keys_U)
+    tier_U = tier_of(places_U)
+    return _Found(unique, places_U, *(np.flatnonzero(tier_U == tier) for tier in (UNKNOWN, HOST, DISK)))
+
+
+def _plan_evaluation(found: _Found) -> Plan:
+    """Rows that are not on the device are read into staging and used from there; nothing moves, nothing changes."""
+    rows_U = row_of(found.places_U).astype(np.int32)
+    rows_U[found.arrivals_A] = -1 - np.arange(len(found.arrivals_A), dtype=np.int32)
+    none = np.empty(0, np.int32)
+    return Plan(
+        block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.unique.keys_U[found.arrivals_A],
+        num_new=len(found.new_U), arrival_host_slots=row_of(found.places_U[found.host_U]).astype(np.int32),
+        arrival_disk_at=row_of(found.places_U[found.disk_U]), arrival_slots=none, victim_slots_E=none, host_into=none,
+        host_victim_slots=none, disk_from=0, moves=found.moves(arrives=False),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaving:
+    """How many rows leave. The device's victims fill the host's free slots, then its victims', and then go to disk."""
+
+    device_victims: int
+    host_victims: int
+    to_host: int
+
+    @property
+    def to_disk(self) -> int:
+        return self.host_victims + self.device_victims - self.to_host
+
+
+def _plan_training(found: _Found, window: list[Unique], places: Places, room: Room) -> Plan | Refusal:
+    victims = max(0, len(found.arrivals_A) - places.device.num_free)
+    device_S, host_S = _evictable(window, places) if victims else (np.empty(0, np.uint8),) * 2
+    if victims > room.outgoing_rows:
+        return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "storage.device")
+    evictable = int(device_S.sum())
+    if victims > evictable:
+        # What the window needs stays, and the rest of the block must find room beside it.
+        needed = victims - evictable + len(places.device.keys_S)
+        return _refuse(found, "the device slab", needed, len(places.device.keys_S), "storage.device")
+    leaving = _count_leaving(victims, len(found.host_U), int(host_S.sum()), places)
+    return _exceeded(found, leaving, places) or _apply(found, leaving, device_S, host_S, places)
+
+
+def _evictable(window: list[Unique], places: Places) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    """Slots of device and host that hold a row which no block of the window needs."""
+    device_S, host_S = places.device.occupied(), places.host.occupied()
+    for unique in window:
+        places_U = places.map.find(unique.keys_U)
+        tier_U = tier_of(places_U)
+        device_S[row_of(places_U[tier_U == DEVICE])] = 0
+        host_S[row_of(places_U[tier_U == HOST])] = 0
+    return device_S, host_S
+
+
+def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places: Places) -> _Leaving:
+    host_free = places.host.num_free + host_arrivals
+    to_disk = max(0, victims - host_free)
+    to_host_at_most = host_free + min(to_disk, host_evictable)
+    # A chunk holds rows of one block only: fill the last one with further victims of the host, where it has any.
+    rounded = places.caps.whole_chunks(to_disk)
+    host_victims = min(host_evictable, rounded - (victims - min(victims, to_host_at_most)))
+    return _Leaving(victims, host_victims if to_disk else 0, min(victims, to_host_at_most))
+
+
+def _exceeded(found: _Found, leaving: _Leaving, places: Places) -> Refusal | None:
+    """Whether the log, with room to write every row at the end, or the map would exceed its cap."""
+    caps = places.caps
+    on_device = places.device.num_used - leaving.device_victims + len(found.arrivals_A)
+    on_host = places.host.num_used - len(found.host_U) - leaving.host_victims + leaving.to_host
+    log = places.tail + sum(caps.whole_chunks(n) for n in (leaving.to_disk, on_device, on_host))
+    if log > caps.disk_rows:
+        return _refuse(
+            found, "the log, with every row written at the end,", log, caps.disk_rows, "storage.disk", "disk"
+        )
+    map_bytes = places.map.bytes_with(found.unique.keys_U[found.new_U])
+    if map_bytes > caps.map_bytes:
+        return _refuse(found, "the key map", map_bytes, caps.map_bytes, "storage.map", "map", "bytes")
+    return None
+
+
+def _apply(
+    found: _Found, leaving: _Leaving, device_S: NDArray[np.uint8], host_S: NDArray[np.uint8], places: Places
+) -> Plan:
+    device, host = places.device, places.host
+    victims_E = device.policy.choose(leaving.device_victims, device_S)
+    victim_keys_E = device.keys_S[victims_E]
+    host_victims = host.policy.choose(leaving.host_victims, host_S)
+    host_victim_keys = host.keys_S[host_victims]
+    host_slots = row_of(found.places_U[found.host_U]).astype(np.int32)
+    host.release(np.concatenate([host_slots, host_victims]))
+    host_into = host.take(victim_keys_E[: leaving.to_host])
+    device.release(victims_E)
+    arrival_keys_A = found.unique.keys_U[found.arrivals_A]
+    arrival_slots = device.take(arrival_keys_A)
+    disk_from = places.tail
+    places.tail += places.caps.whole_chunks(leaving.to_disk)
+
+    rows_U = row_of(found.places_U).astype(np.int32)
+    rows_U[found.arrivals_A] = arrival_slots
+    device.policy.touch(rows_U)
+    num_new = len(found.new_U)
+    to_disk_keys = np.concatenate([host_victim_keys, victim_keys_E[leaving.to_host :]])
+    places.map.insert(arrival_keys_A[:num_new], place(DEVICE, arrival_slots[:num_new]))
+    places.map.move(
+        np.concatenate([arrival_keys_A[num_new:], victim_keys_E[: leaving.to_host], to_disk_keys]),
+        np.concatenate([
+            place(DEVICE, arrival_slots[num_new:]),
+            place(HOST, host_into),
+            place(DISK, np.arange(disk_from, disk_from + leaving.to_disk)),
+        ]),
+    )  # fmt: skip
+    return Plan(
+        block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
+        arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),
+        arrival_slots=arrival_slots, victim_slots_E=victims_E, host_into=host_into, host_victim_slots=host_victims,
+        disk_from=disk_from,
+        moves=found.moves(
+            device_to_host=leaving.to_host, device_to_disk=leaving.device_victims - leaving.to_host,
+            host_to_disk=leaving.host_victims, padding=places.tail - disk_from - leaving.to_disk,
+        ),
+    )  # fmt: skip
+
+
+def _refuse(
+    found: _Found, where: str, needed: int, there_is: int, setting: str, what: str = "window", unit: str = "rows"
+) -> Refusal:
+    block: Block = found.unique.block
+    return Refusal(
+        block,
+        what,
+        f"block {block.number} ({block.num_batches} batches, {len(found.places_U):,} keys): {where} would need "
+        f"{needed:,} {unit} and has {there_is:,}; raise {setting}",
+    )

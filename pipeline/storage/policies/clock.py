@@ -1,0 +1,25 @@
+"""A clock over the slots: a hand passes over slots that were used since it last came by."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels.clock import scan
+from pipeline.records import I32
+
+
+class Clock:
+    """ScaleFreeCTR's scan with an in-use mark; the mark of the window in flight is the planner's pin."""
+
+    def __init__(self, num_slots: int) -> None:
+        self._marked_S = np.zeros(num_slots, np.uint8)
+        self._hand = 0
+
+    def touch(self, slots_U: I32) -> None:
+        self._marked_S[slots_U] = 1
+
+    def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
+        victims_E = np.empty(num, np.int32)
+        self._hand = scan(self._marked_S, evictable_S, self._hand, victims_E)
+        return victims_E

@@ -1,0 +1,116 @@
+"""How the caps become slabs and rings. Pure functions of numbers, so that they can be printed before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipeline.workflow import Storage, format_size
+
+SLACK = 1.25
+"""Rows of a staging or outgoing buffer per key of the largest block of the first window."""
+
+
+@dataclass(frozen=True, slots=True)
+class FirstWindow:
+    """What reading the first window found."""
+
+    keys_of_blocks: tuple[int, ...]
+    """Unique keys of each of its blocks."""
+    union_of_first: tuple[int, ...]
+    """Unique keys of its first block, of its first two together, and so on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Rows of each slab and ring (a ring is divided evenly among its buffers), and bytes of the rest."""
+
+    row_bytes: int
+    device_rows: int
+    outgoing_rows: int
+    host_rows: int
+    staging_rows: int
+    chunk_rows: int
+    disk_rows: int
+    read_ring_bytes: int
+    window_bytes: int
+    map_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Sizes, and the look-ahead and block size that they allow."""
+
+    sizes: Sizes
+    look_ahead: int
+    block_batches: int
+
+
+class DoesNotFit(ValueError):
+    """Says what is needed, what there is, and which setting to change."""
+
+
+def fit(storage: Storage, row_bytes: int, window_bytes: int, look_ahead: int, window: FirstWindow) -> Sizes:
+    """Divide the caps for a look-ahead; raises DoesNotFit with the first cap that is too small."""
+    keys = max(window.keys_of_blocks[: look_ahead + 1])
+    union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
+    ring_rows = (look_ahead + 1) * int(SLACK * keys)
+    device = storage.device // row_bytes
+    if device < ring_rows + union:
+        raise DoesNotFit(_too_small("device", storage.device, row_bytes, ring_rows + union, f"{union:,} rows of slab"))
+    # One chunk buffer gathers what goes to disk.
+    host = storage.host // row_bytes - storage.chunk_rows
+    if host < ring_rows:
+        raise DoesNotFit(_too_small("host", storage.host, row_bytes, ring_rows + storage.chunk_rows, "staging"))
+    return Sizes(
+        row_bytes=row_bytes,
+        device_rows=device - ring_rows,
+        outgoing_rows=ring_rows,
+        host_rows=host - ring_rows,
+        staging_rows=ring_rows,
+        chunk_rows=storage.chunk_rows,
+        disk_rows=storage.disk // (row_bytes + 8),
+        read_ring_bytes=read_ring_bytes(storage, window_bytes),
+        window_bytes=window_bytes,
+        map_bytes=storage.map,
+    )
+
+
+def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
+    """What the read cap leaves for the read ring beside the shuffle window."""
+    if storage.read <= window_bytes:
+        raise DoesNotFit(
+            f"storage.read is {format_size(storage.read)}, and the shuffle window with one row group alone takes "
+            f"{window_bytes:,} bytes; raise storage.read or lower data.shuffle_window"
+        )
+    return storage.read - window_bytes
+
+
+def _too_small(tier: str, cap: int, row_bytes: int, rows: int, what: str) -> str:
+    return (
+        f"storage.{tier} is {format_size(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are {rows:,} rows "
+        f"({rows * row_bytes:,} bytes: {what} and the ring of buffers); raise storage.{tier} or lower "
+        "schedule.batch_size"
+    )
+
+
+def table(sizes: Sizes, look_ahead: int, keys_per_map_byte: Sequence[int] = (23, 46)) -> list[tuple[str, int, str]]:
+    """Name, bytes and explanation of everything that a run allocates, for --explain."""
+    row, buffers = sizes.row_bytes, look_ahead + 1
+    low, high = keys_per_map_byte
+    return [
+        ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
+        (
+            "device outgoing ring",
+            sizes.outgoing_rows * row,
+            f"{buffers} buffers of {sizes.outgoing_rows // buffers:,} rows",
+        ),
+        ("host slab", sizes.host_rows * row, f"{sizes.host_rows:,} rows"),
+        ("host staging ring", sizes.staging_rows * row, f"{buffers} buffers of {sizes.staging_rows // buffers:,} rows"),
+        ("host chunk buffer", sizes.chunk_rows * row, f"{sizes.chunk_rows:,} rows"),
+        ("disk log", sizes.disk_rows * (row + 8), f"at most; {sizes.disk_rows:,} rows with their keys"),
+        ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
+        ("shuffle window", sizes.window_bytes, "with one row group"),
+        ("key map", sizes.map_bytes, f"at most; {low} to {high} bytes a key, {sizes.map_bytes // high:,} keys or more"),
+        ("slot marks", 14 * (sizes.device_rows + sizes.host_rows), "key, free list and policy of each slot"),
+    ]

@@ -1,0 +1,99 @@
+"""Keys: kernels against their plain twins, and what the rest of the project relies on."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.kernels import hashing
+
+INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+SALT = hashing.table_salt("t")
+
+
+def integer_keys(values, salt=SALT):
+    values = np.asarray(values)
+    out, expected = np.empty(len(values), np.uint64), np.empty(len(values), np.uint64)
+    hashing.hash_integers(values, salt, out)
+    hashing.hash_integers_reference(values, salt, expected)
+    np.testing.assert_array_equal(out, expected)
+    return out
+
+
+def text_keys(texts, offsets_dtype=np.int32, salt=SALT):
+    data = np.frombuffer(b"".join(texts), np.uint8)
+    offsets = np.cumsum([0, *map(len, texts)]).astype(offsets_dtype)
+    out, expected = np.empty(len(texts), np.uint64), np.empty(len(texts), np.uint64)
+    hashing.hash_strings(data, offsets, salt, out)
+    hashing.hash_strings_reference(data, offsets, salt, expected)
+    np.testing.assert_array_equal(out, expected)
+    return out
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_the_integer_kernel_differs_from_its_reference(dtype):
+    info = np.iinfo(dtype)
+    integer_keys(np.array([info.min, info.max, 0, 1, 77], dtype))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
+def test_a_narrow_integer_has_another_key_than_the_same_value_in_64_bits(dtype):
+    values = np.array([-128, -1, 0, 5, 127])
+    np.testing.assert_array_equal(integer_keys(values.astype(dtype)), integer_keys(values))
+
+
+def test_an_unsigned_value_is_taken_for_a_negative_one():
+    assert integer_keys(np.array([2**32 - 1], np.uint32))[0] == integer_keys(np.array([2**32 - 1]))[0]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.binary(max_size=40), min_size=1, max_size=20), st.sampled_from([np.int32, np.int64]))
+def test_the_text_kernel_differs_from_its_reference(texts, offsets_dtype):
+    keys = text_keys(texts, offsets_dtype)
+    assert len(set(keys.tolist())) == len(set(texts))
+
+
+def test_keys_are_known_values_that_must_not_change_between_versions():
+    assert integer_keys([0, 1, -1], np.uint64(0)).tolist()[:2] == [0, 0x5692161D100B05E5]
+    assert text_keys([b"", b"a", b"12345678", b"123456789"], salt=np.uint64(0)).tolist() == [
+        0,
+        0x071717D2D36B6B11,
+        hashing.hash_bytes_reference(b"12345678", 0),
+        hashing.hash_bytes_reference(b"123456789", 0),
+    ]
+
+
+def undo_mix(x):
+    """The integer whose mix, without a salt, is x."""
+    mask = (1 << 64) - 1
+    x ^= (x >> 31) ^ (x >> 62)
+    x = x * pow(int(hashing.MIX_2), -1, 1 << 64) & mask
+    x ^= (x >> 27) ^ (x >> 54)
+    x = x * pow(int(hashing.MIX_1), -1, 1 << 64) & mask
+    return x ^ (x >> 30) ^ (x >> 60)
+
+
+def test_the_reserved_key_is_returned():
+    culprit = np.array([undo_mix(2**64 - 1)], np.uint64)
+    assert integer_keys(culprit, np.uint64(0))[0] == hashing.INSTEAD_OF_RESERVED
+
+
+def test_integers_of_a_table_share_a_key():
+    values = np.concatenate([np.arange(-50_000, 50_000), np.arange(50_000) << 40])
+    keys = np.empty(len(values), np.uint64)
+    hashing.hash_integers(values, SALT, keys)
+    assert len(np.unique(keys)) == len(np.unique(values))
+
+
+def test_key_bits_are_not_spread_evenly():
+    keys = integer_keys(np.arange(4096))
+    ones = np.unpackbits(keys.view(np.uint8)).reshape(4096, 64).mean(axis=0)
+    assert (abs(ones - 0.5) < 0.05).all()
+
+
+def test_tables_or_missing_keys_are_not_apart():
+    names = [f"c{i}" for i in range(100)]
+    salts = {int(hashing.table_salt(n)) for n in names}
+    missing = {int(hashing.missing_key(n)) for n in names}
+    assert len(salts | missing) == 200
+    assert type(hashing.table_salt("a")) is type(hashing.missing_key("a")) is np.uint64

@@ -1,0 +1,126 @@
+"""Progress on a terminal and elsewhere."""
+
+import io
+import math
+import threading
+
+import pytest
+
+from pipeline.monitor.progress import Progress, State, clock_time
+
+
+class Clock:
+    def __init__(self):
+        self.now = 100.0
+
+    def __call__(self):
+        return self.now
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "150")
+    return Terminal()
+
+
+def run(stream, total=6_000_000, start=0, steps=(), seconds=1.0):
+    clock = Clock()
+    with Progress(total, stream, start, clock) as progress:
+        for done in steps:
+            clock.now += seconds
+            progress.update(done, 0.43121, 2)
+    return stream.getvalue()
+
+
+def test_plain_line_keeps_its_form():
+    state = State(1_310_720, 6_000_000, 187_571.2, 0.43121, 2)
+    expected = "1,310,720/6,000,000 examples  187,571/s  loss 0.4312  2 ready  0:25 left"
+    assert str(state) == expected
+    assert str(State(0, 10, math.nan, math.nan, 0, "epoch 1")).endswith("-/s  loss nan  0 ready  -:-- left  epoch 1")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0:00"), (24.2, "0:25"), (59.9, "1:00"), (3_723, "1:02:03"), (math.nan, "-:--"), (-3, "0:00")],
+)
+def test_time_left_reads_as_clock_time(seconds, text):
+    assert clock_time(seconds) == text
+
+
+def test_plain_lines_are_five_seconds_apart_and_the_last_is_shown():
+    lines = run(io.StringIO(), total=1_200, steps=range(100, 1_300, 100)).splitlines()
+    assert [line.split("/")[0] for line in lines] == ["100", "600", "1,100", "1,200"]
+    assert all("100/s" in line for line in lines)
+
+
+def test_last_update_is_printed_once():
+    assert run(io.StringIO(), total=100, steps=[100]).count("100/100") == 1
+
+
+def test_rate_is_that_of_recent_updates():
+    slow_then_fast = [*range(1, 101), *range(1_100, 21_100, 1_000)]
+    assert "1,000/s" in run(io.StringIO(), steps=slow_then_fast).splitlines()[-1]
+
+
+def test_resumed_examples_are_no_speed():
+    assert "  50/s" in run(io.StringIO(), start=5_000_000, steps=[5_000_050])
+
+
+def test_no_update_and_standing_clock_are_fine():
+    assert run(io.StringIO()) == ""
+    assert "-/s" in run(io.StringIO(), steps=[10], seconds=0.0)
+
+
+def test_last_state_is_shown_when_the_run_fails():
+    stream, clock = io.StringIO(), Clock()
+
+    def fail():
+        with Progress(10, stream, clock=clock) as progress:
+            progress.update(1, 0.5, 0)
+            progress.update(2, 0.5, 0)
+            raise KeyError("stage")
+
+    with pytest.raises(KeyError):
+        fail()
+    assert "2/10" in stream.getvalue().splitlines()[-1]
+
+
+def test_messages_appear_at_once_and_verbatim():
+    stream = io.StringIO()
+    with Progress(10, stream) as progress:
+        progress.line("dashboard [at] http://127.0.0.1:8787")
+        assert stream.getvalue() == "dashboard [at] http://127.0.0.1:8787\n"
+
+
+def test_terminal_shows_state_and_messages_without_a_thread(terminal):
+    threads = threading.active_count()
+    with Progress(1_000, terminal) as progress:
+        progress.update(250, 0.4312, 3, "epoch [1]")
+        progress.line("look-ahead reduced [to 1]")
+        assert threading.active_count() == threads
+    text = terminal.getvalue()
+    assert "250/1,000 examples" in text
+    assert "3 ready" in text
+    assert "epoch [1]" in text
+    assert "look-ahead reduced [to 1]\n" in text
+
+
+def test_terminal_ends_with_the_last_update(terminal):
+    assert "100/100 examples" in run(terminal, total=100, steps=[50, 100], seconds=0.01)
+
+
+def test_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert "\x1b" not in run(terminal, total=100, steps=[50, 100])
+
+
+def test_default_stream_is_stderr(capsys):
+    with Progress(10) as progress:
+        progress.line("hello")
+    assert capsys.readouterr().err == "hello\n"

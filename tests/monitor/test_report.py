@@ -1,0 +1,83 @@
+"""The final table."""
+
+import io
+import math
+
+import pytest
+from rich.console import Console
+
+from pipeline.monitor.report import print_report
+from pipeline.monitor.tiers import TierTotals
+from pipeline.records import Moves
+
+STAGES = ("read", "dedup", "plan", "prefetch", "train", "write_back")
+
+
+@pytest.fixture
+def result():
+    totals = TierTotals()
+    totals.add(Moves(keys=3_000_000_000, device_hits=2_100_000_000, host_hits=500_000_000, disk_hits=400_000_000))
+    return {
+        "name": "criteo[small]",
+        "auc": 0.80314159,
+        "logloss": 0.4412,
+        "examples": 6_000_000,
+        "seconds": 33.04,
+        "examples_per_second": 181_598.1,
+        "stages": dict.fromkeys(STAGES, 1_234.56),
+        "cpu_seconds": dict.fromkeys(STAGES, 1.25),
+        "hidden": {stage: 0.964 for stage in STAGES if stage != "train"},
+        "ready": 2.13,
+        "tiers": totals.report({"device": 40_000_000, "host": 200_000_000}, 224, 10 << 30, 900 << 30),
+        "fingerprint": "0123456789abcdef" * 4,
+    }
+
+
+def printed(result):
+    stream = io.StringIO()
+    print_report(result, Console(file=stream, width=100))
+    return stream.getvalue().splitlines()
+
+
+def cells(lines, first):
+    return next(line.split() for line in lines if line.strip().startswith(f"{first} "))
+
+
+def test_stage_and_tier_rows_have_their_cells(result):
+    lines = printed(result)
+    assert cells(lines, "prefetch") == ["prefetch", "1,234.6", "1.2", "96%"]
+    assert cells(lines, "train")[-1] == "-"
+    assert " ".join(cells(lines, "host")[1:]) == "200,000,000 rows 500,000,000 55.6% 0 500,000,000 104.31"
+    assert " ".join(cells(lines, "disk")[1:]) == "900.0 GiB 400,000,000 100.0% 0 400,000,000 83.45"
+    assert any("2.1 blocks ready ahead of training" in line for line in lines)
+
+
+def test_tables_fit_100_columns_uncut(result):
+    tables = printed(result)[:-1]
+    assert max(map(len, tables)) <= 100
+    assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in tables)
+
+
+def test_result_is_one_line(result):
+    last = printed(result)[-1]
+    for part in ("criteo[small]", "test auc 0.80314", "logloss 0.44120", "6,000,000 examples in 33.0 s"):
+        assert part in last
+    assert "181,598 examples/s" in last
+    assert last.endswith("fingerprint " + "0123456789abcdef" * 4)
+
+
+@pytest.mark.parametrize("nothing", [None, math.nan])
+def test_missing_numbers_show_as_dashes(result, nothing):
+    for name in ("auc", "logloss", "examples_per_second", "ready"):
+        result[name] = nothing
+    result["tiers"]["host"]["hit_rate"] = nothing
+    result["fingerprint"] = None
+    lines = printed(result)
+    assert "test auc -  logloss -" in lines[-1]
+    assert lines[-1].endswith("fingerprint -")
+    assert cells(lines, "host")[4] == "-"
+
+
+def test_default_console_is_stdout_and_wide_enough(result, capsys):
+    print_report(result)
+    assert capsys.readouterr().out.splitlines() == printed(result)

@@ -1,0 +1,55 @@
+"""Seconds, CPU seconds and the share hidden behind training."""
+
+import math
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.monitor.timeline import cpu_seconds, hidden_share, mean_ready, stage_seconds
+from pipeline.records import Span
+
+BASE = 1_000_000.0
+intervals = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=12)
+
+
+def span(stage, start, stop, cpu=0.0, ready=0):
+    return Span(stage, 0, BASE + start, BASE + stop, cpu, ready)
+
+
+def test_seconds_are_summed_by_stage():
+    spans = [span("read", 0, 2, cpu=1.5), span("train", 1, 5, cpu=3), span("read", 2, 5, cpu=0.5)]
+    assert list(stage_seconds(spans).items()) == [("read", 5.0), ("train", 4.0)]
+    assert cpu_seconds(spans) == {"read": 2.0, "train": 3.0}
+
+
+def test_hidden_share_skips_gaps_and_counts_overlaps_once():
+    trains = [span("train", 20, 30), span("train", 0, 10), span("train", 5, 12), span("train", 12, 13)]
+    spans = [*trains, span("read", 8, 24), span("read", 14, 18), span("plan", 14, 15), span("dedup", 6, 9)]
+    assert hidden_share(spans) == {
+        "read": pytest.approx((13 - 8 + 24 - 20) / 20),
+        "plan": 0.0,
+        "dedup": 1.0,
+    }
+
+
+@settings(max_examples=100, deadline=None)
+@given(intervals, intervals)
+def test_hidden_share_equals_counting_seconds(trains, reads):
+    busy = {second for start, length in trains for second in range(start, start + length)}
+    inside = sum(second in busy for start, length in reads for second in range(start, start + length))
+    total = sum(length for _, length in reads)
+    spans = [span("train", start, start + length) for start, length in trains]
+    spans += [span("read", start, start + length) for start, length in reads]
+    share = hidden_share(spans).get("read", math.nan)
+    assert share == pytest.approx(inside / total if total else math.nan, nan_ok=True)
+
+
+def test_without_training_nothing_is_hidden():
+    assert hidden_share([span("read", 0, 1)]) == {"read": 0.0}
+    assert hidden_share([]) == {}
+    assert math.isnan(mean_ready([span("read", 0, 1, ready=3)]))
+
+
+def test_ready_is_taken_from_train_only():
+    assert mean_ready([span("train", 0, 1, ready=2), span("read", 0, 1), span("train", 1, 2, ready=1)]) == 1.5
