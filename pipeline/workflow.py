@@ -109,7 +109,7 @@ class Data(Strict):
     @model_validator(mode="after")
     def _names_are_distinct(self) -> Data:
         weight = [self.weight] if self.weight else []
-        names = [*self.labels, *weight, *(c.name for c in (*self.numbers, *self.categories))]
+        names = [*self.labels, *weight, *(n.name for n in self.numbers), *(c.name for c in self.categories)]
         twice = sorted({n for n in names if names.count(n) > 1})
         if twice:
             raise ValueError(f"columns named more than once: {', '.join(twice)}; name each column once")
@@ -118,7 +118,8 @@ class Data(Strict):
 
 class Model(Strict):
     kind: ImportString[Any]
-    """A `torch.nn.Module` class, or its dotted name. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
+    """A `torch.nn.Module` class, or its dotted name. Called as
+    kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=1)] = 16
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""

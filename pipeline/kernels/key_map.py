@@ -11,7 +11,7 @@ NUM_PARTITIONS = 64
 PARTITION_BITS = np.uint64(6)
 RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
 """Never a key: empty entry, fill value and padding."""
-UNKNOWN = -1
+UNKNOWN = np.int64(-1)
 
 
 @cpu
@@ -25,7 +25,7 @@ def partition_keys(keys_U: U64, members_U: I32, starts: I64) -> None:
         starts[p + 1] += starts[p]
     cursor = starts[:-1].copy()
     for u in range(keys_U.size):
-        p = np.int64(keys_U[u] & low)
+        p = int(keys_U[u] & low)
         members_U[cursor[p]] = u
         cursor[p] += 1
 
@@ -39,7 +39,10 @@ def find(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
         at = (key >> PARTITION_BITS) & mask
         while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
             at = (at + np.uint64(1)) & mask
-        places_U[members[i]] = np.int64(table_C2[at, 1]) if table_C2[at, 0] == key else UNKNOWN
+        if table_C2[at, 0] == key:
+            places_U[members[i]] = np.int64(table_C2[at, 1])
+        else:
+            places_U[members[i]] = UNKNOWN
 
 
 @cpu

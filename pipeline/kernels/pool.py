@@ -43,7 +43,7 @@ def pool_reference(
 @cpu
 def pool_singles(weights_PC: F32, inverse_V: I32, single_S: I32, embeddings_BFD: F32, first_BF: F32) -> None:
     """Copy the weights of single-valued fields; `first_BF` has no columns where rows hold no first-order weight."""
-    num_examples, num_fields, dim = embeddings_BFD.shape
+    num_examples, _, dim = embeddings_BFD.shape
     for b in range(num_examples):
         for s in range(single_S.size):
             p = inverse_V[s * num_examples + b]
@@ -59,7 +59,7 @@ def pool_bags(
     weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32
 ) -> None:
     """Sum or average the weights of each bag, in the order of its values; an empty bag gives zeros."""
-    num_examples, num_fields, dim = embeddings_BFD.shape
+    num_examples, _, dim = embeddings_BFD.shape
     for m in range(multi_M.size):
         field = multi_M[m]
         for b in range(num_examples):

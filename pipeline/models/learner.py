@@ -13,7 +13,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from pipeline.models.embed import Embed
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.row_adam import RowAdam
-from pipeline.records import F32, BatchIndex, Examples, Layout, Plan, Staged
+from pipeline.records import F32, I32, BatchIndex, Examples, Layout, Plan, Staged
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.workflow import Workflow
@@ -102,7 +102,7 @@ class Learner:
         metrics = self._evaluation.result() if block.closes_split and not block.trains else {}
         return self._loss_sum / max(self._weight_sum, 1e-300), metrics
 
-    def _look_up(self, examples: Examples, batch: int, index: BatchIndex) -> tuple[F32, Tensor, Tensor]:
+    def _look_up(self, examples: Examples, batch: int, index: BatchIndex) -> tuple[I32, Tensor, Tensor]:
         rows_P = self._plan.rows_U[index.unique_P]
         embeddings_BFD, first_BF = self._embed.look_up(
             self._device.floats_SW, self._staged_AW, rows_P, index, examples.bags[batch]

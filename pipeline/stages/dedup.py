@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from pipeline.kernels.dedup import compact_batch, group_sources, refill_table, unique_keys
@@ -41,7 +43,7 @@ def dedup(examples: Examples | Refusal, work: Workspace) -> Unique | Refusal:
     work.table[:] = 0
     num_unique = 0
     starts = examples.batch_starts
-    batches_V = [examples.keys_V[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    batches_V = [examples.keys_V[a:b] for a, b in pairwise(starts)]
     for keys_V in batches_V:
         num_unique = _add_batch(keys_V, num_unique, work)
     work.begin_batches(num_unique)

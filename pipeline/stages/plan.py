@@ -10,13 +10,14 @@ Everything is checked first and changed after: a refused block leaves the state 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.kernels.key_map import UNKNOWN
 from pipeline.records import I64, Block, Moves, Plan, Refusal, Unique
-from pipeline.storage.key_map import DEVICE, DISK, HOST, UNKNOWN, place, row_of, tier_of
+from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.places import Places
 
 
@@ -42,12 +43,18 @@ class _Found:
     def arrivals_A(self) -> I64:
         return np.concatenate([self.new_U, self.host_U, self.disk_U])
 
-    def moves(self, **counts: int) -> Moves:
+    @property
+    def moves(self) -> Moves:
+        """Where the working set was found; nothing moves yet."""
         hits = len(self.places_U) - len(self.new_U) - len(self.host_U) - len(self.disk_U)
         return Moves(
-            keys=len(self.places_U), device_hits=hits, host_hits=len(self.host_U), disk_hits=len(self.disk_U),
-            new=len(self.new_U), **counts,
-        )  # fmt: skip
+            keys=len(self.places_U),
+            device_hits=hits,
+            host_hits=len(self.host_U),
+            disk_hits=len(self.disk_U),
+            new=len(self.new_U),
+            arrives=False,
+        )
 
 
 def plan(window: Sequence[Unique | Refusal], places: Places, room: Room) -> Plan | Refusal:
@@ -81,7 +88,7 @@ def _plan_evaluation(found: _Found) -> Plan:
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.unique.keys_U[found.arrivals_A],
         num_new=len(found.new_U), arrival_host_slots=row_of(found.places_U[found.host_U]).astype(np.int32),
         arrival_disk_at=row_of(found.places_U[found.disk_U]), arrival_slots=none, victim_slots_E=none, host_into=none,
-        host_victim_slots=none, disk_from=0, moves=found.moves(arrives=False),
+        host_victim_slots=none, disk_from=0, moves=found.moves,
     )  # fmt: skip
 
 
@@ -185,9 +192,9 @@ def _apply(
         arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),
         arrival_slots=arrival_slots, victim_slots_E=victims_E, host_into=host_into, host_victim_slots=host_victims,
         disk_from=disk_from,
-        moves=found.moves(
-            device_to_host=leaving.to_host, device_to_disk=leaving.device_victims - leaving.to_host,
-            host_to_disk=leaving.host_victims, padding=places.tail - disk_from - leaving.to_disk,
+        moves=replace(
+            found.moves, device_to_host=leaving.to_host, device_to_disk=leaving.device_victims - leaving.to_host,
+            host_to_disk=leaving.host_victims, padding=places.tail - disk_from - leaving.to_disk, arrives=True,
         ),
     )  # fmt: skip
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -36,7 +37,7 @@ class RowLayout:
     def num_bytes(self) -> int:
         return 4 * self.num_words
 
-    def describe(self) -> dict[str, object]:
+    def describe(self) -> dict[str, Any]:
         """Attributes of the log: word offsets, so that a reader needs nothing but the array."""
         c = self.num_weights
         return {

@@ -12,7 +12,9 @@ import resource
 import threading
 from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zarr
@@ -35,7 +37,7 @@ class Log:
         self.path = path
         self.chunk_rows = chunk_rows
         self.num_words = layout.num_words
-        self._group = zarr.open_group(path, mode="w-", zarr_format=3, attributes={"row": layout.describe()})
+        self._group: Any = zarr.open_group(path, mode="w-", zarr_format=3, attributes={"row": layout.describe()})
         for name, shape, chunks, fill in (
             ("rows", (0, self.num_words), (chunk_rows, self.num_words), 2**32 - 1),
             ("keys", (0,), (chunk_rows,), 2**64 - 1),
@@ -63,10 +65,10 @@ class Log:
     def file(self, chunk: int) -> Path:
         return self.path / "rows" / f"c.{chunk}.0"
 
-    def gather(self, at_U: I64, out_UW: U32) -> None:
+    def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
         """Read the rows at log positions `at_U`; an OSError names the file and offset that could not be read."""
         order = np.argsort(at_U, kind="stable")
-        sorted_N = at_U[order]
+        sorted_N = at_U[order].astype(np.int64)
         chunks_N = sorted_N // self.chunk_rows
         firsts = np.flatnonzero(np.diff(chunks_N, prepend=-1))
         # Never more files at once than may be open.
@@ -81,7 +83,7 @@ class Log:
         offsets_N = (at_N % self.chunk_rows) * (4 * self.num_words)
         num_parts = min(NUM_READERS, 1 + len(at_N) // 64)
         bounds = np.linspace(0, len(at_N), num_parts + 1).astype(int)
-        parts = [slice(a, b) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        parts = [slice(a, b) for a, b in pairwise(bounds)]
         read = [self._readers.submit(self._read_part, files_N[p], offsets_N[p], to_N[p], out_UW) for p in parts]
         failed = [(p.start + f.result()) for p, f in zip(parts, read, strict=True) if f.result() >= 0]
         if failed:
@@ -106,7 +108,7 @@ class Log:
         self._files[chunk] = descriptor
         return descriptor
 
-    def scatter(self, at_U: I64, rows_UW: U32) -> None:
+    def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
         """Append rows at consecutive positions, the first of them the first of a chunk; pads the last chunk."""
         assert len(at_U) == 0 or (at_U[0] % self.chunk_rows == 0 and at_U[-1] - at_U[0] == len(at_U) - 1)
         for first in range(0, len(at_U), self.chunk_rows):
@@ -132,6 +134,6 @@ def _write_file(path: Path, arrays: list[np.ndarray]) -> None:
     """Write a file that does not exist yet."""
     with open(path, "xb", buffering=0) as file:
         for array in arrays:
-            left = memoryview(np.ascontiguousarray(array)).cast("B") if array.size else memoryview(b"")
+            left = np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
             while left:
                 left = left[file.write(left) :]

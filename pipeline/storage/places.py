@@ -61,7 +61,7 @@ class Caps:
 
 
 class Places:
-    """Belongs to `plan`, runs ahead of the bytes by up to a window, and is true of them once the pipeline is drained."""
+    """Belongs to `plan`, and runs ahead of the bytes; true of them once the pipeline is drained."""
 
     def __init__(self, device_rows: int, host_rows: int, policy: str, caps: Caps) -> None:
         self.map = KeyMap()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.workflow import Storage, format_size
@@ -88,16 +87,15 @@ def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
 
 def _too_small(tier: str, cap: int, row_bytes: int, rows: int, what: str) -> str:
     return (
-        f"storage.{tier} is {format_size(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are {rows:,} rows "
-        f"({rows * row_bytes:,} bytes: {what} and the ring of buffers); raise storage.{tier} or lower "
+        f"storage.{tier} is {format_size(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are "
+        f"{rows:,} rows ({rows * row_bytes:,} bytes: {what} and the ring of buffers); raise storage.{tier} or lower "
         "schedule.batch_size"
     )
 
 
-def table(sizes: Sizes, look_ahead: int, keys_per_map_byte: Sequence[int] = (23, 46)) -> list[tuple[str, int, str]]:
+def table(sizes: Sizes, look_ahead: int) -> list[tuple[str, int, str]]:
     """Name, bytes and explanation of everything that a run allocates, for --explain."""
     row, buffers = sizes.row_bytes, look_ahead + 1
-    low, high = keys_per_map_byte
     return [
         ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
         (
@@ -111,6 +109,6 @@ def table(sizes: Sizes, look_ahead: int, keys_per_map_byte: Sequence[int] = (23,
         ("disk log", sizes.disk_rows * (row + 8), f"at most; {sizes.disk_rows:,} rows with their keys"),
         ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
         ("shuffle window", sizes.window_bytes, "with one row group"),
-        ("key map", sizes.map_bytes, f"at most; {low} to {high} bytes a key, {sizes.map_bytes // high:,} keys or more"),
+        ("key map", sizes.map_bytes, f"at most; 23 to 46 bytes a key, so {sizes.map_bytes // 46:,} keys or more"),
         ("slot marks", 14 * (sizes.device_rows + sizes.host_rows), "key, free list and policy of each slot"),
     ]

@@ -6,7 +6,7 @@ import numpy as np
 
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.memory import aligned_empty
-from pipeline.records import F32, I32, U32
+from pipeline.records import F32, I32, I64, U32
 
 
 class Slab:
@@ -19,10 +19,10 @@ class Slab:
     def floats_SW(self) -> F32:
         return self.words_SW.view(np.float32)
 
-    def gather(self, at_U: I32, out_UW: U32) -> None:
+    def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
         gather_rows(self.words_SW, at_U, out_UW)
 
-    def scatter(self, at_U: I32, rows_UW: U32) -> None:
+    def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
         scatter_rows(self.words_SW, at_U, rows_UW)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ HARD = [0.0, 1.0, -1.0, -0.5, np.nan, np.inf, -np.inf, 3e38, 1e300, 0.25]
 
 
 def bitmap(valid, at):
-    return np.packbits([1] * at + list(valid), bitorder="little")
+    return np.packbits(np.array([1] * at + list(valid), np.uint8), bitorder="little")
 
 
 @pytest.mark.parametrize("name", ["labels", "weights"])

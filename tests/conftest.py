@@ -1,0 +1,97 @@
+"""What many tests use: small workflows on data made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.models import DeepFM
+from pipeline.workflow import Adam, Category, Data, Model, Number, Optimizer, Schedule, Storage, Workflow
+
+
+def make_table(rng: np.random.Generator, num_examples: int, num_keys: int, with_nulls: bool = True) -> pa.Table:
+    """Columns of every kind: two integer fields (two shared by a list), a string field, two lists, numbers."""
+
+    def maybe_null(values: list[Any], share: float = 0.1) -> list[Any]:
+        return [None if with_nulls and rng.random() < share else value for value in values]
+
+    def lists() -> list[list[int]]:
+        return [rng.integers(0, num_keys, rng.integers(0, 4)).tolist() for _ in range(num_examples)]
+
+    integers = rng.integers(0, num_keys, (2, num_examples)).tolist()
+    return pa.table({
+        "click": pa.array(rng.integers(0, 2, num_examples), pa.int8()),
+        "importance": pa.array(rng.random(num_examples) + 0.5, pa.float32()),
+        "price": pa.array(maybe_null(rng.random(num_examples).tolist()), pa.float32()),
+        "age": pa.array(maybe_null(rng.integers(0, 9, num_examples).tolist()), pa.int32()),
+        "item": pa.array(maybe_null(integers[0]), pa.int64()),
+        "user": pa.array(maybe_null(integers[1]), pa.int32()),
+        "country": pa.array(maybe_null([f"c{n}" for n in rng.integers(0, num_keys, num_examples)]), pa.string()),
+        "history": pa.array(maybe_null(lists()), pa.list_(pa.int64())),
+        "tags": pa.array(maybe_null(lists()), pa.list_(pa.int64())),
+    })  # fmt: skip
+
+
+CATEGORIES = (
+    Category(name="history", table="item", pooling="mean"),
+    Category(name="item"),
+    Category(name="country"),
+    Category(name="tags"),
+    Category(name="user"),
+)
+
+
+def make_workflow(root: Path, **changes: Any) -> Workflow:
+    """A small DeepFM on `make_table`'s columns; `changes` are fields of data, model or schedule, or `storage`."""
+    data = Data(
+        root=root,
+        train=("train*.parquet",),
+        validation=("validation*.parquet",),
+        test=("test*.parquet",),
+        labels=("click",),
+        weight=changes.pop("weight", None),
+        numbers=(Number(name="price", fill=0.5), Number(name="age", log1p=True)),
+        categories=changes.pop("categories", CATEGORIES),
+        shuffle_window=changes.pop("shuffle_window", 16),
+    )
+    small = {"device": "16 MiB", "host": "16 MiB", "disk": "1 GiB", "read": "64 MiB", "map": "64 MiB"}
+    storage = Storage(**(small | {"chunk_rows": 1024} | changes.pop("storage", {})))
+    kind = changes.pop("kind", DeepFM)
+    model = Model(kind=kind, embedding_dim=changes.pop("embedding_dim", 3), args=changes.pop("args", {"hidden": (5,)}))
+    schedule = Schedule(**({"batch_size": 6, "epochs": 2, "block_batches": 2, "threads": 1} | changes))
+    return Workflow(
+        name="small",
+        data=data,
+        model=model,
+        optimizer=Optimizer(rows=Adam(lr=0.05), dense=Adam(lr=0.01)),
+        storage=storage,
+        schedule=schedule,
+        seed=7,
+    )
+
+
+def write_data(root: Path, seed: int = 0, num_train: int = 50, num_keys: int = 20, with_nulls: bool = True) -> Path:
+    """Two training files of several row groups, one of validation and one of test data."""
+    rng = np.random.default_rng(seed)
+    root.mkdir(parents=True, exist_ok=True)
+    half = num_train // 2
+    for name, count in (("train-0", half), ("train-1", num_train - half), ("validation", 13), ("test", 9)):
+        if count:
+            pq.write_table(make_table(rng, count, num_keys, with_nulls), root / f"{name}.parquet", row_group_size=8)
+    return root
+
+
+@pytest.fixture(scope="session")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
+
+
+@pytest.fixture
+def small_workflow(data_root: Path) -> Callable[..., Workflow]:
+    return lambda **changes: make_workflow(data_root, **changes)

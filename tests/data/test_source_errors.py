@@ -1,0 +1,107 @@
+"""What is said when a file, a column or a value is not what the workflow says: where, what, and what to change."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from parquet_files import data_of, epoch_of, write
+
+from pipeline.data.source import Source
+from pipeline.workflow import Number
+
+
+def refusal(data):
+    """The message with which the data is refused, when opened or when read."""
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (each caller checks the words)
+        epoch_of(Source(data, 0))
+    return str(caught.value)
+
+
+BAD_VALUES = {
+    "label": ([0, 1, None, 2], "2 bad values in rows 0 to 3, the first is None at row 2", "data.labels"),
+    "w": ([1.0, -1.0, math.inf, 0.0], "2 bad values in rows 0 to 3, the first is -1.0 at row 1", "data.weight"),
+    "x": ([0.0, -1.0, 0.0, None], "1 bad values in rows 0 to 3, the first is -1.0 at row 1", "`fill` or `shift`"),
+    "y": ([0.0, 0.0, 0.0, math.inf], "1 bad values in rows 0 to 3, the first is inf at row 3", "`fill` or `shift`"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_VALUES)
+def test_a_bad_value_is_accepted_or_not_located(tmp_path, name):
+    columns = {"label": [0] * 4, "w": [1.0] * 4, "x": [0.0] * 4, "y": [0.0] * 4, "c": [0] * 4}
+    values, found, advice = BAD_VALUES[name]
+    write(tmp_path / "train/a.parquet", **columns | {name: values})
+    numbers = (Number(name="x", log1p=True), Number(name="y"))
+    message = refusal(data_of(tmp_path, weight="w", numbers=numbers))
+    assert f"{tmp_path}/train/a.parquet: row group 0, column {name!r}" in message
+    assert found in message
+    assert advice in message
+
+
+BAD_TYPES = [
+    ("label", ["yes"], "string", "data.labels", "integers, floating-point numbers or booleans"),
+    ("x", [[1]], "list<element: int64>", "data.numbers", "integers, floating-point numbers or booleans"),
+    ("c", [1.5], "double", "data.categories", "strings or binary"),
+    ("c", [[[1]]], "list<element: list<element: int64>>", "data.categories", "a list of those"),
+    ("c", [None], "null", "data.categories", "a list of those"),
+]
+
+
+@pytest.mark.parametrize(("name", "values", "found", "setting", "expected"), BAD_TYPES)
+def test_a_wrong_type_is_accepted_or_not_named(tmp_path, name, values, found, setting, expected):
+    write(tmp_path / "train/a.parquet", **{"label": [0], "x": [0.0], "c": [1]} | {name: values})
+    message = refusal(data_of(tmp_path, numbers=(Number(name="x"),)))
+    for words in (str(tmp_path / "train/a.parquet"), f"column {name!r} ({setting})", found, expected, "convert"):
+        assert words in message
+
+
+@pytest.mark.parametrize(("other", "found"), [([[1]], "lists of integers"), (["1"], "text")])
+def test_files_that_disagree_are_accepted(tmp_path, other, found):
+    write(tmp_path / "train/a.parquet", label=[0], c=[1])
+    write(tmp_path / "test/b.parquet", label=[0], c=other)
+    message = refusal(data_of(tmp_path, test=("test",)))
+    assert f"test/b.parquet: column 'c' (data.categories) holds {found}, expected integers as in" in message
+    assert "train/a.parquet; write the column alike" in message
+
+
+def test_a_missing_column_is_not_named_with_those_that_are_there(tmp_path):
+    write(tmp_path / "train/a.parquet", label=[0], d=[1])
+    message = refusal(data_of(tmp_path))
+    assert "train/a.parquet: column 'c' (data.categories) is missing" in message
+    assert "which has: label, d" in message
+
+
+def test_a_pattern_without_files_is_not_named_with_its_setting_and_folder(tmp_path):
+    write(tmp_path / "train/a.parquet", label=[0], c=[1])
+    message = refusal(data_of(tmp_path, validation=("day_*",)))
+    assert "data.validation: 'day_*' matches no Parquet file" in message
+    assert str(tmp_path / "day_*") in message
+    assert "data.root" in message
+
+
+def test_a_training_split_without_examples_is_accepted(tmp_path):
+    write(tmp_path / "train/a.parquet", label=pa.array([], "int8"), c=pa.array([], "int64"))
+    assert "data.train: train hold no examples" in refusal(data_of(tmp_path))
+
+
+def test_a_file_that_is_cut_off_before_the_run_is_accepted(tmp_path):
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train/a.parquet").write_bytes(b"PAR1 and no more")
+    assert "train/a.parquet: cannot be read as Parquet" in refusal(data_of(tmp_path))
+
+
+def test_a_file_that_is_damaged_during_the_run_is_read_on(tmp_path):
+    path = tmp_path / "train/a.parquet"
+    columns = {"label": [0] * 4000, "c": np.random.default_rng(0).integers(0, 1 << 60, 4000)}
+    path.parent.mkdir()
+    pq.write_table(pa.table(columns), path, row_group_size=2000, use_dictionary=False)
+    source = Source(data_of(tmp_path, shuffle_window=0), 0)
+    metadata = pq.read_metadata(path)
+    content = bytearray(path.read_bytes())
+    at = metadata.row_group(1).column(1).data_page_offset
+    content[at : at + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"a\.parquet: row group 1: cannot be read, is the file complete") as caught:
+        epoch_of(source, 500, 2)
+    assert caught.value.__cause__ is not None

@@ -1,0 +1,111 @@
+"""What becomes of the values of each type of column: keys, labels, weights, numbers."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from parquet_files import LIMIT, blocks_of, data_of, epoch_of, key, numbers_of, write
+
+from pipeline.data.buffer import ReadBuffer
+from pipeline.data.source import Source
+from pipeline.kernels.hashing import missing_key
+from pipeline.workflow import Category, Number
+
+
+def one_column(tmp_path, values, category=None):
+    """The keys that one categorical column gives, a tuple an example."""
+    path = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+    write(path / "train/a.parquet", label=[0] * len(values), c=values)
+    data = data_of(path, categories=(category or Category(name="c"),), shuffle_window=0)
+    return [keys[0] for _, _, keys in epoch_of(Source(data, 0))]
+
+
+def test_a_null_has_another_key_than_the_missing_key_of_its_field(tmp_path):
+    missing = int(missing_key("c"))
+    assert one_column(tmp_path, [5, None, 7]) == [(key(5),), (missing,), (key(7),)]
+    assert one_column(tmp_path, ["a", None]) == [(key(b"a"),), (missing,)]
+    lists = [[1, None], None, [], [2], None]
+    expected = [(key(1), missing), (missing,), (), (key(2),), (missing,)]
+    assert one_column(tmp_path, lists) == expected
+    other = Category(name="c", table="other")
+    assert one_column(tmp_path, [5, None], other) == [(key(5, "other"),), (missing,)]
+
+
+TEXTS = ["a", None, "bb", "", "a", "a longer text than one word"]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())],
+    ids=str,
+)
+@pytest.mark.parametrize("in_lists", [False, True])
+def test_the_key_of_a_text_depends_on_how_it_is_stored(tmp_path, found, in_lists):
+    missing = int(missing_key("c"))
+    expected = [missing if t is None else key(t.encode()) for t in TEXTS]
+    flat = pa.array(TEXTS, pa.string()).cast(found)
+    if not in_lists:
+        assert one_column(tmp_path, flat) == [(k,) for k in expected]
+        return
+    lists = pa.ListArray.from_arrays(pa.array([0, 2, 2, 6], pa.int32()), flat)
+    assert one_column(tmp_path, lists) == [tuple(expected[:2]), (), tuple(expected[2:])]
+
+
+@pytest.mark.parametrize("dictionary", [True, False])
+@pytest.mark.parametrize("in_lists", [False, True])
+def test_a_text_column_that_outgrows_its_dictionary_gets_other_keys(tmp_path, dictionary, in_lists):
+    texts = [f"text {i % 700}" for i in range(1500)]
+    values = [[t] for t in texts] if in_lists else texts
+    (tmp_path / "train").mkdir()
+    options = {"use_dictionary": dictionary, "dictionary_pagesize_limit": 512, "data_page_size": 512}
+    pq.write_table(pa.table({"label": [0] * 1500, "c": values}), tmp_path / "train/a.parquet", **options)
+    examples = epoch_of(Source(data_of(tmp_path, shuffle_window=0), 0), 100, 2)
+    assert [keys[0] for _, _, keys in examples] == [(key(t.encode()),) for t in texts]
+
+
+@pytest.mark.parametrize("found", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
+def test_the_key_of_an_integer_depends_on_its_width(tmp_path, found):
+    assert one_column(tmp_path, pa.array([0, 100, None], found))[:2] == [(key(0),), (key(100),)]
+    dictionary = pa.array([7, 9, 7], found).dictionary_encode()
+    assert one_column(tmp_path, dictionary) == [(key(7),), (key(9),), (key(7),)]
+    large = pa.array([[7, 9], []], pa.large_list(pa.type_for_alias(found)))
+    assert one_column(tmp_path, large) == [(key(7), key(9)), ()]
+
+
+def test_shared_tables_have_different_keys_or_different_tables_the_same(tmp_path):
+    write(tmp_path / "train/a.parquet", label=[1], item=[4], seen=[[4]], other=[4])
+    categories = (Category(name="item"), Category(name="seen", table="item"), Category(name="other"))
+    ((_, _, (item, seen, other)),) = epoch_of(Source(data_of(tmp_path, categories=categories), 0))
+    assert item == seen == (key(4, "item"),)
+    assert other == (key(4, "other"),) != item
+
+
+def test_several_labels_or_weights_or_pooling_are_mixed_up(tmp_path):
+    columns = {"label": [True, False], "like": [0.0, 1.0], "w": [2, 0], "c": [[1], [2]]}
+    write(tmp_path / "train/a.parquet", **columns)
+    categories = (Category(name="c", pooling="mean"),)
+    data = data_of(tmp_path, labels=("label", "like"), weight="w", categories=categories, shuffle_window=0)
+    source = Source(data, 0)
+    read = source.read(next(blocks_of(2, 2, 1)), ReadBuffer(LIMIT))
+    assert read.labels_NT.tolist() == [[1, 0], [0, 1]]
+    assert read.weights_N.tolist() == [2, 0]
+    assert source.layout.mean_M == (True,)
+
+
+def test_numbers_are_not_filled_then_shifted_then_taken_the_logarithm_of(tmp_path):
+    write(tmp_path / "train/a.parquet", label=[0] * 4, c=[0] * 4, x=[1.0, None, math.nan, -1.0], y=[1, None, 2, 3])
+    numbers = (Number(name="x", fill=5.0, shift=2.0, log1p=True), Number(name="y"))
+    examples = epoch_of(Source(data_of(tmp_path, numbers=numbers, shuffle_window=0), 0))
+    found = np.array([numbers for _, numbers, _ in examples])
+    np.testing.assert_allclose(found[:, 0], np.log1p([3.0, 7.0, 7.0, 1.0]), rtol=1e-6)
+    assert found[:, 1].tolist() == [1, 0, 2, 3]
+
+
+@pytest.mark.parametrize("found", [pa.bool_(), pa.float16(), pa.int8(), pa.uint64()], ids=str)
+def test_an_unusual_type_of_number_is_misread(tmp_path, found):
+    values = pa.array([1, 0, None], pa.int8()).cast(pa.float32()).cast(found)
+    write(tmp_path / "train/a.parquet", label=[0] * 3, c=[0] * 3, x=values)
+    data = data_of(tmp_path, numbers=(Number(name="x", fill=3.0),), shuffle_window=0)
+    assert numbers_of(epoch_of(Source(data, 0))) == [1, 0, 3]

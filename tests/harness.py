@@ -1,0 +1,49 @@
+"""Runs a workflow with slabs of a given number of rows, however many bytes that is."""
+
+from __future__ import annotations
+
+import tempfile
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from pipeline.agenda import Agenda
+from pipeline.data.source import Source
+from pipeline.driver import Driver
+from pipeline.models.learner import row_layout
+from pipeline.monitor.progress import Progress
+from pipeline.storage.sizes import Fit, Sizes
+from pipeline.workflow import Workflow
+
+
+def sizes_of(
+    workflow: Workflow, device_rows: int = 4096, host_rows: int = 4096, ring_rows: int = 2048, chunk_rows: int = 4,
+    disk_rows: int = 1 << 20, map_bytes: int = 1 << 24,
+) -> Sizes:  # fmt: skip
+    """Sizes that no caps in bytes would give; a ring buffer has `ring_rows` rows."""
+    return Sizes(
+        row_bytes=row_layout(workflow).num_bytes,
+        device_rows=device_rows,
+        outgoing_rows=ring_rows,
+        host_rows=host_rows,
+        staging_rows=ring_rows,
+        chunk_rows=chunk_rows,
+        disk_rows=disk_rows,
+        read_ring_bytes=workflow.storage.read,
+        window_bytes=1 << 20,
+        map_bytes=map_bytes,
+    )
+
+
+def make_driver(workflow: Workflow, run_dir: Path, client: Any = None, **sizes: int) -> Driver:
+    source = Source(workflow.data, workflow.seed)
+    schedule = workflow.schedule
+    fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
+    agenda = Agenda(source.num_examples, schedule.batch_size, schedule.epochs)
+    return Driver(workflow, source, fit, run_dir, client, Progress(agenda.total_examples, stream=StringIO()))
+
+
+def run(workflow: Workflow, client: Any = None, **sizes: int) -> dict[str, Any]:
+    """The result of a run in a directory that is gone afterwards."""
+    with tempfile.TemporaryDirectory() as run_dir:
+        return make_driver(workflow, Path(run_dir), client, **sizes).run()

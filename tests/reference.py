@@ -1,0 +1,192 @@
+"""The plain trainer that every run must equal, bit for bit: one dictionary of rows, no pipeline, no tiers.
+
+It reads the files by itself, one batch after another, and uses the slow twins of the kernels. What it shares with the
+product is the model, the dense optimizer, the order of examples, and the definition of a fingerprint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from pipeline.data import order
+from pipeline.kernels.adam import adam_rows_reference, step_size
+from pipeline.kernels.dedup import bag_scale, sources_reference, unique_keys_reference
+from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, table_salt
+from pipeline.kernels.init_rows import init_weights_reference
+from pipeline.kernels.pool import pool_reference
+from pipeline.kernels.row_hash import row_hash_reference
+from pipeline.kernels.segment_sum import segment_sum_reference
+from pipeline.memory import aligned_empty
+from pipeline.models.learner import binary_cross_entropy, build_model, dense_state, row_layout
+from pipeline.storage.finish import fingerprint
+from pipeline.workflow import Workflow
+
+
+def key_of(value: object, column: str, table: str) -> int:
+    if value is None:
+        return int(missing_key(column))
+    if isinstance(value, str):
+        return hash_bytes_reference(value.encode(), int(table_salt(table)))
+    return hash_integer_reference(int(value), int(table_salt(table)))
+
+
+def aligned(values: object) -> torch.Tensor:
+    array = np.asarray(values, np.float32)
+    copy = aligned_empty(array.shape, np.float32)
+    copy[...] = array
+    return torch.from_numpy(copy)
+
+
+class Reference:
+    """`train()` runs every epoch; then `fingerprint` and `metrics` are what the run must have."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.workflow = workflow
+        self.row = row_layout(workflow)
+        self.schema = pq.read_schema(next(Path(workflow.data.root).glob(workflow.data.train[0])))
+        self.model = build_model(workflow)
+        dense = workflow.optimizer.dense
+        self.optimizer = torch.optim.Adam(
+            self.model.parameters(), lr=dense.lr, betas=(dense.beta1, dense.beta2), eps=dense.eps, fused=True
+        )
+        self.rows: dict[int, dict[str, np.ndarray]] = {}
+        self.counts: dict[int, tuple[int, int]] = {}
+        self.step = 0
+        self.scores: list[tuple[str, list[float], list[float]]] = []
+
+    def examples(self, split: str, epoch: int) -> list[dict[str, object]]:
+        data = self.workflow.data
+        files = sorted(f for pattern in getattr(data, split) for f in Path(data.root).glob(pattern))
+        groups = [f.read_row_group(g).to_pylist() for f in map(pq.ParquetFile, files) for g in range(f.num_row_groups)]
+        if not order.is_shuffled(split, data.shuffle_window):
+            return [example for group in groups for example in group]
+        seed = self.workflow.seed
+        line = [example for g in order.group_order(len(groups), seed, epoch) for example in groups[g]]
+        shuffled = []
+        for window, first in enumerate(range(0, len(line), data.shuffle_window)):
+            part = line[first : first + data.shuffle_window]
+            shuffled += [part[i] for i in order.window_order(len(part), seed, epoch, window)]
+        return shuffled
+
+    def train(self) -> Reference:
+        torch.set_num_threads(self.workflow.schedule.threads)
+        epochs = self.workflow.schedule.epochs
+        for epoch in range(epochs):
+            for batch in self.batches("train", epoch):
+                self.train_batch(batch)
+            self.evaluate("validation", epoch)
+        self.evaluate("test", epochs - 1)
+        return self
+
+    def batches(self, split: str, epoch: int) -> list[list[dict[str, object]]]:
+        examples, size = self.examples(split, epoch), self.workflow.schedule.batch_size
+        return [examples[first : first + size] for first in range(0, len(examples), size)]
+
+    def evaluate(self, split: str, epoch: int) -> None:
+        scores: list[float] = []
+        labels: list[float] = []
+        for batch in self.batches(split, epoch):
+            with torch.inference_mode():
+                self.model.eval()
+                output = self.forward(batch, create=False)[0]
+            scores += output.tolist()
+            labels += [float(example[self.workflow.data.labels[0]]) for example in batch]
+        if scores:
+            self.scores.append((split, scores, labels))
+
+    def row_of(self, key: int, create: bool) -> dict[str, np.ndarray]:
+        if key in self.rows:
+            return self.rows[key]
+        width = self.row.num_weights
+        weights = np.zeros(width, np.float32)
+        w = self.workflow
+        weights[: self.row.embedding_dim] = init_weights_reference(
+            key, w.seed, w.model.init_std, self.row.embedding_dim
+        )
+        row = {"w": weights, "m": np.zeros(width, np.float32), "v": np.zeros(width, np.float32)}
+        if create:
+            self.rows[key] = row
+        return row
+
+    def values_of(self, batch: list[dict[str, object]]) -> tuple[np.ndarray, np.ndarray, list[int], list[int], list]:
+        """Keys of the batch in the documented order, and the bags of its multi-hot fields."""
+        categories = self.workflow.data.categories
+        multi = [f for f, c in enumerate(categories) if pa.types.is_list(self.schema.field(c.name).type)]
+        single = [f for f in range(len(categories)) if f not in multi]
+        keys = [
+            key_of(e[categories[f].name], categories[f].name, categories[f].table_name) for f in single for e in batch
+        ]
+        bags = np.zeros((len(multi), len(batch) + 1), np.int32)
+        for m, f in enumerate(multi):
+            bags[m, 0] = len(keys)
+            for b, example in enumerate(batch):
+                values = example[categories[f].name]
+                values = [None] if values is None else values
+                keys += [key_of(v, categories[f].name, categories[f].table_name) for v in values]
+                bags[m, b + 1] = len(keys)
+        mean = [categories[f].pooling == "mean" for f in multi]
+        return np.array(keys, np.uint64), bags, single, multi, mean
+
+    def forward(self, batch: list[dict[str, object]], create: bool) -> tuple:
+        data = self.workflow.data
+        keys_V, bags, single, multi, mean = self.values_of(batch)
+        keys_P, inverse = unique_keys_reference(keys_V)
+        inverse_V = np.array(inverse, np.int32)
+        rows = [self.row_of(key, create) for key in keys_P]
+        weights_PC = np.array([row["w"] for row in rows], np.float32).reshape(-1, self.row.num_weights)
+        embeddings, first = pool_reference(weights_PC, inverse_V, bags, single, multi, mean, self.row.embedding_dim)
+        numbers = np.zeros((len(batch), len(data.numbers)), np.float32)
+        for x, column in enumerate(data.numbers):
+            raw = [example[column.name] for example in batch]
+            filled = np.array([column.fill if r is None or r != r else r for r in raw], np.float32)
+            shifted = filled + np.float32(column.shift)
+            numbers[:, x] = np.log1p(shifted) if column.log1p else shifted
+        tensors = [aligned(embeddings), aligned(first if self.row.first_order else first[:, :0])]
+        for tensor in tensors:
+            tensor.requires_grad_(create)
+        output = self.model(aligned(numbers), *tensors)
+        return output, tensors, keys_P, rows, inverse_V, bags, single, multi, mean
+
+    def train_batch(self, batch: list[dict[str, object]]) -> None:
+        self.step += 1
+        self.model.train()
+        torch.random.default_generator.manual_seed((self.workflow.seed << 32) ^ self.step)
+        data = self.workflow.data
+        output, (emb, first), keys_P, rows, inverse_V, bags, single, multi, mean = self.forward(batch, create=True)
+        labels = aligned([[float(e[name]) for name in data.labels] for e in batch])
+        weights = aligned([float(e[data.weight]) for e in batch]) if data.weight else None
+        loss = getattr(self.model, "loss", binary_cross_entropy)(output, labels, weights)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+        groups = sources_reference(inverse_V, bags, single, multi, len(batch))
+        starts = np.cumsum([0, *map(len, groups)]).astype(np.int32)
+        scale = (
+            bag_scale(bags, tuple(multi), tuple(mean), len(data.categories)) if any(mean) else np.empty(0, np.float32)
+        )
+        grads_PC = segment_sum_reference(
+            emb.grad.numpy(), first.grad.numpy() if self.row.first_order else None,
+            np.array([s for group in groups for s in group]), starts, scale, self.row.num_weights,
+        )  # fmt: skip
+        a = self.workflow.optimizer.rows
+        for key, row, grad, group in zip(keys_P, rows, grads_PC, groups, strict=True):
+            adam_rows_reference(
+                row["w"], row["m"], row["v"], grad, np.float32(1 - a.beta1), np.float32(1 - a.beta2), np.float32(a.eps),
+                step_size(a.lr, a.beta1, a.beta2, self.step),
+            )  # fmt: skip
+            self.counts[key] = (self.step, self.counts.get(key, (0, 0))[1] + len(group))
+
+    def words(self, key: int) -> list[int]:
+        """The row's record, but for its tag."""
+        row = self.rows[key]
+        floats = np.concatenate([row["w"], row["m"], row["v"]]).astype(np.float32)
+        return [key & 0xFFFFFFFF, key >> 32, *floats.view(np.uint32).tolist(), *self.counts[key]]
+
+    def fingerprint(self) -> str:
+        total = sum(row_hash_reference(self.words(key)) for key in self.rows) % (1 << 128)
+        return fingerprint(total, dense_state(self.model, self.optimizer))

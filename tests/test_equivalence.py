@@ -1,0 +1,138 @@
+"""Tiers and overlap are invisible: every run has the fingerprint of a plain trainer with one dictionary of rows."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import CATEGORIES, make_workflow, write_data
+from harness import make_driver, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reference import Reference
+from sklearn.metrics import log_loss, roc_auc_score
+
+from pipeline.cluster import local_client
+from pipeline.workflow import Category, Workflow
+
+NO_TIERS: dict[str, int] = {}
+THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with local_client() as client:
+        yield client
+
+
+def test_a_run_with_every_row_on_the_device_equals_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
+    workflow = small_workflow()
+    assert run(workflow)["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+def test_a_run_through_three_tiers_equals_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
+    workflow = small_workflow()
+    result = run(workflow, **THREE_TIERS)
+    assert result["tiers"]["disk"]["rows_in"] > 100
+    assert result["tiers"]["host"]["hits"] > 10
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+def test_metrics_are_those_of_the_plain_trainer(small_workflow: Callable[..., Workflow]) -> None:
+    workflow = small_workflow()
+    result = run(workflow, **THREE_TIERS)
+    expected = Reference(workflow).train().scores
+    assert (
+        [e["split"] for e in result["epochs"]] == [split for split, _, _ in expected] == ["validation"] * 2 + ["test"]
+    )
+    for epoch, (_, scores, labels) in zip(result["epochs"], expected, strict=True):
+        assert epoch["auc"] == pytest.approx(roc_auc_score(labels, scores), abs=1e-12)
+        probabilities = [1 / (1 + 2.718281828459045**-s) for s in scores]
+        assert epoch["logloss"] == pytest.approx(log_loss(labels, probabilities), abs=1e-9)
+
+
+@pytest.mark.parametrize("block_batches", [1, 3, 16])
+@pytest.mark.parametrize("look_ahead", [1, 2, 4])
+def test_dask_with_any_block_and_look_ahead_equals_the_plain_trainer(
+    small_workflow: Callable[..., Workflow], client: Any, block_batches: int, look_ahead: int
+) -> None:
+    workflow = small_workflow(block_batches=block_batches, look_ahead=look_ahead)
+    result = run(workflow, client, **THREE_TIERS)
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+def test_a_second_run_on_the_same_scheduler_gets_results_of_its_own(
+    small_workflow: Callable[..., Workflow], client: Any
+) -> None:
+    one, other = small_workflow(), small_workflow(epochs=1)
+    results = [run(workflow, client, **THREE_TIERS)["fingerprint"] for workflow in (one, other, one)]
+    assert results[0] == results[2] == Reference(one).train().fingerprint()
+    assert results[1] == Reference(other).train().fingerprint()
+
+
+def test_sample_weights_reach_loss_and_metrics(small_workflow: Callable[..., Workflow]) -> None:
+    workflow = small_workflow(weight="importance")
+    result = run(workflow, **THREE_TIERS)
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+    assert result["fingerprint"] != run(small_workflow())["fingerprint"]
+
+
+def test_evaluation_leaves_no_trace(data_root: Path) -> None:
+    with_evaluation = make_workflow(data_root)
+    data = with_evaluation.data.model_copy(update={"validation": (), "test": ()})
+    without = with_evaluation.model_copy(update={"data": data})
+    assert run(with_evaluation, **THREE_TIERS)["fingerprint"] == run(without, **THREE_TIERS)["fingerprint"]
+
+
+def test_a_window_that_grows_too_large_drains_and_goes_on_smaller(small_workflow: Callable[..., Workflow]) -> None:
+    workflow = small_workflow(block_batches=8, look_ahead=4)
+    expected = Reference(workflow).train().fingerprint()
+    with tempfile.TemporaryDirectory() as run_dir:
+        driver = make_driver(workflow, Path(run_dir), device_rows=60, host_rows=10, ring_rows=120)
+        assert driver.run()["fingerprint"] == expected
+    assert driver._block_batches < 8
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+    """Data, workflow and sizes; the sizes are small enough that rows go to disk, and windows sometimes do not fit."""
+    num_keys = draw(st.sampled_from([1, 3, 15, 40]))
+    fields = draw(st.lists(st.sampled_from(CATEGORIES), min_size=1, max_size=5, unique_by=lambda c: c.name))
+    table = draw(st.sampled_from([None, "shared"]))
+    data = {
+        "seed": draw(st.integers(0, 9)),
+        "num_train": draw(st.integers(2, 45)),
+        "num_keys": num_keys,
+        "with_nulls": draw(st.booleans()),
+    }
+    workflow = {
+        "categories": tuple(Category(name=c.name, table=table, pooling=c.pooling) for c in fields),
+        "batch_size": draw(st.integers(1, 9)),
+        "epochs": draw(st.integers(1, 2)),
+        "block_batches": draw(st.sampled_from([1, 2, 3, 16])),
+        "look_ahead": draw(st.integers(1, 4)),
+        "shuffle_window": draw(st.sampled_from([0, 7, 64])),
+    }
+    largest = 9 * 4 * len(fields) + 2
+    sizes = {
+        "device_rows": draw(st.integers(largest, 4 * largest)),
+        "host_rows": draw(st.sampled_from([0, 1, 2, 9, 40])),
+        "ring_rows": largest * draw(st.integers(1, 12)),
+        "chunk_rows": draw(st.sampled_from([1, 2, 8])),
+    }
+    return data, workflow, sizes
+
+
+@given(runs(), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_no_combination_of_data_schedule_and_sizes_shows_in_the_result(
+    client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, int]], with_dask: bool
+) -> None:
+    data, changes, sizes = case
+    with tempfile.TemporaryDirectory() as root:
+        workflow = make_workflow(write_data(Path(root), **data), **changes)
+        expected = Reference(workflow).train().fingerprint()
+        assert run(workflow, client if with_dask else None, **sizes)["fingerprint"] == expected
