@@ -1,0 +1,63 @@
+"""A key's first row: the same whoever asks, and normally distributed."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_batches import same_bits
+
+from pipeline.kernels.init_rows import init_rows, init_weights_reference
+
+WORDS = 17
+KEYS = st.integers(0, 2**64 - 2)
+
+
+def rows_of(keys, seed=7, std=0.01, num_normal=4):
+    out = np.full((len(keys), WORDS), 0xDEADBEEF, np.uint32)
+    init_rows(np.array(keys, np.uint64), np.uint64(seed), std, num_normal, out)
+    return out
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(KEYS, max_size=8), st.integers(0, 2**63 - 1), st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0]))
+def test_a_first_row_differs_from_the_reference(keys, seed, num_normal, std):
+    rows = rows_of(keys, seed, std, num_normal)
+    for row, key in zip(rows, keys, strict=True):
+        assert row[:2].tolist() == [key & 0xFFFFFFFF, key >> 32]
+        expected = np.array(init_weights_reference(key, seed, std, num_normal), np.float32)
+        same_bits(row[2 : 2 + num_normal].view(np.float32), expected)
+        assert not row[2 + num_normal :].any()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(KEYS, min_size=1, max_size=30, unique=True), st.data())
+def test_a_first_row_depends_on_the_keys_beside_it(keys, data):
+    turn = data.draw(st.permutations(range(len(keys))))
+    cut = data.draw(st.integers(0, len(keys)))
+    together = rows_of(keys)
+    apart = [rows_of([keys[t] for t in turn[:cut]]), rows_of([keys[t] for t in turn[cut:]])]
+    same_bits(np.concatenate(apart), together[turn])
+
+
+def test_the_seed_or_a_neighbouring_key_leaves_the_weights_as_they_are():
+    one, other_seed, other_key = rows_of([5]), rows_of([5], seed=8), rows_of([6])
+    assert (one[:, 2:6] != other_seed[:, 2:6]).all()
+    assert (one[:, 2:6] != other_key[:, 2:6]).all()
+
+
+def test_weights_of_consecutive_keys_are_not_normal():
+    num, std = 50_000, 0.25
+    weights = rows_of(np.arange(num), std=std)[:, 2:6].view(np.float32).astype(np.float64) / std
+    assert np.isfinite(weights).all()
+    # Five standard errors each.
+    assert abs(weights.mean()) < 5 / np.sqrt(4 * num)
+    assert abs(weights.std() - 1) < 5 / np.sqrt(8 * num)
+    assert abs((weights**4).mean() - 3) < 5 * np.sqrt(96 / (4 * num))
+    for one in range(4):
+        for other in range(one):
+            assert abs((weights[:, one] * weights[:, other]).mean()) < 5 / np.sqrt(num)
+
+
+def test_without_deviation_a_weight_is_not_zero():
+    rows = rows_of([1, 2, 3], std=0.0, num_normal=3)
+    assert not rows[:, 2:].view(np.float32).any()
+    assert rows[:, 0].tolist() == [1, 2, 3]

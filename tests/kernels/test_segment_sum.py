@@ -1,0 +1,79 @@
+"""Gradients of equal keys: the bits of the plain reference, in an order that the batch alone fixes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_batches import batches, make_batch, same_bits
+
+from pipeline.kernels.segment_sum import segment_sum, segment_sum_reference
+from pipeline.records import TILE
+
+NONE = np.empty(0, np.float32)
+
+
+def gradients(batch, dim, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = (batch.num_examples, batch.num_fields)
+    # Wide ranges: any other order of adding shows in the bits.
+    grads = rng.normal(size=(*shape, dim)) * 10.0 ** rng.integers(-4, 5, (*shape, dim))
+    return grads.astype(np.float32), rng.normal(size=shape).astype(np.float32), rng.random(shape).astype(np.float32)
+
+
+def summed(batch, grads, first, scale, width, source_V, starts_P):
+    out = np.full((len(starts_P) - 1, width), np.nan, np.float32)
+    segment_sum(
+        grads.reshape(-1, grads.shape[2]), first.reshape(-1), source_V, starts_P, scale.reshape(-1),
+        TILE * batch.num_fields, out,
+    )  # fmt: skip
+    return out
+
+
+@settings(deadline=None, max_examples=40)
+@given(batches(), st.integers(1, 4), st.booleans(), st.booleans())
+def test_sums_differ_from_the_reference(batch, dim, first_order, scaled):
+    grads, first, scale = gradients(batch, dim)
+    first, scale = first if first_order else NONE, scale.reshape(-1) if scaled else NONE
+    source_V, starts_P = batch.sources()
+    out = summed(batch, grads, first, scale, dim + first_order, source_V, starts_P)
+    same_bits(out, segment_sum_reference(grads, first, source_V, starts_P, scale, dim + first_order))
+
+
+@settings(deadline=None, max_examples=20)
+@given(batches())
+def test_the_reference_leaves_out_a_gradient(batch):
+    grads, _, _ = gradients(batch, 2)
+    source_V, starts_P = batch.sources()
+    exact = np.zeros((batch.num_unique, 2))
+    absolute = np.zeros((batch.num_unique, 2))
+    which = np.repeat(np.arange(batch.num_unique), np.diff(starts_P))
+    np.add.at(exact, which, grads.reshape(-1, 2)[source_V].astype(np.float64))
+    np.add.at(absolute, which, np.abs(grads.reshape(-1, 2)[source_V].astype(np.float64)))
+    got = segment_sum_reference(grads, NONE, source_V, starts_P, NONE, 2)
+    assert (np.abs(got - exact) <= 1e-4 * absolute).all()
+
+
+@pytest.mark.parametrize("num_examples", [1, TILE, TILE + 1, 3 * TILE + 5])
+def test_tiles_that_are_summed_apart_and_then_added_give_other_bits(num_examples):
+    batch = make_batch(2, num_examples, num_single=2, num_multi=0, num_keys=1)
+    grads, _, _ = gradients(batch, 1)
+    total = None
+    for begin in range(0, num_examples, TILE):
+        tile = grads[begin : begin + TILE, :, 0].T.reshape(-1)
+        part = tile[0]
+        for gradient in tile[1:]:
+            part = part + gradient
+        total = part if total is None else total + part
+    out = summed(batch, grads, NONE, NONE, 1, *batch.sources())
+    same_bits(out, np.array([[total]], np.float32))
+
+
+def test_the_order_of_the_unique_keys_changes_the_bits_of_a_sum():
+    batch = make_batch(3, 2 * TILE + 7, num_single=2, num_multi=1, num_keys=40)
+    grads, first, _ = gradients(batch, 3)
+    source_V, starts_P = batch.sources()
+    turn = np.random.default_rng(0).permutation(batch.num_unique)
+    groups = [source_V[starts_P[p] : starts_P[p + 1]] for p in turn]
+    other_starts = np.cumsum([0, *map(len, groups)]).astype(np.int32)
+    out = summed(batch, grads, first, NONE, 4, source_V, starts_P)
+    same_bits(summed(batch, grads, first, NONE, 4, np.concatenate(groups), other_starts), out[turn])

@@ -1,0 +1,119 @@
+"""The working set of a block, and each batch's index into it, within the bytes of its keys."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.kernels.dedup import sources_reference, unique_keys_reference
+from pipeline.records import Block, Examples, Layout, Refusal
+from pipeline.stages.dedup import Workspace, dedup
+
+
+def make_block(batch_size, num_examples):
+    return Block(
+        number=3, split="train", epoch=0, first_batch=0, num_batches=-(-num_examples // batch_size), first_example=0,
+        num_examples=num_examples, batch_size=batch_size, first_step=0, closes_split=False,
+    )  # fmt: skip
+
+
+def make_examples(seed, batch_size, num_examples, layout, num_keys, longest_bag=3):
+    """As `read` leaves them: values of a batch contiguous, field by field, lists behind the single values."""
+    rng = np.random.default_rng(seed)
+    block = make_block(batch_size, num_examples)
+    bags, starts = [], [0]
+    for batch in range(block.num_batches):
+        begin, past = block.batch_bounds(batch)
+        at = (past - begin) * len(layout.single_S)
+        bags_MB = np.zeros((len(layout.multi_M), past - begin + 1), np.int32)
+        for m in range(len(layout.multi_M)):
+            bags_MB[m] = at + np.cumsum([0, *rng.integers(0, longest_bag + 1, past - begin)])
+            at = int(bags_MB[m, -1])
+        bags.append(bags_MB)
+        starts.append(starts[-1] + at)
+    # Spread over all 64 bits, but for the reserved key.
+    keys_V = rng.integers(0, num_keys, starts[-1]).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    return Examples(
+        block=block, labels_NT=np.zeros((num_examples, 1), np.float32), weights_N=None,
+        numbers_NX=np.zeros((num_examples, 0), np.float32), keys_V=keys_V, batch_starts=np.array(starts), bags=tuple(bags),
+        nbytes=0,
+    )  # fmt: skip
+
+
+def check(examples, layout, work):
+    """Deduplicates; compares with the plain reference, batch by batch."""
+    keys_V, starts = examples.keys_V.copy(), examples.batch_starts.tolist()
+    unique = dedup(examples, work)
+    expected_U, _ = unique_keys_reference(keys_V)
+    assert unique.keys_U.tolist() == expected_U
+    assert unique.block is examples.block
+    assert len(unique.batches) == examples.block.num_batches
+    for batch, index in enumerate(unique.batches):
+        mine_V = keys_V[starts[batch] : starts[batch + 1]]
+        own_keys, own_inverse = unique_keys_reference(mine_V)
+        assert unique.keys_U[index.unique_P].tolist() == own_keys
+        assert index.inverse_V.tolist() == own_inverse
+        begin, past = examples.block.batch_bounds(batch)
+        groups = sources_reference(
+            index.inverse_V, examples.bags[batch], [*layout.single_S], [*layout.multi_M], past - begin
+        )
+        assert index.source_V.tolist() == [source for group in groups for source in group]
+        assert index.starts_P.tolist() == np.cumsum([0, *map(len, groups)]).tolist()
+    return unique
+
+
+LAYOUTS = st.sampled_from(
+    [Layout((0,), (), ()), Layout((0, 2), (1,), (True,)), Layout((), (0,), (False,)), Layout((1,), (0, 2), (False, True))]
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32), LAYOUTS, st.integers(1, 8), st.lists(st.integers(1, 30), min_size=1, max_size=3), st.data())
+def test_a_block_is_indexed_otherwise_than_by_the_reference(seed, layout, batch_size, sizes, data):
+    """One workspace for blocks of any size, one after the other."""
+    work = Workspace(layout)
+    for number, num_examples in enumerate(sizes):
+        num_keys = data.draw(st.sampled_from([1, 5, 1000]))
+        check(make_examples(seed + number, batch_size, num_examples, layout, num_keys), layout, work)
+
+
+def test_more_keys_than_the_workspace_begins_with_are_lost():
+    layout = Layout((0, 1), (), ())
+    work = Workspace(layout)
+    for num_examples, num_keys in ((5000, 100_000), (10, 5), (6000, 100_000)):
+        unique = check(make_examples(num_examples, 700, num_examples, layout, num_keys), layout, work)
+    assert len(unique.keys_U) > 10_000
+
+
+def test_the_index_takes_memory_beside_the_read_ring():
+    layout = Layout((0,), (1,), (False,))
+    examples = make_examples(1, 6, 15, layout, 9)
+    unique = check(examples, layout, Workspace(layout))
+    for batch, index in enumerate(unique.batches):
+        begin, past = (examples.keys_V.ctypes.data + 8 * int(v) for v in examples.batch_starts[batch : batch + 2])
+        assert index.inverse_V.ctypes.data == begin
+        assert index.source_V.ctypes.data == begin + (past - begin) // 2
+        assert index.inverse_V.nbytes + index.source_V.nbytes == past - begin
+
+
+def test_the_next_block_overwrites_the_working_set_of_the_one_before():
+    layout = Layout((0,), (), ())
+    work = Workspace(layout)
+    unique = check(make_examples(1, 4, 9, layout, 9), layout, work)
+    keys, batches = unique.keys_U.copy(), [(b.unique_P.copy(), b.starts_P.copy()) for b in unique.batches]
+    check(make_examples(2, 4, 9, layout, 9), layout, work)
+    np.testing.assert_array_equal(unique.keys_U, keys)
+    for index, (unique_P, starts_P) in zip(unique.batches, batches, strict=True):
+        np.testing.assert_array_equal(index.unique_P, unique_P)
+        np.testing.assert_array_equal(index.starts_P, starts_P)
+
+
+def test_a_block_without_any_value_fails():
+    layout = Layout((), (0,), (False,))
+    unique = check(make_examples(0, 2, 5, layout, 3, longest_bag=0), layout, Workspace(layout))
+    assert len(unique.keys_U) == 0
+    assert [len(index.unique_P) for index in unique.batches] == [0, 0, 0]
+
+
+def test_a_refused_block_is_deduplicated():
+    refusal = Refusal(make_block(2, 4), "window", "too small")
+    assert dedup(refusal, Workspace(Layout((0,), (), ()))) is refusal

@@ -1,0 +1,187 @@
+"""Every edge of the schedule, every ring's length, and every order inside a stage is needed: leave one out, force the
+one bad order, and the result is wrong, every time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_workflow, write_data
+from gates import Gate, outcome
+from reference import Reference
+
+from pipeline.records import Plan, Trained
+from pipeline.resources import Resources, RingLengths
+from pipeline.schedule import Task, edges
+from pipeline.stages import train, write_back
+from pipeline.stages.plan import plan
+from pipeline.storage.tier import Tier
+from pipeline.workflow import Category, Workflow
+
+L = 2
+SIZES = {"device_rows": 100, "host_rows": 10, "chunk_rows": 4}
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """Blocks of one small batch: most rows go through host and disk, and come back within a few blocks."""
+    root = write_data(tmp_path_factory.mktemp("edges"), num_train=120, num_keys=60)
+    return make_workflow(root, block_batches=1, look_ahead=L, batch_size=6, epochs=2)
+
+
+@pytest.fixture(scope="module")
+def one_shape(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    """Batches that all have the same number of keys, so that the indices of one are within the bounds of another."""
+    root = write_data(tmp_path_factory.mktemp("shape"), num_train=120, num_keys=1 << 30, with_nulls=False)
+    categories = (Category(name="item"), Category(name="user"), Category(name="country"))
+    workflow = make_workflow(root, categories=categories, block_batches=1, look_ahead=L, batch_size=6, epochs=2)
+    data = workflow.data.model_copy(update={"validation": (), "test": ()})
+    return workflow.model_copy(update={"data": data})
+
+
+@pytest.fixture(scope="module")
+def expected(workflow: Workflow, one_shape: Workflow) -> dict[str, str]:
+    return {w.data.root.name: Reference(w).train().fingerprint() for w in (workflow, one_shape)}
+
+
+def without(*removed: tuple[str, str, int]) -> Callable[[str, int, int], list[Task]]:
+    """The schedule's edges but for some, given as (stage, the stage it waits for, how many blocks later or earlier)."""
+
+    def fewer(stage: str, i: int, look_ahead: int) -> list[Task]:
+        return [(s, j) for s, j in edges(stage, i, look_ahead) if (stage, s, j - i) not in removed]
+
+    return fewer
+
+
+def hold(stage: str, until: str, ahead: int) -> Gate:
+    """A gate before every task of `stage`: it waits for `until`, so many blocks ahead."""
+    return lambda task: [(until, task[1] + ahead)] if task[0] == stage else []
+
+
+def overtake_by_one_round(task: Task) -> list[Task]:
+    """`read` comes into a buffer before `train` is through with it, but not before `dedup`, and never twice: so the
+    indices that `train` finds there stay within bounds."""
+    stage, i = task
+    ring = 2 * L + 1
+    return {"train": [("dedup", i + ring)], "read": [("dedup", i - ring), ("train", i - 2 * ring)]}.get(stage, [])
+
+
+def overtake_by_one_block(stage: str) -> Gate:
+    """Every other block of the stage waits for the next one."""
+    return lambda task: [(stage, task[1] + 1)] if task[0] == stage and task[1] % 2 == 0 else []
+
+
+def test_with_all_edges_held_tasks_do_no_harm(workflow: Workflow, expected: dict[str, str], tmp_path: Path) -> None:
+    assert outcome(workflow, tmp_path, hold("write_back", "prefetch", L), **SIZES) == expected[workflow.data.root.name]
+
+
+EDGES = [
+    ("read", "train", -2 * L - 1, overtake_by_one_round, "one_shape"),
+    ("dedup", "read", 0, hold("read", "dedup", 0), "workflow"),
+    ("plan", "dedup", 0, hold("dedup", "plan", 0), "workflow"),
+    ("plan", "dedup", 1, hold("dedup", "plan", -1), "workflow"),
+    ("plan", "dedup", L, hold("dedup", "plan", -L), "workflow"),
+    ("prefetch", "plan", 0, hold("plan", "prefetch", 0), "workflow"),
+    ("prefetch", "write_back", -L - 1, hold("write_back", "prefetch", L + 1), "workflow"),
+    ("upload", "prefetch", 0, hold("prefetch", "train", 0), "workflow"),
+    ("train", "upload", 0, hold("prefetch", "train", 0), "workflow"),
+    ("write_back", "train", 0, hold("train", "write_back", 0), "workflow"),
+]
+"""(stage, what it waits for, distance, the gate that forces the bad order, data)"""
+
+
+@pytest.mark.parametrize(
+    ("stage", "after", "distance", "gate", "data"), EDGES, ids=[f"{e[0]}_{e[1]}{e[2]:+}" for e in EDGES]
+)
+def test_an_edge_left_out_gives_a_wrong_result(
+    request: pytest.FixtureRequest,
+    expected: dict[str, str],
+    tmp_path: Path,
+    stage: str,
+    after: str,
+    distance: int,
+    gate: Gate,
+    data: str,
+) -> None:
+    case: Workflow = request.getfixturevalue(data)
+    removed = [(stage, after, distance)]
+    if (stage, after) == ("plan", "dedup"):
+        # Each stage follows itself: the later edges of the window, or the next plan's, would imply the one left out.
+        removed = [("plan", "dedup", ahead) for ahead in range(distance, L + 1)]
+    assert outcome(case, tmp_path, gate, without(*removed), **SIZES) != expected[case.data.root.name]
+
+
+@pytest.mark.parametrize("stage", ["plan", "train", "write_back"])
+def test_a_stage_that_overtakes_itself_gives_a_wrong_result(
+    workflow: Workflow, expected: dict[str, str], tmp_path: Path, stage: str
+) -> None:
+    fewer = without((stage, stage, -1))
+    got = outcome(workflow, tmp_path, overtake_by_one_block(stage), fewer, check_order=False, **SIZES)
+    assert got != expected[workflow.data.root.name]
+
+
+@pytest.mark.parametrize("stage", ["read", "dedup", "plan", "prefetch", "train", "write_back"])
+def test_a_stage_called_out_of_turn_raises(workflow: Workflow, tmp_path: Path, stage: str) -> None:
+    got = outcome(workflow, tmp_path, overtake_by_one_block(stage), without((stage, stage, -1)), **SIZES)
+    assert f"{stage} was called for block" in got
+
+
+RINGS = [
+    ("read", RingLengths(2 * L, L + 1, L + 1), hold("train", "dedup", 2 * L), "one_shape"),
+    ("staging", RingLengths(2 * L + 1, L, L + 1), hold("train", "prefetch", L), "workflow"),
+    ("outgoing", RingLengths(2 * L + 1, L + 1, L), hold("write_back", "train", L), "workflow"),
+]
+
+
+@pytest.mark.parametrize(("name", "rings", "gate", "data"), RINGS, ids=[ring[0] for ring in RINGS])
+def test_a_ring_one_buffer_too_short_gives_a_wrong_result(
+    request: pytest.FixtureRequest,
+    expected: dict[str, str],
+    tmp_path: Path,
+    name: str,
+    rings: RingLengths,
+    gate: Gate,
+    data: str,
+) -> None:
+    case: Workflow = request.getfixturevalue(data)
+    assert outcome(case, tmp_path / "whole", gate, **SIZES) == expected[case.data.root.name]
+    assert outcome(case, tmp_path / "short", gate, rings=rings, **SIZES) != expected[case.data.root.name]
+
+
+def test_a_plan_that_sees_no_window_gives_a_wrong_result(
+    workflow: Workflow, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blind(self: Resources, i: int) -> Any:
+        self._flights[i].plan = plan([self._flights[i].unique], self.places, self._room)
+        return self._flights[i].plan
+
+    monkeypatch.setattr(Resources, "_plan", blind)
+    got = outcome(workflow, tmp_path, hold("write_back", "prefetch", L), **SIZES)
+    assert got != expected[workflow.data.root.name]
+
+
+def test_arrivals_before_victims_give_a_wrong_result(
+    workflow: Workflow, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reversed_swap(p: Plan, staged: Any, device: Tier, outgoing_EW: Any) -> None:
+        device.scatter(p.arrival_slots, staged.rows_AW[: len(p.arrival_slots)])
+        device.gather(p.victim_slots_E, outgoing_EW)
+
+    monkeypatch.setattr(train, "swap", reversed_swap)
+    assert outcome(workflow, tmp_path, **SIZES) != expected[workflow.data.root.name]
+
+
+def test_outgoing_rows_before_the_hosts_victims_give_a_wrong_result(
+    workflow: Workflow, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spill, keep = write_back.spill, write_back.keep
+
+    def keep_first(p: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: Any) -> None:
+        keep(p, trained, host)
+        spill(p, trained, host, disk, chunk_RW)
+
+    monkeypatch.setattr(write_back, "spill", keep_first)
+    monkeypatch.setattr(write_back, "keep", lambda p, trained, host: None)
+    assert outcome(workflow, tmp_path, **SIZES) != expected[workflow.data.root.name]
