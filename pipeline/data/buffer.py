@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from pipeline.memory import ALIGNMENT, aligned_empty
 from pipeline.records import Block, Examples
-
-ALIGNMENT = 64
-"""Bytes of a cache line (and of the widest vector register); every array begins at a multiple of it."""
 
 
 class BufferTooSmall(ValueError):
@@ -26,16 +24,6 @@ class BufferTooSmall(ValueError):
             f"a block of examples needs {needed_bytes:,} bytes of the read ring, its slot has {limit_bytes:,}; "
             "raise storage.read, or lower schedule.batch_size or schedule.block_batches"
         )
-
-
-def aligned_empty(shape: int | Sequence[int], dtype: DTypeLike) -> NDArray[Any]:
-    """An uninitialized array that begins at a multiple of 64 bytes; no page is touched until it is written."""
-    dtype = np.dtype(dtype)
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    num_bytes = math.prod(shape) * dtype.itemsize
-    raw = np.empty(num_bytes + ALIGNMENT, np.uint8)
-    skip = -raw.ctypes.data % ALIGNMENT
-    return raw[skip : skip + num_bytes].view(dtype).reshape(shape)
 
 
 def padded(num_bytes: int) -> int:
@@ -71,7 +59,7 @@ class ReadBuffer:
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
-        self._arena = aligned_empty(limit_bytes, np.uint8)
+        self._arena = aligned_empty((limit_bytes,), np.uint8)
         self._used = 0
 
     def begin(self, block: Block, widths: Widths) -> Examples:

@@ -1,0 +1,38 @@
+"""What all benchmarks do alike: name the machine, take medians, end with one line of JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+
+def arguments(name: str, what: str) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=what)
+    parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, says nothing of speed")
+    parser.add_argument("--data", type=Path, default=Path("data/benchmarks"), help="where synthetic data is made once")
+    parser.add_argument("--repeats", type=int, default=3)
+    return parser.parse_args()
+
+
+def machine() -> str:
+    """Processor, cores, memory and the versions that matter."""
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line), "unknown")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "dask", "zarr", "pyarrow", "numpy"))
+    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {packages}"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Median and, in brackets, least and most."""
+    return f"{statistics.median(values):12,.0f}   [{min(values):,.0f} .. {max(values):,.0f}]"
+
+
+def finish(ratios: Mapping[str, float]) -> None:
+    """The last line: the ratios as JSON."""
+    print(json.dumps({name: round(value, 4) for name, value in ratios.items()}))

@@ -1,0 +1,115 @@
+"""A pipeline whose table is on disk before it starts, and that runs stretch by stretch."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.torch_way import Sparse
+from pipeline.data.source import Source
+from pipeline.driver import Driver
+from pipeline.kernels.hashing import hash_integers, table_salt
+from pipeline.monitor.progress import Progress
+from pipeline.records import Span
+from pipeline.resources import Resources
+from pipeline.schedule import Schedule
+from pipeline.storage.key_map import DISK, place
+from pipeline.storage.sizes import Fit
+from pipeline.workflow import Workflow
+
+__all__ = ["Sparse", "Stretches", "drop_log_pages", "fill_log"]
+
+
+class Stretches:
+    """A run that is measured in parts: `run` takes the next blocks and returns when they are through."""
+
+    def __init__(self, workflow: Workflow, source: Source, fit: Fit, run_dir: Path, client: Any) -> None:
+        progress = Progress(1, stream=StringIO())
+        self.driver = Driver(workflow, source, fit, run_dir, client, progress)
+        self._blocks = list(self.driver.agenda.blocks(fit.block_batches))
+        self._look_ahead = fit.look_ahead
+        self._at = 0
+
+    @property
+    def resources(self) -> Resources:
+        return self.driver.resources
+
+    def run(self, num_blocks: int) -> tuple[float, list[Span]]:
+        """Examples per second, filling and draining the pipeline included, and the spans of the stages."""
+        blocks = self._blocks[self._at : self._at + num_blocks]
+        self._at += num_blocks
+        spans: list[Span] = []
+        self.resources.start(blocks, self._look_ahead)
+        numbers = range(blocks[0].number, blocks[-1].number + 1)
+        start = time.perf_counter()
+        with self.driver._progress, self.driver._executor() as executor:
+            refusal = Schedule(
+                numbers, self._look_ahead, self.resources.stages, executor, lambda done: _keep(done, spans, self.driver)
+            ).run()
+        assert refusal is None, refusal.message
+        return sum(block.num_examples for block in blocks) / (time.perf_counter() - start), spans
+
+
+def _keep(done: Any, spans: list[Span], driver: Driver) -> None:
+    spans.append(done.span)
+    if done.moves:
+        driver.tiers.add(done.moves)
+
+
+def fill_log(resources: Resources, keys_per_field: tuple[int, ...]) -> int:
+    """Give every key c0: 0 .. n0-1, c1: 0 .. n1-1, ... its first row, on disk; the number of rows."""
+    places, log, chunk_RW = resources.places, resources.log, resources.chunk_RW
+    keys_U = np.empty(sum(keys_per_field), np.uint64)
+    first = 0
+    for field, count in enumerate(keys_per_field):
+        hash_integers(np.arange(count), table_salt(f"c{field}"), keys_U[first : first + count])
+        first += count
+    # In an order that has nothing to do with how often a key occurs.
+    np.random.default_rng(0).shuffle(keys_U)
+    for first in range(0, len(keys_U), log.chunk_rows):
+        part_U = keys_U[first : first + log.chunk_rows]
+        at = places.tail + np.arange(len(part_U))
+        resources._init_rows(part_U, chunk_RW[: len(part_U)])
+        log.scatter(at, chunk_RW[: len(part_U)])
+        places.map.insert(part_U, place(DISK, at))
+        places.tail += log.chunk_rows
+    return len(keys_U)
+
+
+@contextmanager
+def drop_log_pages(log_path: Path, seconds: float = 0.1) -> Iterator[None]:
+    """Keep the log out of the page cache: every so often, write its files out and drop their pages."""
+    over = threading.Event()
+    clean: set[Path] = set()
+
+    def drop() -> None:
+        while not over.wait(seconds):
+            for file in (log_path / "rows").glob("c.*"):
+                _drop(file, file in clean)
+                clean.add(file)
+
+    thread = threading.Thread(target=drop)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def _drop(file: Path, clean: bool) -> None:
+    descriptor = os.open(file, os.O_RDONLY)
+    try:
+        if not clean:
+            os.fdatasync(descriptor)
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,91 @@
+"""The import graph: no cycles, arrows one way, and one door for each heavy dependency (DESIGN.md, Layout)."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "pipeline"
+FILES = {
+    ".".join(("pipeline", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+DOORS = {
+    "dask": ("pipeline.cluster",),
+    "distributed": ("pipeline.cluster",),
+    "zarr": ("pipeline.storage.log",),
+    "numba": ("pipeline.kernels",),
+    "pyarrow": ("pipeline.data",),
+    "torch": ("pipeline.models", "pipeline.optim"),
+    "pydantic": ("pipeline.workflow", "pipeline.run"),
+    "rich": ("pipeline.monitor",),
+    "safetensors": ("pipeline.driver",),
+}
+
+LAYERS = (
+    ("pipeline.run",),
+    ("pipeline.driver",),
+    ("pipeline.schedule", "pipeline.cluster", "pipeline.resources", "pipeline.rehearse"),
+    ("pipeline.stages",),
+    ("pipeline.storage", "pipeline.models", "pipeline.optim", "pipeline.data", "pipeline.monitor", "pipeline.agenda"),
+    ("pipeline.workflow",),
+    ("pipeline.kernels", "pipeline.records", "pipeline.memory"),
+)
+"""From above to below; a module imports from its own layer and from those below it."""
+
+
+def imported(name):
+    """Every module that a file names in an import statement, wherever it stands in the file."""
+    found = set()
+    for node in ast.walk(ast.parse(FILES[name].read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name} has a relative import"
+            # `from package import module` names the module, `from module import thing` the module before it.
+            modules = {f"{node.module}.{alias.name}" for alias in node.names} & FILES.keys()
+            found |= modules | ({node.module} if len(modules) < len(node.names) else set())
+    return found
+
+
+GRAPH = {name: imported(name) for name in FILES}
+
+
+def belongs(module, to):
+    return any(module == one or module.startswith(f"{one}.") for one in to)
+
+
+def layer_of(module):
+    return next(n for n, layer in enumerate(LAYERS) if belongs(module, layer))
+
+
+@pytest.mark.parametrize("package", DOORS)
+def test_a_heavy_dependency_has_a_second_door(package):
+    importers = {name for name, modules in GRAPH.items() if any(belongs(m, (package,)) for m in modules)}
+    assert importers, f"nothing imports {package}: take it from this list"
+    assert not {name for name in importers if not belongs(name, DOORS[package])}
+
+
+def test_a_module_imports_one_above_it():
+    upwards = {
+        f"{name} imports {other}"
+        for name, modules in GRAPH.items()
+        for other in modules & FILES.keys()
+        if name != "pipeline" and layer_of(other) < layer_of(name)
+    }
+    assert not upwards
+
+
+def test_modules_import_each_other_in_a_circle():
+    """What imports nothing that is left leaves, until nothing is left."""
+    left = {name: modules & FILES.keys() for name, modules in GRAPH.items()}
+    while leaves := [name for name, modules in left.items() if not modules & left.keys()]:
+        for name in leaves:
+            del left[name]
+    assert not left
+
+
+def test_an_import_names_a_module_that_is_not_there():
+    ours = {module for modules in GRAPH.values() for module in modules if belongs(module, ("pipeline",))}
+    assert ours <= FILES.keys()

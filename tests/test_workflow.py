@@ -1,0 +1,163 @@
+"""A workflow validates itself: a typo is an error with the field's path."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from pipeline.models import DeepFM
+from pipeline.workflow import Data, Size, Workflow, format_size, parse_size
+
+
+def make_fields():
+    return {
+        "name": "tiny",
+        "data": {"train": ("train.parquet",), "labels": ("label",), "categories": ({"name": "c0"}, {"name": "c1"})},
+        "model": {"kind": DeepFM, "embedding_dim": 4, "args": {"hidden": [8]}},
+        "storage": {"device": "1 MiB", "host": "1.5 MiB", "disk": 1 << 30},
+        "schedule": {"batch_size": 32, "threads": 2},
+    }
+
+
+def changed(path, value):
+    fields = make_fields()
+    *parents, last = path.split(".")
+    at = fields
+    for parent in parents:
+        at = at.setdefault(parent, {})
+    at[last] = value
+    return fields
+
+
+def errors_of(fields):
+    with pytest.raises(ValidationError) as caught:
+        Workflow.model_validate(fields)
+    return {".".join(map(str, error["loc"])): error["msg"] for error in caught.value.errors()}
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.one_of(st.integers(0, 2**52), st.integers(0, 2**12).flatmap(lambda n: st.sampled_from([n << 30, n << 40]))))
+def test_a_size_is_not_read_back_as_it_was_written(num_bytes):
+    assert parse_size(format_size(num_bytes)) == num_bytes
+
+
+@pytest.mark.parametrize("num_bytes", [2**53 + 1, 2**62 + 1])
+def test_an_exact_size_is_rounded_on_its_way_through_text(num_bytes):
+    assert parse_size(format_size(num_bytes)) == num_bytes
+
+
+@pytest.mark.parametrize(
+    ("text", "num_bytes"),
+    [("0 B", 0), ("7B", 7), ("512 MiB", 512 << 20), (" 1.5 KiB ", 1536), ("2GiB", 2 << 30), ("0.5 TiB", 1 << 39)],
+)
+def test_a_size_is_read_wrongly(text, num_bytes):
+    assert parse_size(text) == num_bytes
+
+
+@pytest.mark.parametrize(
+    ("num_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1 << 10, "1 KiB"), (3 << 30, "3 GiB"), (5 << 50, "5120 TiB")]
+)
+def test_a_size_is_not_written_in_its_largest_whole_unit(num_bytes, text):
+    assert format_size(num_bytes) == text
+
+
+@pytest.mark.parametrize("text", ["", "8", "8 GB", "8 gib", "-1 GiB", "GiB", "1,5 GiB", "1 GiB 2", "0x10 B", "nan B"])
+def test_a_size_with_a_wrong_unit_is_taken(text):
+    with pytest.raises(ValidationError, match="expected a size such as"):
+        TypeAdapter(Size).validate_python(text)
+    assert "expected a size such as" in errors_of(changed("storage.host", text))["storage.host"]
+
+
+def test_a_size_of_more_digits_than_a_float_has_ends_in_a_traceback():
+    assert errors_of(changed("storage.host", "9" * 400 + " B")).keys() == {"storage.host"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("nmae", "x"), ("data.lables", ("a",)), ("data.synthetic", {"train_examples": 1, "keys_per_field": (3,), "zip": 1}),
+        ("model.dim", 3), ("optimizer", {"rows": {"learning_rate": 1.0}}), ("storage.hots", "1 GiB"),
+        ("schedule.blocks", 3),
+    ],
+)  # fmt: skip
+def test_an_unknown_field_is_ignored_or_not_named(path, value):
+    deepest = {"data.synthetic": "data.synthetic.zip", "optimizer": "optimizer.rows.learning_rate"}.get(path, path)
+    assert errors_of(changed(path, value)) == {deepest: "Extra inputs are not permitted"}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("name", 5), ("name", "a/b"), ("name", ""), ("name", "../x"), ("seed", 1.0), ("seed", -1), ("seed", 1 << 63),
+        ("data.train", "train.parquet"), ("data.train", ()), ("data.labels", ()), ("data.shuffle_window", -1),
+        ("data.shuffle_window", "5"), ("data.numbers", ({"name": "i0", "log1p": 1},)),
+        ("data.categories", ({"name": "c0", "pooling": "max"},)), ("model.kind", "pipeline.models.NoSuchModel"),
+        ("model.embedding_dim", 0), ("model.init_std", -0.1), ("optimizer", {"rows": {"lr": 0.0}}),
+        ("optimizer", {"dense": {"beta1": 1.0}}), ("storage.device", -1), ("storage.device", 1.5),
+        ("storage.device", True), ("storage.device", None), ("storage.chunk_rows", 1000), ("storage.chunk_rows", 0),
+        ("storage.policy", "lru"), ("schedule.batch_size", 0), ("schedule.batch_size", "32"),
+        ("schedule.batch_size", True), ("schedule.look_ahead", 0), ("schedule.block_batches", 0),
+        ("schedule.threads", 0), ("schedule.epochs", 0),
+    ],
+)  # fmt: skip
+def test_a_wrong_type_or_value_is_taken_or_not_named(path, value):
+    (where,) = errors_of(changed(path, value))
+    assert where.startswith(path)
+
+
+@pytest.mark.parametrize("path", ["name", "data", "data.train", "model.kind", "storage.disk", "schedule.batch_size"])
+def test_a_field_left_out_is_not_named(path):
+    fields = make_fields()
+    *parents, last = path.split(".")
+    at = fields
+    for parent in parents:
+        at = at[parent]
+    del at[last]
+    assert errors_of(fields) == {path: "Field required"}
+
+
+def test_a_column_can_have_two_meanings():
+    names = {"labels": ("a",), "weight": "w", "numbers": ({"name": "a"},), "categories": ({"name": "w"}, {"name": "c"})}
+    with pytest.raises(ValidationError, match=r"named more than once: a, w;"):
+        Data.model_validate({"train": ("x",)} | names)
+
+
+def rich_fields():
+    fields = make_fields()
+    fields["data"] |= {
+        "root": "somewhere", "validation": ("v",), "test": ("t1", "t2"), "weight": "w", "shuffle_window": 0,
+        "numbers": ({"name": "i0", "fill": -1.5, "shift": 2.0, "log1p": True},),
+        "categories": ({"name": "c0", "table": "shared"}, {"name": "c1", "pooling": "mean"}),
+        "synthetic": {"train_examples": 10, "keys_per_field": (5, 7)},
+    }  # fmt: skip
+    fields["optimizer"] = {"rows": {"lr": 0.1}, "dense": {"eps": 1e-3}}
+    fields["storage"] |= {"read": (1 << 40) + 1, "map": "3 MiB", "chunk_rows": 2048}
+    fields["seed"] = (1 << 63) - 1
+    return fields
+
+
+@pytest.mark.parametrize("fields", [make_fields(), rich_fields()])
+def test_a_workflow_is_another_one_after_json(fields):
+    workflow = Workflow.model_validate(fields)
+    assert Workflow.model_validate_json(workflow.model_dump_json()) == workflow
+
+
+@pytest.mark.parametrize("name", ["fill", "shift"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_json_cannot_say_is_taken(name, value):
+    """It would make every missing value an error when read, and workflow.json unreadable."""
+    errors = errors_of(changed("data.numbers", ({"name": "i0", name: value},)))
+    assert errors.keys() == {f"data.numbers.0.{name}"}
+
+
+def test_a_workflow_can_be_changed_after_it_was_validated():
+    workflow = Workflow.model_validate(make_fields())
+    with pytest.raises(ValidationError, match="frozen"):
+        workflow.storage.device = 5
+    with pytest.raises(ValidationError, match="frozen"):
+        workflow.name = "other"
+
+
+def test_rows_of_a_column_lie_in_another_table_than_was_said():
+    first, second = Workflow.model_validate(rich_fields()).data.categories
+    assert (first.table_name, second.table_name) == ("shared", "c1")
