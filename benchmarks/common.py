@@ -22,7 +22,8 @@ def arguments(name: str, what: str) -> argparse.Namespace:
 
 def machine() -> str:
     """Processor, cores, memory and the versions that matter."""
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if "model name" in line), "unknown")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "dask", "zarr", "pyarrow", "numpy"))
     return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {packages}"

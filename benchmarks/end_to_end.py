@@ -49,7 +49,9 @@ def keys_per_field(num_keys: int) -> tuple[int, ...]:
     return tuple(c if c < 10_000 else max(10_000, int(c * scale)) for c in CARDINALITIES)
 
 
-def make_workflow(name: str, root: Path, num_keys: int, examples: int, hidden: tuple[int, ...], **sizes: Any) -> Workflow:
+def make_workflow(
+    name: str, root: Path, num_keys: int, examples: int, hidden: tuple[int, ...], **sizes: Any
+) -> Workflow:
     fields = keys_per_field(num_keys)
     ring_rows = sizes.pop("ring_rows")
     slab_rows, host_rows = sizes.pop("slab_rows"), sizes.pop("host_rows")
@@ -191,7 +193,9 @@ def main() -> None:
         client = stack.enter_context(local_client())
 
         def case(name: str, keys: int, hidden: tuple[int, ...], blocks: int, fill: bool, sizes: dict[str, int]) -> Case:
-            opened = Case(make_workflow(name, args.data, keys, examples, hidden, **sizes), tmp / name, client, fill, blocks)
+            opened = Case(
+                make_workflow(name, args.data, keys, examples, hidden, **sizes), tmp / name, client, fill, blocks
+            )
             stack.callback(opened.close)
             return opened
 
@@ -236,8 +240,10 @@ def main() -> None:
         print_stages("b64 with the page cache", b64.spans)
         print_stages("b64 without, last repeat", cold_spans)
         limit = row_rate[True] / per_example if per_example else float("inf")
-        print(f"\n(b) reads {per_example:.2f} rows per example from disk; its reader takes {row_rate[False]:,.0f} rows/s warm,")
-        print(f"{row_rate[True]:,.0f} cold, so the disk allows {limit:,.0f} examples/s cold")
+        print(
+            f"\n(b) reads {per_example:.2f} rows per example from disk; its reader takes {row_rate[False]:,.0f} rows/s warm"
+        )
+        print(f"and {row_rate[True]:,.0f} cold, so the disk allows {limit:,.0f} examples/s cold")
         print("Dask, per block: " + ", ".join(f"{name} {value:.3f}" for name, value in cost.items()))
         m = {name: statistics.median(values) for name, values in rates.items()}
         print(f"torch threads {torch.get_num_threads()}")

@@ -1,1 +1,8 @@
 """Trains CTR models whose embedding tables are larger than GPU memory and RAM."""
+
+import os
+
+# torch's OpenMP threads spin while they wait for each other. With other stages on the same cores that costs more than
+# it gains: measured on two cores, a training step beside one busy thread is 2.3 times as fast with short spinning, and
+# no slower alone. Read once, when torch is first imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")

@@ -30,7 +30,8 @@ def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int,
         buffer_bytes = read_ring_bytes(storage, window_bytes) // (2 * look_ahead + 1)
         try:
             if block_batches not in measured:
-                measured[block_batches] = first_window(source, agenda, look_ahead, block_batches, buffer_bytes)
+                num_blocks = -(-(schedule.look_ahead + 1) * schedule.block_batches // block_batches)
+                measured[block_batches] = first_window(source, agenda, num_blocks, block_batches, buffer_bytes)
             needed = source.block_bytes(block_batches * schedule.batch_size, block_batches)
             if needed > buffer_bytes:
                 raise BufferTooSmall(needed, buffer_bytes)
@@ -54,13 +55,13 @@ def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
     return steps
 
 
-def first_window(source: Source, agenda: Agenda, look_ahead: int, block_batches: int, buffer_bytes: int) -> FirstWindow:
-    """Read and deduplicate the first `look_ahead` + 1 blocks."""
+def first_window(source: Source, agenda: Agenda, num_blocks: int, block_batches: int, buffer_bytes: int) -> FirstWindow:
+    """Read and deduplicate the first blocks."""
     buffer, work = ReadBuffer(buffer_bytes), Workspace(source.layout)
     counts: list[int] = []
     unions: list[int] = []
     seen: U64 = np.empty(0, np.uint64)
-    for block in islice(agenda.blocks(block_batches), look_ahead + 1):
+    for block in islice(agenda.blocks(block_batches), num_blocks):
         unique = dedup(source.read(block, buffer), work)
         assert not isinstance(unique, Refusal)
         counts.append(len(unique.keys_U))

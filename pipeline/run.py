@@ -72,7 +72,12 @@ def load(path: Path) -> Workflow:
     module = importlib.util.module_from_spec(spec)
     # A model class of the file's own is found again by its dotted name.
     sys.modules[name] = module
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except ValidationError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
     workflow = getattr(module, "workflow", None)
     if not isinstance(workflow, Workflow):
         raise ValueError(f"{path} has no module-level `workflow` of type pipeline.workflow.Workflow")
@@ -113,8 +118,10 @@ def open_workflow(workflow: Workflow) -> tuple[Source, Fit]:
 def check_model(workflow: Workflow) -> None:
     try:
         model = build_model(workflow)
-    except TypeError as error:
-        raise ValueError(f"model.args do not fit {workflow.model.kind.__name__}: {error}") from error
+    except Exception as error:
+        # The class and its arguments are the user's: whatever it raises is said as a fault of theirs.
+        kind = getattr(workflow.model.kind, "__name__", workflow.model.kind)
+        raise ValueError(f"model.kind {kind} cannot be made with model.args: {error}") from error
     if len(workflow.data.labels) > 1 and not hasattr(model, "loss"):
         raise ValueError(
             f"data.labels names {len(workflow.data.labels)} labels, and {type(model).__name__} has no "

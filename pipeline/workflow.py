@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,7 +29,7 @@ def parse_size(value: object) -> object:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]iB|B)\s*", value)
     if match is None:
         raise ValueError(f'expected a size such as "512 MiB" (units {", ".join(UNITS)}), got {value!r}')
-    return int(float(match[1]) * UNITS[match[2]])
+    return int(Decimal(match[1]) * UNITS[match[2]])
 
 
 def format_size(num_bytes: int) -> str:
@@ -50,7 +51,7 @@ FilePath = Annotated[Path, Field(strict=False)]
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Number(Strict):

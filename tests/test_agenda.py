@@ -15,11 +15,12 @@ AGENDAS = st.builds(Agenda, SPLITS, st.integers(1, 9), st.integers(1, 3))
 
 def batches_of(blocks):
     """Every batch as (split, epoch, its number, its first and past-the-last example, steps taken before it)."""
-    return [
-        (b.split, b.epoch, b.first_batch + n, *(b.first_example + e for e in b.batch_bounds(n)), b.first_step + n * b.trains)
-        for b in blocks
-        for n in range(b.num_batches)
-    ]  # fmt: skip
+    batches = []
+    for b in blocks:
+        for n in range(b.num_batches):
+            bounds = [b.first_example + e for e in b.batch_bounds(n)]
+            batches.append((b.split, b.epoch, b.first_batch + n, *bounds, b.first_step + n * b.trains))
+    return batches
 
 
 def plain_batches(num_examples, batch_size, epochs):

@@ -1,5 +1,7 @@
 """What is given up first when the caps are too small."""
 
+from itertools import pairwise
+
 import pytest
 
 from pipeline.rehearse import reductions
@@ -26,7 +28,7 @@ def test_a_step_is_tried_twice_or_the_smallest_never(look_ahead, block_batches):
     assert steps[0] == (look_ahead, block_batches)
     assert steps[-1] == (0, 1)
     assert len(set(steps)) == len(steps)
-    for (ahead, batches), (less_ahead, fewer) in zip(steps[:-1], steps[1:], strict=True):
+    for (ahead, batches), (less_ahead, fewer) in pairwise(steps):
         assert less_ahead <= ahead
         assert fewer <= batches
         # What `plan` refused is planned again with less: taking up where the list stands gives the rest of it.

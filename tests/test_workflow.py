@@ -75,7 +75,8 @@ def test_a_size_of_more_digits_than_a_float_has_ends_in_a_traceback():
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("nmae", "x"), ("data.lables", ("a",)), ("data.synthetic", {"train_examples": 1, "keys_per_field": (3,), "zip": 1}),
+        ("nmae", "x"), ("data.lables", ("a",)),
+        ("data.synthetic", {"train_examples": 1, "keys_per_field": (3,), "zip": 1}),
         ("model.dim", 3), ("optimizer", {"rows": {"learning_rate": 1.0}}), ("storage.hots", "1 GiB"),
         ("schedule.blocks", 3),
     ],
@@ -101,8 +102,7 @@ def test_an_unknown_field_is_ignored_or_not_named(path, value):
     ],
 )  # fmt: skip
 def test_a_wrong_type_or_value_is_taken_or_not_named(path, value):
-    (where,) = errors_of(changed(path, value))
-    assert where.startswith(path)
+    assert any(where.startswith(path) for where in errors_of(changed(path, value)))
 
 
 @pytest.mark.parametrize("path", ["name", "data", "data.train", "model.kind", "storage.disk", "schedule.batch_size"])

@@ -37,7 +37,10 @@ def read_rows(files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32, scratch: np.
             last += 1
         alone = last == n + 1
         address = out_UW[to_N[n]].ctypes.data if alone else scratch.ctypes.data
-        if _pread(files_N[n], address, end - begin, begin) != end - begin:
+        got = _pread(files_N[n], address, end - begin, begin)
+        if got != end - begin:
+            while offsets_N[n] + row_bytes - begin <= got:
+                n += 1
             return n
         if not alone:
             for i in range(n, last):

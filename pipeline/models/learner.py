@@ -31,6 +31,8 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
             embedding_dim=workflow.model.embedding_dim,
             **workflow.model.args,
         )
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
     return model
 
 

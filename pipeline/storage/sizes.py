@@ -51,16 +51,20 @@ class DoesNotFit(ValueError):
 
 def fit(storage: Storage, row_bytes: int, window_bytes: int, look_ahead: int, window: FirstWindow) -> Sizes:
     """Divide the caps for a look-ahead; raises DoesNotFit with the first cap that is too small."""
-    keys = max(window.keys_of_blocks[: look_ahead + 1])
+    keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
     ring_rows = (look_ahead + 1) * int(SLACK * keys)
     device = storage.device // row_bytes
     if device < ring_rows + union:
-        raise DoesNotFit(_too_small("device", storage.device, row_bytes, ring_rows + union, f"{union:,} rows of slab"))
+        raise DoesNotFit(
+            _too_small("device", storage.device, row_bytes, ring_rows + union, f"{union:,} rows of slab", look_ahead)
+        )
     # One chunk buffer gathers what goes to disk.
     host = storage.host // row_bytes - storage.chunk_rows
     if host < ring_rows:
-        raise DoesNotFit(_too_small("host", storage.host, row_bytes, ring_rows + storage.chunk_rows, "staging"))
+        raise DoesNotFit(
+            _too_small("host", storage.host, row_bytes, ring_rows + storage.chunk_rows, "a chunk buffer", look_ahead)
+        )
     return Sizes(
         row_bytes=row_bytes,
         device_rows=device - ring_rows,
@@ -85,11 +89,11 @@ def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
     return storage.read - window_bytes
 
 
-def _too_small(tier: str, cap: int, row_bytes: int, rows: int, what: str) -> str:
+def _too_small(tier: str, cap: int, row_bytes: int, rows: int, what: str, look_ahead: int) -> str:
     return (
         f"storage.{tier} is {format_size(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are "
-        f"{rows:,} rows ({rows * row_bytes:,} bytes: {what} and the ring of buffers); raise storage.{tier} or lower "
-        "schedule.batch_size"
+        f"{rows:,} rows ({rows * row_bytes:,} bytes: {what} and a ring of {look_ahead + 1} buffers); "
+        f"raise storage.{tier} or lower schedule.batch_size"
     )
 
 

@@ -15,7 +15,11 @@ def test_the_scan_differs_from_the_reference(num_slots, data):
     hand = data.draw(st.integers(0, num_slots - 1))
     num = data.draw(st.integers(0, sum(evictable)))
 
-    marked_S, evictable_S, victims_E = np.array(marked, np.uint8), np.array(evictable, np.uint8), np.empty(num, np.int32)
+    marked_S, evictable_S, victims_E = (
+        np.array(marked, np.uint8),
+        np.array(evictable, np.uint8),
+        np.empty(num, np.int32),
+    )
     new_hand = scan(marked_S, evictable_S, hand, victims_E)
     expected_marked = np.array(marked, np.uint8)
     expected, expected_hand = scan_reference(expected_marked, np.array(evictable, np.uint8), hand, num)

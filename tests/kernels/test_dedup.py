@@ -19,7 +19,10 @@ from pipeline.records import TILE
 
 # Many equal low bits, so that probing is long and wraps around; keys 0 and the largest allowed one among them.
 KEYS = st.one_of(
-    st.integers(0, 6), st.integers(0, 6).map(lambda k: k << 20), st.integers(2**64 - 9, 2**64 - 2), st.integers(0, 2**63)
+    st.integers(0, 6),
+    st.integers(0, 6).map(lambda k: k << 20),
+    st.integers(2**64 - 9, 2**64 - 2),
+    st.integers(0, 2**63),
 )
 
 

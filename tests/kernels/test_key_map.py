@@ -34,9 +34,7 @@ def test_a_key_lands_in_another_partition_than_its_low_bits_say(keys):
 
 
 @settings(deadline=None, max_examples=80)
-@given(
-    st.lists(st.dictionaries(KEYS, st.integers(0, 2**50), max_size=8), max_size=4), st.lists(KEYS, max_size=20)
-)
+@given(st.lists(st.dictionaries(KEYS, st.integers(0, 2**50), max_size=8), max_size=4), st.lists(KEYS, max_size=20))
 def test_a_table_answers_otherwise_than_a_dict(puts, asked):
     table, held = empty(64), {}
     for entries in puts:

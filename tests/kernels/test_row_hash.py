@@ -28,7 +28,9 @@ def test_the_hash_differs_from_the_sum_of_the_references(rows, data):
     num_words = data.draw(st.integers(0, len(rows[0])))
     live = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     total = data.draw(st.integers(0, MASK))
-    expected = total + sum(row_hash_reference(row[:num_words]) for row, is_live in zip(rows, live, strict=True) if is_live)
+    expected = total + sum(
+        row_hash_reference(row[:num_words]) for row, is_live in zip(rows, live, strict=True) if is_live
+    )
     assert hash_of(rows, num_words, live, total) == expected & MASK
 
 

@@ -34,8 +34,8 @@ def make_examples(seed, batch_size, num_examples, layout, num_keys, longest_bag=
     keys_V = rng.integers(0, num_keys, starts[-1]).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return Examples(
         block=block, labels_NT=np.zeros((num_examples, 1), np.float32), weights_N=None,
-        numbers_NX=np.zeros((num_examples, 0), np.float32), keys_V=keys_V, batch_starts=np.array(starts), bags=tuple(bags),
-        nbytes=0,
+        numbers_NX=np.zeros((num_examples, 0), np.float32), keys_V=keys_V, batch_starts=np.array(starts),
+        bags=tuple(bags), nbytes=0,
     )  # fmt: skip
 
 
@@ -62,12 +62,19 @@ def check(examples, layout, work):
 
 
 LAYOUTS = st.sampled_from(
-    [Layout((0,), (), ()), Layout((0, 2), (1,), (True,)), Layout((), (0,), (False,)), Layout((1,), (0, 2), (False, True))]
+    [
+        Layout((0,), (), ()),
+        Layout((0, 2), (1,), (True,)),
+        Layout((), (0,), (False,)),
+        Layout((1,), (0, 2), (False, True)),
+    ]
 )
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.integers(0, 2**32), LAYOUTS, st.integers(1, 8), st.lists(st.integers(1, 30), min_size=1, max_size=3), st.data())
+@given(
+    st.integers(0, 2**32), LAYOUTS, st.integers(1, 8), st.lists(st.integers(1, 30), min_size=1, max_size=3), st.data()
+)
 def test_a_block_is_indexed_otherwise_than_by_the_reference(seed, layout, batch_size, sizes, data):
     """One workspace for blocks of any size, one after the other."""
     work = Workspace(layout)

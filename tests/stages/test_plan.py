@@ -1,5 +1,6 @@
 """Plans, replayed on dictionaries: where each row is, and that none leaves while the window needs it."""
 
+import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -148,8 +149,7 @@ def check_places(places, tiers):
     for slots, held, tier in ((places.device, tiers.device, DEVICE), (places.host, tiers.host, HOST)):
         assert slots.keys_S.tolist() == [held.get(slot, int(RESERVED)) for slot in range(len(slots.keys_S))]
         assert slots.num_used == len(held) == len(tiers.tier_keys(tier))
-    written_at_the_end = places.tail + sum(-(-len(held) // CHUNK) * CHUNK for held in (tiers.device, tiers.host))
-    assert written_at_the_end <= places.caps.disk_rows
+    assert end_of_log(places, len(tiers.device), len(tiers.host)) <= places.caps.disk_rows
     assert places.map.num_bytes <= places.caps.map_bytes
 
 
@@ -182,6 +182,22 @@ def check_refusal(refusal, window, tiers, places, room):
         assert f"need {pinned + arrivals:,} rows and has {slots:,}" in refusal.message
     else:
         assert refusal.what == "disk"
+        check_disk_refusal(refusal, window, places, room)
+
+
+def check_disk_refusal(refusal, window, places, room):
+    """Were the log longer, this block's rows and then all of device and host would end beyond its cap."""
+    longer = copy.deepcopy(places)
+    longer.caps = Caps(PLENTY, places.caps.map_bytes, CHUNK)
+    assert isinstance(plan(window, longer, room), Plan)
+    needed = end_of_log(longer, longer.device.num_used, longer.host.num_used)
+    assert needed > places.caps.disk_rows
+    assert f"need {needed:,} rows and has {places.caps.disk_rows:,}" in refusal.message
+
+
+def end_of_log(places, *nums):
+    """Where the log ends once these numbers of rows are written, each from a chunk of its own."""
+    return places.tail + sum(-(-num // CHUNK) * CHUNK for num in nums)
 
 
 def replay(trace, splits, look_ahead, places, room):
@@ -212,7 +228,7 @@ TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size
 @settings(deadline=None, max_examples=250)
 @given(
     TRACES, st.integers(0, 3), st.integers(6, 40), st.one_of(st.sampled_from([0, 1]), st.integers(2, 30)),
-    st.integers(4, 14), st.integers(3, 14), st.sampled_from([40, 80, PLENTY]), st.data(),
+    st.integers(4, 14), st.integers(3, 14), st.sampled_from([20, 40, 80, PLENTY]), st.data(),
 )  # fmt: skip
 def test_a_row_is_lost_or_leaves_while_the_window_needs_it(
     trace, look_ahead, device_rows, host_rows, staging, outgoing, disk_rows, data
@@ -347,3 +363,14 @@ def test_a_key_that_the_same_block_brings_back_from_the_host_gives_its_slot_to_a
         assert isinstance(plan([make_unique(number, [key])], places, room), Plan)
     p = plan([make_unique(2, [5])], places, room)
     assert (p.moves.host_hits, p.moves.device_to_host, p.num_to_disk) == (1, 1, 0)
+
+
+def test_rows_that_only_change_places_are_counted_twice_at_the_end_of_the_log():
+    """Four on the device, four on the host, again and again: two chunks of four are all that the end takes."""
+    places, room = make_places(4, 4, disk_rows=8), Room(4, 4)
+    for number in range(6):
+        keys = range(4) if number % 2 else range(4, 8)
+        p = plan([make_unique(number, keys)], places, room)
+        assert isinstance(p, Plan)
+        assert p.num_to_disk == 0
+    assert places.tail == 0

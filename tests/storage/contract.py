@@ -1,5 +1,7 @@
 """What every tier must do. A new tier's test calls `check_tier`."""
 
+from itertools import pairwise
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ def gathered(tier, at, num_words, number_type):
 def _fill(tier, rows, number_type, chunk_rows):
     """In calls of one chunk, of none, and of all the rest; the caller's array is used again for something else."""
     bounds = [0, min(chunk_rows, len(rows)), min(chunk_rows, len(rows)), len(rows)]
-    for begin, past in zip(bounds[:-1], bounds[1:], strict=True):
+    for begin, past in pairwise(bounds):
         mine = rows[begin:past].copy()
         tier.scatter(np.arange(begin, past, dtype=number_type), mine)
         mine[:] = 0

@@ -7,10 +7,8 @@ from hypothesis import strategies as st
 
 from pipeline.storage.policies import POLICIES, Clock
 
-STEPS = st.lists(
-    st.tuples(st.lists(st.integers(0, 14), unique=True), st.lists(st.booleans(), min_size=15, max_size=15), st.floats(0, 1)),
-    max_size=8,
-)  # fmt: skip
+TOUCHED, EVICTABLE = st.lists(st.integers(0, 14), unique=True), st.lists(st.booleans(), min_size=15, max_size=15)
+STEPS = st.lists(st.tuples(TOUCHED, EVICTABLE, st.floats(0, 1)), max_size=8)
 
 
 def choose(policy, num, evictable):

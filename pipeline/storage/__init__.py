@@ -1,0 +1,1 @@
+"""The three tiers, the map, and what decides who leaves."""

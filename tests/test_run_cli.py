@@ -1,0 +1,241 @@
+"""The command line: anything wrong before the run is one message and exit code 2, never a traceback."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.run import arguments, main
+
+WORKFLOW = """
+from pipeline.models import DeepFM
+from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
+
+workflow = Workflow(
+    name="tiny",
+    data=Data(
+        root="{root}",
+        train=("train.parquet",),
+        validation=("train.parquet",),
+        labels=("label",),
+        numbers=(Number(name="i0"),),
+        categories=(Category(name="c0"), Category(name="c1")),
+    ),
+    model=Model(kind=DeepFM, embedding_dim=2, args={{"hidden": [4]}}),
+    storage=Storage(device="1 MiB", host="1 MiB", disk="16 MiB", read="4 MiB", map="1 MiB"),
+    schedule=Schedule(batch_size=8, block_batches=2, look_ahead=1, threads=1),
+)
+"""
+
+
+def make_columns(num_examples=40):
+    rng = np.random.default_rng(0)
+    integers = {name: rng.integers(0, 9, num_examples) for name in ("c0", "c1")}
+    return integers | {"label": rng.integers(0, 2, num_examples), "label2": rng.integers(0, 2, num_examples),
+                       "i0": rng.random(num_examples), "text": [f"t{n}" for n in range(num_examples)]}  # fmt: skip
+
+
+@pytest.fixture
+def workflow_file(tmp_path, monkeypatch):
+    """A valid workflow and its data; the run directory, too, lies in the test's own folder."""
+    monkeypatch.chdir(tmp_path)
+    pq.write_table(pa.table(make_columns()), tmp_path / "train.parquet")
+    path = tmp_path / "tiny.py"
+    path.write_text(WORKFLOW.format(root=tmp_path))
+    return path
+
+
+@pytest.fixture
+def refused(capsys, tmp_path):
+    """Runs, expects exit code 2 and one message on stderr, and gives that; no run directory may be left."""
+
+    def run(*argv):
+        assert main([str(arg) for arg in argv]) == 2
+        out, err = capsys.readouterr()
+        assert err.startswith("error: ")
+        assert err.endswith("\n")
+        assert "Traceback" not in out + err
+        assert len(err.removeprefix("error: ").strip()) > 10
+        assert all(line.startswith("       ") for line in err.splitlines()[1:]), "a second message"
+        assert not (tmp_path / "runs" / "tiny" / "result.json").exists()
+        return err
+
+    return run
+
+
+def test_the_flags_of_the_command_line_have_changed():
+    """People and scripts rely on them: change this list, and CHANGELOG.md, knowingly."""
+    flags = {flag for action in arguments()._actions for flag in action.option_strings or [action.dest]}
+    assert flags == {"workflow", "-h", "--help", "--set", "--run-dir", "--fresh", "--serial", "--explain"}
+
+
+def test_a_workflow_file_that_is_not_there_is_not_named(refused, tmp_path):
+    assert f"{tmp_path / 'none.py'} is not a file" in refused(tmp_path / "none.py")
+    assert "is not a file" in refused(tmp_path)
+
+
+def test_a_file_that_is_not_python_ends_in_a_traceback(refused, tmp_path):
+    (tmp_path / "tiny.toml").write_text("")
+    assert "is not a Python file" in refused(tmp_path / "tiny.toml")
+
+
+@pytest.mark.parametrize("text", ["", "workflow = {'name': 'tiny'}", "work_flow = None"])
+def test_a_file_without_a_workflow_is_run(refused, tmp_path, text):
+    path = tmp_path / "empty.py"
+    path.write_text(text)
+    assert f"{path} has no module-level `workflow`" in refused(path)
+
+
+def test_an_import_that_fails_ends_in_a_traceback(refused, tmp_path):
+    path = tmp_path / "broken.py"
+    path.write_text("import no_such_module_at_all")
+    assert "no_such_module_at_all" in refused(path)
+
+
+def test_an_invalid_field_of_the_file_is_not_named(refused, workflow_file):
+    workflow_file.write_text(workflow_file.read_text().replace("batch_size=8", "batch_size=0, look_ahed=1"))
+    err = refused(workflow_file)
+    assert "batch_size: Input should be greater than or equal to 1 (got 0)" in err
+    assert "look_ahed: Extra inputs are not permitted (got 1)" in err
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("schedule.batch_size", "expected a.b=value"),
+        ("shedule.batch_size=3", "the workflow has no shedule"),
+        ("schedule.batch.size=3", "the workflow has no schedule.batch"),
+        ("schedule.batchsize=3", "schedule.batchsize: Extra inputs are not permitted (got 3)"),
+        ("data.synthetic.seed=3", "the workflow has no data.synthetic"),
+        ("data.categories.0.name=c1", "the workflow has no data.categories.0"),
+        ("=3", "Extra inputs are not permitted"),
+        ("schedule.batch_size=many", "schedule.batch_size: Input should be a valid integer (got 'many')"),
+        ("schedule.batch_size=0", "schedule.batch_size: Input should be greater than or equal to 1 (got 0)"),
+        ("schedule.batch_size=2.5", "schedule.batch_size: "),
+        ("storage.host=8 GB", 'storage.host: Value error, expected a size such as "512 MiB"'),
+        ("optimizer.rows.lr=NaN", "optimizer.rows.lr: "),
+        ("model=5", "model: "),
+        ("model.kind=nowhere.Model", "model.kind: "),
+        ("storage.policy=lru", "storage.policy: Input should be 'clock' (got 'lru')"),
+    ],
+)
+def test_a_wrong_setting_is_taken_or_not_explained(refused, workflow_file, setting, said):
+    assert said in refused(workflow_file, "--set", setting, "--explain")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ('data.labels=["click"]', ["train.parquet: column 'click' (data.labels) is missing", "c0, c1, label"]),
+        ('data.labels=["text"]', ["train.parquet: column 'text' (data.labels) has type"]),
+        ('data.categories=[{"name":"i0x"}]', ["column 'i0x' (data.categories) is missing"]),
+        ('data.categories=[{"name":"label2"},{"name":"label2"}]', ["named more than once: label2"]),
+        ('data.train=["none.parquet"]', ["data.train", "'none.parquet'", "data.root"]),
+        ('data.validation=["*.pq"]', ["data.validation", "'*.pq'", "data.root"]),
+        ("data.root=/nowhere", ["/nowhere", "data.root"]),
+        ('data.train=["tiny.py"]', ["tiny.py", "cannot be read as Parquet"]),
+        ('data.labels=["label","label2"]', ["data.labels names 2 labels", "DeepFM has no loss"]),
+        ('model.args={"hiden":[4]}', ["model.args", "DeepFM", "hiden"]),
+        ('model.args={"hidden":4}', ["model.args", "DeepFM"]),
+        ("storage.device=100 B", ["storage.device is 100 B", "needed are", "raise storage.device"]),
+        ("storage.host=1 KiB", ["storage.host is 1 KiB", "needed are", "raise storage.host"]),
+        ("storage.read=1 KiB", ["storage.read is 1 KiB", "raise storage.read"]),
+        ("storage.device=900 TiB", ["storage.device, host, read and map add up to", "this machine has"]),
+    ],
+)
+def test_what_does_not_fit_data_model_or_memory_is_run_or_not_explained(refused, workflow_file, setting, said):
+    err = refused(workflow_file, "--set", setting)
+    assert not [part for part in said if part not in err]
+
+
+@pytest.mark.parametrize(
+    "setting", ["model.kind=math.pi", "model.kind=builtins.dict", 'model.args={"hidden":[-1]}'], ids=["5", "dict", "-1"]
+)
+def test_what_is_no_model_ends_in_a_traceback(refused, workflow_file, setting):
+    assert "model" in refused(workflow_file, "--serial", "--set", setting)
+
+
+def test_a_label_that_is_missing_is_trained_on(refused, workflow_file, tmp_path):
+    columns = make_columns()
+    labels = [None, *columns.pop("label")[1:].tolist()]
+    pq.write_table(pa.table(columns | {"label": pa.array(labels, pa.int8())}), tmp_path / "train.parquet")
+    err = refused(workflow_file)
+    assert "train.parquet" in err
+    assert "'label'" in err
+    assert "row group 0" in err
+
+
+def test_a_file_cut_short_ends_in_a_traceback(refused, workflow_file, tmp_path):
+    path = tmp_path / "train.parquet"
+    path.write_bytes(path.read_bytes()[:-50])
+    assert f"{path}: cannot be read as Parquet" in refused(workflow_file)
+
+
+def test_explaining_trains_or_hides_the_bytes(workflow_file, tmp_path, capsys):
+    before = set(tmp_path.iterdir())
+    assert main([str(workflow_file), "--explain", "--set", "seed=12345"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert '"seed": 12345' in out
+    lines = [line for line in out.splitlines() if " bytes   " in line]
+    num_bytes = {line[:22].strip(): int(line[22:].split()[0].replace(",", "")) for line in lines}
+    parts = {
+        "device": ["device slab", "device outgoing ring"],
+        "host": ["host slab", "host staging ring", "host chunk buffer"],
+    }
+    for names in parts.values():
+        assert 0.9 * (1 << 20) < sum(num_bytes[name] for name in names) <= 1 << 20
+    assert num_bytes["read ring"] + num_bytes["shuffle window"] <= 4 << 20
+    assert num_bytes["key map"] == 1 << 20
+    assert set(tmp_path.iterdir()) - before <= {tmp_path / "__pycache__"}
+
+
+def test_smaller_blocks_than_the_workflow_s_are_taken_in_silence(workflow_file, capsys):
+    """45 rows of 56 bytes: the window of the workflow does not fit, and less does."""
+    assert main([str(workflow_file), "--explain", "--set", f"storage.device={56 * 45} B"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(
+        f"look-ahead 0, blocks of 2 batches: storage.device is {56 * 45} B, 45 rows of 56 bytes; needed"
+    )
+    assert "\nlook-ahead 0, blocks of 2 batches\n" in out
+
+
+def test_a_run_leaves_something_out_or_is_overwritten(workflow_file, tmp_path, capsys, refused):
+    argv = [str(workflow_file), "--serial", "--set", 'data.test=["train.parquet"]']
+    assert main(argv) == 0
+    assert "error" not in capsys.readouterr().err
+    run_dir = tmp_path / "runs" / "tiny"
+    left = {"table.zarr", "model.safetensors", "workflow.json", "metrics.jsonl", "result.json"}
+    assert left <= {path.name for path in run_dir.iterdir()}
+    result = (run_dir / "result.json").read_bytes()
+    assert json.loads(result)["examples"] == 40
+
+    assert main(argv) == 2
+    assert f"error: {run_dir.relative_to(tmp_path)} holds a run; --fresh" in capsys.readouterr().err
+    assert (run_dir / "result.json").read_bytes() == result
+
+    assert main([*argv, "--fresh"]) == 0
+    assert (tmp_path / "runs" / "tiny.1" / "result.json").read_bytes() == result
+    again = json.loads((run_dir / "result.json").read_bytes())
+    assert again["fingerprint"] == json.loads(result)["fingerprint"]
+
+
+def test_a_run_directory_that_is_a_file_ends_in_a_traceback(refused, workflow_file):
+    assert "tiny.py" in refused(workflow_file, "--run-dir", workflow_file)
+
+
+def test_a_run_that_ends_early_looks_like_one_that_did_not_start(workflow_file, tmp_path, capsys):
+    assert main([str(workflow_file), "--serial", "--set", "storage.disk=0 B"]) == 1
+    err = capsys.readouterr().err
+    assert "error: stopped before block 0" in err
+    assert "raise storage.disk" in err
+    assert (tmp_path / "runs" / "tiny" / "result.json").exists()
+
+
+def test_a_model_class_of_the_workflow_s_own_file_is_lost_on_its_way_through_json(workflow_file, capsys):
+    text = workflow_file.read_text().replace("workflow = ", "class Mine(DeepFM):\n    pass\n\nworkflow = ", 1)
+    workflow_file.write_text(text.replace("kind=DeepFM", "kind=Mine"))
+    assert main([str(workflow_file), "--explain", "--set", "seed=1"]) == 0
+    assert "workflow_tiny.Mine" in capsys.readouterr().out
