@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.torch_way import Sparse
 from pipeline.data.source import Source
 from pipeline.driver import Driver
 from pipeline.kernels.hashing import hash_integers, table_salt
@@ -24,8 +23,6 @@ from pipeline.schedule import Schedule
 from pipeline.storage.key_map import DISK, place
 from pipeline.storage.sizes import Fit
 from pipeline.workflow import Workflow
-
-__all__ = ["Sparse", "Stretches", "drop_log_pages", "fill_log"]
 
 
 class Stretches:

@@ -1,8 +1,15 @@
-"""What the pipeline is compared with: the usual torch way, all in memory, and the dense model alone."""
+"""What the pipeline is compared with: the usual torch way, all in memory, and the dense model alone.
+
+`python -m benchmarks.torch_way DATA.npz NUM_KEYS BATCHES BATCH_SIZE HIDDEN...` prints the examples per second of the usual
+way in a process of its own, with the C allocator as torch finds it.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -66,3 +73,22 @@ class Ceiling:
         output = self._model(torch.empty(len(self._labels), 0), embeddings, first)
         binary_cross_entropy_with_logits(output, self._labels).backward()
         self._optimizer.step()
+
+
+def in_own_process(data: Path, num_keys: int, num_batches: int, batch_size: int, hidden: tuple[int, ...]) -> float:
+    """Examples per second of `Sparse` on the ids and labels of a file, where nothing else has touched the process."""
+    numbers = [num_keys, num_batches, batch_size, *hidden]
+    command = [sys.executable, "-m", "benchmarks.torch_way", str(data), *map(str, numbers)]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def main() -> None:
+    data = np.load(sys.argv[1])
+    num_keys, num_batches, batch_size, *hidden = map(int, sys.argv[2:])
+    sparse = Sparse(data["ids"], data["labels"], num_keys, 16, tuple(hidden))
+    sparse.train(3, batch_size)
+    print(sparse.train(num_batches, batch_size))
+
+
+if __name__ == "__main__":
+    main()

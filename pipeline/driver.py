@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from pipeline.agenda import Agenda
 from pipeline.cluster import DaskExecutor, dashboard_link, local_client
 from pipeline.data.source import Source
+from pipeline.memory import keep_freed_memory
 from pipeline.models.learner import dense_state
 from pipeline.monitor.progress import Progress
 from pipeline.monitor.tiers import TierTotals
@@ -170,6 +171,7 @@ class Driver:
 
 def run_workflow(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, serial: bool = False) -> dict[str, Any]:
     """Run in an empty directory, which is left with table.zarr, the dense model, the workflow, metrics and result."""
+    keep_freed_memory()
     (run_dir / "workflow.json").write_text(workflow.model_dump_json(indent=1) + "\n")
     if serial:
         return Driver(workflow, source, fit, run_dir).run()

@@ -194,6 +194,7 @@ class Resources:
         return write_back(flight.plan, flight.trained, self.host, self.log, self.chunk_RW)
 
     def close(self) -> None:
+        self.learner.close()
         for tier in (self.device, self.host, self.log):
             tier.close()
 

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.records import F32, I32, U32
 
 
@@ -46,7 +47,10 @@ def adam_rows(
     The last step and the number of occurrences (modulo 2^32) are kept behind the state.
     """
     width = grads_PC.shape[1]
+    base, row_bytes = floats_SW.ctypes.data, floats_SW.shape[1] * 4
     for p in range(rows_P.size):
+        if p + AHEAD < rows_P.size:
+            prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
         row = rows_P[p]
         for c in range(width):
             grad = grads_PC[p, c]

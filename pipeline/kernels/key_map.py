@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.hint import AHEAD, prefetch_line
 from pipeline.records import I32, I64, U64
 
 NUM_PARTITIONS = 64
@@ -34,7 +35,10 @@ def partition_keys(keys_U: U64, members_U: I32, starts: I64) -> None:
 def find(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
     """Place of each member's key, `UNKNOWN` where the table does not hold it."""
     mask = np.uint64(table_C2.shape[0] - 1)
+    base = table_C2.ctypes.data
     for i in range(members.size):
+        if i + AHEAD < members.size:
+            prefetch_line(base + np.int64((keys_U[members[i + AHEAD]] >> PARTITION_BITS) & mask) * 16)
         key = keys_U[members[i]]
         at = (key >> PARTITION_BITS) & mask
         while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
@@ -49,7 +53,10 @@ def find(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
 def put(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
     """Set the place of each member's key, which is added if the table does not hold it; there must be room."""
     mask = np.uint64(table_C2.shape[0] - 1)
+    base = table_C2.ctypes.data
     for i in range(members.size):
+        if i + AHEAD < members.size:
+            prefetch_line(base + np.int64((keys_U[members[i + AHEAD]] >> PARTITION_BITS) & mask) * 16)
         key = keys_U[members[i]]
         at = (key >> PARTITION_BITS) & mask
         while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.records import F32, I32
 
 
 @cpu
 def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
     """weights[p] = C words from `column` of the slab's row, or of row -1 - r of staging where r is negative."""
+    # The part of a row that holds its weights.
+    base, row_bytes = slab_SW.ctypes.data, slab_SW.shape[1] * 4
+    part_bytes = (column + weights_PC.shape[1]) * 4
     for p in range(rows_P.size):
+        if p + AHEAD < rows_P.size:
+            prefetch_row(base + np.int64(rows_P[p + AHEAD]) * row_bytes, 0, part_bytes)
         row = rows_P[p]
         if row >= 0:
             for c in range(weights_PC.shape[1]):
@@ -41,10 +47,15 @@ def pool_reference(
 
 
 @cpu
-def pool_singles(weights_PC: F32, inverse_V: I32, single_S: I32, embeddings_BFD: F32, first_BF: F32) -> None:
-    """Copy the weights of single-valued fields; `first_BF` has no columns where rows hold no first-order weight."""
+def pool_singles(
+    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, past: int, embeddings_BFD: F32, first_BF: F32
+) -> None:
+    """Copy the weights of single-valued fields of examples `begin` to `past` - 1.
+
+    `first_BF` has no columns where rows hold no first-order weight.
+    """
     num_examples, _, dim = embeddings_BFD.shape
-    for b in range(num_examples):
+    for b in range(begin, past):
         for s in range(single_S.size):
             p = inverse_V[s * num_examples + b]
             field = single_S[s]

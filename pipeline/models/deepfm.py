@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.mlp import mlp
+from pipeline.models.mlp import mlp, side_by_side
 
 
 class DeepFM(nn.Module):
@@ -26,5 +26,5 @@ class DeepFM(nn.Module):
         """Logits [B] of numbers [B, X], embeddings [B, F, D] and first-order weights [B, F]."""
         linear_B = self.bias + first_order_BF.sum(1) + numbers_BX @ self.number_weights_X
         pairs_B = (embeddings_BFD.sum(1).square() - embeddings_BFD.square().sum(1)).sum(1) / 2
-        deep_B = self.mlp(torch.cat([embeddings_BFD.flatten(1), numbers_BX], 1)).squeeze(1)
+        deep_B = self.mlp(side_by_side(embeddings_BFD, numbers_BX)).squeeze(1)
         return linear_B + pairs_B + deep_B

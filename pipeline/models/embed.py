@@ -10,12 +10,14 @@ from pipeline.kernels.segment_sum import segment_sum
 from pipeline.memory import aligned_empty
 from pipeline.records import F32, I32, TILE, BatchIndex, Layout
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
+from pipeline.threads import Threads
 
 
 class Embed:
     """Buffers of one batch, used again for every batch. C weights of a row: D, and one more for the first order."""
 
-    def __init__(self, layout: Layout, row: RowLayout, batch_size: int) -> None:
+    def __init__(self, layout: Layout, row: RowLayout, batch_size: int, threads: Threads) -> None:
+        self._threads = threads
         self._layout = layout
         self._row = row
         self._single_S = np.array(layout.single_S, np.int32)
@@ -31,8 +33,13 @@ class Embed:
         num_examples = bags_MB.shape[1] - 1
         weights_PC = self._grown(len(rows_P))[0]
         embeddings_BFD, first_BF = self._embeddings_BFD[:num_examples], self._first_BF[:num_examples]
-        lookup(slab_SW, staged_AW, rows_P, WEIGHTS_AT, weights_PC)
-        pool_singles(weights_PC, index.inverse_V, self._single_S, embeddings_BFD, first_BF)
+        self._threads.split(
+            len(rows_P), lambda a, b: lookup(slab_SW, staged_AW, rows_P[a:b], WEIGHTS_AT, weights_PC[a:b])
+        )
+        self._threads.split(
+            num_examples,
+            lambda a, b: pool_singles(weights_PC, index.inverse_V, self._single_S, a, b, embeddings_BFD, first_BF),
+        )
         if len(self._multi_M):
             pool_bags(weights_PC, index.inverse_V, bags_MB, self._multi_M, self._mean_M, embeddings_BFD, first_BF)
         return embeddings_BFD, first_BF
@@ -43,10 +50,14 @@ class Embed:
         scale_G = np.empty(0, np.float32)
         if any(self._layout.mean_M):
             scale_G = bag_scale(bags_MB, self._layout.multi_M, self._layout.mean_M, self._layout.num_fields)
-        segment_sum(
-            grads_BFD.reshape(-1, self._row.embedding_dim), first_BF.reshape(-1), index.source_V, index.starts_P,
-            scale_G, TILE * self._layout.num_fields, sums_PC,
-        )  # fmt: skip
+        flat_GD, first_G = grads_BFD.reshape(-1, self._row.embedding_dim), first_BF.reshape(-1)
+        tile_G = TILE * self._layout.num_fields
+        self._threads.split(
+            len(sums_PC),
+            lambda a, b: segment_sum(
+                flat_GD, first_G, index.source_V, index.starts_P[a : b + 1], scale_G, tile_G, sums_PC[a:b]
+            ),
+        )
         return sums_PC
 
     def _grown(self, num_unique: int) -> tuple[F32, F32]:

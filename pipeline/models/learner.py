@@ -16,6 +16,7 @@ from pipeline.optim.row_adam import RowAdam
 from pipeline.records import F32, I32, BatchIndex, Examples, Layout, Plan, Staged
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
+from pipeline.threads import Threads
 from pipeline.workflow import Workflow
 
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -52,15 +53,16 @@ class Learner:
 
     def __init__(self, workflow: Workflow, layout: Layout, device: Slab, evaluation: Evaluation) -> None:
         row = row_layout(workflow)
+        threads = self._workers = Threads(workflow.schedule.threads)
         self.model = build_model(workflow)
         self._loss: Loss = getattr(self.model, "loss", binary_cross_entropy)
         dense = workflow.optimizer.dense
         self.optimizer = torch.optim.Adam(
             self.model.parameters(), lr=dense.lr, betas=(dense.beta1, dense.beta2), eps=dense.eps, fused=True
         )
-        self._rows = RowAdam(workflow.optimizer.rows, device)
+        self._rows = RowAdam(workflow.optimizer.rows, device, threads)
         self._device = device
-        self._embed = Embed(layout, row, workflow.schedule.batch_size)
+        self._embed = Embed(layout, row, workflow.schedule.batch_size, threads)
         self._evaluation = evaluation
         self._threads = workflow.schedule.threads
         self._seed = workflow.seed
@@ -103,6 +105,9 @@ class Learner:
         block = self._plan.block
         metrics = self._evaluation.result() if block.closes_split and not block.trains else {}
         return self._loss_sum / max(self._weight_sum, 1e-300), metrics
+
+    def close(self) -> None:
+        self._workers.close()
 
     def _look_up(self, examples: Examples, batch: int, index: BatchIndex) -> tuple[I32, Tensor, Tensor]:
         rows_P = self._plan.rows_U[index.unique_P]

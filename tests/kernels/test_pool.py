@@ -13,7 +13,7 @@ def pooled(batch, weights_PC, mean_M, dim, first_order):
     """Kernels into buffers full of NaN: what is not written shows."""
     embeddings = np.full((batch.num_examples, batch.num_fields, dim), np.nan, np.float32)
     first = np.full((batch.num_examples, batch.num_fields if first_order else 0), np.nan, np.float32)
-    pool_singles(weights_PC, batch.inverse_V, batch.single_S, embeddings, first)
+    pool_singles(weights_PC, batch.inverse_V, batch.single_S, 0, len(embeddings), embeddings, first)
     pool_bags(weights_PC, batch.inverse_V, batch.bags_MB, batch.multi_M, mean_M, embeddings, first)
     return embeddings, first
 

@@ -1,0 +1,37 @@
+"""Work on ranges, shared among the threads of `train`. Which thread does which part changes no bit of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+PARTS_PER_THREAD = 4
+"""Small parts, taken as threads become free: other stages use the same cores, and one that waits holds up nothing."""
+MIN_PART = 512
+
+
+class Threads:
+    """The calling thread and `num_threads` - 1 more."""
+
+    def __init__(self, num_threads: int) -> None:
+        self._num_threads = num_threads
+        self._pool = ThreadPoolExecutor(max(1, num_threads - 1), thread_name_prefix="train")
+
+    def split(self, size: int, work: Callable[[int, int], None]) -> None:
+        """Call work(begin, past) on parts of 0 .. size, and return when all are done. `work` holds no GIL for long."""
+        part = max(MIN_PART, -(-size // (PARTS_PER_THREAD * self._num_threads)))
+        begins = count(0, part)
+
+        def take_parts() -> None:
+            while (begin := next(begins)) < size:
+                work(begin, min(begin + part, size))
+
+        helpers = min(self._num_threads, -(-size // part)) - 1
+        helping = [self._pool.submit(take_parts) for _ in range(helpers)]
+        take_parts()
+        for future in helping:
+            future.result()
+
+    def close(self) -> None:
+        self._pool.shutdown()
