@@ -15,7 +15,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks.common import arguments, finish, machine, spread
-from benchmarks.table import Stretches, drop_log_pages, fill_log
+from benchmarks.table import Stretches, drop_log_pages, fill_log, raw_row_rate
 from benchmarks.torch_way import Ceiling, Sparse, in_own_process
 from pipeline.cluster import local_client
 from pipeline.memory import keep_freed_memory
@@ -116,28 +116,6 @@ def dense_ids(workflow: Workflow, num_examples: int) -> tuple[np.ndarray, np.nda
     return np.stack(ids, 1), table["label"].to_numpy().astype(np.float32)
 
 
-def disk_rate(case: Case, cold: bool, rows: int) -> float:
-    """Rows per second that the log's own reader takes, scattered, from every chunk."""
-    resources = case.stretches.resources
-    log, rng = resources.log, np.random.default_rng(1)
-    out = np.empty((rows, resources.row.num_words), np.uint32)
-    rates = []
-    with drop_log_pages(log.path, 0.05) if cold else nullcontext():
-        for _ in range(5):
-            at = rng.choice(case.rows, rows, replace=False)
-            time.sleep(0.3)
-            start = time.perf_counter()
-            log.gather(at, out)
-            rates.append(rows / (time.perf_counter() - start))
-    return statistics.median(rates)
-
-
-def disk_rows_per_example(case: Case) -> float:
-    totals = case.stretches.driver.tiers.report({"device": 1, "host": 1}, ROW_BYTES, 0, 0)
-    examples = sum(b.num_examples for b in case.stretches._blocks[: case.stretches._at])
-    return float(totals["disk"]["rows_out"]) / examples
-
-
 def dask_cost(client: Any, case: Case) -> dict[str, float]:
     """Cost of Dask itself: what its tasks for a block take, beside what the block takes on a trivial model."""
     calls = 20
@@ -184,7 +162,7 @@ def main() -> None:
     keep_freed_memory()
     batch, k = (256, 4) if quick else (8192, 16)
     keys_a, keys_b = (150_000, 200_000) if quick else (2_000_000, 20_000_000)
-    examples = 40 * batch if quick else 160 * batch
+    examples = 40 * batch if quick else 640 * batch
     repeats = 1 if quick else args.repeats
     torch_batches = 4 if quick else 40
     ring = 3 * (20_000 if quick else 400_000)
@@ -203,7 +181,7 @@ def main() -> None:
             return opened
 
         wide = (400, 400, 400)
-        few, many = (2, 4) if quick else (3, 10)
+        few, many = (2, 4) if quick else (6, 10)
         a64 = case("a64", keys_a, (64,), many, True, a_sizes)
         a400 = case("a400", keys_a, wide, few, True, a_sizes)
         b64 = case("b64", keys_b, (64,), many, True, b_sizes)
@@ -219,6 +197,7 @@ def main() -> None:
         rates: dict[str, list[float]] = {
             name: [] for name in ("b64 cold", "c64", "c64 tuned", "c400", "c400 tuned", "d64", "d400")
         }
+        per_example: list[float] = []
         for repeat in range(-1, repeats):
             timed = {
                 "c64": in_own_process(tmp / "ids.npz", num_ids, torch_batches, batch, (64,)),
@@ -235,12 +214,13 @@ def main() -> None:
             a64.measure()
             b64.measure()
             with drop_log_pages(b64.stretches.resources.log.path):
+                before = b64.stretches.disk_rows_read
                 cold, cold_spans = b64.stretches.run(b64.blocks)
             rates["b64 cold"].append(cold)
+            per_example.append((b64.stretches.disk_rows_read - before) / (b64.blocks * k * batch))
             a400.measure()
         rates |= {"a64": a64.rates, "a400": a400.rates, "b64 warm": b64.rates}
-        per_example = disk_rows_per_example(b64)
-        row_rate = {cold: disk_rate(b64, cold, 100 if quick else 100_000) for cold in (False, True)}
+        row_rate = raw_row_rate(b64.stretches.resources.log, b64.rows, 100 if quick else 100_000)
         cost = dask_cost(client, trivial)
         print(f"\n{'':10} examples/s, median [least .. most]")
         for name, values in sorted(rates.items()):
@@ -248,11 +228,10 @@ def main() -> None:
         print_stages("a64", a64.spans)
         print_stages("b64 with the page cache", b64.spans)
         print_stages("b64 without, last repeat", cold_spans)
-        limit = row_rate[True] / per_example if per_example else float("inf")
-        print(
-            f"\n(b) reads {per_example:.2f} rows per example from disk; its reader takes {row_rate[False]:,.0f} rows/s warm"
-        )
-        print(f"and {row_rate[True]:,.0f} cold, so the disk allows {limit:,.0f} examples/s cold")
+        limit = row_rate / statistics.median(per_example) if all(per_example) else float("inf")
+        rows_read = statistics.median(per_example)
+        print(f"\n(b) without the page cache reads {rows_read:.2f} rows per example from disk; pread with 64 threads")
+        print(f"takes {row_rate:,.0f} rows/s there, so the disk allows {limit:,.0f} examples/s")
         print("Dask, per block: " + ", ".join(f"{name} {value:.3f}" for name, value in cost.items()))
         m = {name: statistics.median(values) for name, values in rates.items()}
         print(f"torch threads {torch.get_num_threads()}")

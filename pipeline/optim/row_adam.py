@@ -28,7 +28,7 @@ class RowAdam:
         self._threads.split(
             len(rows_P),
             lambda a, b: adam_rows(
-                floats_SW, words_SW, rows_P[a:b], grads_PC[a:b], starts_P[a : b + 1], step, *rates, np.float32(adam.eps),
-                size,
+                floats_SW, words_SW, rows_P[a:b], grads_PC[a:b], starts_P[a : b + 1], step, *rates,
+                np.float32(adam.eps), size,
             ),
         )  # fmt: skip
