@@ -44,7 +44,7 @@ Size = Annotated[
     int,
     BeforeValidator(parse_size),
     PlainSerializer(format_size, return_type=str),
-    Field(ge=0),
+    Field(ge=0, le=1 << 60),
     WithJsonSchema({"type": "string", "examples": ["512 MiB"]}),
 ]
 FilePath = Annotated[Path, Field(strict=False)]

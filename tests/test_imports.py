@@ -30,7 +30,7 @@ LAYERS = (
     ("pipeline.stages",),
     ("pipeline.storage", "pipeline.models", "pipeline.optim", "pipeline.data", "pipeline.monitor", "pipeline.agenda"),
     ("pipeline.workflow",),
-    ("pipeline.kernels", "pipeline.records", "pipeline.memory"),
+    ("pipeline.kernels", "pipeline.records", "pipeline.memory", "pipeline.threads"),
 )
 """From above to below; a module imports from its own layer and from those below it."""
 

@@ -17,7 +17,7 @@ workflow = Workflow(
         shuffle_window=1 << 18,
     ),
     model=Model(kind=DeepFM, embedding_dim=10, args={"hidden": (400, 400, 400)}),
-    optimizer=Optimizer(rows=Adam(lr=1e-3), dense=Adam(lr=1e-3)),
+    optimizer=Optimizer(rows=Adam(lr=5e-3), dense=Adam(lr=2e-3)),
     storage=Storage(device="8 MiB", host="8 MiB", disk="1 GiB", read="256 MiB", map="16 MiB", chunk_rows=1024),
     schedule=Schedule(batch_size=4096, epochs=12, block_batches=4),
     seed=2020,

@@ -7,7 +7,7 @@ which is the best that any model can reach.
 from pipeline.models import DeepFM
 from pipeline.workflow import Adam, Category, Data, Model, Number, Optimizer, Schedule, Storage, Synthetic, Workflow
 
-KEYS = (2_000_000, 600_000, 200_000, 50_000, 10_000, 2_000, 500, 100, 20, 4)
+KEYS = (1_200_000, 400_000, 100_000, 30_000, 10_000, 2_000, 500, 100, 20, 4)
 
 workflow = Workflow(
     name="quickstart",
@@ -20,17 +20,17 @@ workflow = Workflow(
         numbers=tuple(Number(name=f"i{n}") for n in range(4)),
         categories=tuple(Category(name=f"c{n}") for n in range(len(KEYS))),
         synthetic=Synthetic(
-            train_examples=3_000_000,
+            train_examples=6_000_000,
             validation_examples=200_000,
             test_examples=200_000,
             keys_per_field=KEYS,
             num_numbers=4,
-            zipf=1.05,
+            zipf=1.1,
         ),
     ),
-    model=Model(kind=DeepFM, embedding_dim=8, args={"hidden": (64, 64)}),
+    model=Model(kind=DeepFM, embedding_dim=8, args={"hidden": (128, 64)}),
     optimizer=Optimizer(rows=Adam(lr=2e-3), dense=Adam(lr=1e-3)),
-    storage=Storage(device="24 MiB", host="20 MiB", disk="8 GiB", read="512 MiB", map="128 MiB"),
-    schedule=Schedule(batch_size=4096, epochs=2, block_batches=16),
+    storage=Storage(device="40 MiB", host="28 MiB", disk="8 GiB", read="512 MiB", map="128 MiB"),
+    schedule=Schedule(batch_size=4096, epochs=2, block_batches=8),
     seed=1,
 )
