@@ -53,28 +53,30 @@ class Driver:
 
     def run(self) -> dict[str, Any]:
         """Train, evaluate, write everything; returns the result, which is also in `result.json`."""
-        start = time.perf_counter()
-        stopped = None
-        with self._progress:
-            if self._client:
-                self._progress.line(f"dashboard: {dashboard_link(self._client)}")
-            begin: Block | None = None
-            while True:
-                refusal = self._stretch(begin)
-                if refusal is None:
-                    break
-                if refusal.what != "window" or not self._reduce(refusal):
-                    stopped = refusal
-                    break
-                begin = refusal.block
-        seconds = time.perf_counter() - start
-        result = self._finish(seconds)
+        try:
+            start = time.perf_counter()
+            with self._progress:
+                if self._client:
+                    self._progress.line(f"dashboard: {dashboard_link(self._client)}")
+                stopped = self._train()
+            result = self._finish(time.perf_counter() - start)
+        finally:
+            self.resources.close()
         if stopped:
             raise PipelineError(
                 f"stopped before block {stopped.block.number} (epoch {stopped.block.epoch}, batch "
                 f"{stopped.block.first_batch}): {stopped.message}. All blocks before it are in {self.run_dir}"
             )
         return result
+
+    def _train(self) -> Refusal | None:
+        """All stretches of the run; the refusal that no smaller window mends, if there was one."""
+        begin: Block | None = None
+        while refusal := self._stretch(begin):
+            if refusal.what != "window" or not self._reduce(refusal):
+                return refusal
+            begin = refusal.block
+        return None
 
     def _stretch(self, begin: Block | None) -> Refusal | None:
         """Run the pipeline from block `begin` to the end, or to the block that `plan` refuses."""
@@ -165,7 +167,6 @@ class Driver:
         }
         result = _plain(result)
         (self.run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-        r.close()
         return result
 
 

@@ -194,7 +194,9 @@ class Resources:
         return write_back(flight.plan, flight.trained, self.host, self.log, self.chunk_RW)
 
     def close(self) -> None:
+        """Give back threads, files and memory. May be called twice."""
         self.learner.close()
+        self.source.close()
         for tier in (self.device, self.host, self.log):
             tier.close()
 

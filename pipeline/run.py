@@ -44,7 +44,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print_report(result)
-    print(f"left in {run_dir}: table.zarr, model.safetensors, workflow.json, metrics.jsonl, result.json")
+    print(f"left in {run_dir}: {', '.join(sorted(path.name for path in run_dir.iterdir()))}")
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import count
 
 PARTS_PER_THREAD = 4
@@ -29,7 +29,11 @@ class Threads:
 
         helpers = min(self._num_threads, -(-size // part)) - 1
         helping = [self._pool.submit(take_parts) for _ in range(helpers)]
-        take_parts()
+        try:
+            take_parts()
+        finally:
+            # Also after an exception: nobody may still be writing when the caller goes on.
+            wait(helping)
         for future in helping:
             future.result()
 

@@ -82,10 +82,12 @@ def outcome(
     try:
         refusal: Refusal | None = schedule.run()
     except PipelineError as error:
+        driver.resources.close()
         return f"raised {error}"
     executor.settle([])
     assert refusal is None
     result: dict[str, Any] = driver._finish(1.0)
+    driver.resources.close()
     return str(result["fingerprint"])
 
 

@@ -22,7 +22,7 @@ from pipeline.kernels.pool import pool_reference
 from pipeline.kernels.row_hash import row_hash_reference
 from pipeline.kernels.segment_sum import segment_sum_reference
 from pipeline.memory import aligned_empty
-from pipeline.models.learner import binary_cross_entropy, build_model, dense_state, row_layout
+from pipeline.models.learner import binary_cross_entropy, build_model, dense_state, row_layout, seed_of_step
 from pipeline.storage.finish import fingerprint
 from pipeline.workflow import Workflow
 
@@ -155,7 +155,7 @@ class Reference:
     def train_batch(self, batch: list[dict[str, object]]) -> None:
         self.step += 1
         self.model.train()
-        torch.random.default_generator.manual_seed((self.workflow.seed << 32) ^ self.step)
+        torch.random.default_generator.manual_seed(seed_of_step(self.workflow.seed, self.step))
         data = self.workflow.data
         output, (emb, first), keys_P, rows, inverse_V, bags, single, multi, mean = self.forward(batch, create=True)
         labels = aligned([[float(e[name]) for name in data.labels] for e in batch])

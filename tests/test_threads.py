@@ -7,7 +7,18 @@ import pytest
 
 from pipeline.threads import MIN_PART, PARTS_PER_THREAD, Threads
 
-SIZES = [0, 1, 2, MIN_PART - 1, MIN_PART, MIN_PART + 1, 2 * MIN_PART, 5000, 4 * MIN_PART * PARTS_PER_THREAD + 1, 100_003]
+SIZES = [
+    0,
+    1,
+    2,
+    MIN_PART - 1,
+    MIN_PART,
+    MIN_PART + 1,
+    2 * MIN_PART,
+    5000,
+    4 * MIN_PART * PARTS_PER_THREAD + 1,
+    100_003,
+]
 
 
 @pytest.fixture(params=[1, 2, 3, 8])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable
 
@@ -17,7 +18,7 @@ from pipeline.records import F32, I32, BatchIndex, Examples, Layout, Plan, Stage
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads
-from pipeline.workflow import Workflow
+from pipeline.workflow import Adam, Workflow
 
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -35,6 +36,17 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
     if not isinstance(model, torch.nn.Module):
         raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
     return model
+
+
+def build_optimizer(model: torch.nn.Module, adam: Adam) -> torch.optim.Optimizer:
+    """Adam on the dense part; a model that is nothing but its rows has one that does nothing."""
+    parameters = list(model.parameters()) or [torch.nn.Parameter(torch.empty(0))]
+    return torch.optim.Adam(parameters, lr=adam.lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
+
+
+def seed_of_step(seed: int, step: int) -> int:
+    """What random numbers of a step (dropout) start from; torch looks at the low 32 bits, so all are mixed."""
+    return int.from_bytes(hashlib.blake2b(f"{seed} {step}".encode(), digest_size=4).digest(), "little")
 
 
 def row_layout(workflow: Workflow) -> RowLayout:
@@ -56,10 +68,7 @@ class Learner:
         threads = self._workers = Threads(workflow.schedule.threads)
         self.model = build_model(workflow)
         self._loss: Loss = getattr(self.model, "loss", binary_cross_entropy)
-        dense = workflow.optimizer.dense
-        self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=dense.lr, betas=(dense.beta1, dense.beta2), eps=dense.eps, fused=True
-        )
+        self.optimizer = build_optimizer(self.model, workflow.optimizer.dense)
         self._rows = RowAdam(workflow.optimizer.rows, device, threads)
         self._device = device
         self._embed = Embed(layout, row, workflow.schedule.batch_size, threads)
@@ -78,8 +87,7 @@ class Learner:
     def step(self, examples: Examples, batch: int, index: BatchIndex) -> None:
         """Forward, backward, and one update of the dense model and of the batch's rows."""
         step = self._plan.block.first_step + batch + 1
-        # Random numbers of a step (dropout) depend on the seed and the step, never on what ran before.
-        torch.random.default_generator.manual_seed((self._seed << 32) ^ step)
+        torch.random.default_generator.manual_seed(seed_of_step(self._seed, step))
         rows_P, embeddings, first = self._look_up(examples, batch, index)
         embeddings.requires_grad_()
         first.requires_grad_()
@@ -122,15 +130,18 @@ class Learner:
         weights = None if examples.weights_N is None else torch.from_numpy(examples.weights_N[begin:past])
         output = self.model(torch.from_numpy(examples.numbers_NX[begin:past]), embeddings, first)
         loss = self._loss(output, labels, weights)
-        weight = float(past - begin) if weights is None else float(weights.sum())
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise FloatingPointError(
-                f"the loss of batch {batch} is {value}: lower optimizer.dense.lr or optimizer.rows.lr"
-            )
-        self._loss_sum += value * weight
-        self._weight_sum += weight
+        self._add_loss(float(loss.detach()), float(past - begin) if weights is None else float(weights.sum()), batch)
         return output, loss
+
+    def _add_loss(self, loss: float, weight: float, batch: int) -> None:
+        block = self._plan.block
+        where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
+        if weight == 0.0 and block.trains:
+            raise ValueError(f"all weights of {where} are 0, so it has no loss; see data.weight")
+        if weight > 0.0 and not math.isfinite(loss):
+            raise FloatingPointError(f"the loss of {where} is {loss}: lower optimizer.dense.lr or optimizer.rows.lr")
+        self._loss_sum += loss * weight if weight else 0.0
+        self._weight_sum += weight
 
 
 def _gradient(leaf: Tensor) -> F32:

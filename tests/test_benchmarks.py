@@ -1,0 +1,39 @@
+"""Every benchmark runs, in its quick form, and ends with the ratios that others read."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RATIOS = {"end_to_end": {"a_vs_c_mlp64", "a_vs_d_mlp400", "b_vs_a", "b_vs_limit", "dask_cost"}}
+"""Keys that a benchmark's last line has at least."""
+
+
+def test_a_benchmark_is_not_in_this_test():
+    """Those that read the command line that all benchmarks share."""
+    files = (ROOT / "benchmarks").glob("*.py")
+    assert {f.stem for f in files if "= arguments(" in f.read_text()} == set(RATIOS)
+
+
+@pytest.mark.parametrize("name", RATIOS)
+def test_a_benchmark_does_not_run_or_leaves_out_a_ratio(tmp_path, name):
+    before = set(ROOT.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--data", str(tmp_path / "data")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    ratios = json.loads(done.stdout.splitlines()[-1])
+    assert set(ratios) >= RATIOS[name]
+    assert all(isinstance(value, float) and math.isfinite(value) and value >= 0 for value in ratios.values())
+    assert set(tmp_path.iterdir()) == {tmp_path / "data"}, "something was left behind"
+    assert set(ROOT.iterdir()) <= before | {ROOT / ".benchmarks"}
