@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py --fresh
 
-test: $(VENV)/dev
+test: $(VENV)/test
 	$(BIN)/python -m pytest
 
 check: $(VENV)/dev
@@ -24,9 +24,13 @@ $(VENV)/core: pyproject.toml constraints.txt
 	$(PIP) -e .
 	touch $@
 
-$(VENV)/dev: $(VENV)/core
+$(VENV)/test: $(VENV)/core
+	$(PIP) -e '.[test]'
+	touch $@
+
+$(VENV)/dev: $(VENV)/test
 	$(PIP) -e '.[dev]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -82,6 +83,8 @@ def local_client() -> Iterator[Client]:
             threads_per_worker=len(STAGES) + 1,
             processes=False,
             memory_limit=0,
+            # What a stage raises is told once, by the driver.
+            silence_logs=logging.CRITICAL,
             dashboard_address="127.0.0.1:0",
             worker_dashboard_address="127.0.0.1:0",
         ) as cluster,

@@ -59,7 +59,7 @@ class Driver:
                 if self._client:
                     self._progress.line(f"dashboard: {dashboard_link(self._client)}")
                 stopped = self._train()
-            result = self._finish(time.perf_counter() - start)
+            result = self._finish(time.perf_counter() - start, stopped)
         finally:
             self.resources.close()
         if stopped:
@@ -99,14 +99,15 @@ class Driver:
 
     def _reduce(self, refusal: Refusal) -> bool:
         """Take a smaller look-ahead, then smaller blocks; False if both are at their least."""
-        largest = min(self._block_batches, refusal.block.num_batches)
-        for look_ahead, block_batches in reductions(self._look_ahead, largest)[1:]:
-            self._look_ahead, self._block_batches = look_ahead, block_batches
-            self._progress.line(
-                f"look-ahead {look_ahead}, blocks of {block_batches} batches from here: {refusal.message}"
-            )
-            return True
-        return False
+        batches = self._block_batches if self._look_ahead else min(self._block_batches, refusal.block.num_batches)
+        smaller = reductions(self._look_ahead, batches)[1:]
+        if not smaller:
+            return False
+        self._look_ahead, self._block_batches = smaller[0]
+        self._progress.line(
+            f"look-ahead {self._look_ahead}, blocks of {self._block_batches} batches from here: {refusal.message}"
+        )
+        return True
 
     def _watch(self, done: Done) -> None:
         if done.span:
@@ -126,12 +127,12 @@ class Driver:
         if trained.metrics:
             metrics = {"epoch": block.epoch + 1, "split": block.split, **trained.metrics}
             self.epochs.append(metrics)
-            shown = ", ".join(f"{k} {v:.5f}" for k, v in metrics.items() if isinstance(v, float) and k != "examples")
+            shown = ", ".join(f"{k} {v:.5f}" for k, v in metrics.items() if isinstance(v, float))
             self._progress.line(f"epoch {block.epoch + 1} {block.split}: {shown}")
             with open(self.run_dir / "metrics.jsonl", "a") as file:
                 file.write(json.dumps(_plain(metrics)) + "\n")
 
-    def _finish(self, seconds: float) -> dict[str, Any]:
+    def _finish(self, seconds: float, stopped: Refusal | None = None) -> dict[str, Any]:
         """Write the table, the dense model and the result."""
         r = self.resources
         flush(r.places, r.device, r.host, r.log, r.chunk_RW)
@@ -147,6 +148,7 @@ class Driver:
             "auc": last.get("auc"),
             "logloss": last.get("logloss"),
             "split": last.get("split"),
+            "stopped": stopped.message if stopped else None,
             "examples": self._trained,
             "seconds": seconds,
             "examples_per_second": self._trained / seconds,

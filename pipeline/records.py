@@ -22,6 +22,9 @@ I64 = NDArray[np.int64]
 U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
+RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""Never a key: empty slot of a hash table, fill value and padding of the log."""
+
 TILE = 1024
 """Examples of a tile: gradients of equal keys are summed within a tile first, then tile by tile."""
 
@@ -203,7 +206,6 @@ class Written:
     """A block whose rows are all at rest."""
 
     block: Block
-    num_rows: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
 from pipeline.records import U64, Refusal
 from pipeline.stages.dedup import Workspace, dedup
-from pipeline.storage.sizes import DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes
+from pipeline.storage.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes
 from pipeline.workflow import Workflow
 
 
@@ -32,10 +32,13 @@ def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int,
             if block_batches not in measured:
                 num_blocks = -(-(schedule.look_ahead + 1) * schedule.block_batches // block_batches)
                 measured[block_batches] = first_window(source, agenda, num_blocks, block_batches, buffer_bytes)
-            needed = source.block_bytes(block_batches * schedule.batch_size, block_batches)
+            num_examples = min(block_batches * schedule.batch_size, max(source.num_examples.values()))
+            needed = source.block_bytes(num_examples, block_batches)
             if needed > buffer_bytes:
                 raise BufferTooSmall(needed, buffer_bytes)
-            sizes = fit(storage, row_bytes, window_bytes, look_ahead, measured[block_batches])
+            # The last thing to try is what one batch needs and no more.
+            slack = SLACK if look_ahead or block_batches > 1 else 1.0
+            sizes = fit(storage, row_bytes, window_bytes, look_ahead, measured[block_batches], slack)
         except (DoesNotFit, BufferTooSmall) as too_small:
             why = why or too_small
             last = too_small

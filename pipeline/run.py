@@ -17,7 +17,8 @@ from pipeline.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
 from pipeline.driver import run_workflow
-from pipeline.models.learner import build_model, row_layout
+from pipeline.models.check import check_model
+from pipeline.models.learner import row_layout
 from pipeline.monitor.report import print_report
 from pipeline.rehearse import rehearse
 from pipeline.resources import PipelineError
@@ -35,12 +36,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             explain(workflow, fit)
             return 0
         run_dir = prepare(args.run_dir or Path("runs") / workflow.name, args.fresh)
-    except (ValueError, OSError, ImportError) as error:
+    except (ValueError, OSError) as error:
         print(f"error: {message(error)}", file=sys.stderr)
         return 2
     try:
         result = run_workflow(workflow, source, fit, run_dir, serial=args.serial)
-    except PipelineError as error:
+    except (PipelineError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     print_report(result)
@@ -113,20 +114,6 @@ def open_workflow(workflow: Workflow) -> tuple[Source, Fit]:
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
     fit = rehearse(workflow, source, agenda, row_layout(workflow).num_bytes, lambda line: print(line, flush=True))
     return source, fit
-
-
-def check_model(workflow: Workflow) -> None:
-    try:
-        model = build_model(workflow)
-    except Exception as error:
-        # The class and its arguments are the user's: whatever it raises is said as a fault of theirs.
-        kind = getattr(workflow.model.kind, "__name__", workflow.model.kind)
-        raise ValueError(f"model.kind {kind} cannot be made with model.args: {error}") from error
-    if len(workflow.data.labels) > 1 and not hasattr(model, "loss"):
-        raise ValueError(
-            f"data.labels names {len(workflow.data.labels)} labels, and {type(model).__name__} has no "
-            "loss(output, labels, weights); the default loss is for one label"
-        )
 
 
 def check_memory(workflow: Workflow) -> None:

@@ -80,10 +80,10 @@ class Category(Strict):
 class Synthetic(Strict):
     """Data made once, as Parquet, under `Data.root`: Zipf keys and a planted model that makes the label learnable."""
 
-    train_examples: Annotated[int, Field(ge=1)]
-    validation_examples: Annotated[int, Field(ge=0)] = 0
-    test_examples: Annotated[int, Field(ge=0)] = 0
-    keys_per_field: Annotated[tuple[int, ...], Field(min_length=1)]
+    train_examples: Annotated[int, Field(ge=1, le=1 << 40)]
+    validation_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    test_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
+    keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
     """Number of different values of each categorical field c0, c1, ..."""
     num_numbers: Annotated[int, Field(ge=0)] = 0
     """Numeric columns i0, i1, ..."""

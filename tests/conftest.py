@@ -28,6 +28,7 @@ def make_table(rng: np.random.Generator, num_examples: int, num_keys: int, with_
     return pa.table({
         "click": pa.array(rng.integers(0, 2, num_examples), pa.int8()),
         "importance": pa.array(rng.random(num_examples) + 0.5, pa.float32()),
+        **{f"x{n}": pa.array(rng.standard_normal(num_examples), pa.float32()) for n in range(5)},
         "price": pa.array(maybe_null(rng.random(num_examples).tolist()), pa.float32()),
         "age": pa.array(maybe_null(rng.integers(0, 9, num_examples).tolist()), pa.int32()),
         "item": pa.array(maybe_null(integers[0]), pa.int64()),
@@ -56,7 +57,11 @@ def make_workflow(root: Path, **changes: Any) -> Workflow:
         test=("test*.parquet",),
         labels=("click",),
         weight=changes.pop("weight", None),
-        numbers=(Number(name="price", fill=0.5), Number(name="age", log1p=True)),
+        numbers=(
+            Number(name="price", fill=0.5),
+            Number(name="age", log1p=True),
+            *(Number(name=f"x{n}") for n in range(5)),
+        ),
         categories=changes.pop("categories", CATEGORIES),
         shuffle_window=changes.pop("shuffle_window", 16),
     )

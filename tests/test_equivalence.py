@@ -7,8 +7,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from conftest import CATEGORIES, make_workflow, write_data
+from conftest import CATEGORIES, make_table, make_workflow, write_data
 from harness import make_driver, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,6 +97,47 @@ def test_a_window_that_grows_too_large_drains_and_goes_on_smaller(small_workflow
         driver = make_driver(workflow, Path(run_dir), device_rows=60, host_rows=10, ring_rows=120)
         assert driver.run()["fingerprint"] == expected
     assert driver._block_batches < 8
+
+
+@pytest.mark.parametrize("block_batches", [1, 3, 16])
+def test_where_a_batch_lies_in_its_block_does_not_show(tmp_path: Path, block_batches: int) -> None:
+    """33 examples of seven numbers: batches that begin at bytes which are no multiple of anything."""
+    root = write_data(tmp_path, num_train=200, num_keys=60)
+    workflow = make_workflow(root, batch_size=33, block_batches=block_batches)
+    assert run(workflow)["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+@pytest.mark.parametrize("with_dask", [False, True])
+def test_blocks_that_outgrow_the_read_ring_lose_no_batch(tmp_path: Path, client: Any, with_dask: bool) -> None:
+    """Lists that become long: a later block of the window is refused by `read`, not by `plan`."""
+    rng = np.random.default_rng(0)
+    lists = [rng.integers(0, 50, 0 if n < 60 else 30).tolist() for n in range(120)]
+    table = make_table(rng, 120, 50).set_column(0, "click", pa.array(rng.integers(0, 2, 120), pa.int8()))
+    at = table.column_names.index("history")
+    pq.write_table(table.set_column(at, "history", pa.array(lists, pa.list_(pa.int64()))), tmp_path / "train-0.parquet")
+    categories = (Category(name="history", table="item"), Category(name="item"))
+    workflow = make_workflow(
+        tmp_path, categories=categories, shuffle_window=0, batch_size=5, block_batches=4, storage={"read": "14 KiB"}
+    )
+    workflow = workflow.model_copy(update={"data": workflow.data.model_copy(update={"validation": (), "test": ()})})
+    with tempfile.TemporaryDirectory() as run_dir:
+        driver = make_driver(workflow, Path(run_dir), client if with_dask else None)
+        result = driver.run()
+    assert driver._look_ahead < workflow.schedule.look_ahead
+    assert result["examples"] == 240
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+def test_a_batch_of_weights_of_zero_moves_nothing_but_by_momentum(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    table = make_table(rng, 24, 50)
+    at = table.column_names.index("importance")
+    weights = pa.array([1.0] * 12 + [0.0] * 12, pa.float32())
+    pq.write_table(table.set_column(at, "importance", weights), tmp_path / "train-0.parquet")
+    workflow = make_workflow(tmp_path, weight="importance", shuffle_window=0)
+    data = workflow.data.model_copy(update={"validation": (), "test": ()})
+    workflow = workflow.model_copy(update={"data": data})
+    assert run(workflow)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 @st.composite

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.run import arguments, main
+from pipeline.storage import sizes
 
 WORKFLOW = """
 from pipeline.models import DeepFM
@@ -226,11 +227,14 @@ def test_a_run_directory_that_is_a_file_ends_in_a_traceback(refused, workflow_fi
     assert "tiny.py" in refused(workflow_file, "--run-dir", workflow_file)
 
 
-def test_a_run_that_ends_early_looks_like_one_that_did_not_start(workflow_file, tmp_path, capsys):
-    assert main([str(workflow_file), "--serial", "--set", "storage.disk=0 B"]) == 1
+def test_a_run_that_ends_early_looks_like_one_that_did_not_start(workflow_file, tmp_path, capsys, monkeypatch):
+    # Room for the first window's rows, and not for those of the whole run.
+    monkeypatch.setattr(sizes, "bytes_for", lambda num_keys: 0)
+    assert main([str(workflow_file), "--serial", "--set", "storage.map=64 KiB"]) == 1
     err = capsys.readouterr().err
     assert "error: stopped before block 0" in err
-    assert "raise storage.disk" in err
+    assert "raise storage.map" in err
+    assert json.loads((tmp_path / "runs" / "tiny" / "result.json").read_text())["stopped"]
     assert (tmp_path / "runs" / "tiny" / "result.json").exists()
 
 

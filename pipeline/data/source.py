@@ -30,8 +30,6 @@ class Source:
 
     layout: Layout
     num_examples: dict[str, int]
-    values_per_example: float
-    """Keys of an example on average, in the split where it is highest; an upper bound where lists are empty."""
 
     def __init__(self, data: Data, seed: int) -> None:
         """Looks at every file's metadata. ValueError for a pattern or a column that does not fit the files."""
@@ -50,7 +48,6 @@ class Source:
             num_single=len(self.layout.single_S),
             num_multi=len(self.layout.multi_M),
         )
-        self.values_per_example = self._widths.num_single + max(map(_mean_list_values, self._groups.values()))
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, max(self.num_examples.values()))
         self._reader = GroupReader(columns, check.kinds)
         self._window = Window(columns, check.kinds, self._window_examples)
@@ -139,10 +136,6 @@ class Source:
 def _list_split(data: Data, split: str, check: SchemaCheck) -> list[RowGroup]:
     groups = [group for path in resolve(data, split) for group in list_groups(path, check)]
     return [group for group in groups if group.num_rows]
-
-
-def _mean_list_values(groups: list[RowGroup]) -> float:
-    return sum(g.num_list_values for g in groups) / max(1, sum(g.num_rows for g in groups))
 
 
 def _layout(data: Data, columns: list[Column], kinds: dict[str, str]) -> Layout:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from pipeline.data.bags import Bags
-from pipeline.data.buffer import aligned_empty
 from pipeline.data.decode import fill_bags, fill_floats, fill_keys
 from pipeline.data.files import Column
 from pipeline.data.groups import Chunk, RowGroup
 from pipeline.kernels import assemble
+from pipeline.memory import aligned_empty
 from pipeline.records import F32, I64, U64
 
 

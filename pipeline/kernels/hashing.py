@@ -12,17 +12,15 @@ from itertools import pairwise
 import numpy as np
 
 from pipeline.kernels import cpu
-from pipeline.records import I32, I64, U64, Array
+from pipeline.kernels.mix import mix, mix_reference
+from pipeline.records import I32, I64, RESERVED, U64, Array
 
-RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
 INSTEAD_OF_RESERVED = np.uint64(0x5BD1E995C6A4A793)
 MASK = (1 << 64) - 1
 
-# The finalizer of splitmix64 and the multiplier of MurmurHash64A: published constants, tested for avalanche.
-MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-MIX_2 = np.uint64(0x94D049BB133111EB)
+# The multiplier of MurmurHash64A: a published constant, tested for avalanche.
 MURMUR = np.uint64(0xC6A4A7935BD1E995)
-S27, S30, S31, S47 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(47)
+S47 = np.uint64(47)
 
 # Two namespaces for names, so that a table's salt and a field's missing key have nothing to do with each other.
 SALT_NAMESPACE = 0x7461626C65
@@ -43,10 +41,7 @@ def missing_key(field: str) -> np.uint64:
 def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
     """Keys of integers of any width: a narrow value has the key of the same value in 64 bits."""
     for i in range(len(values)):
-        x = np.uint64(values[i]) ^ salt
-        x = (x ^ (x >> S30)) * MIX_1
-        x = (x ^ (x >> S27)) * MIX_2
-        x ^= x >> S31
+        x = mix(np.uint64(values[i]) ^ salt)
         out[i] = INSTEAD_OF_RESERVED if x == RESERVED else x
 
 
@@ -85,10 +80,7 @@ def hash_strings(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> 
 
 def hash_integer_reference(value: int, salt: int) -> int:
     """`hash_integers` for one value, in Python's own integers."""
-    x = (int(value) ^ int(salt)) & MASK
-    x = ((x ^ (x >> 30)) * int(MIX_1)) & MASK
-    x = ((x ^ (x >> 27)) * int(MIX_2)) & MASK
-    x ^= x >> 31
+    x = mix_reference((int(value) ^ int(salt)) & MASK)
     return int(INSTEAD_OF_RESERVED) if x == MASK else x
 
 

@@ -7,37 +7,24 @@ import math
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.mix import mix, mix_reference
 from pipeline.records import U32, U64
 
 GOLDEN = 0x9E3779B97F4A7C15
 
 
-def _mix_reference(x: int) -> int:
-    mask = (1 << 64) - 1
-    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9 & mask
-    x = (x ^ (x >> 27)) * 0x94D049BB133111EB & mask
-    return x ^ (x >> 31)
-
-
 def init_weights_reference(key: int, seed: int, std: float, num_weights: int) -> list[np.float32]:
     """Normal weights by Box and Muller (1958) from SplitMix64's output function over (seed, key, counter)."""
     mask = (1 << 64) - 1
-    base = _mix_reference((key ^ _mix_reference((seed + GOLDEN) & mask)) & mask)
+    base = mix_reference((key ^ mix_reference((seed + GOLDEN) & mask)) & mask)
     weights = []
     for pair in range((num_weights + 1) // 2):
-        one = _mix_reference((base + (2 * pair + 1) * GOLDEN) & mask)
-        two = _mix_reference((base + (2 * pair + 2) * GOLDEN) & mask)
+        one = mix_reference((base + (2 * pair + 1) * GOLDEN) & mask)
+        two = mix_reference((base + (2 * pair + 2) * GOLDEN) & mask)
         radius = math.sqrt(-2.0 * math.log(((one >> 11) + 1) * 2.0**-53))
         angle = 2.0 * math.pi * ((two >> 11) * 2.0**-53)
         weights += [np.float32(std * radius * math.cos(angle)), np.float32(std * radius * math.sin(angle))]
     return weights[:num_weights]
-
-
-@cpu
-def _mix(x: np.uint64) -> np.uint64:
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
 
 
 @cpu
@@ -49,15 +36,15 @@ def init_rows(keys_U: U64, seed: np.uint64, std: float, num_normal: int, out_UW:
     out_UW[:, :] = 0
     weights_UW = out_UW.view(np.float32)
     golden = np.uint64(GOLDEN)
-    seed = _mix(seed + golden)
+    seed = mix(seed + golden)
     for u in range(keys_U.size):
         key = keys_U[u]
         out_UW[u, 0] = np.uint32(key & np.uint64(0xFFFFFFFF))
         out_UW[u, 1] = np.uint32(key >> np.uint64(32))
-        base = _mix(key ^ seed)
+        base = mix(key ^ seed)
         for c in range(0, num_normal, 2):
-            one = _mix(base + np.uint64(c + 1) * golden)
-            two = _mix(base + np.uint64(c + 2) * golden)
+            one = mix(base + np.uint64(c + 1) * golden)
+            two = mix(base + np.uint64(c + 2) * golden)
             radius = math.sqrt(-2.0 * math.log(np.float64((one >> np.uint64(11)) + np.uint64(1)) * 2.0**-53))
             angle = 2.0 * math.pi * (np.float64(two >> np.uint64(11)) * 2.0**-53)
             weights_UW[u, 2 + c] = np.float32(std * radius * math.cos(angle))

@@ -6,12 +6,10 @@ import numpy as np
 
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import AHEAD, prefetch_line
-from pipeline.records import I32, I64, U64
+from pipeline.records import I32, I64, RESERVED, U64
 
 NUM_PARTITIONS = 64
 PARTITION_BITS = np.uint64(6)
-RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""Never a key: empty entry, fill value and padding."""
 UNKNOWN = np.int64(-1)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels import cpu
-from pipeline.kernels.init_rows import _mix, _mix_reference
+from pipeline.kernels.mix import mix, mix_reference
 from pipeline.records import U32, U64
 
 SEEDS = (0x243F6A8885A308D3, 0x13198A2E03707344)
@@ -17,8 +17,8 @@ def row_hash_reference(words: list[int]) -> int:
     mask = (1 << 64) - 1
     high, low = SEEDS
     for word in words:
-        high = _mix_reference((high * PRIME + word) & mask)
-        low = _mix_reference((low + word * PRIME) & mask)
+        high = mix_reference((high * PRIME + word) & mask)
+        low = mix_reference((low + word * PRIME) & mask)
     return high << 64 | low
 
 
@@ -33,7 +33,7 @@ def add_row_hashes(rows_UW: U32, num_words: int, live_U: np.ndarray, total: U64)
         low = np.uint64(SEEDS[1])
         for w in range(num_words):
             word = np.uint64(rows_UW[u, w])
-            high = _mix(high * prime + word)
-            low = _mix(low + word * prime)
+            high = mix(high * prime + word)
+            low = mix(low + word * prime)
         total[1] += low
         total[0] += high + (np.uint64(1) if total[1] < low else np.uint64(0))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from pipeline.memory import aligned_empty
 from pipeline.models.embed import Embed
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.row_adam import RowAdam
@@ -20,6 +21,7 @@ from pipeline.storage.slab import Slab
 from pipeline.threads import Threads
 from pipeline.workflow import Adam, Workflow
 
+TINY = 1e-30
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -55,9 +57,9 @@ def row_layout(workflow: Workflow) -> RowLayout:
 
 
 def binary_cross_entropy(output_B: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
-    """sum(weight * loss) / sum(weight) of the batch, on the one label."""
+    """sum(weight * loss) / sum(weight) of the batch, on the one label; 0 where all weights are 0."""
     losses_B = binary_cross_entropy_with_logits(output_B, labels_BT[:, 0], reduction="none")
-    return losses_B.mean() if weights_B is None else (losses_B * weights_B).sum() / weights_B.sum()
+    return losses_B.mean() if weights_B is None else (losses_B * weights_B).sum() / weights_B.sum().clamp_min(TINY)
 
 
 class Learner:
@@ -75,6 +77,8 @@ class Learner:
         self._evaluation = evaluation
         self._threads = workflow.schedule.threads
         self._seed = workflow.seed
+        columns = (len(workflow.data.numbers), len(workflow.data.labels), 1)
+        self._columns = [aligned_empty((workflow.schedule.batch_size, width), np.float32) for width in columns]
 
     def begin(self, plan: Plan, staged: Staged) -> None:
         if torch.get_num_threads() != self._threads:
@@ -126,21 +130,29 @@ class Learner:
 
     def _batch_loss(self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
         begin, past = examples.block.batch_bounds(batch)
-        labels = torch.from_numpy(examples.labels_NT[begin:past])
-        weights = None if examples.weights_N is None else torch.from_numpy(examples.weights_N[begin:past])
-        output = self.model(torch.from_numpy(examples.numbers_NX[begin:past]), embeddings, first)
+        numbers, labels, weights = self._aligned(examples, begin, past)
+        output = self.model(numbers, embeddings, first)
         loss = self._loss(output, labels, weights)
         self._add_loss(float(loss.detach()), float(past - begin) if weights is None else float(weights.sum()), batch)
         return output, loss
 
+    def _aligned(self, examples: Examples, begin: int, past: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Numbers [B, X], labels [B, T] and weights [B] of a batch, each where a multiple of 64 bytes begins: where in
+        its block a batch lies must not show in the bits."""
+        numbers_BX, labels_BT, weights_B1 = (column[: past - begin] for column in self._columns)
+        numbers_BX[:] = examples.numbers_NX[begin:past]
+        labels_BT[:] = examples.labels_NT[begin:past]
+        if examples.weights_N is None:
+            return torch.from_numpy(numbers_BX), torch.from_numpy(labels_BT), None
+        weights_B1[:, 0] = examples.weights_N[begin:past]
+        return torch.from_numpy(numbers_BX), torch.from_numpy(labels_BT), torch.from_numpy(weights_B1[:, 0])
+
     def _add_loss(self, loss: float, weight: float, batch: int) -> None:
         block = self._plan.block
         where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
-        if weight == 0.0 and block.trains:
-            raise ValueError(f"all weights of {where} are 0, so it has no loss; see data.weight")
-        if weight > 0.0 and not math.isfinite(loss):
+        if not math.isfinite(loss):
             raise FloatingPointError(f"the loss of {where} is {loss}: lower optimizer.dense.lr or optimizer.rows.lr")
-        self._loss_sum += loss * weight if weight else 0.0
+        self._loss_sum += loss * weight
         self._weight_sum += weight
 
 

@@ -50,7 +50,7 @@ def summary(result: Mapping[str, Any]) -> str:
     """One line: name, test metrics, speed, fingerprint."""
     parts = [
         result["name"],
-        f"test auc {_number(result['auc'], '.5f')}",
+        f"{result['split'] or 'test'} auc {_number(result['auc'], '.5f')}",
         f"logloss {_number(result['logloss'], '.5f')}",
         f"{_number(result['examples'], ',.0f')} examples in {_number(result['seconds'], ',.1f')} s",
         f"{_number(result['examples_per_second'], ',.0f')} examples/s",

@@ -59,11 +59,11 @@ class _Found:
 
 def plan(window: Sequence[Unique | Refusal], places: Places, room: Room) -> Plan | Refusal:
     """Plan the first block of `window`, which holds its working set and those of the next L blocks."""
-    needed: list[Unique] = []
+    needed = [unique for unique in window if isinstance(unique, Unique)]
     for unique in window:
         if isinstance(unique, Refusal):
-            return unique
-        needed.append(unique)
+            # Without the keys of a later block nothing is known of what this one may let go.
+            return replace(unique, block=window[0].block)
     found = _find(needed[0], places)
     num_arrivals = len(found.arrivals_A)
     if num_arrivals > room.staging_rows:

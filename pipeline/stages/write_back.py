@@ -12,7 +12,7 @@ def write_back(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U
     """Put every row where the plan says. `chunk_RW` holds one chunk of the log."""
     spill(plan, trained, host, disk, chunk_RW)
     keep(plan, trained, host)
-    return Written(plan.block, len(plan.victim_slots_E) + len(plan.host_victim_slots))
+    return Written(plan.block)
 
 
 def spill(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U32) -> None:

@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from pipeline.kernels.key_map import RESERVED
 from pipeline.kernels.row_hash import add_row_hashes
-from pipeline.records import I32, U32
+from pipeline.records import I32, RESERVED, U32
 from pipeline.storage.key_map import DISK, place
 from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.log import Log

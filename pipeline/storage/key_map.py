@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.kernels.key_map import NUM_PARTITIONS, RESERVED, find, move_entries, partition_keys, put
-from pipeline.records import I32, I64, U64
+from pipeline.kernels.key_map import NUM_PARTITIONS, find, move_entries, partition_keys, put
+from pipeline.records import I32, I64, RESERVED, U64
 
 DEVICE, HOST, DISK = 0, 1, 2
 TIER_SHIFT = 48
@@ -78,6 +78,11 @@ class KeyMap:
         members, starts = _partition(keys_U)
         for p in np.flatnonzero(np.diff(starts)):
             put(self._tables[p], keys_U, members[starts[p] : starts[p + 1]], places_U)
+
+
+def bytes_for(num_keys: int) -> int:
+    """Bytes of a map of so many keys, spread evenly over the partitions."""
+    return NUM_PARTITIONS * ENTRY_BYTES * _entries_for(-(-num_keys // NUM_PARTITIONS), FIRST_ENTRIES)
 
 
 def _partition(keys_U: U64) -> tuple[I32, I64]:

@@ -15,7 +15,7 @@ WEIGHTS_AT = 2
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """key (2 words) | weights | m | v | last step | count | tag; `num_weights` words each of weights, m and v."""
+    """key (2 words) | weights | m | v | last step | count | tag (0 as yet); weights, m and v of `num_weights` words."""
 
     embedding_dim: int
     first_order: bool
@@ -48,7 +48,7 @@ class RowLayout:
             "adam_v": [WEIGHTS_AT + 2 * c, WEIGHTS_AT + 3 * c],
             "last_step": WEIGHTS_AT + 3 * c,
             "count": WEIGHTS_AT + 3 * c + 1,
-            "tag": self.tag_at,
+            "reserved_for_tag": self.tag_at,
         }
 
 

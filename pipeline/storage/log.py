@@ -20,7 +20,7 @@ import numpy as np
 import zarr
 
 from pipeline.kernels.read_rows import read_rows
-from pipeline.records import I32, I64, U32
+from pipeline.records import I32, I64, RESERVED, U32
 from pipeline.storage.layout import RowLayout, row_keys
 
 NUM_READERS = 16
@@ -40,7 +40,7 @@ class Log:
         self._group: Any = zarr.open_group(path, mode="w-", zarr_format=3, attributes={"row": layout.describe()})
         for name, shape, chunks, fill in (
             ("rows", (0, self.num_words), (chunk_rows, self.num_words), 2**32 - 1),
-            ("keys", (0,), (chunk_rows,), 2**64 - 1),
+            ("keys", (0,), (chunk_rows,), int(RESERVED)),
         ):
             self._group.create_array(
                 name,
@@ -56,11 +56,6 @@ class Log:
         self._max_files = max(64, min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="log")
         self._scratch = threading.local()
-
-    @property
-    def chunk_bytes(self) -> int:
-        """Bytes of a chunk in both arrays."""
-        return self.chunk_rows * (4 * self.num_words + 8)
 
     def file(self, chunk: int) -> Path:
         return self.path / "rows" / f"c.{chunk}.0"
@@ -117,7 +112,7 @@ class Log:
     def _write_chunk(self, chunk: int, rows_RW: U32) -> None:
         padding = self.chunk_rows - len(rows_RW)
         _write_file(self.file(chunk), [rows_RW, np.full((padding, self.num_words), 2**32 - 1, np.uint32)])
-        _write_file(self.path / "keys" / f"c.{chunk}", [row_keys(rows_RW), np.full(padding, 2**64 - 1, np.uint64)])
+        _write_file(self.path / "keys" / f"c.{chunk}", [row_keys(rows_RW), np.full(padding, RESERVED)])
 
     def seal(self, tail: int) -> None:
         """Tell Zarr how many rows there are."""

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.key_map import RESERVED
-from pipeline.records import I32, U64
+from pipeline.records import I32, RESERVED, U64
 from pipeline.storage.key_map import KeyMap
 from pipeline.storage.policies import POLICIES
 

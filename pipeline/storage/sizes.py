@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pipeline.storage.key_map import bytes_for
 from pipeline.workflow import Storage, format_size
 
 SLACK = 1.25
 """Rows of a staging or outgoing buffer per key of the largest block of the first window."""
+RING_SHARE = 8
+"""A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +52,13 @@ class DoesNotFit(ValueError):
     """Says what is needed, what there is, and which setting to change."""
 
 
-def fit(storage: Storage, row_bytes: int, window_bytes: int, look_ahead: int, window: FirstWindow) -> Sizes:
+def fit(
+    storage: Storage, row_bytes: int, window_bytes: int, look_ahead: int, window: FirstWindow, slack: float = SLACK
+) -> Sizes:
     """Divide the caps for a look-ahead; raises DoesNotFit with the first cap that is too small."""
     keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
-    ring_rows = (look_ahead + 1) * int(SLACK * keys)
+    ring_rows = (look_ahead + 1) * int(slack * keys)
     device = storage.device // row_bytes
     if device < ring_rows + union:
         raise DoesNotFit(
@@ -65,14 +70,24 @@ def fit(storage: Storage, row_bytes: int, window_bytes: int, look_ahead: int, wi
         raise DoesNotFit(
             _too_small("host", storage.host, row_bytes, ring_rows + storage.chunk_rows, "a chunk buffer", look_ahead)
         )
+    disk = storage.disk // (row_bytes + 8)
+    if disk < (log_rows := -(-union // storage.chunk_rows) * storage.chunk_rows):
+        raise DoesNotFit(_too_small("disk", storage.disk, row_bytes + 8, log_rows, "whole chunks", look_ahead))
+    if storage.map < (map_bytes := bytes_for(union)):
+        raise DoesNotFit(
+            f"storage.map is {format_size(storage.map)}; {union:,} keys need {map_bytes:,} bytes; raise it"
+        )
+    outgoing, staging = (
+        min(cap - least, max(ring_rows, cap // RING_SHARE)) for cap, least in ((device, union), (host, 0))
+    )
     return Sizes(
         row_bytes=row_bytes,
-        device_rows=device - ring_rows,
-        outgoing_rows=ring_rows,
-        host_rows=host - ring_rows,
-        staging_rows=ring_rows,
+        device_rows=device - outgoing,
+        outgoing_rows=outgoing,
+        host_rows=host - staging,
+        staging_rows=staging,
         chunk_rows=storage.chunk_rows,
-        disk_rows=storage.disk // (row_bytes + 8),
+        disk_rows=disk,
         read_ring_bytes=read_ring_bytes(storage, window_bytes),
         window_bytes=window_bytes,
         map_bytes=storage.map,

@@ -78,14 +78,10 @@ def test_a_block_out_of_order_differs_from_the_same_in_order(numbered):
         assert examples_in(source, source.read(blocks[n], buffer)) == expected[21 * n : 21 * n + 21]
 
 
-def test_the_layout_or_counts_or_estimates_are_wrong(numbered):
+def test_the_layout_or_counts_are_wrong(numbered):
     source = Source(numbered, 1)
     assert source.num_examples == {"train": 120, "validation": 0, "test": 120}
     assert (source.layout.single_S, source.layout.multi_M, source.layout.mean_M) == ((1,), (0,), (False,))
-    # 0, 1, 2, 3 values in turn; an empty list counts as one in the metadata.
-    assert source.values_per_example == pytest.approx(1 + 7 / 4)
-    single = numbered.model_copy(update={"categories": (Category(name="c"),)})
-    assert Source(single, 1).values_per_example == 1
 
 
 def test_predicted_bytes_are_too_low_or_far_too_high(numbered):

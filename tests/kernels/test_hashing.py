@@ -67,9 +67,9 @@ def undo_mix(x):
     """The integer whose mix, without a salt, is x."""
     mask = (1 << 64) - 1
     x ^= (x >> 31) ^ (x >> 62)
-    x = x * pow(int(hashing.MIX_2), -1, 1 << 64) & mask
+    x = x * pow(0x94D049BB133111EB, -1, 1 << 64) & mask
     x ^= (x >> 27) ^ (x >> 54)
-    x = x * pow(int(hashing.MIX_1), -1, 1 << 64) & mask
+    x = x * pow(0xBF58476D1CE4E5B9, -1, 1 << 64) & mask
     return x ^ (x >> 30) ^ (x >> 60)
 
 

@@ -4,7 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.key_map import NUM_PARTITIONS, RESERVED, UNKNOWN, find, move_entries, partition_keys, put
+from pipeline.kernels.key_map import NUM_PARTITIONS, UNKNOWN, find, move_entries, partition_keys, put
+from pipeline.records import RESERVED
 
 # Keys whose home entry is the same in every small table, the last entry (so that probing wraps), and key 0.
 KEYS = st.one_of(

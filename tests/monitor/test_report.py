@@ -21,6 +21,7 @@ def result():
         "name": "criteo[small]",
         "auc": 0.80314159,
         "logloss": 0.4412,
+        "split": "test",
         "examples": 6_000_000,
         "seconds": 33.04,
         "examples_per_second": 181_598.1,

@@ -9,8 +9,8 @@ from contract import made_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.key_map import RESERVED
 from pipeline.kernels.row_hash import row_hash_reference
+from pipeline.records import RESERVED
 from pipeline.storage.finish import fingerprint, flush, table_hash
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place
 from pipeline.storage.layout import RowLayout, row_keys

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.key_map import RESERVED
+from pipeline.records import RESERVED
 from pipeline.storage.places import Caps, Places, Slots
 
 
