@@ -107,7 +107,7 @@ EDGES = [
     ),
     ("upload", "prefetch", 0, hold("prefetch", "train", 0), "workflow", f"raised train .*{NO_RECORD}"),
     ("train", "upload", 0, hold("prefetch", "train", 0), "workflow", f"raised train .*{NO_RECORD}"),
-    ("write_back", "train", 0, write_back_before_train, "workflow", f"raised write_back .*{NO_RECORD}"),
+    ("write_back", "train", 0, write_back_before_train, "workflow", f"raised (write_back|train) .*{NO_RECORD}"),
 ]  # fmt: skip
 """(stage, what it waits for, distance, the gate that forces the bad order, data, what comes of it)"""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,11 +60,11 @@ class _Found:
 
 def plan(window: Sequence[Unique | Refusal], places: Places, room: Room) -> Plan | Refusal:
     """Plan the first block of `window`, which holds its working set and those of the next L blocks."""
-    needed = [unique for unique in window if isinstance(unique, Unique)]
-    for unique in window:
-        if isinstance(unique, Refusal):
-            # Without the keys of a later block nothing is known of what this one may let go.
-            return replace(unique, block=window[0].block)
+    refusals = [unique for unique in window if isinstance(unique, Refusal)]
+    if refusals:
+        # Without the keys of a later block nothing is known of what this one may let go.
+        return replace(refusals[0], block=window[0].block)
+    needed = cast("list[Unique]", list(window))
     found = _find(needed[0], places)
     num_arrivals = len(found.arrivals_A)
     if num_arrivals > room.staging_rows:
