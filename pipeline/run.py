@@ -19,10 +19,11 @@ from pipeline.data.synthetic import ensure
 from pipeline.driver import run_workflow
 from pipeline.models.check import check_model
 from pipeline.models.learner import row_layout
+from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.report import print_report
 from pipeline.rehearse import rehearse
 from pipeline.resources import PipelineError
-from pipeline.storage.sizes import Fit, table
+from pipeline.storage.sizes import Fit, Line, table
 from pipeline.workflow import Workflow, format_size
 
 
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         workflow = override(load(args.workflow), args.set)
         source, fit = open_workflow(workflow)
         if args.explain:
-            explain(workflow, fit)
+            explain(workflow, source, fit)
             return 0
         run_dir = prepare(args.run_dir or Path("runs") / workflow.name, args.fresh)
     except (ValueError, OSError) as error:
@@ -139,13 +140,24 @@ def prepare(run_dir: Path, fresh: bool) -> Path:
     return run_dir
 
 
-def explain(workflow: Workflow, fit: Fit) -> None:
+def explain(workflow: Workflow, source: Source, fit: Fit) -> None:
     """Print the resolved workflow and the predicted bytes of every tier and buffer."""
     print(workflow.model_dump_json(indent=1))
     print(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches")
-    for name, num_bytes, what in table(fit.sizes, fit.look_ahead):
+    for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(workflow, source)):
         print(f"{name:22} {num_bytes:>18,} bytes   {what}")
     print(f"caps: device {format_size(workflow.storage.device)}, host {format_size(workflow.storage.host)}")
+
+
+def other_buffers(workflow: Workflow, source: Source) -> list[Line]:
+    """What no cap covers: it depends on a batch or on the evaluated splits, not on the table."""
+    batch = workflow.schedule.batch_size * (len(workflow.data.categories) * (row_layout(workflow).num_weights))
+    evaluated = max(source.num_examples["validation"], source.num_examples["test"])
+    scores = len(workflow.data.labels) * SCORE_BYTES * min(evaluated, SPILL_BOUND)
+    return [
+        ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
+        ("scores", scores, f"of an evaluated split; beyond {SPILL_BOUND:,} a label they go to disk"),
+    ]
 
 
 def message(error: Exception) -> str:

@@ -19,13 +19,14 @@ from pipeline.data.source import Source
 from pipeline.driver import run_workflow
 from pipeline.models.learner import build_model
 from pipeline.monitor.progress import Progress
+from pipeline.records import Block, Refusal
 from pipeline.resources import PipelineError
 from pipeline.run import main
 from pipeline.stages import STAGES
 from pipeline.storage import key_map
 from pipeline.storage.layout import row_keys
 from pipeline.storage.sizes import Fit
-from pipeline.workflow import Workflow
+from pipeline.workflow import Category, Workflow
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 RESERVED = 2**64 - 1
@@ -244,3 +245,60 @@ def test_a_run_that_the_disk_cap_stopped_looks_finished(tmp_path, capsys, flags)
     table, keys_N, _ = read_table(run_dir)
     assert len(table) == json.loads((run_dir / "result.json").read_text())["examples"] == 2000
     assert len(keys_N) == 2048
+
+
+def write_workflow(workflow, folder):
+    path = folder / "written.py"
+    text = workflow.model_dump_json()
+    path.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
+    return str(path)
+
+
+def test_a_first_window_of_few_keys_makes_rings_that_later_blocks_do_not_fit(tmp_path, monkeypatch):
+    """Sorted data: 60 examples of one key, then new keys in every example."""
+    keys = [0] * 60 + list(range(1, 241))
+    labels = pa.array([n % 2 for n in range(300)], pa.int8())
+    pq.write_table(pa.table({"click": labels, "item": pa.array(keys)}), tmp_path / "train-0.parquet")
+    workflow = make_workflow(
+        tmp_path, categories=(Category(name="item"),), shuffle_window=0, epochs=1, batch_size=10, block_batches=2
+    )
+    data = workflow.data.model_copy(update={"validation": (), "test": (), "numbers": ()})
+    monkeypatch.chdir(tmp_path)
+    path = write_workflow(workflow.model_copy(update={"data": data}), tmp_path)
+    assert main([path, "--serial", "--set", "storage.device=64 KiB", "--set", "storage.host=256 KiB"]) == 0
+    assert json.loads((tmp_path / "runs" / "small" / "result.json").read_text())["rows"] == 241
+
+
+def test_blocks_become_smaller_while_a_smaller_look_ahead_would_do(left, tmp_path):
+    driver = make_driver(left.workflow, tmp_path)
+    last_of_a_split = Block(9, "train", 0, 14, 1, 84, 6, 6, 14, True)
+    refusal = Refusal(last_of_a_split, "window", "too small")
+    taken = []
+    with driver._progress:
+        while driver._reduce(refusal):
+            taken.append((driver._look_ahead, driver._block_batches))
+    driver.resources.close()
+    assert taken == [(1, 2), (0, 2)], "a block of one batch cannot be cut further"
+
+
+def test_a_failing_stage_prints_a_traceback_under_dask(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("pipeline.resources.train", lambda *args: 1 / 0)
+    monkeypatch.chdir(tmp_path)
+    workflow = make_workflow(write_data(tmp_path / "data"))
+    path = write_workflow(workflow, tmp_path)
+    assert main([path]) == 1
+    err = capfd.readouterr().err
+    assert "error: train of block 0 failed: ZeroDivisionError" in err
+    assert "Traceback" not in err
+
+
+def test_a_disk_that_is_full_at_the_end_prints_a_traceback(tmp_path, capfd, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pipeline.driver.flush", full)
+    monkeypatch.chdir(tmp_path)
+    workflow = make_workflow(write_data(tmp_path / "data"))
+    path = write_workflow(workflow, tmp_path)
+    assert main([path, "--serial"]) == 1
+    assert "No space left on device" in capfd.readouterr().err

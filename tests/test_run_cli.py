@@ -243,3 +243,48 @@ def test_a_model_class_of_the_workflow_s_own_file_is_lost_on_its_way_through_jso
     workflow_file.write_text(text.replace("kind=DeepFM", "kind=Mine"))
     assert main([str(workflow_file), "--explain", "--set", "seed=1"]) == 0
     assert "workflow_tiny.Mine" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("storage.map=0 B", "raise it"),
+        ("storage.map=64 KiB", "storage.map is 64 KiB"),
+        ("storage.disk=0 B", "raise storage.disk"),
+        ("storage.disk=1 KiB", "raise storage.disk"),
+        ('data.synthetic={"train_examples": 1, "keys_per_field": [0]}', "keys_per_field"),
+    ],
+)
+def test_a_cap_that_holds_no_batch_is_found_only_by_the_run(refused, workflow_file, setting, said):
+    assert said in refused(workflow_file, "--set", setting)
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        ("return embeddings_BFD.sum((1, 2)).unsqueeze(1)", "shape (2, 1), expected (2,)"),
+        ("raise RuntimeError('no such layer')", "no such layer"),
+    ],
+)
+def test_a_model_that_does_not_fit_the_fields_is_found_only_by_the_run(refused, workflow_file, forward, said):
+    model = f"""class Mine(DeepFM):
+    def forward(self, numbers_BX, embeddings_BFD, first_order_BF):
+        {forward}
+
+workflow = """
+    text = workflow_file.read_text().replace("workflow = ", model, 1)
+    workflow_file.write_text(text.replace("kind=DeepFM", "kind=Mine"))
+    assert said in refused(workflow_file)
+
+
+def test_a_batch_larger_than_the_data_does_not_fit(workflow_file):
+    assert main([str(workflow_file), "--explain", "--set", "schedule.batch_size=1000000"]) == 0
+
+
+def test_explain_leaves_out_a_tier_or_buffer(workflow_file, capsys):
+    assert main([str(workflow_file), "--explain"]) == 0
+    out = capsys.readouterr().out
+    names = ["device slab", "device outgoing ring", "host slab", "host staging ring", "host chunk buffer", "disk log"]
+    for name in [*names, "read ring", "shuffle window", "key map", "batch", "scores", "slot marks"]:
+        assert f"\n{name} " in out
+    assert "23 to 46 bytes a key" in out

@@ -27,6 +27,11 @@ WEIGHT = np.uint64((1 << 31) - 1)
 MERGED = 1 << 18
 """Examples merged at a time: their temporary arrays take some 25 MiB."""
 
+SPILL_BOUND = 1 << 24
+"""Examples held in memory for a label; what is more goes to disk as sorted runs."""
+SCORE_BYTES = 8
+"""Of one example."""
+
 
 def pack(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
     """[B] sortable keys; an absent weight is 1. Scores may be infinite.
@@ -117,7 +122,7 @@ class ExactAUC:
     no name any more once it is mapped, so that a killed run leaves none behind.
     """
 
-    def __init__(self, spill_dir: Path, bound: int = 1 << 24) -> None:
+    def __init__(self, spill_dir: Path, bound: int = SPILL_BOUND) -> None:
         if bound < 1:
             raise ValueError(f"bound: expected at least 1 example; got {bound}")
         self._spill_dir = spill_dir

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.auc import ExactAUC
+from pipeline.monitor.auc import SPILL_BOUND, ExactAUC
 from pipeline.records import F32
 
 F64 = NDArray[np.float64]
@@ -32,7 +32,7 @@ class Evaluation:
     Memory: 8 bytes an example and label, for at most `bound` examples; beyond that AUC spills to `spill_dir`.
     """
 
-    def __init__(self, labels: tuple[str, ...], spill_dir: Path, bound: int = 1 << 24) -> None:
+    def __init__(self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND) -> None:
         self._labels = labels
         self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
         self._reset()

@@ -27,7 +27,7 @@ def print_report(result: Mapping[str, Any], console: Console | None = None) -> N
 
 def stage_table(result: Mapping[str, Any]) -> Table:
     """A row for each stage, in the order of `stages`: wall and CPU seconds, share hidden behind training."""
-    table = _table("stage", "seconds", "cpu seconds", "hidden")
+    table = _table("stage", "seconds", "own cpu s", "hidden")
     table.caption = f"{_number(result['ready'], '.1f')} blocks ready ahead of training, on average"
     for stage, seconds in result["stages"].items():
         cpu = _number(result["cpu_seconds"].get(stage), ",.1f")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.storage.key_map import bytes_for
@@ -46,6 +47,10 @@ class Fit:
     sizes: Sizes
     look_ahead: int
     block_batches: int
+
+
+Line = tuple[str, int, str]
+"""Name, bytes, and what that is."""
 
 
 class DoesNotFit(ValueError):
@@ -112,8 +117,8 @@ def _too_small(tier: str, cap: int, row_bytes: int, rows: int, what: str, look_a
     )
 
 
-def table(sizes: Sizes, look_ahead: int) -> list[tuple[str, int, str]]:
-    """Name, bytes and explanation of everything that a run allocates, for --explain."""
+def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Line]:
+    """Everything that a run allocates, for --explain."""
     row, buffers = sizes.row_bytes, look_ahead + 1
     return [
         ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
@@ -129,5 +134,6 @@ def table(sizes: Sizes, look_ahead: int) -> list[tuple[str, int, str]]:
         ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
         ("shuffle window", sizes.window_bytes, "with one row group"),
         ("key map", sizes.map_bytes, f"at most; 23 to 46 bytes a key, so {sizes.map_bytes // 46:,} keys or more"),
+        *others,
         ("slot marks", 14 * (sizes.device_rows + sizes.host_rows), "key, free list and policy of each slot"),
     ]
