@@ -47,6 +47,7 @@ from pipeline.storage.log import Log
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.sizes import Sizes
 from pipeline.storage.slab import Slab
+from pipeline.threads import Threads
 from pipeline.workflow import Workflow
 
 
@@ -90,7 +91,8 @@ class Resources:
         self.sizes = sizes
         self.source = source
         words = self.row.num_words
-        self.device = Slab(sizes.device_rows, words)
+        self.threads = Threads(workflow.schedule.threads)
+        self.device = Slab(sizes.device_rows, words, self.threads)
         self.host = Slab(sizes.host_rows, words)
         self.log = Log(run_dir / "table.zarr", self.row, sizes.chunk_rows)
         self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
@@ -99,7 +101,7 @@ class Resources:
         caps = Caps(sizes.disk_rows, sizes.map_bytes, sizes.chunk_rows)
         self.places = Places(sizes.device_rows, sizes.host_rows, workflow.storage.policy, caps)
         self.learner = Learner(
-            workflow, source.layout, self.device, Evaluation(workflow.data.labels, run_dir / "scores")
+            workflow, source.layout, self.device, Evaluation(workflow.data.labels, run_dir / "scores"), self.threads
         )
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
@@ -195,7 +197,7 @@ class Resources:
 
     def close(self) -> None:
         """Give back threads, files and memory. May be called twice."""
-        self.learner.close()
+        self.threads.close()
         self.source.close()
         for tier in (self.device, self.host, self.log):
             tier.close()

@@ -65,9 +65,10 @@ def binary_cross_entropy(output_B: Tensor, labels_BT: Tensor, weights_B: Tensor 
 class Learner:
     """Belongs to `train`. One block at a time: `begin`, a `step` or `score` for each batch, `end`."""
 
-    def __init__(self, workflow: Workflow, layout: Layout, device: Slab, evaluation: Evaluation) -> None:
+    def __init__(
+        self, workflow: Workflow, layout: Layout, device: Slab, evaluation: Evaluation, threads: Threads
+    ) -> None:
         row = row_layout(workflow)
-        threads = self._workers = Threads(workflow.schedule.threads)
         self.model = build_model(workflow)
         self._loss: Loss = getattr(self.model, "loss", binary_cross_entropy)
         self.optimizer = build_optimizer(self.model, workflow.optimizer.dense)
@@ -117,9 +118,6 @@ class Learner:
         block = self._plan.block
         metrics = self._evaluation.result() if block.closes_split and not block.trains else {}
         return self._loss_sum / max(self._weight_sum, 1e-300), metrics
-
-    def close(self) -> None:
-        self._workers.close()
 
     def _look_up(self, examples: Examples, batch: int, index: BatchIndex) -> tuple[I32, Tensor, Tensor]:
         rows_P = self._plan.rows_U[index.unique_P]

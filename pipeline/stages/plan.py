@@ -108,7 +108,7 @@ class _Leaving:
 
 def _plan_training(found: _Found, window: list[Unique], places: Places, room: Room) -> Plan | Refusal:
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
-    device_S, host_S = _evictable(window, places) if victims else (np.empty(0, np.uint8),) * 2
+    device_S, host_S = _evictable(found, window[1:], places) if victims else (np.empty(0, np.uint8),) * 2
     if victims > room.outgoing_rows:
         return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "storage.device")
     evictable = int(device_S.sum())
@@ -120,11 +120,10 @@ def _plan_training(found: _Found, window: list[Unique], places: Places, room: Ro
     return _exceeded(found, leaving, places) or _apply(found, leaving, device_S, host_S, places)
 
 
-def _evictable(window: list[Unique], places: Places) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _evictable(found: _Found, later: list[Unique], places: Places) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Slots of device and host that hold a row which no block of the window needs."""
     device_S, host_S = places.device.occupied(), places.host.occupied()
-    for unique in window:
-        places_U = places.map.find(unique.keys_U)
+    for places_U in (found.places_U, *(places.map.find(unique.keys_U) for unique in later)):
         tier_U = tier_of(places_U)
         device_S[row_of(places_U[tier_U == DEVICE])] = 0
         host_S[row_of(places_U[tier_U == HOST])] = 0
