@@ -120,17 +120,22 @@ def warm_log_pages(log_path: Path) -> None:
 
 @contextmanager
 def drop_log_pages(log_path: Path, seconds: float = 0.1) -> Iterator[None]:
-    """Keep the log out of the page cache: every so often, write its files out and drop their pages."""
+    """Keep the log out of the page cache: now, and every so often, write its files out and drop their pages."""
     over = threading.Event()
     clean: set[Path] = set()
 
     def drop() -> None:
-        while not over.wait(seconds):
-            for file in (log_path / "rows").glob("c.*"):
-                _drop(file, file in clean)
-                clean.add(file)
+        for file in (log_path / "rows").glob("c.*"):
+            _drop(file, file in clean)
+            clean.add(file)
 
-    thread = threading.Thread(target=drop)
+    def keep_dropping() -> None:
+        while not over.wait(seconds):
+            drop()
+
+    os.sync()
+    drop()
+    thread = threading.Thread(target=keep_dropping)
     thread.start()
     try:
         yield

@@ -105,6 +105,17 @@ class _Leaving:
     def to_disk(self) -> int:
         return self.host_victims + self.device_victims - self.to_host
 
+    def moves(self, found: Moves, positions: int) -> Moves:
+        """What was found, and what leaves; `positions` of the log were given out."""
+        return replace(
+            found,
+            device_to_host=self.to_host,
+            device_to_disk=self.device_victims - self.to_host,
+            host_to_disk=self.host_victims,
+            padding=positions - self.to_disk,
+            arrives=True,
+        )
+
 
 def _plan_training(found: _Found, window: list[Unique], places: Places, room: Room) -> Plan | Refusal:
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
@@ -178,24 +189,18 @@ def _apply(
     device.policy.touch(rows_U)
     num_new = len(found.new_U)
     to_disk_keys = np.concatenate([host_victim_keys, victim_keys_E[leaving.to_host :]])
+    to_disk_at = np.arange(disk_from, disk_from + leaving.to_disk)
     places.map.insert(arrival_keys_A[:num_new], place(DEVICE, arrival_slots[:num_new]))
     places.map.move(
         np.concatenate([arrival_keys_A[num_new:], victim_keys_E[: leaving.to_host], to_disk_keys]),
-        np.concatenate([
-            place(DEVICE, arrival_slots[num_new:]),
-            place(HOST, host_into),
-            place(DISK, np.arange(disk_from, disk_from + leaving.to_disk)),
-        ]),
-    )  # fmt: skip
+        np.concatenate([place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), place(DISK, to_disk_at)]),
+    )
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
         arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),
         arrival_slots=arrival_slots, victim_slots_E=victims_E, host_into=host_into, host_victim_slots=host_victims,
         disk_from=disk_from,
-        moves=replace(
-            found.moves, device_to_host=leaving.to_host, device_to_disk=leaving.device_victims - leaving.to_host,
-            host_to_disk=leaving.host_victims, padding=places.tail - disk_from - leaving.to_disk, arrives=True,
-        ),
+        moves=leaving.moves(found.moves, places.tail - disk_from),
     )  # fmt: skip
 
 

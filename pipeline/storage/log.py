@@ -23,9 +23,10 @@ from pipeline.kernels.read_rows import read_rows
 from pipeline.records import I32, I64, RESERVED, U32
 from pipeline.storage.layout import RowLayout, row_keys
 
-NUM_READERS = 16
-MAX_GAP = 8 << 10
-"""Bytes between two rows up to which one read is cheaper than two; a read costs about as much as these bytes do."""
+NUM_READERS = 64
+MAX_GAP = 2 << 10
+"""Bytes between two rows up to which one read is taken for both. Measured, 80,000 rows scattered over 900 MB: cold 160,000
+rows/s with 64 readers, 110,000 with 16 readers and gaps of 8 KiB; warm 2.3 million."""
 SPAN_BYTES = 256 << 10
 
 
