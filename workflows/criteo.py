@@ -16,8 +16,8 @@ workflow = Workflow(
         categories=tuple(Category(name=f"c{n}") for n in range(1, 27)),
     ),
     model=Model(kind=DeepFM, embedding_dim=16, args={"hidden": (400, 400, 400)}),
-    optimizer=Optimizer(rows=Adam(lr=1e-3), dense=Adam(lr=1e-3)),
+    optimizer=Optimizer(rows=Adam(lr=2e-3), dense=Adam(lr=5e-4)),
     storage=Storage(device="32 MiB", host="24 MiB", disk="4 GiB", read="512 MiB", map="64 MiB", chunk_rows=1024),
-    schedule=Schedule(batch_size=1024, epochs=1, block_batches=4),
+    schedule=Schedule(batch_size=512, epochs=1, block_batches=8),
     seed=2022,
 )
