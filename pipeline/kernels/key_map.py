@@ -30,6 +30,15 @@ def partition_keys(keys_U: U64, members_U: I32, starts: I64) -> None:
 
 
 @cpu
+def _entry_of(table_C2: U64, key: np.uint64, mask: np.uint64) -> np.uint64:
+    """Where the key's entry is, or the empty one where it would be."""
+    at = (key >> PARTITION_BITS) & mask
+    while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
+        at = (at + np.uint64(1)) & mask
+    return at
+
+
+@cpu
 def find(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
     """Place of each member's key, `UNKNOWN` where the table does not hold it."""
     mask = np.uint64(table_C2.shape[0] - 1)
@@ -38,9 +47,7 @@ def find(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
         if i + AHEAD < members.size:
             prefetch_line(base + np.int64((keys_U[members[i + AHEAD]] >> PARTITION_BITS) & mask) * 16)
         key = keys_U[members[i]]
-        at = (key >> PARTITION_BITS) & mask
-        while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
-            at = (at + np.uint64(1)) & mask
+        at = _entry_of(table_C2, key, mask)
         if table_C2[at, 0] == key:
             places_U[members[i]] = np.int64(table_C2[at, 1])
         else:
@@ -56,9 +63,7 @@ def put(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
         if i + AHEAD < members.size:
             prefetch_line(base + np.int64((keys_U[members[i + AHEAD]] >> PARTITION_BITS) & mask) * 16)
         key = keys_U[members[i]]
-        at = (key >> PARTITION_BITS) & mask
-        while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
-            at = (at + np.uint64(1)) & mask
+        at = _entry_of(table_C2, key, mask)
         table_C2[at, 0] = key
         table_C2[at, 1] = np.uint64(places_U[members[i]])
 
