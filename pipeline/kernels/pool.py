@@ -9,6 +9,12 @@ from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.records import F32, I32
 
 
+def lookup_reference(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
+    for p, row in enumerate(rows_P):
+        whole = slab_SW[row] if row >= 0 else staged_AW[-1 - row]
+        weights_PC[p] = whole[column : column + weights_PC.shape[1]]
+
+
 @cpu
 def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
     """weights[p] = C words from `column` of the slab's row, or of row -1 - r of staging where r is negative."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 from numba import types
 
@@ -10,6 +12,16 @@ from pipeline.records import I32, I64, U32
 
 # libc's own; resolved when the kernel is loaded, so the compiled kernel can still be cached on disk.
 _pread = types.ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
+
+
+def read_rows_reference(files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> int:
+    """One read a row; rows in any order."""
+    for n, (file, offset) in enumerate(zip(files_N, offsets_N, strict=True)):
+        row = os.pread(file, out_UW[0].nbytes, offset)
+        if len(row) != out_UW[0].nbytes:
+            return n
+        out_UW[to_N[n]] = np.frombuffer(row, np.uint32)
+    return -1
 
 
 @cpu

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.read_rows import read_rows
+from pipeline.kernels.read_rows import read_rows, read_rows_reference
 
 NUM_WORDS = 6
 ROW_BYTES = 4 * NUM_WORDS
@@ -58,7 +58,11 @@ def test_a_row_read_within_a_span_is_another_one(wanted, max_gap, scratch_bytes)
     rows = [made_rows(file, 30) for file in range(3)]
     with files_of(*rows) as descriptors:
         code, got, untouched = read(descriptors, wanted, max_gap, scratch_bytes)
+        plain = np.empty_like(got)
+        files_N, offsets_N = [descriptors[f] for f, _ in wanted], [ROW_BYTES * r for _, r in wanted]
+        assert not wanted or read_rows_reference(files_N, offsets_N, np.arange(len(wanted)), plain) == -1
     assert code == -1
+    np.testing.assert_array_equal(got, plain)
     np.testing.assert_array_equal(got, np.array([rows[f][r] for f, r in wanted], np.uint32).reshape(-1, NUM_WORDS))
     assert (untouched == 0xFFFFFFFF).all()
 
