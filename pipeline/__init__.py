@@ -3,6 +3,6 @@
 import os
 
 # torch's OpenMP threads spin while they wait for each other. With other stages on the same cores that costs more than
-# it gains: measured on two cores, a training step beside one busy thread is 2.3 times as fast with short spinning, and
+# it gains: measured on two cores, a training step beside one busy thread is 2.2 times as fast with short spinning, and
 # no slower alone. Read once, when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")

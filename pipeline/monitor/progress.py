@@ -31,7 +31,6 @@ class State:
     rate: float
     loss: float
     ready: int
-    note: str = ""
 
     def __str__(self) -> str:
         rate = "-" if math.isnan(self.rate) else f"{self.rate:,.0f}"
@@ -42,9 +41,8 @@ class State:
             f"loss {self.loss:.4f}",
             f"{self.ready} ready",
             f"{clock_time(left)} left",
-            self.note,
         ]
-        return "  ".join(part for part in parts if part)
+        return "  ".join(parts)
 
 
 def clock_time(seconds: float) -> str:
@@ -117,21 +115,18 @@ class Live:
 class Progress:
     """Context manager that shows a run's progress on `stream` (default: stderr).
 
-    `start` is the examples that a resumed run finds done, so that they do not count as speed. Not thread-safe;
-    starts no thread.
+    Not thread-safe; starts no thread.
     """
 
     def __init__(
         self,
         total_examples: int,
         stream: TextIO | None = None,
-        start: int = 0,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._total = total_examples
         self._stream = stream
         self._clock = clock
-        self._start = start
         self._recent: deque[tuple[float, int]] = deque()
         self._pending: State | None = None
         self._shown_at = -math.inf
@@ -141,7 +136,7 @@ class Progress:
         console = Console(file=stream)
         live = stream.isatty() and not console.is_dumb_terminal
         self._display: Display = Live(console, self._total, stream is sys.stderr) if live else Plain(stream)
-        self._recent.append((self._clock(), self._start))
+        self._recent.append((self._clock(), 0))
         return self
 
     def __exit__(
@@ -156,11 +151,11 @@ class Progress:
         finally:
             self._display.close()
 
-    def update(self, examples_done: int, loss: float, ready: int, note: str = "") -> None:
+    def update(self, examples_done: int, loss: float, ready: int) -> None:
         """Say where training is: examples done of the whole run, the block's loss, blocks ready ahead of it."""
         now = self._clock()
         rate = self._rate(now, examples_done)
-        self._pending = State(examples_done, self._total, rate, loss, ready, note)
+        self._pending = State(examples_done, self._total, rate, loss, ready)
         if now - self._shown_at >= self._display.interval:
             self._display.show(self._pending)
             self._pending, self._shown_at = None, now

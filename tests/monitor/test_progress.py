@@ -29,9 +29,9 @@ def terminal(monkeypatch):
     return Terminal()
 
 
-def run(stream, total=6_000_000, start=0, steps=(), seconds=1.0):
+def run(stream, total=6_000_000, steps=(), seconds=1.0):
     clock = Clock()
-    with Progress(total, stream, start, clock) as progress:
+    with Progress(total, stream, clock) as progress:
         for done in steps:
             clock.now += seconds
             progress.update(done, 0.43121, 2)
@@ -42,7 +42,7 @@ def test_plain_line_keeps_its_form():
     state = State(1_310_720, 6_000_000, 187_571.2, 0.43121, 2)
     expected = "1,310,720/6,000,000 examples  187,571/s  loss 0.4312  2 ready  0:25 left"
     assert str(state) == expected
-    assert str(State(0, 10, math.nan, math.nan, 0, "epoch 1")).endswith("-/s  loss nan  0 ready  -:-- left  epoch 1")
+    assert str(State(0, 10, math.nan, math.nan, 0)).endswith("-/s  loss nan  0 ready  -:-- left")
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,6 @@ def test_last_update_is_printed_once():
 def test_rate_is_that_of_recent_updates():
     slow_then_fast = [*range(1, 101), *range(1_100, 21_100, 1_000)]
     assert "1,000/s" in run(io.StringIO(), steps=slow_then_fast).splitlines()[-1]
-
-
-def test_resumed_examples_are_no_speed():
-    assert "  50/s" in run(io.StringIO(), start=5_000_000, steps=[5_000_050])
 
 
 def test_no_update_and_standing_clock_are_fine():
@@ -101,7 +97,8 @@ def test_messages_appear_at_once_and_verbatim():
 def test_terminal_shows_state_and_messages_without_a_thread(terminal):
     threads = threading.active_count()
     with Progress(1_000, terminal) as progress:
-        progress.update(250, 0.4312, 3, "epoch [1]")
+        progress.update(250, 0.4312, 3)
+        progress.line("epoch [1]")
         progress.line("look-ahead reduced [to 1]")
         assert threading.active_count() == threads
     text = terminal.getvalue()
