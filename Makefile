@@ -7,7 +7,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 .PHONY: run test check clean
 
 run: $(VENV)/core
-	$(BIN)/python -m pipeline.run workflows/quickstart.py --fresh
+	$(BIN)/python -m pipeline.run workflows/quickstart.py
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest

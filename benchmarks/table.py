@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.disk_limits import read_each
 from pipeline.data.source import Source
 from pipeline.driver import Driver
 from pipeline.kernels.hashing import hash_integers, table_salt
-from pipeline.kernels.read_rows import read_rows
 from pipeline.monitor.progress import Progress
 from pipeline.records import Done, Span
 from pipeline.resources import Resources
 from pipeline.schedule import Schedule
 from pipeline.storage.key_map import DISK, place
-from pipeline.storage.log import Log
+from pipeline.storage.log import Log, rows_file
 from pipeline.storage.sizes import Fit
 from pipeline.workflow import Workflow
 
@@ -69,22 +69,20 @@ class Stretches:
 def raw_row_rate(log: Log, num_rows: int, rows: int) -> float:
     """Rows per second of `pread` with 64 threads, scattered over the first `num_rows` positions, cold; median of 5."""
     rng = np.random.default_rng(1)
-    out_UW = np.empty((rows, log.num_words), np.uint32)
+    out_UW = np.empty((rows, log.layout.num_words), np.uint32)
     rates = []
     with drop_log_pages(log.path, 0.05), ThreadPoolExecutor(64) as threads, ExitStack() as stack:
-        chunks = -(-num_rows // log.chunk_rows)
-        files = [stack.enter_context(open(log.file(c), "rb", buffering=0)).fileno() for c in range(chunks)]
+        paths = [rows_file(log.path, c) for c in range(-(-num_rows // log.chunk_rows))]
+        files_C = np.array([stack.enter_context(open(p, "rb", buffering=0)).fileno() for p in paths], np.int32)
         for _ in range(5):
             at_N = np.sort(rng.choice(num_rows, rows, replace=False))
-            files_N = np.array(files, np.int32)[at_N // log.chunk_rows]
-            offsets_N = at_N % log.chunk_rows * 4 * log.num_words
             time.sleep(0.5)
             start = time.perf_counter()
             parts = [
-                threads.submit(read_rows, files_N[p], offsets_N[p], p, out_UW, np.empty(1 << 12, np.uint8), 0)
-                for p in np.array_split(np.arange(rows), 64)
+                threads.submit(read_each, files_C, at_N, order_N, out_UW, log.chunk_rows)
+                for order_N in np.array_split(np.arange(rows), 64)
             ]
-            assert all(part.result() < 0 for part in parts)
+            assert all(part.result() for part in parts)
             rates.append(rows / (time.perf_counter() - start))
     return statistics.median(rates)
 
@@ -101,11 +99,12 @@ def fill_log(resources: Resources, keys_per_field: tuple[int, ...]) -> int:
     np.random.default_rng(0).shuffle(keys_U)
     for first in range(0, len(keys_U), log.chunk_rows):
         part_U = keys_U[first : first + log.chunk_rows]
-        at = places.tail + np.arange(len(part_U))
+        at = places.chunks.add(len(part_U)) + np.arange(len(part_U))
         resources._init_rows(part_U, chunk_RW[: len(part_U)])
         log.scatter(at, chunk_RW[: len(part_U)])
         places.map.insert(part_U, place(DISK, at))
-        places.tail += log.chunk_rows
+    # As after a commit: nothing of it counts as growth.
+    places.begin_growth()
     return len(keys_U)
 
 

@@ -9,6 +9,15 @@ from pipeline.records import Block
 
 
 @dataclass(frozen=True, slots=True)
+class Position:
+    """Where a run goes on: everything before this batch is in the commit."""
+
+    epoch: int
+    split: str
+    batch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leg:
     """One pass over one split."""
 
@@ -36,6 +45,53 @@ class Agenda:
     @property
     def total_examples(self) -> int:
         return sum(self._num_examples[leg.split] for leg in self.legs)
+
+    @property
+    def end(self) -> Position:
+        """Where the run would go on if it had one epoch more."""
+        return Position(len([leg for leg in self.legs if leg.split == "train"]), "train", 0)
+
+    def position(self, block: Block | None) -> Position:
+        """Where to go on for this block to come next (None: the end). An evaluation begins anew: it changes nothing."""
+        if block is None:
+            return self.end
+        return Position(block.epoch, block.split, block.first_batch if block.trains else 0)
+
+    def block_at(self, position: Position, block_batches: int) -> Block | None:
+        """The first block, with number 0, of what is left of the run from here; None if nothing is."""
+        leg = Leg(position.split, position.epoch)
+        if leg not in self.legs:
+            # The test came after what was then the last epoch.
+            leg, first_batch = Leg("train", position.epoch + (position.split != "train")), 0
+        else:
+            first_batch = position.batch
+        if leg not in self.legs:
+            return None
+        return self._block(0, leg, first_batch, block_batches)
+
+    def examples_before(self, position: Position) -> int:
+        """Examples of all splits that a run has been through when it comes here."""
+        block = self.block_at(position, 1)
+        if block is None:
+            return self.total_examples
+        legs = self.legs[: self.legs.index(Leg(block.split, block.epoch))]
+        return sum(self._num_examples[leg.split] for leg in legs) + block.first_example
+
+    def stretch(
+        self, block_batches: int, begin: Block, train_blocks: int | None = None
+    ) -> tuple[list[Block], Block | None]:
+        """The blocks from `begin` to the next commit that is due: after so many blocks that train, and at the end of an
+        epoch, its evaluation included. And the block after them, None at the end of the run."""
+        blocks: list[Block] = []
+        trained = 0
+        for block in self.blocks(block_batches, begin):
+            if block.trains and blocks:
+                enough = train_blocks is not None and trained >= train_blocks
+                if enough or not blocks[-1].trains or blocks[-1].epoch != block.epoch:
+                    return blocks, block
+            blocks.append(block)
+            trained += block.trains
+        return blocks, None
 
     def blocks(self, block_batches: int, begin: Block | None = None) -> Iterator[Block]:
         """Blocks of at most `block_batches` batches from where `begin` begins, whose number the first one takes."""

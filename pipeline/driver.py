@@ -1,90 +1,165 @@
-"""One run, from an opened workflow to its result: stretches of the pipeline, and what is left at the end."""
+"""One run, from an opened workflow to its result: stretches of the pipeline, and a commit after each."""
 
 from __future__ import annotations
 
-import json
-import math
+import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from safetensors.numpy import save_file
-
-from pipeline.agenda import Agenda
+from pipeline.agenda import Agenda, Position
 from pipeline.cluster import DaskExecutor, dashboard_link, local_client
+from pipeline.committer import Committer
 from pipeline.data.source import Source
 from pipeline.memory import keep_freed_memory
-from pipeline.models.learner import dense_state
+from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
-from pipeline.monitor.tiers import TierTotals
-from pipeline.monitor.timeline import cpu_seconds, hidden_share, mean_ready, stage_seconds
-from pipeline.records import Block, Done, Progressed, Refusal, Span
+from pipeline.records import Block, Done, Refusal
 from pipeline.rehearse import reductions
 from pipeline.resources import PipelineError, Resources
+from pipeline.result import write_metrics, write_result
+from pipeline.resume import check, description
 from pipeline.schedule import Executor, Schedule, SerialExecutor
-from pipeline.storage.finish import fingerprint, flush, table_hash
+from pipeline.stop import on_signal
+from pipeline.storage.commits import Commits, Manifest
+from pipeline.storage.disk_speed import DiskSpeed, measure
+from pipeline.storage.files import Files
+from pipeline.storage.reader import allow_many_files
 from pipeline.storage.sizes import Fit
 from pipeline.workflow import Workflow
 
+START = Position(0, "train", 0)
+ATTEMPTS = {"commit": 3, "disk": 2, "window": 1, "map": 1}
+"""How often the same block may be refused before the run stops: a commit makes room, in the log or on the disk."""
+
 
 class Driver:
-    """Hands block numbers to the executor and keeps what comes back."""
+    """Hands block numbers to the executor, keeps what comes back, and commits between stretches."""
 
     def __init__(
-        self, workflow: Workflow, source: Source, fit: Fit, run_dir: Path, client: Any = None, progress: Any = None
-    ) -> None:
-        """`client`: a Dask client whose only worker lives in this process; without one the run is serial."""
-        self.workflow = workflow
-        self.run_dir = run_dir
+        self, workflow: Workflow, source: Source, fit: Fit, run_dir: Path, client: Any = None, progress: Any = None,
+        files: Files | None = None, speed: DiskSpeed | None = None,
+    ) -> None:  # fmt: skip
+        """Goes on from the last commit in `run_dir`, if there is one; ValueError if it is one of another workflow.
+
+        `client`: a Dask client whose only worker lives in this process; without one the run is serial. `files`: how
+        anything gets onto the disk. `speed`: the disk's; measured if not given and not known.
+        """
+        self.workflow, self.run_dir = workflow, run_dir
+        self.files = files or Files(cached=not workflow.storage.direct)
         self.agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
-        self.resources = Resources(workflow, source, fit.sizes, run_dir)
+        self.history = History()
+        self._description = description(workflow, source.num_examples)
         self._look_ahead, self._block_batches = fit.look_ahead, fit.block_batches
         self._client = client
         self._progress = progress or Progress(self.agenda.total_examples)
-        self.spans: list[Span] = []
-        self.tiers = TierTotals()
-        self.epochs: list[dict[str, Any]] = []
-        self._examples = 0
-        self._trained = 0
-        self._ready = 0
+        self._position, self._warnings = START, list[str]()
+        self._signal: str | None = None
+        commits = Commits(run_dir, self.files, workflow.commit.keep)
+        kept = self._open(commits)
+        self._speed = speed or self._known_speed(kept) or measure(run_dir, workflow.storage.direct)
+        self.resources = Resources(workflow, source, fit.sizes, run_dir, commits, kept, self._speed)
+        self._committer = Committer(self.resources, commits, kept[-1] if kept else None, self.history.disk)
+        self.files.replace(run_dir / "workflow.json", [(workflow.model_dump_json(indent=1) + "\n").encode()])
 
-    def run(self) -> dict[str, Any]:
-        """Train, evaluate, write everything; returns the result, which is also in `result.json`."""
+    def _open(self, commits: Commits) -> list[Manifest]:
+        """The kept commits; what was being written when an earlier run ended is gone."""
+        self.files.make_folder(commits.folder)
+        for partial in self.run_dir.glob("*.partial"):
+            self.files.remove(partial)
+        kept = commits.kept()
+        if kept:
+            state = kept[-1].state
+            self._position = Position(**state["position"])
+            self._warnings = check(state, self._description, self._position)
+            self.history.load(state)
+        commits.release()
+        commits.prune(kept)
+        return kept
+
+    def _known_speed(self, kept: Sequence[Manifest]) -> DiskSpeed | None:
+        known = dict(kept[-1].state["speed"]) if kept else {"direct": None}
+        return DiskSpeed(**known) if known.pop("direct") == self.workflow.storage.direct else None
+
+    def run(self) -> dict[str, Any] | None:
+        """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
+        early, at a commit. PipelineError: a stage or a commit failed, or the disk or the map is full."""
         try:
-            start = time.perf_counter()
-            with self._progress:
-                if self._client:
-                    self._progress.line(f"dashboard: {dashboard_link(self._client)}")
+            self.history.begin()
+            self._examples = self.agenda.examples_before(self._position)
+            self._progress.begin_at(self._examples)
+            with self._progress, on_signal(self._stop):
+                self._say_how_it_begins()
                 stopped = self._train()
-            result = self._finish(time.perf_counter() - start, stopped)
+            if self._position != self.agenda.end and not stopped:
+                return None
+            result = write_result(self.workflow.name, self.run_dir, self.files, self.resources, self.history, stopped)
+        except (OSError, PipelineError) as error:
+            raise PipelineError(f"{error}\n{self.what_stands()}") from error
         finally:
             self.resources.close()
         if stopped:
             raise PipelineError(
-                f"stopped before block {stopped.block.number} (epoch {stopped.block.epoch}, batch "
-                f"{stopped.block.first_batch}): {stopped.message}. All blocks before it are in {self.run_dir}"
+                f"stopped before block {stopped.block.number} (epoch {stopped.block.epoch + 1}, batch "
+                f"{stopped.block.first_batch}): {stopped.message}\n{self.what_stands()}"
             )
         return result
 
+    def what_stands(self) -> str:
+        """What the last commit holds, in words."""
+        newest = self._committer.newest
+        if newest is None:
+            return "nothing is committed yet: the same command begins anew"
+        at = Position(**newest.state["position"])
+        if at == self.agenda.end:
+            return f"commit {newest.number} holds the whole run; more epochs go on from it, --fresh anew"
+        return (
+            f"commit {newest.number} stands, up to epoch {at.epoch + 1}, {at.split}, batch {at.batch}: "
+            "the same command goes on from there"
+        )
+
+    def _say_how_it_begins(self) -> None:
+        if self._client:
+            self._progress.line(f"dashboard: {dashboard_link(self._client)}")
+        if self._committer.newest:
+            self._progress.line(self.what_stands())
+        for warning in self._warnings:
+            self._progress.line(f"other than when it began, so that other bits will come of it: {warning}")
+
+    def _stop(self, signal: str) -> None:
+        self._signal = self.resources.pause = signal
+        # In a signal handler the progress display may be in the middle of a line of its own.
+        os.write(2, f"\n{signal}: the planned blocks finish, then a commit; once more: stops at once\n".encode())
+
     def _train(self) -> Refusal | None:
-        """All stretches of the run; the refusal that no smaller window mends, if there was one."""
-        begin: Block | None = None
-        while refusal := self._stretch(begin):
-            if refusal.what != "window" or not self._reduce(refusal):
+        """All that is left of the run; the refusal that nothing mends, if there was one."""
+        self._committed = time.perf_counter()
+        begin = self.agenda.block_at(self._position, self._block_batches)
+        refused: list[Refusal] = []
+        while begin and not self._signal:
+            refusal, following = self._stretch(begin)
+            begin = refusal.block if refusal else following
+            if refusal and refusal.what == "window" and self._reduce(refusal):
+                continue
+            refused = [r for r in refused if begin and r.block.number == begin.number]
+            if refusal:
+                refused.append(refusal)
+            self._commit(begin, refused)
+            if refusal and [r.what for r in refused].count(refusal.what) >= ATTEMPTS.get(refusal.what, 1 << 30):
                 return refusal
-            begin = refusal.block
         return None
 
-    def _stretch(self, begin: Block | None) -> Refusal | None:
-        """Run the pipeline from block `begin` to the end, or to the block that `plan` refuses."""
-        blocks = list(self.agenda.blocks(self._block_batches, begin))
+    def _stretch(self, begin: Block) -> tuple[Refusal | None, Block | None]:
+        """Run the pipeline from block `begin` to the next commit, or to the block that `plan` refuses."""
+        blocks, following = self.agenda.stretch(self._block_batches, begin, self.workflow.commit.every_blocks)
         self.resources.start(blocks, self._look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         with self._executor() as executor:
-            return Schedule(numbers, self._look_ahead, self.resources.stages, executor, self._watch).run()
+            schedule = Schedule(numbers, self._look_ahead, self.resources.stages, executor, self._watch)
+            return schedule.run(), following
 
     @contextmanager
     def _executor(self) -> Iterator[Executor]:
@@ -96,6 +171,26 @@ class Driver:
             yield executor
         finally:
             executor.close()
+
+    def _commit(self, begin: Block | None, refused: Sequence[Refusal]) -> None:
+        """Commit what is trained, to go on with block `begin`; `refused`: what was refused of it, so that this commit
+        must make room."""
+        position = self.agenda.position(begin)
+        epoch_ended = begin is None or (begin.trains and begin.first_batch == 0)
+        best = self.workflow.commit.keep_best and epoch_ended and self.history.last_is_best()
+
+        def state() -> dict[str, Any]:
+            speed = {**asdict(self._speed), "direct": self.workflow.storage.direct}
+            return {**self._description, **self.history.state(), "position": asdict(position), "speed": speed}
+
+        self._committer.commit(
+            state,
+            name="best" if best else None,
+            at_least=max((r.needed + 1 for r in refused if r.what == "commit"), default=0),
+            give_up=any(r.what == "disk" for r in refused),
+        )
+        self._position, self._committed = position, time.perf_counter()
+        self.resources.pause = self._signal
 
     def _reduce(self, refusal: Refusal) -> bool:
         """Take a smaller look-ahead, then smaller blocks; False if both are at their least."""
@@ -110,82 +205,25 @@ class Driver:
         return True
 
     def _watch(self, done: Done) -> None:
-        if done.span:
-            self.spans.append(done.span)
-        if done.moves:
-            self.tiers.add(done.moves)
-        if done.span and done.stage == "train":
-            self._ready = done.span.ready
-        if done.trained:
-            self._watch_trained(done.trained)
-
-    def _watch_trained(self, trained: Progressed) -> None:
-        block = trained.block
-        self._examples += block.num_examples
-        self._trained += block.num_examples if block.trains else 0
-        self._progress.update(self._examples, trained.loss, self._ready)
-        if trained.metrics:
-            metrics = {"epoch": block.epoch + 1, "split": block.split, **trained.metrics}
-            self.epochs.append(metrics)
+        self.history.add(done)
+        minutes = self.workflow.commit.every_minutes
+        if minutes and time.perf_counter() - self._committed > 60 * minutes:
+            self.resources.pause = self.resources.pause or "time for a commit"
+        if done.trained is None:
+            return
+        self._examples += done.trained.block.num_examples
+        self._progress.update(self._examples, done.trained.loss, self.history.ready)
+        if done.trained.metrics:
+            metrics = self.history.epochs[-1]
             shown = ", ".join(f"{k} {v:.5f}" for k, v in metrics.items() if isinstance(v, float))
-            self._progress.line(f"epoch {block.epoch + 1} {block.split}: {shown}")
-            with open(self.run_dir / "metrics.jsonl", "a") as file:
-                file.write(json.dumps(_plain(metrics)) + "\n")
-
-    def _finish(self, seconds: float, stopped: Refusal | None = None) -> dict[str, Any]:
-        """Write the table, the dense model and the result."""
-        r = self.resources
-        flush(r.places, r.device, r.host, r.log, r.chunk_RW)
-        rows, num_rows = table_hash(r.places, r.log, r.row, r.chunk_RW)
-        dense = dense_state(r.learner.model, r.learner.optimizer)
-        model = {
-            name: np.ascontiguousarray(value.numpy(force=True)) for name, value in r.learner.model.state_dict().items()
-        }
-        save_file(model, self.run_dir / "model.safetensors")
-        last = self.epochs[-1] if self.epochs else {}
-        result = {
-            "name": self.workflow.name,
-            "auc": last.get("auc"),
-            "logloss": last.get("logloss"),
-            "split": last.get("split"),
-            "stopped": stopped.message if stopped else None,
-            "examples": self._trained,
-            "seconds": seconds,
-            "examples_per_second": self._trained / seconds,
-            "rows": num_rows,
-            "map_bytes": r.places.map.num_bytes,
-            "stages": stage_seconds(self.spans),
-            "cpu_seconds": cpu_seconds(self.spans),
-            "hidden": hidden_share(self.spans),
-            "ready": mean_ready(self.spans),
-            "tiers": self.tiers.report(
-                {"device": r.sizes.device_rows, "host": r.sizes.host_rows},
-                r.row.num_bytes,
-                r.places.tail * (r.row.num_bytes + 8),
-                r.sizes.disk_rows * (r.row.num_bytes + 8),
-            ),
-            "epochs": self.epochs,
-            "fingerprint": fingerprint(rows, dense),
-        }
-        result = _plain(result)
-        (self.run_dir / "result.json").write_text(json.dumps(result, indent=1) + "\n")
-        return result
+            self._progress.line(f"epoch {metrics['epoch']} {metrics['split']}: {shown}")
+            write_metrics(self.run_dir, self.files, self.history)
 
 
-def run_workflow(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, serial: bool = False) -> dict[str, Any]:
-    """Run in an empty directory, which is left with table.zarr, the dense model, the workflow, metrics and result."""
+@contextmanager
+def open_run(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, serial: bool = False) -> Iterator[Driver]:
+    """A driver for a directory that is empty or holds a run, with Dask in this process unless `serial`."""
     keep_freed_memory()
-    (run_dir / "workflow.json").write_text(workflow.model_dump_json(indent=1) + "\n")
-    if serial:
-        return Driver(workflow, source, fit, run_dir).run()
-    with local_client() as client:
-        return Driver(workflow, source, fit, run_dir, client).run()
-
-
-def _plain(value: Any) -> Any:
-    """As JSON can say it: a number that is not finite becomes null."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    allow_many_files()
+    with nullcontext() if serial else local_client() as client:
+        yield Driver(workflow, source, fit, run_dir, client)

@@ -134,6 +134,8 @@ class Moves:
     device_to_host: int = 0
     device_to_disk: int = 0
     host_to_disk: int = 0
+    unchanged: int = 0
+    """Of the rows that went to disk, those that the log had already as they are: nothing was written."""
     padding: int = 0
     """Rows of the log that a block's last chunk leaves unused."""
     arrives: bool = True
@@ -159,9 +161,11 @@ class Plan:
     arrival_slots: I32
     """[A] device slot of each arrival; empty for evaluation."""
     victim_slots_E: I32
+    """Device slots whose row goes somewhere: one that lies on disk as it is just gives up its slot."""
     host_into: I32
     """Host slots of the first len(host_into) victims of the device; the rest of them go to disk."""
     host_victim_slots: I32
+    """Those whose row is written to disk."""
     disk_from: int
     moves: Moves
 
@@ -176,9 +180,12 @@ class Refusal:
 
     block: Block
     what: str
-    """"window": a smaller look-ahead or block may help. "disk", "map": the run stops."""
+    """"pause": so asked. "commit": it goes on after one. "window": a smaller look-ahead or block may help. "disk": it
+    may go on once older commits are given up. "map": the run stops."""
     message: str
     """What is needed, what there is, which setting to change."""
+    needed: int = 0
+    """What the message says is needed."""
 
 
 @dataclass(frozen=True, slots=True)

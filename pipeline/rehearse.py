@@ -10,6 +10,8 @@ import numpy as np
 from pipeline.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
+from pipeline.models.learner import build_model
+from pipeline.models.state import dense_bytes
 from pipeline.records import U64, Refusal
 from pipeline.stages.dedup import Workspace, dedup
 from pipeline.storage.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes
@@ -38,7 +40,8 @@ def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int,
                 raise BufferTooSmall(needed, buffer_bytes)
             # The last thing to try is what one batch needs and no more.
             slack = SLACK if look_ahead or block_batches > 1 else 1.0
-            sizes = fit(storage, row_bytes, window_bytes, look_ahead, measured[block_batches], slack)
+            window = measured[block_batches]
+            sizes = fit(storage, row_bytes, window_bytes, look_ahead, window, commit_bytes(workflow), slack)
         except (DoesNotFit, BufferTooSmall) as too_small:
             why = why or too_small
             last = too_small
@@ -47,6 +50,11 @@ def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int,
             say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
         return Fit(sizes, look_ahead, block_batches)
     raise DoesNotFit(f"one batch alone does not fit: {last}")
+
+
+def commit_bytes(workflow: Workflow) -> int:
+    """What lies on the disk besides the log: the dense state of each kept commit, of one more, and the model itself."""
+    return (workflow.commit.keep + 3) * dense_bytes(build_model(workflow))
 
 
 def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:

@@ -19,6 +19,7 @@ from pipeline.data.source import Source
 from pipeline.kernels.init_rows import init_rows
 from pipeline.memory import aligned_empty
 from pipeline.models.learner import Learner, row_layout
+from pipeline.models.state import load_dense
 from pipeline.monitor.metrics import Evaluation
 from pipeline.records import (
     U32,
@@ -43,8 +44,13 @@ from pipeline.stages.read import read
 from pipeline.stages.train import train
 from pipeline.stages.upload import upload
 from pipeline.stages.write_back import write_back
+from pipeline.storage.chunks import Chunks
+from pipeline.storage.commits import Commits, Manifest
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.key_map import bytes_for
 from pipeline.storage.log import Log
 from pipeline.storage.places import Caps, Places
+from pipeline.storage.reopen import checksums, clean, rebuild
 from pipeline.storage.sizes import Sizes
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads
@@ -86,7 +92,17 @@ class Resources:
     stages: Sequence[str] = tuple(stage for stage in STAGES if stage != "upload")
     """Without a GPU `upload` has nothing to do."""
 
-    def __init__(self, workflow: Workflow, source: Source, sizes: Sizes, run_dir: Path) -> None:
+    def __init__(
+        self,
+        workflow: Workflow,
+        source: Source,
+        sizes: Sizes,
+        run_dir: Path,
+        commits: Commits,
+        kept: Sequence[Manifest],
+        speed: DiskSpeed,
+    ) -> None:
+        """Open the last of the `kept` commits of the run directory; without one, begin with an empty table."""
         self.row = row_layout(workflow)
         self.sizes = sizes
         self.source = source
@@ -94,18 +110,43 @@ class Resources:
         self.threads = Threads(workflow.schedule.threads)
         self.device = Slab(sizes.device_rows, words, self.threads)
         self.host = Slab(sizes.host_rows, words)
-        self.log = Log(run_dir / "table.zarr", self.row, sizes.chunk_rows)
         self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
         self._staging: U32 = aligned_empty((sizes.staging_rows, words), np.uint32)
         self._outgoing: U32 = aligned_empty((sizes.outgoing_rows, words), np.uint32)
-        caps = Caps(sizes.disk_rows, sizes.map_bytes, sizes.chunk_rows)
-        self.places = Places(sizes.device_rows, sizes.host_rows, workflow.storage.policy, caps)
+        storage = workflow.storage
+        chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth)
+        caps = Caps(sizes.disk_chunks, sizes.map_bytes)
+        self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
+        self.log = self._open_log(run_dir / "table.zarr", commits, kept, speed, storage.direct)
         self.learner = Learner(
             workflow, source.layout, self.device, Evaluation(workflow.data.labels, run_dir / "scores"), self.threads
         )
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
         self._work = Workspace(source.layout)
+        self._rings = RingLengths(0, 0, 0)
+        self._flights: dict[int, Flight] = {}
+        self.pause: str | None = None
+        """Why no further block is to be planned; set by the driver, from any thread."""
+        if kept:
+            load_dense(self.learner.model, self.learner.optimizer, commits.load_dense(kept[-1]))
+
+    def _open_log(self, path: Path, commits: Commits, kept: Sequence[Manifest], speed: DiskSpeed, direct: bool) -> Log:
+        clean(path, kept, commits.files)
+        known = checksums(kept) if kept else None
+        log = Log(path, self.row, self.sizes.chunk_rows, speed, commits.files, known, direct)
+        if kept:
+            if kept[-1].row != self.row.describe() or kept[-1].chunk_rows != self.sizes.chunk_rows:
+                raise ValueError(f"{path} has rows {kept[-1].row}, and this workflow {self.row.describe()}")
+            if (needed := bytes_for(kept[-1].live_rows)) > self.sizes.map_bytes:
+                raise ValueError(
+                    f"storage.map is {self.sizes.map_bytes:,} bytes, and the {kept[-1].live_rows:,} keys of the last "
+                    f"commit need {needed:,}; raise it"
+                )
+            rebuild(self.places, log, kept[-1])
+            log.describe(kept[-1].tail)
+        self.places.begin_growth()
+        return log
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
         """Divide the rings for this look-ahead and expect the first of `blocks`. Only while nothing is in flight."""
@@ -113,13 +154,23 @@ class Resources:
         self._blocks = {block.number: block for block in blocks}
         self._last = blocks[-1].number
         self._look_ahead = look_ahead
+        if rings != self._rings:
+            self._flights.clear()
+            self._read_ring = [ReadBuffer(self.sizes.read_ring_bytes // rings.read) for _ in range(rings.read)]
         self._rings = rings
-        self._read_ring = [ReadBuffer(self.sizes.read_ring_bytes // rings.read) for _ in range(rings.read)]
         self._room = Room(self.sizes.staging_rows // rings.staging, self.sizes.outgoing_rows // rings.outgoing)
-        self._flights: dict[int, Flight] = {}
+        self._flights = self._read_already()
         self._next = dict.fromkeys(STAGES, blocks[0].number)
         self._refused = self._last + 1
         self._num_staged = blocks[0].number
+
+    def _read_already(self) -> dict[int, Flight]:
+        """Blocks that were read, perhaps deduplicated, and then refused by `plan`: they lie in their buffers still."""
+        return {
+            i: Flight(flight.block, flight.examples, flight.unique)
+            for i, flight in self._flights.items()
+            if self._blocks.get(i) == flight.block
+        }
 
     def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> Done:
         """Run one stage of one block and say how it went."""
@@ -152,18 +203,24 @@ class Resources:
         return Done(stage, number, span)
 
     def _read(self, i: int) -> Examples | Refusal:
+        if i in self._flights:
+            return self._flights[i].examples
         flight = self._flights[i] = Flight(self._blocks[i])
         flight.examples = read(flight.block, self.source, self._read_ring[i % self._rings.read])
         return flight.examples
 
     def _dedup(self, i: int) -> Unique | Refusal:
         flight = self._flights[i]
-        flight.unique = dedup(flight.examples, self._work)
+        flight.unique = flight.unique or dedup(flight.examples, self._work)
         return flight.unique
 
     def _plan(self, i: int) -> Plan | Refusal:
         window = range(i, min(i + self._look_ahead, self._last) + 1)
-        planned = plan([self._flights[j].unique for j in window], self.places, self._room)
+        planned: Plan | Refusal
+        if self.pause:
+            planned = Refusal(self._blocks[i], "pause", self.pause)
+        else:
+            planned = plan([self._flights[j].unique for j in window], self.places, self._room)
         if isinstance(planned, Refusal):
             self._refused = i
         self._flights[i].plan = planned

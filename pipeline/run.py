@@ -8,6 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,17 @@ from pydantic import ValidationError
 from pipeline.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
-from pipeline.driver import run_workflow
+from pipeline.driver import open_run
+from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.models.check import check_model
 from pipeline.models.learner import row_layout
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.report import print_report
 from pipeline.rehearse import rehearse
 from pipeline.resources import PipelineError
+from pipeline.storage.files import Files
+from pipeline.storage.lock import RunLock
+from pipeline.storage.reader import NUM_READERS
 from pipeline.storage.sizes import Fit, Line, table
 from pipeline.workflow import Workflow, format_size
 
@@ -30,21 +35,31 @@ from pipeline.workflow import Workflow, format_size
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before the run; 1 for a run that ended early. One message, no traceback."""
     args = arguments().parse_args(argv)
-    try:
-        workflow = override(load(args.workflow), args.set)
-        source, fit = open_workflow(workflow)
-        if args.explain:
-            explain(workflow, source, fit)
+    with ExitStack() as stack:
+        try:
+            workflow = override(load(args.workflow), args.set)
+            source, fit = open_workflow(workflow)
+            if args.explain:
+                explain(workflow, source, fit)
+                return 0
+            run_dir = args.run_dir or Path("runs") / workflow.name
+            stack.enter_context(RunLock(run_dir))
+            prepare(run_dir, args.fresh)
+            driver = stack.enter_context(open_run(workflow, source, fit, run_dir, serial=args.serial))
+        except (ValueError, OSError) as error:
+            print(f"error: {message(error)}", file=sys.stderr)
+            return 2
+        except KeyboardInterrupt:
+            print("interrupted before anything was trained", file=sys.stderr)
+            return 130
+        try:
+            result = driver.run()
+        except PipelineError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return 1
+        if result is None:
+            print(driver.what_stands())
             return 0
-        run_dir = prepare(args.run_dir or Path("runs") / workflow.name, args.fresh)
-    except (ValueError, OSError) as error:
-        print(f"error: {message(error)}", file=sys.stderr)
-        return 2
-    try:
-        result = run_workflow(workflow, source, fit, run_dir, serial=args.serial)
-    except (PipelineError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
     print_report(result)
     print(f"left in {run_dir}: {', '.join(sorted(path.name for path in run_dir.iterdir()))}")
     return 0
@@ -129,15 +144,19 @@ def check_memory(workflow: Workflow) -> None:
         )
 
 
-def prepare(run_dir: Path, fresh: bool) -> Path:
-    """An empty run directory; what was there is moved aside if so asked, and never deleted."""
+def prepare(run_dir: Path, fresh: bool) -> None:
+    """A run directory that is empty, or holds a run of ours. What was there is moved aside if so asked, and never
+    deleted."""
     if run_dir.exists() and any(run_dir.iterdir()):
-        if not fresh:
-            raise ValueError(f"{run_dir} holds a run; --fresh moves it aside, --run-dir names another place")
-        aside = next(p for n in range(1, 1 << 20) if not (p := run_dir.with_name(f"{run_dir.name}.{n}")).exists())
-        run_dir.rename(aside)
-    run_dir.mkdir(parents=True, exist_ok=True)
-    return run_dir
+        if fresh:
+            beside = (run_dir.with_name(f"{run_dir.name}.{n}") for n in range(1, 1 << 20))
+            run_dir.rename(next(path for path in beside if not path.exists()))
+        elif not (run_dir / "commits").is_dir():
+            raise ValueError(
+                f"{run_dir} holds something else than a run; --fresh moves it aside, --run-dir names another place"
+            )
+    for folder in (run_dir.absolute().parent, run_dir):
+        Files().make_folder(folder)
 
 
 def explain(workflow: Workflow, source: Source, fit: Fit) -> None:
@@ -156,6 +175,7 @@ def other_buffers(workflow: Workflow, source: Source) -> list[Line]:
     scores = len(workflow.data.labels) * SCORE_BYTES * min(evaluated, SPILL_BOUND)
     return [
         ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
+        ("log readers", NUM_READERS * SCRATCH_BYTES, f"buffers of {NUM_READERS} threads"),
         ("scores", scores, f"of an evaluated split; beyond {SPILL_BOUND:,} a label they go to disk"),
     ]
 

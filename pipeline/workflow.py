@@ -146,11 +146,19 @@ class Storage(Strict):
     device: Size
     host: Size
     disk: Size
+    """Everything that lies on the disk for long: the chunks of all kept commits, what was written since, dense models,
+    and space held free for one whole commit."""
     read: Size = 1 << 30
     """Read ring and shuffle window."""
     map: Size = 1 << 30
     chunk_rows: Annotated[int, Field(ge=1024, multiple_of=1024)] = 8192
     """Rows of one chunk file of the log."""
+    log_multiple: Annotated[float, Field(ge=1.1)] = 2.0
+    """A commit refers to at most so many rows of the log, stale ones counted, per live row (and one chunk more)."""
+    log_growth: Annotated[float, Field(ge=0.0)] = 1.0
+    """Rows written to the log, as a share of the live rows, after which a commit is brought forward."""
+    direct: bool = False
+    """Read and write the log past the page cache, which else is a tier that no cap covers."""
     policy: Literal["clock"] = "clock"
 
 
@@ -165,6 +173,18 @@ class Schedule(Strict):
     """Threads of `train`. Part of what fixes a result's bits."""
 
 
+class Commit(Strict):
+    """When all that was learned is made durable: besides at the end of every epoch, and when a signal stops the run."""
+
+    every_blocks: Annotated[int, Field(ge=1)] | None = None
+    """Training blocks from one commit to the next."""
+    every_minutes: Annotated[float, Field(gt=0.0)] | None = 10.0
+    keep: Annotated[int, Field(ge=1)] = 2
+    """The last so many commits are kept."""
+    keep_best: bool = True
+    """So is that of the epoch with the best AUC on the validation split, under the name "best"."""
+
+
 class Workflow(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     data: Data
@@ -172,4 +192,5 @@ class Workflow(Strict):
     optimizer: Optimizer = Optimizer()
     storage: Storage
     schedule: Schedule
+    commit: Commit = Commit()
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0

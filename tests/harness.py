@@ -12,13 +12,15 @@ from pipeline.data.source import Source
 from pipeline.driver import Driver
 from pipeline.models.learner import row_layout
 from pipeline.monitor.progress import Progress
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.files import Files
 from pipeline.storage.sizes import Fit, Sizes
 from pipeline.workflow import Workflow
 
 
 def sizes_of(
     workflow: Workflow, device_rows: int = 4096, host_rows: int = 4096, ring_rows: int = 2048, chunk_rows: int = 4,
-    disk_rows: int = 1 << 20, map_bytes: int = 1 << 24,
+    disk_chunks: int = 1 << 20, map_bytes: int = 1 << 24,
 ) -> Sizes:  # fmt: skip
     """Sizes that no caps in bytes would give; a ring buffer has `ring_rows` rows."""
     return Sizes(
@@ -28,22 +30,30 @@ def sizes_of(
         host_rows=host_rows,
         staging_rows=ring_rows,
         chunk_rows=chunk_rows,
-        disk_rows=disk_rows,
+        disk_chunks=disk_chunks,
         read_ring_bytes=workflow.storage.read,
         window_bytes=1 << 20,
         map_bytes=map_bytes,
     )
 
 
-def make_driver(workflow: Workflow, run_dir: Path, client: Any = None, **sizes: int) -> Driver:
+SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
+
+
+def make_driver(
+    workflow: Workflow, run_dir: Path, client: Any = None, files: Files | None = None, **sizes: int
+) -> Driver:
     source = Source(workflow.data, workflow.seed)
     schedule = workflow.schedule
     fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
     agenda = Agenda(source.num_examples, schedule.batch_size, schedule.epochs)
-    return Driver(workflow, source, fit, run_dir, client, Progress(agenda.total_examples, stream=StringIO()))
+    progress = Progress(agenda.total_examples, stream=StringIO())
+    return Driver(workflow, source, fit, run_dir, client, progress, files, SPEED)
 
 
 def run(workflow: Workflow, client: Any = None, **sizes: int) -> dict[str, Any]:
     """The result of a run in a directory that is gone afterwards."""
     with tempfile.TemporaryDirectory() as run_dir:
-        return make_driver(workflow, Path(run_dir), client, **sizes).run()
+        result = make_driver(workflow, Path(run_dir), client, **sizes).run()
+        assert result is not None
+        return result

@@ -22,7 +22,8 @@ from pipeline.kernels.pool import pool_reference
 from pipeline.kernels.row_hash import row_hash_reference
 from pipeline.kernels.segment_sum import segment_sum_reference
 from pipeline.memory import aligned_empty
-from pipeline.models.learner import binary_cross_entropy, build_model, dense_state, row_layout, seed_of_step
+from pipeline.models.learner import binary_cross_entropy, build_model, row_layout, seed_of_step
+from pipeline.models.state import dense_state
 from pipeline.storage.finish import fingerprint
 from pipeline.workflow import Workflow
 

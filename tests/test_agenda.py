@@ -5,7 +5,7 @@ import dataclasses
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.agenda import Agenda
+from pipeline.agenda import Agenda, Position
 
 SPLITS = st.fixed_dictionaries(
     {"train": st.integers(1, 40)}, optional={"validation": st.integers(0, 20), "test": st.integers(0, 20)}
@@ -77,6 +77,58 @@ def test_a_run_that_goes_on_with_the_same_blocks_cuts_them_otherwise(agenda, blo
     blocks = list(agenda.blocks(block_batches))
     cut = data.draw(st.integers(0, len(blocks) - 1))
     assert list(agenda.blocks(block_batches, blocks[cut])) == blocks[cut:]
+
+
+@settings(deadline=None, max_examples=100)
+@given(AGENDAS, st.integers(1, 12), st.integers(1, 12), st.data())
+def test_a_commit_s_position_leaves_out_or_repeats_training(agenda, before, after, data):
+    """From the position of any block, with blocks of any size: all batches that train and come after; an evaluation
+    from its beginning."""
+    blocks = list(agenda.blocks(before))
+    cut = data.draw(st.integers(0, len(blocks)))
+    position = agenda.position(blocks[cut] if cut < len(blocks) else None)
+    begin = agenda.block_at(position, after)
+    resumed = list(agenda.blocks(after, begin)) if begin else []
+    first = cut
+    while 0 < first < len(blocks) and not blocks[first].trains and blocks[first].first_batch:
+        first -= 1
+    assert batches_of(resumed) == batches_of(blocks[first:])
+    assert begin is None or (begin.number == 0 and begin == resumed[0])
+    assert agenda.examples_before(position) == sum(b.num_examples for b in blocks[:first])
+    assert (position == agenda.end) == (begin is None)
+
+
+@settings(deadline=None, max_examples=60)
+@given(SPLITS, st.integers(1, 9), st.integers(1, 3), st.integers(1, 3), st.data())
+def test_a_run_of_more_epochs_leaves_out_or_repeats_training(num_examples, batch_size, epochs, more, data):
+    """What was done of fewer epochs, and what is left of more, is all of more, but for a test that came in between."""
+    fewer, all_of_them = Agenda(num_examples, batch_size, epochs), Agenda(num_examples, batch_size, epochs + more)
+    blocks = list(fewer.blocks(2))
+    cut = data.draw(st.integers(0, len(blocks)))
+    position = fewer.position(blocks[cut] if cut < len(blocks) else None)
+    rest = list(all_of_them.blocks(2, all_of_them.block_at(position, 2)))
+    trained = [b for b in [*blocks[:cut], *rest] if b.trains]
+    assert batches_of(trained) == batches_of([b for b in all_of_them.blocks(2) if b.trains])
+    assert [b.epoch for b in rest if b.split == "test" and b.closes_split] in ([], [epochs + more - 1])
+
+
+@settings(deadline=None, max_examples=100)
+@given(AGENDAS, st.integers(1, 5), st.one_of(st.none(), st.integers(1, 5)))
+def test_stretches_leave_out_a_block_or_end_elsewhere_than_at_a_commit(agenda, block_batches, train_blocks):
+    begin, blocks = agenda.block_at(Position(0, "train", 0), block_batches), []
+    while begin:
+        stretch, following = agenda.stretch(block_batches, begin, train_blocks)
+        trained = [b for b in stretch if b.trains]
+        assert stretch[0] == begin
+        assert len(trained) <= (train_blocks or len(trained))
+        assert len({b.epoch for b in trained}) <= 1, "an epoch ended without a commit"
+        if following:
+            assert following.trains
+            ended = following.first_batch == 0
+            assert ended or len(trained) == train_blocks, "a commit that nobody asked for"
+        blocks += stretch
+        begin = following
+    assert blocks == list(agenda.blocks(block_batches))
 
 
 def test_only_training_takes_steps():

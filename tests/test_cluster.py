@@ -143,7 +143,9 @@ def test_a_stage_that_raises_leaves_work_running_or_a_result(
         with pytest.raises(PipelineError) as caught:
             driver.run()
         assert calls.inside == 0
-        assert str(caught.value) == f"{stage} of block {BAD_BLOCK} failed: OSError: the cable was pulled"
+        said, stands = str(caught.value).splitlines()
+        assert said == f"{stage} of block {BAD_BLOCK} failed: OSError: the cable was pulled"
+        assert stands == "nothing is committed yet: the same command begins anew"
         num_calls = len(calls.made)
         time.sleep(0.05)
         assert len(calls.made) == num_calls, "a stage was called after the run had ended"
@@ -161,7 +163,9 @@ def test_the_cause_of_a_failure_is_lost_on_its_way_to_the_user(client, workflow,
     Calls(monkeypatch, ("prefetch", BAD_BLOCK), OSError("the cable was pulled"))
     with pytest.raises(PipelineError) as caught:
         make_driver(workflow, tmp_path, client if with_dask else None, **SIZES).run()
-    assert isinstance(caught.value.__cause__, OSError)
+    cause = caught.value.__cause__
+    assert isinstance(cause, PipelineError)
+    assert isinstance(cause.__cause__, OSError)
 
 
 def test_a_failed_run_leaves_threads_or_files_open(workflow, tmp_path, monkeypatch):
@@ -172,7 +176,7 @@ def test_a_failed_run_leaves_threads_or_files_open(workflow, tmp_path, monkeypat
     driver = make_driver(workflow, tmp_path, **SIZES)
     with pytest.raises(PipelineError):
         driver.run()
-    assert driver.tiers.report({"device": 0, "host": 0}, 0, 0, 0)["disk"]["hits"] > 0
+    assert driver.history.tiers.report({"device": 0, "host": 0}, 0, 0, 0)["disk"]["hits"] > 0
     assert not {thread.name for thread in set(threading.enumerate()) - before}
     assert not [path for path in open_files() if str(tmp_path) in path]
 

@@ -1,6 +1,7 @@
 """What a run leaves, and what it leaves when it has to stop early."""
 
 import json
+import re
 from io import StringIO
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from safetensors.torch import load_file
 
 from pipeline.data import source as source_module
 from pipeline.data.source import Source
-from pipeline.driver import run_workflow
+from pipeline.driver import open_run
 from pipeline.models.learner import build_model
 from pipeline.monitor.progress import Progress
 from pipeline.records import Block, Refusal
@@ -24,8 +25,9 @@ from pipeline.resources import PipelineError
 from pipeline.run import main
 from pipeline.stages import STAGES
 from pipeline.storage import key_map
+from pipeline.storage.commits import Commits
 from pipeline.storage.layout import row_keys
-from pipeline.storage.sizes import Fit
+from pipeline.storage.sizes import Fit, log_chunk_bytes
 from pipeline.workflow import Category, Workflow
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -39,7 +41,8 @@ def left(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("run")
     source, schedule = Source(workflow.data, workflow.seed), workflow.schedule
     fit = Fit(sizes_of(workflow, **THREE_TIERS), schedule.look_ahead, schedule.block_batches)
-    result = run_workflow(workflow, source, fit, run_dir, serial=True)
+    with open_run(workflow, source, fit, run_dir, serial=True) as driver:
+        result = driver.run()
     return SimpleNamespace(
         workflow=workflow, run_dir=run_dir, result=result, reference=Reference(workflow).train(), fit=fit
     )
@@ -125,7 +128,7 @@ def test_the_tiers_of_the_result_do_not_add_up(left):
         assert {"hits", "rows_in", "rows_out", "bytes"} <= set(tier)
         assert tier["bytes"] == (tier["rows_in"] + tier["rows_out"]) * row_bytes
     assert (tiers["device"]["capacity_rows"], tiers["host"]["capacity_rows"]) == (130, 24)
-    assert tiers["disk"]["capacity_bytes"] == (1 << 20) * (row_bytes + 8)
+    assert tiers["disk"]["capacity_bytes"] == (1 << 20) * 4 * (row_bytes + 8)
     # A row that is nowhere before is somewhere afterwards, and in one place.
     assert sum(tier["rows_in"] - tier["rows_out"] for tier in tiers.values()) == len(left.reference.rows)
     files = [f for part in ("rows", "keys") for f in (left.run_dir / "table.zarr" / part).glob("c.*")]
@@ -146,8 +149,11 @@ def test_a_run_without_test_data_has_metrics_of_nothing(left, tmp_path, has, spl
 
 def test_a_full_disk_loses_rows_that_were_trained(left, tmp_path):
     with pytest.raises(PipelineError, match=r"raise storage\.disk") as caught:
-        make_driver(left.workflow, tmp_path, **THREE_TIERS, disk_rows=200).run()
-    assert f"All blocks before it are in {tmp_path}" in str(caught.value)
+        make_driver(left.workflow, tmp_path, **THREE_TIERS, disk_chunks=80).run()
+    batch = json.loads((tmp_path / "result.json").read_text())["examples"] // left.workflow.schedule.batch_size
+    stands = str(caught.value).splitlines()[-1]
+    assert stands.startswith("commit ")
+    assert stands.endswith(f" stands, up to epoch 1, train, batch {batch}: the same command goes on from there")
     assert_holds_all_before_the_stop(left.workflow, tmp_path)
 
 
@@ -188,7 +194,7 @@ def test_a_batch_that_cannot_fit_is_not_explained_or_undoes_what_was_trained(tmp
         make_driver(workflow, run_dir, **sizes).run()
     said = str(caught.value)
     assert said.startswith("stopped before block ")
-    assert "(epoch 0, batch 4)" in said
+    assert "(epoch 1, batch 4)" in said
     assert "(1 batches, " in said
     assert " rows and has 20; " in said
     assert f"raise {setting}" in said
@@ -221,30 +227,45 @@ workflow = Workflow(
     data=Data(root="{root}", train=("train.parquet",), labels=("label",), categories=(Category(name="c0"),)),
     model=Model(kind=DeepFM, embedding_dim=2, args={{"hidden": [4]}}),
     storage=Storage(
-        device="1 MiB", host="1 MiB", disk="{chunks} B", read="4 MiB", map="1 MiB", chunk_rows=1024
+        device="64 KiB", host="128 KiB", disk="{disk} B", read="4 MiB", map="4 MiB", chunk_rows=1024
     ),
     schedule=Schedule(batch_size=100, block_batches=2, look_ahead=1, threads=1),
 )
 """
-CHUNK_BYTES = 1024 * (4 * (2 + 3 * 3 + 3) + 8)
+CHUNK_BYTES = log_chunk_bytes(1024, 4 * (2 + 3 * 3 + 3))
 
 
 @pytest.mark.parametrize("flags", [[], ["--serial"]], ids=["dask", "serial"])
-def test_a_run_that_the_disk_cap_stopped_looks_finished(tmp_path, capsys, flags):
-    """4,000 examples with a key each; two chunks hold 2,048 of them."""
-    columns = {"label": np.arange(4000) % 2, "c0": np.arange(4000)}
+def test_a_run_that_the_disk_cap_stopped_looks_finished_or_cannot_go_on(tmp_path, capsys, flags):
+    """24,000 examples with a key each, of 26 chunks 20 for a commit and what may be merged; then the disk has more."""
+    columns = {"label": np.arange(24_000) % 2, "c0": np.arange(24_000)}
     pq.write_table(pa.table(columns), tmp_path / "train.parquet", row_group_size=500)
     file = tmp_path / "filling.py"
-    file.write_text(WORKFLOW.format(root=tmp_path, chunks=2 * CHUNK_BYTES))
+    file.write_text(WORKFLOW.format(root=tmp_path, disk=26 * CHUNK_BYTES))
     run_dir = tmp_path / "run"
-    assert main([str(file), "--run-dir", str(run_dir), *flags]) == 1
+    command = [str(file), "--run-dir", str(run_dir), *flags]
+    assert main(command) == 1
     out, err = capsys.readouterr()
-    assert "error: stopped before block 10 (epoch 0, batch 20): block 10 (2 batches, 200 keys)" in err
-    assert "would need 3,072 rows and has 2,048; raise storage.disk" in err
+    said = re.search(
+        r"error: stopped before block (\d+) \(epoch 1, batch (\d+)\): block (\d+) \(2 batches, 200 keys\)", err
+    )
+    assert said, err
+    block, batch, again = map(int, said.groups())
+    assert batch == 2 * block == 2 * again
+    assert re.search(r"would need \d+ chunks and has 2\d; raise storage\.disk\n", err)
+    assert f"stands, up to epoch 1, train, batch {batch}: the same command goes on from there" in err
     assert "Traceback" not in out + err
-    table, keys_N, _ = read_table(run_dir)
-    assert len(table) == json.loads((run_dir / "result.json").read_text())["examples"] == 2000
-    assert len(keys_N) == 2048
+    table = read_table(run_dir)[0]
+    assert len(table) == json.loads((run_dir / "result.json").read_text())["examples"] == 100 * batch
+    assert sum(f.stat().st_size for f in run_dir.rglob("*") if f.is_file()) <= 26 * CHUNK_BYTES
+    if flags:
+        results = []
+        for directory in (run_dir, tmp_path / "never-stopped"):
+            settings = ["--set", "storage.disk=1 GiB", "--run-dir", str(directory)]
+            assert main([str(file), *flags, *settings]) == 0
+            results.append(json.loads((directory / "result.json").read_text()))
+        assert results[0]["fingerprint"] == results[1]["fingerprint"]
+        assert [(r["rows"], r["examples"], r["stopped"]) for r in results] == [(24_000, 24_000, None)] * 2
 
 
 def write_workflow(workflow, folder):
@@ -292,11 +313,31 @@ def test_a_failing_stage_prints_a_traceback_under_dask(tmp_path, capfd, monkeypa
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("commits", [0, 2])
+def test_a_commit_that_failed_is_said_to_stand(left, tmp_path, monkeypatch, commits):
+    write_dense, num = Commits.write_dense, iter(range(100))
+
+    def failing(self, *args):
+        if next(num) == commits:
+            raise OSError(28, "No space left on device")
+        return write_dense(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Commits, "write_dense", failing)
+        driver = make_driver(left.workflow, tmp_path, **THREE_TIERS)
+        with pytest.raises(PipelineError, match="No space left on device") as caught:
+            driver.run()
+    stands = "commit 2 stands, up to epoch 2, train, batch 0" if commits else "nothing is committed yet"
+    assert stands in str(caught.value)
+    assert not (tmp_path / "result.json").exists()
+    assert make_driver(left.workflow, tmp_path, **THREE_TIERS).run()["fingerprint"] == left.result["fingerprint"]
+
+
 def test_a_disk_that_is_full_at_the_end_prints_a_traceback(tmp_path, capfd, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pipeline.driver.flush", full)
+    monkeypatch.setattr("pipeline.committer.flush", full)
     monkeypatch.chdir(tmp_path)
     workflow = make_workflow(write_data(tmp_path / "data"))
     path = write_workflow(workflow, tmp_path)

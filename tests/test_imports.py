@@ -20,17 +20,19 @@ DOORS = {
     "torch": ("pipeline.models", "pipeline.optim"),
     "pydantic": ("pipeline.workflow", "pipeline.run"),
     "rich": ("pipeline.monitor",),
-    "safetensors": ("pipeline.driver",),
+    "safetensors": ("pipeline.storage.commits",),
+    "xxhash": ("pipeline.storage.files",),
 }
 
 LAYERS = (
-    ("pipeline.run",),
+    ("pipeline.run", "pipeline.verify"),
     ("pipeline.driver",),
+    ("pipeline.committer", "pipeline.result"),
     ("pipeline.schedule", "pipeline.cluster", "pipeline.resources", "pipeline.rehearse"),
     ("pipeline.stages",),
-    ("pipeline.storage", "pipeline.models", "pipeline.optim", "pipeline.data", "pipeline.monitor", "pipeline.agenda"),
-    ("pipeline.workflow",),
-    ("pipeline.kernels", "pipeline.records", "pipeline.memory", "pipeline.threads"),
+    ("pipeline.storage", "pipeline.models", "pipeline.optim", "pipeline.data", "pipeline.monitor", "pipeline.resume"),
+    ("pipeline.workflow", "pipeline.agenda"),
+    ("pipeline.kernels", "pipeline.records", "pipeline.memory", "pipeline.threads", "pipeline.stop"),
 )
 """From above to below; a module imports from its own layer and from those below it."""
 

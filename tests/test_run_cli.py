@@ -1,6 +1,7 @@
 """The command line: anything wrong before the run is one message and exit code 2, never a traceback."""
 
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 
 from pipeline.run import arguments, main
 from pipeline.storage import sizes
+from pipeline.storage.lock import RunLock
 
 WORKFLOW = """
 from pipeline.models import DeepFM
@@ -25,7 +27,7 @@ workflow = Workflow(
         categories=(Category(name="c0"), Category(name="c1")),
     ),
     model=Model(kind=DeepFM, embedding_dim=2, args={{"hidden": [4]}}),
-    storage=Storage(device="1 MiB", host="1 MiB", disk="16 MiB", read="4 MiB", map="1 MiB"),
+    storage=Storage(device="1 MiB", host="1 MiB", disk="64 MiB", read="4 MiB", map="1 MiB"),
     schedule=Schedule(batch_size=8, block_batches=2, look_ahead=1, threads=1),
 )
 """
@@ -208,19 +210,37 @@ def test_a_run_leaves_something_out_or_is_overwritten(workflow_file, tmp_path, c
     assert main(argv) == 0
     assert "error" not in capsys.readouterr().err
     run_dir = tmp_path / "runs" / "tiny"
-    left = {"table.zarr", "model.safetensors", "workflow.json", "metrics.jsonl", "result.json"}
-    assert left <= {path.name for path in run_dir.iterdir()}
+    left = {"table.zarr", "commits", "reserve", "model.safetensors", "workflow.json", "metrics.jsonl", "result.json"}
+    assert left == {path.name for path in run_dir.iterdir()}
     result = (run_dir / "result.json").read_bytes()
     assert json.loads(result)["examples"] == 40
 
-    assert main(argv) == 2
-    assert f"error: {run_dir.relative_to(tmp_path)} holds a run; --fresh" in capsys.readouterr().err
+    # All is done: the same command says so, and trains nothing.
+    assert main(argv) == 0
+    assert "holds the whole run" in capsys.readouterr().err
     assert (run_dir / "result.json").read_bytes() == result
 
     assert main([*argv, "--fresh"]) == 0
     assert (tmp_path / "runs" / "tiny.1" / "result.json").read_bytes() == result
     again = json.loads((run_dir / "result.json").read_bytes())
     assert again["fingerprint"] == json.loads(result)["fingerprint"]
+
+
+def test_what_is_no_run_is_overwritten(refused, workflow_file, tmp_path):
+    run_dir = tmp_path / "thesis"
+    run_dir.mkdir()
+    (run_dir / "chapter-1.txt").write_text("years of work")
+    assert f"{run_dir} holds something else than a run; --fresh" in refused(workflow_file, "--run-dir", run_dir)
+    assert [path.name for path in run_dir.iterdir()] == ["chapter-1.txt"]
+    assert main([str(workflow_file), "--serial", "--run-dir", str(run_dir), "--fresh"]) == 0
+    assert (tmp_path / "thesis.1" / "chapter-1.txt").read_text() == "years of work"
+
+
+def test_two_processes_train_in_one_directory(refused, workflow_file, tmp_path):
+    with RunLock(tmp_path / "runs" / "tiny"):
+        assert f"tiny is in use by process {os.getpid()}" in refused(workflow_file, "--serial")
+        assert f"tiny is in use by process {os.getpid()}" in refused(workflow_file, "--serial", "--fresh")
+    assert not (tmp_path / "runs" / "tiny").exists()
 
 
 def test_a_run_directory_that_is_a_file_ends_in_a_traceback(refused, workflow_file):

@@ -1,63 +1,161 @@
-"""Rows read from files by offset, many in one call, without the GIL."""
+"""Rows read from files by offset and checked, many in one call, without the GIL.
+
+Neighbours are read as one span where reading over the gap costs less than another call. That is a gap ten times as
+long for rows on the disk as for rows in the page cache, and only the time that a read takes tells which it was: the
+kernel goes by its last read. It changes no result.
+"""
 
 from __future__ import annotations
 
 import os
 
 import numpy as np
-from numba import types
+from numba import carray, types
+from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
+from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.tag import tag_factors, tag_of, tag_reference
 from pipeline.records import I32, I64, U32
+
+U8 = NDArray[np.uint8]
+
+SHORT, WRONG_TAG = -1, -2
+"""Why a row could not be read, where it is no errno: the file ends before the row does; the tag is not the row's."""
+PAGE_BYTES = 4096
+SCRATCH_BYTES = 1 << 20
+CACHED_GAP = 2 << 10
+"""Bytes. Measured on rows in memory: a call costs as much as copying 2 to 4 KiB."""
+CACHED_NS = 20_000
+CACHED_NS_PER_BYTE = 0.5
+"""A read that took less than both together, with the copying of rows before it, came from memory; flash takes three
+times as long to begin."""
+EINTR = 4
+CLOCK_MONOTONIC = 1
 
 # libc's own; resolved when the kernel is loaded, so the compiled kernel can still be cached on disk.
 _pread = types.ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
+_errno = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
+_clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 
 
-def read_rows_reference(files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> int:
+def make_scratch(row_bytes: int) -> U8:
+    """A buffer for `read_rows` that begins at a page: SCRATCH_BYTES, or what one longer row needs."""
+    num_bytes = max(SCRATCH_BYTES, (row_bytes // PAGE_BYTES + 2) * PAGE_BYTES)
+    around = np.empty(num_bytes + PAGE_BYTES, np.uint8)
+    begin = -around.ctypes.data % PAGE_BYTES
+    return around[begin : begin + num_bytes]
+
+
+def read_rows_reference(files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
     """One read a row; rows in any order."""
     for n, (file, offset) in enumerate(zip(files_N, offsets_N, strict=True)):
-        row = os.pread(file, out_UW[0].nbytes, offset)
+        try:
+            row = os.pread(file, out_UW[0].nbytes, offset)
+        except OSError as error:
+            return n, error.errno or SHORT
         if len(row) != out_UW[0].nbytes:
-            return n
-        out_UW[to_N[n]] = np.frombuffer(row, np.uint32)
+            return n, SHORT
+        words = np.frombuffer(row, np.uint32)
+        if words[-1] != tag_reference(words.tolist()):
+            return n, WRONG_TAG
+        out_UW[to_N[n]] = words
+    return -1, 0
+
+
+@cpu
+def read_rows(
+    files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32, scratch: U8, max_gap: int, alignment: int
+) -> tuple[int, int]:
+    """Read the row at each (file descriptor, byte offset) into row `to_N` of `out_UW`, and check its tag.
+
+    Rows come sorted by file and offset. Neighbours up to `max_gap` bytes apart, or CACHED_GAP where they come from
+    memory, are one span, of at most `scratch.size` bytes. Spans begin and end at multiples of `alignment` (1, or
+    PAGE_BYTES for O_DIRECT), but where the file ends. `scratch` is from `make_scratch`. Returns (-1, 0), or the first
+    row that could not be read and why: an errno, SHORT or WRONG_TAG.
+    """
+    row_bytes = 4 * out_UW.shape[1]
+    odd_W = tag_factors(out_UW.shape[1])
+    timespec = np.empty(2, np.int64)
+    gap = min(max_gap, CACHED_GAP)
+    before, bytes_before = _now(timespec), 0
+    n = alone = 0
+    while n < files_N.size:
+        begin = offsets_N[n] // alignment * alignment
+        span_gap = -row_bytes if n < alone else gap
+        past = _past_span(files_N, offsets_N, n, span_gap, begin + scratch.size, row_bytes)
+        wanted = offsets_N[past - 1] + row_bytes - begin
+        num_bytes = -(-wanted // alignment) * alignment
+        error = _read(files_N[n], scratch.ctypes.data, begin, num_bytes, wanted, alignment)
+        # Since the last read: a second look at the clock would be a twentieth of a read from memory.
+        now = _now(timespec)
+        cached = now - before < CACHED_NS + CACHED_NS_PER_BYTE * (num_bytes + bytes_before)
+        before, bytes_before = now, num_bytes
+        gap = min(max_gap, CACHED_GAP) if cached else max_gap
+        if error == 0:
+            wrong = _take(scratch, begin, offsets_N, to_N, n, past, out_UW, odd_W)
+            if wrong >= 0:
+                return wrong, WRONG_TAG
+            n = past
+        elif past == n + 1:
+            return n, error
+        else:
+            # Again, row by row: to know which it is, and because nobody wants what lies between the rows.
+            alone = past
+    return -1, 0
+
+
+@cpu
+def _past_span(files_N: I32, offsets_N: I64, n: int, gap: int, limit: int, row_bytes: int) -> int:
+    """The first row after the span that begins with row `n` and ends before `limit`."""
+    past = n + 1
+    while (
+        past < files_N.size
+        and files_N[past] == files_N[n]
+        and offsets_N[past] - offsets_N[past - 1] - row_bytes < gap
+        and offsets_N[past] + row_bytes <= limit
+    ):
+        past += 1
+    return past
+
+
+@cpu
+def _read(file: int, address: int, begin: int, num_bytes: int, wanted: int, alignment: int) -> int:
+    """Read on until the first `wanted` of `num_bytes` are there; 0, or what is wrong."""
+    got = 0
+    while got < wanted:
+        # A short read may end anywhere; the next begins at a multiple again.
+        known = got % alignment
+        now = _pread(file, address + got - known, num_bytes - got + known, begin + got - known)
+        if now > known:
+            got += now - known
+        elif now >= 0:
+            return SHORT
+        else:
+            error = carray(_errno(), 1)[0]
+            if error != EINTR:
+                return int(error)
+    return 0
+
+
+@cpu
+def _take(scratch: U8, begin: int, offsets_N: I64, to_N: I64, n: int, past: int, out_UW: U32, odd_W: U32) -> int:
+    """Copy rows `n` to `past` - 1 out of the span that begins at `begin`; the first whose tag is wrong, or -1."""
+    words = scratch.view(np.uint32)
+    base, row_bytes = out_UW.ctypes.data, 4 * out_UW.shape[1]
+    for i in range(n, past):
+        if i + AHEAD < to_N.size:
+            prefetch_row(base, to_N[i + AHEAD], row_bytes)
+        word = (offsets_N[i] - begin) // 4
+        for w in range(out_UW.shape[1]):
+            out_UW[to_N[i], w] = words[word + w]
+        if out_UW[to_N[i], odd_W.size] != tag_of(out_UW, to_N[i], odd_W):
+            return i
     return -1
 
 
 @cpu
-def read_rows(files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32, scratch: np.ndarray, max_gap: int) -> int:
-    """Read the row at each (file descriptor, byte offset) into row `to_N` of `out_UW`.
-
-    Rows come sorted by file and offset. Neighbours less than `max_gap` bytes apart are read as one span of at most
-    `scratch.size` bytes [uint8], which costs less than a second call. Returns the index of the first row that could not
-    be read whole, or -1.
-    """
-    row_bytes = out_UW.shape[1] * 4
-    words = scratch.view(np.uint32)
-    n = 0
-    while n < files_N.size:
-        begin = offsets_N[n]
-        end = begin + row_bytes
-        last = n + 1
-        while (
-            last < files_N.size
-            and files_N[last] == files_N[n]
-            and offsets_N[last] - end < max_gap
-            and offsets_N[last] + row_bytes - begin <= scratch.size
-        ):
-            end = offsets_N[last] + row_bytes
-            last += 1
-        alone = last == n + 1
-        address = out_UW[to_N[n]].ctypes.data if alone else scratch.ctypes.data
-        got = _pread(files_N[n], address, end - begin, begin)
-        if got != end - begin:
-            while offsets_N[n] + row_bytes - begin <= got:
-                n += 1
-            return n
-        if not alone:
-            for i in range(n, last):
-                word = (offsets_N[i] - begin) // 4
-                for w in range(out_UW.shape[1]):
-                    out_UW[to_N[i], w] = words[word + w]
-        n = last
-    return -1
+def _now(timespec: I64) -> int:
+    """Nanoseconds; `timespec` [2] is overwritten."""
+    _clock_gettime(np.int32(CLOCK_MONOTONIC), timespec.ctypes.data)
+    return timespec[0] * 1_000_000_000 + timespec[1]

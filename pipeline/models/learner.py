@@ -158,12 +158,3 @@ def _gradient(leaf: Tensor) -> F32:
     """The gradient of a leaf; zeros if the model made no use of it."""
     gradient: F32 = (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.contiguous()).numpy()
     return gradient
-
-
-def dense_state(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[tuple[str, np.ndarray]]:
-    """Names and values of all parameters, buffers and optimizer state, in an order that the model fixes."""
-    named = [(name, value.numpy(force=True)) for name, value in model.state_dict().items()]
-    for name, parameter in model.named_parameters():
-        state = optimizer.state.get(parameter, {})
-        named += [(f"{name}.{key}", state[key].numpy(force=True)) for key in sorted(state)]
-    return named

@@ -130,13 +130,18 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque()
         self._pending: State | None = None
         self._shown_at = -math.inf
+        self._begun_at = 0
+
+    def begin_at(self, examples_done: int) -> None:
+        """Before it is entered: so many examples were done by an earlier session of the run."""
+        self._begun_at = examples_done
 
     def __enter__(self) -> Progress:
         stream = self._stream if self._stream is not None else sys.stderr
         console = Console(file=stream)
         live = stream.isatty() and not console.is_dumb_terminal
         self._display: Display = Live(console, self._total, stream is sys.stderr) if live else Plain(stream)
-        self._recent.append((self._clock(), 0))
+        self._recent.append((self._clock(), self._begun_at))
         return self
 
     def __exit__(

@@ -17,11 +17,12 @@ def print_report(result: Mapping[str, Any], console: Console | None = None) -> N
     """Print a table of stages, one of tiers, and a line with the result, on `console` (default: stdout).
 
     `result` holds name, auc, logloss, examples, seconds, examples_per_second, stages, cpu_seconds, hidden, ready,
-    tiers (see `TierTotals.report`) and fingerprint. A value that is None or nan shows as "-".
+    tiers (see `TierTotals.report`), disk (see `DiskTotals.report`) and fingerprint. None or nan shows as "-".
     """
     out = console if console is not None else _stdout()
     out.print(stage_table(result))
     out.print(tier_table(result["tiers"]))
+    out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
     out.print(summary(result), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -44,6 +45,17 @@ def tier_table(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
         rate, hits = _number(tier["hit_rate"], ".1%"), _number(tier["hits"], ",.0f")
         table.add_row(name, _capacity(tier), hits, rate, *counts, _number(tier["bytes"] / GIB, ",.2f"))
     return table
+
+
+def disk_line(disk: Mapping[str, Any]) -> str:
+    """What was written to the log, and why; `disk` is as of `DiskTotals.report`."""
+    parts = [
+        f"{disk['commits']} commits in {_number(disk['commit_seconds'], ',.1f')} s",
+        f"{_number(disk['written_bytes'] / GIB, ',.2f')} GiB written to the log",
+        f"{_number(disk['rewritten_bytes'] / GIB, ',.2f')} GiB of it by merging sparse chunks",
+        f"write amplification {_number(disk['write_amplification'], '.2f')}",
+    ]
+    return ", ".join(parts)
 
 
 def summary(result: Mapping[str, Any]) -> str:

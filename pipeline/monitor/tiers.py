@@ -23,6 +23,21 @@ class TierTotals:
         for name in COUNTS:
             totals[name] += getattr(moves, name)
 
+    def counts(self) -> dict[str, dict[str, int]]:
+        """All that was counted, for a commit."""
+        return {"trained": self._trained, "evaluated": self._evaluated}
+
+    def load(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        """Go on from what `counts` gave."""
+        self._trained |= counts["trained"]
+        self._evaluated |= counts["evaluated"]
+
+    @property
+    def written(self) -> int:
+        """Rows that went to disk and had to be written there."""
+        rows = self._trained
+        return rows["device_to_disk"] + rows["host_to_disk"] - rows["unchanged"]
+
     def report(
         self, capacity_rows: Mapping[str, int], row_bytes: int, disk_bytes: int, disk_capacity_bytes: int
     ) -> dict[str, dict[str, float]]:

@@ -4,6 +4,9 @@ No row leaves a tier, device or host, while any block of the look-ahead window n
 shares with a later one of the window stays on the device until then, and a key that leaves now is next needed by a
 block whose `prefetch` waits for this block's `write_back`.
 
+A row that has not changed since a commit has a copy in the log (`Slots.copies_S`). A block that trains on it makes the
+copy stale; a victim that still has one goes to disk without being written.
+
 Everything is checked first and changed after: a refused block leaves the state of the block before it.
 """
 
@@ -17,9 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.key_map import UNKNOWN
-from pipeline.records import I64, Block, Moves, Plan, Refusal, Unique
+from pipeline.records import I32, I64, U64, Block, Moves, Plan, Refusal, Unique
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
-from pipeline.storage.places import Places
+from pipeline.storage.places import NO_COPY, Places
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,17 @@ class _Found:
     @property
     def arrivals_A(self) -> I64:
         return np.concatenate([self.new_U, self.host_U, self.disk_U])
+
+    def slots(self, tier: int) -> I32:
+        """Slots of the working set's rows that a tier holds."""
+        return row_of(self.places_U[tier_of(self.places_U) == tier]).astype(np.int32)
+
+    def stale_at(self, places: Places) -> I64:
+        """Positions of the log that hold the working set's rows as they are, and will not once the block trains."""
+        copies_U = np.concatenate([
+            places.device.copies_S[self.slots(DEVICE)], places.host.copies_S[self.slots(HOST)],
+        ])  # fmt: skip
+        return np.concatenate([row_of(self.places_U[self.disk_U]), copies_U[copies_U != NO_COPY]])
 
     @property
     def moves(self) -> Moves:
@@ -105,17 +119,6 @@ class _Leaving:
     def to_disk(self) -> int:
         return self.host_victims + self.device_victims - self.to_host
 
-    def moves(self, found: Moves, positions: int) -> Moves:
-        """What was found, and what leaves; `positions` of the log were given out."""
-        return replace(
-            found,
-            device_to_host=self.to_host,
-            device_to_disk=self.device_victims - self.to_host,
-            host_to_disk=self.host_victims,
-            padding=positions - self.to_disk,
-            arrives=True,
-        )
-
 
 def _plan_training(found: _Found, window: list[Unique], places: Places, room: Room) -> Plan | Refusal:
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
@@ -143,65 +146,101 @@ def _evictable(found: _Found, later: list[Unique], places: Places) -> tuple[NDAr
 
 def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places: Places) -> _Leaving:
     host_free = places.host.num_free + host_arrivals
-    to_disk = max(0, victims - host_free)
-    to_host_at_most = host_free + min(to_disk, host_evictable)
-    # A chunk holds rows of one block only: fill the last one with further victims of the host, where it has any.
-    rounded = places.caps.whole_chunks(to_disk)
-    host_victims = min(host_evictable, rounded - (victims - min(victims, to_host_at_most)))
-    return _Leaving(victims, host_victims if to_disk else 0, min(victims, to_host_at_most))
+    host_victims = min(host_evictable, max(0, victims - host_free))
+    return _Leaving(victims, host_victims, min(victims, host_free + host_victims))
 
 
 def _exceeded(found: _Found, leaving: _Leaving, places: Places) -> Refusal | None:
-    """Whether the log, with room to write every row at the end, or the map would exceed its cap."""
-    caps = places.caps
-    on_device = places.device.num_used - leaving.device_victims + len(found.arrivals_A)
-    on_host = places.host.num_used - len(found.host_U) - leaving.host_victims + leaving.to_host
-    log = places.tail + sum(caps.whole_chunks(n) for n in (leaving.to_disk, on_device, on_host))
-    if log > caps.disk_rows:
-        return _refuse(
-            found, "the log, with every row written at the end,", log, caps.disk_rows, "storage.disk", "disk"
-        )
+    """Whether a commit is due first, or the map or, with room for a whole commit, the disk would exceed its cap."""
+    chunks = places.chunks
+    written = chunks.of_rows(leaving.to_disk)
+    growth = chunks.growth + written + chunks.of_rows(chunks.sparse_rows(found.stale_at(places)))
+    if growth > chunks.allowance:
+        return _refuse(found, "the log's growth", growth, chunks.allowance, "storage.log_growth", "commit", "chunks")
+    disk = chunks.present + written + places.commit_chunks
+    if disk > places.caps.disk_chunks:
+        with_reserve = "the disk, with its reserve for a whole commit,"
+        return _refuse(found, with_reserve, disk, places.caps.disk_chunks, "storage.disk", "disk", "chunks")
     map_bytes = places.map.bytes_with(found.unique.keys_U[found.new_U])
-    if map_bytes > caps.map_bytes:
-        return _refuse(found, "the key map", map_bytes, caps.map_bytes, "storage.map", "map", "bytes")
+    if map_bytes > places.caps.map_bytes:
+        return _refuse(found, "the key map", map_bytes, places.caps.map_bytes, "storage.map", "map", "bytes")
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """Who leaves for the disk: rows that are written there, and rows that lie there already."""
+
+    host_slots: I32
+    device_slots: I32
+    keys: U64
+    """Of the rows that are written: the host's, then the device's."""
+    copied_keys: U64
+    copies: I64
 
 
 def _apply(
     found: _Found, leaving: _Leaving, device_S: NDArray[np.uint8], host_S: NDArray[np.uint8], places: Places
 ) -> Plan:
     device, host = places.device, places.host
+    places.chunks.forget(found.stale_at(places))
+    device.copies_S[found.slots(DEVICE)] = NO_COPY
     victims_E = device.policy.choose(leaving.device_victims, device_S)
-    victim_keys_E = device.keys_S[victims_E]
-    host_victims = host.policy.choose(leaving.host_victims, host_S)
-    host_victim_keys = host.keys_S[host_victims]
-    host_slots = row_of(found.places_U[found.host_U]).astype(np.int32)
-    host.release(np.concatenate([host_slots, host_victims]))
-    host_into = host.take(victim_keys_E[: leaving.to_host])
+    to_host_E, to_disk_E = victims_E[: leaving.to_host], victims_E[leaving.to_host :]
+    going = _send_to_disk(to_disk_E, leaving.host_victims, host_S, places)
+    host_slots = found.slots(HOST)
+    host.release(host_slots)
+    host_into = host.take(device.keys_S[to_host_E])
+    host.copies_S[host_into] = device.copies_S[to_host_E]
+    host_keys = device.keys_S[to_host_E]
     device.release(victims_E)
     arrival_keys_A = found.unique.keys_U[found.arrivals_A]
     arrival_slots = device.take(arrival_keys_A)
-    disk_from = places.tail
-    places.tail += places.caps.whole_chunks(leaving.to_disk)
+    disk_from = places.chunks.add(len(going.keys))
 
     rows_U = row_of(found.places_U).astype(np.int32)
     rows_U[found.arrivals_A] = arrival_slots
     device.policy.touch(rows_U)
     num_new = len(found.new_U)
-    to_disk_keys = np.concatenate([host_victim_keys, victim_keys_E[leaving.to_host :]])
-    to_disk_at = np.arange(disk_from, disk_from + leaving.to_disk)
+    to_disk_at = disk_from + np.arange(len(going.keys))
     places.map.insert(arrival_keys_A[:num_new], place(DEVICE, arrival_slots[:num_new]))
     places.map.move(
-        np.concatenate([arrival_keys_A[num_new:], victim_keys_E[: leaving.to_host], to_disk_keys]),
-        np.concatenate([place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), place(DISK, to_disk_at)]),
-    )
+        np.concatenate([arrival_keys_A[num_new:], host_keys, going.keys, going.copied_keys]),
+        np.concatenate([
+            place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), place(DISK, to_disk_at),
+            place(DISK, going.copies),
+        ]),
+    )  # fmt: skip
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
         arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),
-        arrival_slots=arrival_slots, victim_slots_E=victims_E, host_into=host_into, host_victim_slots=host_victims,
-        disk_from=disk_from,
-        moves=leaving.moves(found.moves, places.tail - disk_from),
+        arrival_slots=arrival_slots, victim_slots_E=np.concatenate([to_host_E, going.device_slots]),
+        host_into=host_into, host_victim_slots=going.host_slots, disk_from=disk_from,
+        moves=replace(
+            found.moves, device_to_host=len(to_host_E), device_to_disk=len(to_disk_E),
+            host_to_disk=len(going.keys) + len(going.copies) - len(to_disk_E), unchanged=len(going.copies),
+            padding=places.chunks.tail - disk_from - len(going.keys), arrives=True,
+        ),
     )  # fmt: skip
+
+
+def _send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], places: Places) -> _Going:
+    """Choose the host's victims and free their slots. A chunk holds rows of one block only, so the last one that has to
+    be written is filled with further victims of the host, where it has any."""
+    device, host = places.device, places.host
+    host_E = host.policy.choose(host_victims, host_S)
+    copies = np.concatenate([host.copies_S[host_E], device.copies_S[device_E]])
+    num_written = int((copies == NO_COPY).sum())
+    host_S[host_E] = 0
+    room = places.chunks.of_rows(num_written) * places.chunks.rows - num_written
+    host_E = np.concatenate([host_E, host.policy.choose(min(room, int(host_S.sum())), host_S)])
+    slots = ((host, host_E), (device, device_E))
+    keys = np.concatenate([slab.keys_S[at] for slab, at in slots])
+    copies = np.concatenate([slab.copies_S[at] for slab, at in slots])
+    host_changed, device_changed = (slab.copies_S[at] == NO_COPY for slab, at in slots)
+    host.release(host_E)
+    changed = copies == NO_COPY
+    return _Going(host_E[host_changed], device_E[device_changed], keys[changed], keys[~changed], copies[~changed])
 
 
 def _refuse(
@@ -213,4 +252,5 @@ def _refuse(
         what,
         f"block {block.number} ({block.num_batches} batches, {len(found.places_U):,} keys): {where} would need "
         f"{needed:,} {unit} and has {there_is:,}; raise {setting}",
+        needed,
     )

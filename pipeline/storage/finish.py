@@ -1,4 +1,4 @@
-"""The end of a run: every row into the log, and one number that tells whether two tables hold the same."""
+"""One number that tells whether two tables, and the models above them, hold the same."""
 
 from __future__ import annotations
 
@@ -8,43 +8,21 @@ from collections.abc import Iterable
 import numpy as np
 
 from pipeline.kernels.row_hash import add_row_hashes
-from pipeline.records import I32, RESERVED, U32
-from pipeline.storage.key_map import DISK, place
-from pipeline.storage.layout import RowLayout, row_keys
+from pipeline.records import U32
+from pipeline.storage.flush import live_at
 from pipeline.storage.log import Log
-from pipeline.storage.places import Places, Slots
-from pipeline.storage.tier import Tier
+from pipeline.storage.places import Places
 
 
-def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> None:
-    """Append the rows of device and host to the log. Only for a drained pipeline: places must be true of the bytes."""
-    for slots, tier in ((places.device, device), (places.host, host)):
-        used = np.flatnonzero(slots.keys_S != RESERVED).astype(np.int32)
-        for first in range(0, len(used), len(chunk_RW)):
-            _append(used[first : first + len(chunk_RW)], slots, tier, places, log, chunk_RW)
-    log.seal(places.tail)
-
-
-def _append(part: I32, slots: Slots, tier: Tier, places: Places, log: Log, chunk_RW: U32) -> None:
-    rows_RW = chunk_RW[: len(part)]
-    at = places.tail + np.arange(len(part))
-    tier.gather(part, rows_RW)
-    log.scatter(at, rows_RW)
-    places.map.move(slots.keys_S[part], place(DISK, at))
-    slots.release(part)
-    places.tail += places.caps.whole_chunks(len(part))
-
-
-def table_hash(places: Places, log: Log, layout: RowLayout, chunk_RW: U32) -> tuple[int, int]:
+def table_hash(places: Places, log: Log, chunk_RW: U32) -> tuple[int, int]:
     """Sum modulo 2^128 of the hashes of all live rows, tag left out, and their number. All rows are in the log."""
     total = np.zeros(2, np.uint64)
     count = 0
-    for first in range(0, places.tail, log.chunk_rows):
-        at = first + np.arange(log.chunk_rows)
-        log.gather(at, chunk_RW)
-        live = places.map.find(row_keys(chunk_RW)) == place(DISK, at)
-        add_row_hashes(chunk_RW, layout.tag_at, live, total)
-        count += int(live.sum())
+    for chunk in places.chunks.live().tolist():
+        at = live_at(places, log, chunk)
+        log.gather(at, chunk_RW[: len(at)])
+        add_row_hashes(chunk_RW[: len(at)], log.layout.tag_at, np.ones(len(at), np.bool_), total)
+        count += len(at)
     return int(total[0]) << 64 | int(total[1]), count
 
 

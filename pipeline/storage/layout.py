@@ -15,7 +15,8 @@ WEIGHTS_AT = 2
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """key (2 words) | weights | m | v | last step | count | tag (0 as yet); weights, m and v of `num_weights` words."""
+    """key (2 words) | weights | m | v | last step | count | tag; weights, m and v of `num_weights` words. The tag is
+    right in the log alone."""
 
     embedding_dim: int
     first_order: bool
@@ -37,6 +38,12 @@ class RowLayout:
     def num_bytes(self) -> int:
         return 4 * self.num_words
 
+    @classmethod
+    def of(cls, described: dict[str, Any]) -> RowLayout:
+        """The layout that `describe` described."""
+        begin, past = described["embedding"]
+        return cls(past - begin, described["first_order"][0] != described["first_order"][1])
+
     def describe(self) -> dict[str, Any]:
         """Attributes of the log: word offsets, so that a reader needs nothing but the array."""
         c = self.num_weights
@@ -48,7 +55,7 @@ class RowLayout:
             "adam_v": [WEIGHTS_AT + 2 * c, WEIGHTS_AT + 3 * c],
             "last_step": WEIGHTS_AT + 3 * c,
             "count": WEIGHTS_AT + 3 * c + 1,
-            "reserved_for_tag": self.tag_at,
+            "tag": self.tag_at,
         }
 
 

@@ -2,134 +2,150 @@
 
 `rows` [tail, W] uint32 and `keys` [tail] uint64, uncompressed, little-endian, in chunks of R rows with flat file names.
 A chunk file is the raw rows, so the hot path computes (file, offset) itself. Each is written once, whole, and never
-changed; what is written later wins. Padding carries the reserved key.
+changed; what is written later wins. Padding carries the reserved key. Chunks that no commit needs any more are deleted:
+a Zarr reader finds padding there.
 """
 
 from __future__ import annotations
 
-import os
-import resource
-import threading
-from collections import OrderedDict
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import zarr
 
-from pipeline.kernels.read_rows import read_rows
-from pipeline.records import I32, I64, RESERVED, U32
+from pipeline.kernels.tag import set_tags
+from pipeline.records import I32, I64, RESERVED, U32, U64
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout, row_keys
+from pipeline.storage.reader import Reader, WrongTag
 
-NUM_READERS = 64
-MAX_GAP = 2 << 10
-"""Bytes between two rows up to which one read is taken for both. Measured, 80,000 rows scattered over 900 MB, cold:
-160,000 rows/s with 64 readers, 110,000 with 16 readers and gaps of 8 KiB; warm 2.3 million."""
-SPAN_BYTES = 256 << 10
+HELP = "the row is not used; `python -m pipeline.verify RUN_DIR` says what else is wrong, and --repair goes back"
+
+
+def rows_file(path: Path, chunk: int) -> Path:
+    return path / "rows" / f"c.{chunk}.0"
+
+
+def keys_file(path: Path, chunk: int) -> Path:
+    return path / "keys" / f"c.{chunk}"
+
+
+def metadata(layout: RowLayout, chunk_rows: int, tail: int) -> dict[str, bytes]:
+    """The files, named relative to the group, that tell a Zarr reader what is there: `tail` rows."""
+    content: dict[str, zarr.core.buffer.Buffer] = {}
+    store = zarr.storage.MemoryStore(content)
+    group = zarr.open_group(store, mode="w", zarr_format=3, attributes={"row": layout.describe()})
+    words = layout.num_words
+    for name, shape, chunks, fill in (
+        ("rows", (tail, words), (chunk_rows, words), 2**32 - 1),
+        ("keys", (tail,), (chunk_rows,), int(RESERVED)),
+    ):
+        group.create_array(
+            name,
+            shape=shape,
+            chunks=chunks,
+            dtype=f"uint{32 if name == 'rows' else 64}",
+            fill_value=fill,
+            compressors=None,
+            filters=None,
+            chunk_key_encoding={"name": "default", "separator": "."},
+        )
+    return {name: buffer.to_bytes() for name, buffer in content.items()}
 
 
 class Log:
-    """One writer (`write_back`), one reader (`prefetch`); a row is read only after the file with it was written."""
+    """One writer (`write_back`, and commits once the pipeline is drained), one reader (`prefetch`); a row is read only
+    after the file with it was written."""
 
-    def __init__(self, path: Path, layout: RowLayout, chunk_rows: int) -> None:
-        """Create an empty log at `path`, which must not exist."""
+    def __init__(
+        self,
+        path: Path,
+        layout: RowLayout,
+        chunk_rows: int,
+        speed: DiskSpeed,
+        files: Files,
+        checksums: dict[int, tuple[str, str]] | None = None,
+        direct: bool = False,
+    ) -> None:
+        """Open the log at `path`, which holds the chunks named in `checksums`; without them, make an empty one."""
         self.path = path
         self.chunk_rows = chunk_rows
-        self.num_words = layout.num_words
-        self._group: Any = zarr.open_group(path, mode="w-", zarr_format=3, attributes={"row": layout.describe()})
-        for name, shape, chunks, fill in (
-            ("rows", (0, self.num_words), (chunk_rows, self.num_words), 2**32 - 1),
-            ("keys", (0,), (chunk_rows,), int(RESERVED)),
-        ):
-            self._group.create_array(
-                name,
-                shape=shape,
-                chunks=chunks,
-                dtype=f"uint{32 if name == 'rows' else 64}",
-                fill_value=fill,
-                compressors=None,
-                filters=None,
-                chunk_key_encoding={"name": "default", "separator": "."},
-            )
-        self._files: OrderedDict[int, int] = OrderedDict()
-        self._max_files = max(64, min(4096, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
-        self._readers = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="log")
-        self._scratch = threading.local()
+        self.layout = layout
+        self.checksums = checksums or {}
+        """Of the files of rows and of keys of each chunk that there is."""
+        self.written_bytes = 0
+        self._files = files
+        self._reader = Reader(lambda chunk: rows_file(path, chunk), layout.num_words, chunk_rows, speed, direct)
+        if checksums is None:
+            for folder in (path, path / "rows", path / "keys"):
+                files.make_folder(folder)
+            self.describe(0)
 
-    def file(self, chunk: int) -> Path:
-        return self.path / "rows" / f"c.{chunk}.0"
+    @property
+    def chunk_bytes(self) -> int:
+        return self.chunk_rows * (self.layout.num_bytes + 8)
 
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
-        """Read the rows at log positions `at_U`; an OSError names the file and offset that could not be read."""
-        order = np.argsort(at_U, kind="stable")
-        sorted_N = at_U[order].astype(np.int64)
-        chunks_N = sorted_N // self.chunk_rows
-        firsts = np.flatnonzero(np.diff(chunks_N, prepend=-1))
-        # Never more files at once than may be open.
-        for first in range(0, len(firsts), self._max_files):
-            past = firsts[first + self._max_files] if first + self._max_files < len(firsts) else len(at_U)
-            part = slice(firsts[first], past)
-            self._read(sorted_N[part], chunks_N[part], order[part], out_UW)
+        """Read the rows at log positions `at_U`.
 
-    def _read(self, at_N: I64, chunks_N: I64, to_N: I64, out_UW: U32) -> None:
-        wanted, which = np.unique(chunks_N, return_inverse=True)
-        files_N = np.array([self._open(int(chunk)) for chunk in wanted], np.int32)[which]
-        offsets_N = (at_N % self.chunk_rows) * (4 * self.num_words)
-        num_parts = min(NUM_READERS, 1 + len(at_N) // 64)
-        bounds = np.linspace(0, len(at_N), num_parts + 1).astype(int)
-        parts = [slice(a, b) for a, b in pairwise(bounds)]
-        read = [self._readers.submit(self._read_part, files_N[p], offsets_N[p], to_N[p], out_UW) for p in parts]
-        failed = [(p.start + f.result()) for p, f in zip(parts, read, strict=True) if f.result() >= 0]
-        if failed:
-            file = self.file(int(chunks_N[failed[0]]))
-            raise OSError(
-                f"{file}: could not read {4 * self.num_words} bytes at offset {offsets_N[failed[0]]} "
-                f"(the file has {file.stat().st_size}); the log is damaged"
-            )
+        An OSError names the file and offset that could not be read; Damaged names the row whose tag is wrong.
+        """
+        try:
+            self._reader.gather(at_U, out_UW)
+        except WrongTag as wrong:
+            chunk, row = divmod(wrong.position, self.chunk_rows)
+            raise Damaged(
+                f"{rows_file(self.path, chunk)}: the row at offset {row * self.layout.num_bytes}, of key "
+                f"{self.keys(chunk)[row]:#018x}, has a wrong tag; {HELP}"
+            ) from None
 
-    def _read_part(self, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> int:
-        if not hasattr(self._scratch, "span"):
-            self._scratch.span = np.empty(SPAN_BYTES, np.uint8)
-        return int(read_rows(files_N, offsets_N, to_N, out_UW, self._scratch.span, MAX_GAP))
-
-    def _open(self, chunk: int) -> int:
-        """A descriptor of the chunk's file, from the bounded set that is kept open."""
-        descriptor = self._files.pop(chunk, None)
-        if descriptor is None:
-            if len(self._files) >= self._max_files:
-                os.close(self._files.popitem(last=False)[1])
-            descriptor = os.open(self.file(chunk), os.O_RDONLY)
-        self._files[chunk] = descriptor
-        return descriptor
+    def keys(self, chunk: int) -> U64:
+        """[R] the keys of a chunk, `RESERVED` for padding. Damaged if the file is not what was written."""
+        file = keys_file(self.path, chunk)
+        content = file.read_bytes()
+        if len(content) != 8 * self.chunk_rows or checksum(content) != self.checksums[chunk][1]:
+            raise Damaged(f"{file}: its checksum is not that of the {8 * self.chunk_rows} bytes written; {HELP}")
+        return np.frombuffer(content, np.uint64)
 
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
-        """Append rows at consecutive positions, the first of them the first of a chunk; pads the last chunk."""
+        """Append rows at consecutive positions, the first of them the first of a chunk; pads the last chunk. Gives the
+        rows their tags, in the caller's array."""
         assert len(at_U) == 0 or (at_U[0] % self.chunk_rows == 0 and at_U[-1] - at_U[0] == len(at_U) - 1)
+        set_tags(rows_UW)
         for first in range(0, len(at_U), self.chunk_rows):
             self._write_chunk(int(at_U[first]) // self.chunk_rows, rows_UW[first : first + self.chunk_rows])
 
     def _write_chunk(self, chunk: int, rows_RW: U32) -> None:
         padding = self.chunk_rows - len(rows_RW)
-        _write_file(self.file(chunk), [rows_RW, np.full((padding, self.num_words), 2**32 - 1, np.uint32)])
-        _write_file(self.path / "keys" / f"c.{chunk}", [row_keys(rows_RW), np.full(padding, RESERVED)])
+        fill_RW = np.full((padding, self.layout.num_words), 2**32 - 1, np.uint32)
+        self.checksums[chunk] = (
+            self._files.write(rows_file(self.path, chunk), [np.ascontiguousarray(rows_RW), fill_RW]),
+            self._files.write(keys_file(self.path, chunk), [row_keys(rows_RW), np.full(padding, RESERVED)]),
+        )
+        self.written_bytes += self.chunk_bytes
 
-    def seal(self, tail: int) -> None:
+    def sync(self) -> None:
+        """Make the names of all chunks durable; their contents are as soon as they are written."""
+        for folder in ("rows", "keys"):
+            self._files.sync_folder(self.path / folder)
+
+    def describe(self, tail: int) -> None:
         """Tell Zarr how many rows there are."""
-        self._group["rows"].resize((tail, self.num_words))
-        self._group["keys"].resize((tail,))
+        for name, content in metadata(self.layout, self.chunk_rows, tail).items():
+            file = self.path / name
+            if not file.exists() or file.read_bytes() != content:
+                self._files.replace(file, [content])
+
+    def remove(self, chunks: Iterable[int]) -> None:
+        """Delete chunks that no kept commit refers to."""
+        chunks = list(chunks)
+        self._reader.forget(chunks)
+        for chunk in chunks:
+            del self.checksums[chunk]
+            for file in (rows_file(self.path, chunk), keys_file(self.path, chunk)):
+                self._files.remove(file)
 
     def close(self) -> None:
-        self._readers.shutdown()
-        while self._files:
-            os.close(self._files.popitem()[1])
-
-
-def _write_file(path: Path, arrays: list[np.ndarray]) -> None:
-    """Write a file that does not exist yet."""
-    with open(path, "xb", buffering=0) as file:
-        for array in arrays:
-            left = np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
-            while left:
-                left = left[file.write(left) :]
+        self._reader.close()

@@ -1,15 +1,21 @@
-"""What `plan` knows: where every row is, which slots are free, where the log ends. No bytes of rows."""
+"""What `plan` knows: where every row is, which slots are free, how stale the log is. No bytes of rows."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.records import I32, RESERVED, U64
-from pipeline.storage.key_map import KeyMap
+from pipeline.records import I32, I64, RESERVED, U64
+from pipeline.storage.chunks import Chunks
+from pipeline.storage.key_map import LEAST_BYTES, KeyMap
 from pipeline.storage.policies import POLICIES
+
+NO_COPY = -1
+SCANNED = 1 << 16
+"""Slots."""
 
 
 class Slots:
@@ -17,6 +23,8 @@ class Slots:
 
     def __init__(self, num_slots: int, policy: str) -> None:
         self.keys_S: U64 = np.full(num_slots, RESERVED, np.uint64)
+        self.copies_S: I64 = np.full(num_slots, NO_COPY, np.int64)
+        """Where in the log a row lies as it is in the slab, since a commit; NO_COPY for a row that has changed."""
         self.policy = POLICIES[policy](num_slots)
         self._free: I32 = np.arange(num_slots - 1, -1, -1, dtype=np.int32)
         self.num_free = num_slots
@@ -29,12 +37,20 @@ class Slots:
         """[S] 1 where a row lies, as a fresh array."""
         return (self.keys_S != RESERVED).view(np.uint8)
 
+    def changed(self) -> Iterator[I32]:
+        """Slots whose row the log does not have as it is, of SCANNED slots at a time: all at once would take memory."""
+        for first in range(0, len(self.keys_S), SCANNED):
+            part = slice(first, first + SCANNED)
+            changed = (self.keys_S[part] != RESERVED) & (self.copies_S[part] == NO_COPY)
+            yield (first + np.flatnonzero(changed)).astype(np.int32)
+
     def take(self, keys_U: U64) -> I32:
-        """Give each key a free slot, of which there are enough."""
+        """Give each key a free slot, of which there are enough. Its row has no copy in the log."""
         assert len(keys_U) <= self.num_free
         slots_U = self._free[self.num_free - len(keys_U) : self.num_free].copy()
         self.num_free -= len(keys_U)
         self.keys_S[slots_U] = keys_U
+        self.copies_S[slots_U] = NO_COPY
         self.policy.touch(slots_U)
         return slots_U
 
@@ -49,23 +65,37 @@ class Slots:
 class Caps:
     """Hard limits that `plan` keeps."""
 
-    disk_rows: int
-    """Positions of the log, padding counted."""
+    disk_chunks: int
+    """Chunks that may lie on the disk at once, those that the next commit writes included."""
     map_bytes: int
-    chunk_rows: int
 
-    def whole_chunks(self, num_rows: int) -> int:
-        """The rows rounded up to whole chunks."""
-        return -(-num_rows // self.chunk_rows) * self.chunk_rows
+
+def most_rows(num_slots: int, map_bytes: int) -> int:
+    """Rows that slabs of so many slots can hold, if the map may know so many."""
+    return min(num_slots, map_bytes // LEAST_BYTES)
 
 
 class Places:
     """Belongs to `plan`, and runs ahead of the bytes; true of them once the pipeline is drained."""
 
-    def __init__(self, device_rows: int, host_rows: int, policy: str, caps: Caps) -> None:
+    def __init__(self, device_rows: int, host_rows: int, policy: str, caps: Caps, chunks: Chunks) -> None:
         self.map = KeyMap()
         self.device = Slots(device_rows, policy)
         self.host = Slots(host_rows, policy)
         self.caps = caps
-        self.tail = 0
-        """Position of the log that is given out next; always the first of a chunk."""
+        self.chunks = chunks
+        self.begin_growth()
+
+    @property
+    def _slab_chunks(self) -> int:
+        return self.chunks.of_rows(most_rows(len(self.device.keys_S) + len(self.host.keys_S), self.caps.map_bytes))
+
+    @property
+    def commit_chunks(self) -> int:
+        """Chunks that the next commit writes at most: every row of device and host, and those that it merges."""
+        return self._slab_chunks + self.chunks.allowance
+
+    def begin_growth(self, at_least: int = 0) -> None:
+        """A commit was taken: how much may be written until the next one."""
+        room = self.caps.disk_chunks - self.chunks.present - self._slab_chunks
+        self.chunks.begin_growth(len(self.map), room, at_least)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipeline.storage.chunks import LEAST_GROWTH
 from pipeline.storage.key_map import bytes_for
+from pipeline.storage.places import most_rows
 from pipeline.workflow import Storage, format_size
 
 SLACK = 1.25
 """Rows of a staging or outgoing buffer per key of the largest block of the first window."""
+MANIFEST_BYTES = 256
+"""Of one chunk, in the manifests of all kept commits (64 bytes in each)."""
 RING_SHARE = 8
 """A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow."""
 
@@ -34,7 +38,7 @@ class Sizes:
     host_rows: int
     staging_rows: int
     chunk_rows: int
-    disk_rows: int
+    disk_chunks: int
     read_ring_bytes: int
     window_bytes: int
     map_bytes: int
@@ -58,9 +62,16 @@ class DoesNotFit(ValueError):
 
 
 def fit(
-    storage: Storage, row_bytes: int, window_bytes: int, look_ahead: int, window: FirstWindow, slack: float = SLACK
+    storage: Storage,
+    row_bytes: int,
+    window_bytes: int,
+    look_ahead: int,
+    window: FirstWindow,
+    commit_bytes: int = 0,
+    slack: float = SLACK,
 ) -> Sizes:
-    """Divide the caps for a look-ahead; raises DoesNotFit with the first cap that is too small."""
+    """Divide the caps for a look-ahead; raises DoesNotFit with the first cap that is too small. `commit_bytes`: what
+    lies on the disk besides the log."""
     keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
     ring_rows = (look_ahead + 1) * int(slack * keys)
@@ -75,9 +86,7 @@ def fit(
         raise DoesNotFit(
             _too_small("host", storage.host, row_bytes, ring_rows + storage.chunk_rows, "a chunk buffer", look_ahead)
         )
-    disk = storage.disk // (row_bytes + 8)
-    if disk < (log_rows := -(-union // storage.chunk_rows) * storage.chunk_rows):
-        raise DoesNotFit(_too_small("disk", storage.disk, row_bytes + 8, log_rows, "whole chunks", look_ahead))
+    disk_chunks = _disk_chunks(storage, row_bytes, device + host, commit_bytes)
     if storage.map < (map_bytes := bytes_for(union)):
         raise DoesNotFit(
             f"storage.map is {format_size(storage.map)}; {union:,} keys need {map_bytes:,} bytes; raise it"
@@ -92,11 +101,29 @@ def fit(
         host_rows=host - staging,
         staging_rows=staging,
         chunk_rows=storage.chunk_rows,
-        disk_rows=disk,
+        disk_chunks=disk_chunks,
         read_ring_bytes=read_ring_bytes(storage, window_bytes),
         window_bytes=window_bytes,
         map_bytes=storage.map,
     )
+
+
+def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes: int) -> int:
+    chunk_bytes = log_chunk_bytes(storage.chunk_rows, row_bytes)
+    chunks = max(0, storage.disk - commit_bytes) // chunk_bytes
+    commit = -(-most_rows(slab_rows, storage.map) // storage.chunk_rows)
+    if chunks < commit + 2 * LEAST_GROWTH:
+        needed = (commit + 2 * LEAST_GROWTH) * chunk_bytes + commit_bytes
+        raise DoesNotFit(
+            f"storage.disk is {format_size(storage.disk)}; one whole commit of the rows that device and host can hold, "
+            f"and a little more, takes {needed:,} bytes; raise storage.disk or lower storage.host or storage.map"
+        )
+    return chunks
+
+
+def log_chunk_bytes(chunk_rows: int, row_bytes: int) -> int:
+    """Bytes of a chunk: its rows, its keys, and its lines in the manifests."""
+    return chunk_rows * (row_bytes + 8) + MANIFEST_BYTES
 
 
 def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
@@ -130,10 +157,14 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
         ("host slab", sizes.host_rows * row, f"{sizes.host_rows:,} rows"),
         ("host staging ring", sizes.staging_rows * row, f"{buffers} buffers of {sizes.staging_rows // buffers:,} rows"),
         ("host chunk buffer", sizes.chunk_rows * row, f"{sizes.chunk_rows:,} rows"),
-        ("disk log", sizes.disk_rows * (row + 8), f"at most; {sizes.disk_rows:,} rows with their keys"),
+        (
+            "disk log",
+            sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row),
+            f"at most; {sizes.disk_chunks:,} chunks of {sizes.chunk_rows:,} rows, with space for one whole commit",
+        ),
         ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
         ("shuffle window", sizes.window_bytes, "with one row group"),
         ("key map", sizes.map_bytes, f"at most; 23 to 46 bytes a key, so {sizes.map_bytes // 46:,} keys or more"),
         *others,
-        ("slot marks", 14 * (sizes.device_rows + sizes.host_rows), "key, free list and policy of each slot"),
+        ("slot marks", 22 * (sizes.device_rows + sizes.host_rows), "key, copy, free list and policy of each slot"),
     ]

@@ -1,6 +1,10 @@
-"""Rows read from files by offset, whatever the gaps between them."""
+"""Rows read from files by offset and checked, whatever the gaps between them and whatever `pread` does."""
 
+import ctypes
+import errno
 import os
+import subprocess
+import sys
 import tempfile
 from contextlib import contextmanager
 
@@ -9,26 +13,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.read_rows import read_rows, read_rows_reference
+from pipeline.kernels import read_rows as module
+from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, make_scratch, read_rows, read_rows_reference
+from pipeline.kernels.tag import set_tags
 
 NUM_WORDS = 6
 ROW_BYTES = 4 * NUM_WORDS
+FAR = 1 << 20
+"""A gap that is longer than any file here."""
 
 
-def made_rows(file, num_rows):
-    return (1000 * file + np.arange(num_rows * NUM_WORDS, dtype=np.uint32)).reshape(num_rows, NUM_WORDS)
+def made_rows(file, num_rows, num_words=NUM_WORDS):
+    rows = (1000 * file + np.arange(num_rows * num_words, dtype=np.uint32)).reshape(num_rows, num_words)
+    set_tags(rows)
+    return rows
 
 
 @contextmanager
-def files_of(*rows):
-    """Open descriptors of files that hold these arrays of rows."""
-    with tempfile.TemporaryDirectory() as folder:
+def files_of(*contents, flags=0, folder=None):
+    """Open descriptors of files with these contents."""
+    with tempfile.TemporaryDirectory(dir=folder) as folder:
         descriptors = []
-        for number, array in enumerate(rows):
+        for number, content in enumerate(contents):
             path = os.path.join(folder, str(number))
             with open(path, "wb") as file:
-                file.write(array.tobytes())
-            descriptors.append(os.open(path, os.O_RDONLY))
+                file.write(content.tobytes())
+            descriptors.append(os.open(path, os.O_RDONLY | flags))
         try:
             yield descriptors
         finally:
@@ -36,20 +46,21 @@ def files_of(*rows):
                 os.close(descriptor)
 
 
-def read(descriptors, wanted, max_gap, scratch_bytes):
+def read(descriptors, wanted, max_gap=FAR, scratch_bytes=None, alignment=1, num_words=NUM_WORDS):
     """`wanted`: sorted (file, row); they are read into the rows of `out` from the last to the first."""
-    out = np.full((len(wanted) + 2, NUM_WORDS), 0xFFFFFFFF, np.uint32)
+    out = np.full((len(wanted) + 2, num_words), 0xFFFFFFFF, np.uint32)
     files_N = np.array([descriptors[f] for f, _ in wanted], np.int32)
-    offsets_N = np.array([ROW_BYTES * r for _, r in wanted], np.int64)
+    offsets_N = np.array([4 * num_words * r for _, r in wanted], np.int64)
     to_N = np.arange(len(wanted), dtype=np.int64)[::-1].copy()
-    code = read_rows(files_N, offsets_N, to_N, out, np.empty(scratch_bytes, np.uint8), max_gap)
-    return code, out[: len(wanted)][::-1], out[len(wanted) :]
+    scratch = make_scratch(4 * num_words)[:scratch_bytes]
+    result = read_rows(files_N, offsets_N, to_N, out, scratch, max_gap, alignment)
+    return result, out[: len(wanted)][::-1], out[len(wanted) :]
 
 
 @settings(deadline=None, max_examples=80)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 29)), max_size=40),
-    st.sampled_from([0, 1, ROW_BYTES, ROW_BYTES + 1, 5 * ROW_BYTES, 1 << 20]),
+    st.sampled_from([0, 1, ROW_BYTES, ROW_BYTES + 1, 5 * ROW_BYTES, FAR]),
     st.sampled_from([ROW_BYTES, 2 * ROW_BYTES, 3 * ROW_BYTES + 4, 1 << 12]),
 )
 def test_a_row_read_within_a_span_is_another_one(wanted, max_gap, scratch_bytes):
@@ -57,33 +68,185 @@ def test_a_row_read_within_a_span_is_another_one(wanted, max_gap, scratch_bytes)
     wanted = sorted(wanted)
     rows = [made_rows(file, 30) for file in range(3)]
     with files_of(*rows) as descriptors:
-        code, got, untouched = read(descriptors, wanted, max_gap, scratch_bytes)
+        result, got, untouched = read(descriptors, wanted, max_gap, scratch_bytes)
         plain = np.empty_like(got)
         files_N, offsets_N = [descriptors[f] for f, _ in wanted], [ROW_BYTES * r for _, r in wanted]
-        assert not wanted or read_rows_reference(files_N, offsets_N, np.arange(len(wanted)), plain) == -1
-    assert code == -1
+        assert not wanted or read_rows_reference(files_N, offsets_N, np.arange(len(wanted)), plain) == (-1, 0)
+    assert result == (-1, 0)
     np.testing.assert_array_equal(got, plain)
     np.testing.assert_array_equal(got, np.array([rows[f][r] for f, r in wanted], np.uint32).reshape(-1, NUM_WORDS))
     assert (untouched == 0xFFFFFFFF).all()
 
 
-def test_a_row_larger_than_the_scratch_cannot_be_read():
-    with files_of(made_rows(0, 3)) as descriptors:
-        code, got, _ = read(descriptors, [(0, 0), (0, 2)], 1 << 20, 8)
-    assert code == -1
-    np.testing.assert_array_equal(got, made_rows(0, 3)[[0, 2]])
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.integers(0, 10 * ROW_BYTES), st.sampled_from([0, FAR])
+)
+def test_the_kernel_blames_another_row_than_the_reference(wanted, damaged, missing_bytes, max_gap):
+    rows = made_rows(0, 10)
+    rows[sorted(damaged), 2] ^= np.uint32(1 << 9)
+    content = np.frombuffer(rows.tobytes()[: rows.nbytes - missing_bytes], np.uint8)
+    wanted = sorted(wanted)
+    with files_of(content) as descriptors:
+        result, got, _ = read(descriptors, [(0, r) for r in wanted], max_gap)
+        expected = read_rows_reference(
+            descriptors * len(wanted), [ROW_BYTES * r for r in wanted], range(len(wanted)), np.empty_like(rows)
+        )
+    assert result == expected
+    whole = wanted[: result[0]] if result[1] else wanted
+    np.testing.assert_array_equal(got[: len(whole)], rows[whole])
 
 
-@pytest.mark.parametrize("max_gap", [0, 1 << 20])
-@pytest.mark.parametrize("missing_bytes", [1, ROW_BYTES, ROW_BYTES + 1])
-def test_a_short_file_blames_a_row_that_is_whole(max_gap, missing_bytes):
-    """Rows 0, 4, 8 and 9 of a file of ten, whose end is missing: the first row that is not whole is named."""
-    whole = made_rows(0, 10)
-    short = np.frombuffer(whole.tobytes()[:-missing_bytes], np.uint8)
-    with files_of(short) as descriptors:
-        code, _, _ = read(descriptors, [(0, 0), (0, 4), (0, 8), (0, 9)], max_gap, 1 << 12)
-    assert code == (3 if missing_bytes <= ROW_BYTES else 2)
+@pytest.mark.parametrize("max_gap", [0, FAR])
+def test_a_damaged_row_that_nobody_asked_for_is_blamed(max_gap):
+    rows = made_rows(0, 10)
+    rows[[1, 8], 0] += np.uint32(1)
+    with files_of(rows) as descriptors:
+        assert read(descriptors, [(0, 0), (0, 2), (0, 9)], max_gap)[0] == (-1, 0)
+        assert read(descriptors, [(0, 0), (0, 8), (0, 9)], max_gap)[0] == (1, WRONG_TAG)
 
 
 def test_a_file_that_is_not_open_is_read_from():
-    assert read([-1], [(0, 1)], 0, 64)[0] == 0
+    assert read([-1], [(0, 1), (0, 2)])[0] == (0, errno.EBADF)
+
+
+def test_a_row_longer_than_a_scratch_cannot_be_read():
+    num_words = (module.SCRATCH_BYTES + 3 * PAGE_BYTES) // 4
+    rows = made_rows(0, 2, num_words)
+    for alignment in (1, PAGE_BYTES):
+        with files_of(rows) as descriptors:
+            result, got, _ = read(descriptors, [(0, 0), (0, 1)], alignment=alignment, num_words=num_words)
+        assert result == (-1, 0)
+        np.testing.assert_array_equal(got, rows)
+
+
+@pytest.mark.parametrize("num_rows", [5, 171, 1024])
+@pytest.mark.parametrize("max_gap", [0, 3000, FAR])
+def test_aligned_reads_give_other_rows_or_need_the_rest_of_the_last_page(num_rows, max_gap):
+    """The file ends with a page for 1,024 rows alone; 171 rows are the first that need a second page."""
+    rows = made_rows(0, num_rows)
+    wanted = [(0, r) for r in sorted({0, 1, num_rows // 2, num_rows - 2, num_rows - 1})]
+    with files_of(rows) as descriptors:
+        result, got, _ = read(descriptors, wanted, max_gap, 2 * PAGE_BYTES, PAGE_BYTES)
+        assert result == (-1, 0)
+        np.testing.assert_array_equal(got, rows[[r for _, r in wanted]])
+        result, _, _ = read(descriptors, [*wanted, (0, num_rows)], max_gap, 2 * PAGE_BYTES, PAGE_BYTES)
+        assert result == (len(wanted), SHORT)
+
+
+@pytest.mark.parametrize("max_gap", [0, FAR])
+def test_direct_reads_are_not_aligned(tmp_path, max_gap):
+    rows = made_rows(0, 1000)
+    wanted = [(0, r) for r in (0, 169, 170, 171, 500, 998, 999)]
+    try:
+        with files_of(rows, flags=os.O_DIRECT, folder=tmp_path) as descriptors:
+            os.preadv(descriptors[0], [make_scratch(ROW_BYTES)[:PAGE_BYTES]], 0)
+            result, got, _ = read(descriptors, wanted, max_gap, alignment=PAGE_BYTES)
+            beyond = read(descriptors, [*wanted, (0, 1000)], max_gap, alignment=PAGE_BYTES)[0]
+    except OSError as error:
+        pytest.skip(f"no O_DIRECT here: {error}")
+    assert result == (-1, 0)
+    np.testing.assert_array_equal(got, rows[[r for _, r in wanted]])
+    assert beyond == (len(wanted), SHORT)
+
+
+PREAD = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64, use_errno=True
+)
+
+
+class FaultyDisk:
+    """Stands in for libc's pread: a file of ten pages of rows, and what is to go wrong with it."""
+
+    def __init__(self, interrupted=0, longest=1 << 30, bad=()):
+        self.content = made_rows(0, 10 * PAGE_BYTES // ROW_BYTES).tobytes()
+        self.interrupted, self.longest, self.bad = interrupted, longest, bad
+        self.calls = []
+
+    def pread(self, _, address, num_bytes, offset):
+        self.calls.append((offset, num_bytes))
+        if self.interrupted:
+            self.interrupted -= 1
+            ctypes.set_errno(errno.EINTR)
+            return -1
+        if any(offset <= byte < offset + num_bytes for byte in self.bad):
+            ctypes.set_errno(errno.EIO)
+            return -1
+        part = self.content[offset : offset + min(num_bytes, self.longest)]
+        ctypes.memmove(address, part, len(part))
+        return len(part)
+
+
+def read_from(disk, rows, max_gap=FAR, alignment=1):
+    """In the child: the compiled kernel calls `disk.pread`."""
+    CURRENT[:] = [disk]
+    result, got, _ = read([0], [(0, r) for r in rows], max_gap, alignment=alignment)
+    if result == (-1, 0):
+        np.testing.assert_array_equal(
+            got, np.frombuffer(disk.content[: 1700 * ROW_BYTES], np.uint32).reshape(-1, 6)[rows]
+        )
+    return result
+
+
+CURRENT = []
+
+
+def check_an_interrupted_read_is_given_up():
+    assert read_from(FaultyDisk(interrupted=3), [5, 7]) == (-1, 0)
+
+
+def check_a_short_read_is_taken_for_the_end_of_the_file():
+    for alignment in (1, PAGE_BYTES):
+        for longest in (PAGE_BYTES, PAGE_BYTES + 512, 3 * PAGE_BYTES - 1):
+            disk = FaultyDisk(longest=longest)
+            assert read_from(disk, [100, 700, 1500, 1600], alignment=alignment) == (-1, 0)
+            assert all(offset % alignment == num_bytes % alignment == 0 for offset, num_bytes in disk.calls)
+    assert read_from(FaultyDisk(longest=1), [3, 4]) == (-1, 0)
+
+
+def check_a_read_beyond_the_end_never_ends():
+    assert read_from(FaultyDisk(), [1600, 1705, 1706, 1707]) == (2, SHORT)
+
+
+def check_a_bad_sector_blames_a_row_that_can_be_read():
+    """Rows 0, 50 and 99 are read as one span."""
+    for byte, expected in ((30 * ROW_BYTES, (-1, 0)), (50 * ROW_BYTES + 4, (1, errno.EIO)), (0, (0, errno.EIO))):
+        disk = FaultyDisk(bad=[byte])
+        assert read_from(disk, [0, 50, 99]) == expected
+        assert disk.calls[0] == (0, 100 * ROW_BYTES)
+    assert read_from(FaultyDisk(bad=[50 * ROW_BYTES]), [0, 50, 50, 99]) == (1, errno.EIO)
+
+
+def check_rows_far_apart_are_read_together_or_near_ones_are_not():
+    disk = FaultyDisk()
+    assert read_from(disk, [0, 2, 4, 9], max_gap=ROW_BYTES + 1) == (-1, 0)
+    assert disk.calls == [(0, 5 * ROW_BYTES), (9 * ROW_BYTES, ROW_BYTES)]
+
+
+FAULTS = [name for name in globals() if name.startswith("check_")]
+
+
+@pytest.fixture(scope="module")
+def faults():
+    """What became of each check, run in a process whose kernel was loaded with another pread."""
+    child = subprocess.run([sys.executable, __file__], capture_output=True, text=True, timeout=120)
+    assert child.returncode == 0, child.stderr
+    return dict(line.split(" ", 1) for line in child.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_with_a_faulty_disk(faults, name):
+    assert faults[name] == "ok"
+
+
+if __name__ == "__main__":
+    from llvmlite.binding import add_symbol
+
+    callback = PREAD(lambda *call: CURRENT[0].pread(*call))
+    add_symbol("pread", ctypes.cast(callback, ctypes.c_void_p).value)
+    for check in FAULTS:
+        try:
+            globals()[check]()
+            print(check, "ok")
+        except AssertionError as error:
+            print(check, repr(error).replace("\n", " "))

@@ -59,6 +59,18 @@ def test_plain_lines_are_five_seconds_apart_and_the_last_is_shown():
     assert all("100/s" in line for line in lines)
 
 
+def test_a_run_that_goes_on_is_said_to_be_faster_than_it_is():
+    """900 of 1,000 examples were done before; then 10 a second."""
+    clock, stream = Clock(), io.StringIO()
+    progress = Progress(1000, stream, clock)
+    progress.begin_at(900)
+    with progress:
+        clock.now += 1.0
+        progress.update(910, 0.5, 0)
+    assert "910/1,000 examples  10/s" in stream.getvalue()
+    assert "0:09 left" in stream.getvalue()
+
+
 def test_last_update_is_printed_once():
     assert run(io.StringIO(), total=100, steps=[100]).count("100/100") == 1
 

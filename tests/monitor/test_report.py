@@ -6,6 +6,7 @@ import math
 import pytest
 from rich.console import Console
 
+from pipeline.monitor.history import DiskTotals
 from pipeline.monitor.report import print_report
 from pipeline.monitor.tiers import TierTotals
 from pipeline.records import Moves
@@ -30,6 +31,9 @@ def result():
         "hidden": {stage: 0.964 for stage in STAGES if stage != "train"},
         "ready": 2.13,
         "tiers": totals.report({"device": 40_000_000, "host": 200_000_000}, 224, 10 << 30, 900 << 30),
+        "disk": DiskTotals(
+            commits=12, commit_seconds=3.21, rows_changed=1 << 20, rows_merged=1 << 22, written_bytes=3 << 30
+        ).report(224, 7 << 20),
         "fingerprint": "0123456789abcdef" * 4,
     }
 
@@ -53,8 +57,16 @@ def test_stage_and_tier_rows_have_their_cells(result):
     assert any("2.1 blocks ready ahead of training" in line for line in lines)
 
 
+def test_what_was_written_to_the_disk_is_not_told(result):
+    line = printed(result)[-2]
+    assert line == (
+        "12 commits in 3.2 s, 3.00 GiB written to the log, 0.88 GiB of it by merging sparse chunks, "
+        "write amplification 1.71"
+    )
+
+
 def test_tables_fit_100_columns_uncut(result):
-    tables = printed(result)[:-1]
+    tables = printed(result)[:-2]
     assert max(map(len, tables)) <= 100
     assert not any("\N{HORIZONTAL ELLIPSIS}" in line for line in tables)
 

@@ -1,5 +1,7 @@
 """Traffic of the tiers, summed over blocks."""
 
+import dataclasses
+import json
 import math
 
 import pytest
@@ -59,6 +61,30 @@ def test_training_rows_are_counted_per_tier():
         "bytes": 56 * 224,
         "rows_read": 0,
     }
+
+
+def test_a_row_that_is_dropped_for_its_copy_counts_as_written_or_not_as_gone():
+    totals = TierTotals()
+    totals.add(TRAINED)
+    assert totals.written == 13
+    totals.add(dataclasses.replace(TRAINED, unchanged=6))
+    assert totals.written == 13 + 7
+    disk = totals.report({"device": 1, "host": 1}, 224, 0, 1)["disk"]
+    assert disk["rows_in"] == 26
+
+
+def test_totals_that_are_taken_up_again_lose_or_share_counts():
+    before = TierTotals()
+    before.add(TRAINED)
+    before.add(EVALUATED)
+    kept = json.loads(json.dumps(before.counts()))
+    after = TierTotals()
+    after.load(kept)
+    assert after.counts() == before.counts()
+    after.add(TRAINED)
+    before.add(TRAINED)
+    assert after.counts() == before.counts()
+    assert kept["trained"]["keys"] == 100
 
 
 def test_evaluation_moves_no_rows_but_its_lookups_count():

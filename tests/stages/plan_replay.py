@@ -1,14 +1,16 @@
-"""Plans, replayed on dictionaries: where each row is, and that none leaves while the window needs it."""
+"""Plans and commits, replayed on dictionaries: where each row is, and that none leaves while the window needs it."""
 
-import copy
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from pipeline.records import RESERVED, Block, Plan, Refusal, Unique
 from pipeline.stages.plan import plan
+from pipeline.storage.chunks import Chunks
+from pipeline.storage.flush import flush
 from pipeline.storage.key_map import DEVICE, DISK, HOST, row_of, tier_of
-from pipeline.storage.places import Caps, Places
+from pipeline.storage.layout import row_keys
+from pipeline.storage.places import NO_COPY, Caps, Places
 
 CHUNK = 4
 PLENTY = 1 << 30
@@ -22,16 +24,18 @@ def make_unique(number, keys, split="train"):
     return Unique(block, np.array(keys, np.uint64), ())
 
 
-def make_places(device_rows, host_rows, disk_rows=PLENTY, map_bytes=PLENTY):
-    return Places(device_rows, host_rows, "clock", Caps(disk_rows, map_bytes, CHUNK))
+def make_places(device_rows, host_rows, disk_chunks=PLENTY, map_bytes=PLENTY, multiple=2.0, growth=1e6):
+    return Places(device_rows, host_rows, "clock", Caps(disk_chunks, map_bytes), Chunks(CHUNK, multiple, growth))
 
 
 def state_of(places):
     """All that a plan may change, as bytes."""
     arrays = [places.map._counts, *places.map._tables]
-    numbers = [places.tail]
+    chunks = places.chunks
+    arrays.append(chunks._stale_C[: chunks.num])
+    numbers = [chunks.num, chunks.present, chunks.growth, chunks.allowance]
     for slots in (places.device, places.host):
-        arrays += [slots.keys_S, slots._free, slots.policy._marked_S]
+        arrays += [slots.keys_S, slots.copies_S, slots._free, slots.policy._marked_S]
         numbers += [slots.num_free, slots.policy._hand]
     return [array.tobytes() for array in arrays], numbers
 
@@ -47,9 +51,27 @@ class Tiers:
     """key -> (tier, row)"""
     moved_by: dict = field(default_factory=dict)
     """key -> the block whose `write_back` put the row where it is."""
+    copies: dict = field(default_factory=dict)
+    """key -> position of the log that holds the row of a slab as it is."""
+    since: int = 0
+    """Chunks that there were at the last commit."""
+    deleted: set = field(default_factory=set)
 
     def tier_keys(self, tier):
         return {key for key, (its_tier, _) in self.live.items() if its_tier == tier}
+
+    def live_in_chunks(self, without=()):
+        """chunk -> live rows in it, those of some keys left out."""
+        count = dict.fromkeys(range(self.num_chunks), 0)
+        for key, (tier, row) in self.live.items():
+            position = row if tier == DISK else self.copies.get(key)
+            if position is not None and key not in without:
+                count[position // CHUNK] += 1
+        return count
+
+    @property
+    def num_chunks(self):
+        return max((position // CHUNK + 1 for position in self.log), default=0)
 
 
 def check_plan(p, window, tiers, places, room):
@@ -59,15 +81,17 @@ def check_plan(p, window, tiers, places, room):
     host_before = tiers.tier_keys(HOST)
     arrivals = check_arrivals(p, window[0], tiers, len(window) - 1)
     assert len(arrivals) <= room.staging_rows
-    assert len(p.victim_slots_E) == max(0, len(arrivals) - (len(places.device.keys_S) - len(tiers.device)))
-    assert len(p.victim_slots_E) <= room.outgoing_rows
+    num_victims = max(0, len(arrivals) - (len(places.device.keys_S) - len(tiers.device)))
+    assert len(p.victim_slots_E) <= num_victims <= room.outgoing_rows
+    # The block trains on its rows, so the log has none of them any more.
+    tiers.copies = {key: position for key, position in tiers.copies.items() if key not in keys}
 
     # train: victims leave, arrivals take slots.
     victims = [tiers.device.pop(slot) for slot in p.victim_slots_E.tolist()]
-    assert not needed & set(victims), "the window needs a row that leaves the device"
-    for slot, key in zip(p.arrival_slots.tolist(), arrivals, strict=True):
-        assert slot not in tiers.device
-        tiers.device[slot] = key
+    dropped = [tiers.device.pop(slot) for slot in p.arrival_slots.tolist() if slot in tiers.device]
+    assert len(victims) + len(dropped) == num_victims
+    assert not needed & {*victims, *dropped}, "the window needs a row that leaves the device"
+    tiers.device |= dict(zip(p.arrival_slots.tolist(), arrivals, strict=True))
     assert [tiers.device[slot] for slot in p.rows_U.tolist()] == keys
     assert len(set(p.rows_U.tolist())) == len(keys)
 
@@ -75,8 +99,11 @@ def check_plan(p, window, tiers, places, room):
     for slot in p.arrival_host_slots.tolist():
         del tiers.host[slot]
     host_victims = [tiers.host.pop(slot) for slot in p.host_victim_slots.tolist()]
-    assert not needed & set(host_victims), "the window needs a row that leaves the host"
     to_host, to_disk = victims[: len(p.host_into)], host_victims + victims[len(p.host_into) :]
+    host_dropped = check_dropped(dropped, tiers, places)
+    gone = {*host_victims, *host_dropped}
+    assert not needed & gone, "the window needs a row that leaves the host"
+    assert not tiers.copies.keys() & set(to_disk), "a row is written that the log has as it is"
     assert p.num_to_disk == len(to_disk)
     for slot, key in zip(p.host_into.tolist(), to_host, strict=True):
         assert 0 <= slot < len(places.host.keys_S)
@@ -87,12 +114,23 @@ def check_plan(p, window, tiers, places, room):
     tiers.live |= {key: (DEVICE, slot) for slot, key in zip(p.arrival_slots.tolist(), arrivals, strict=True)}
     tiers.live |= {key: (HOST, slot) for slot, key in zip(p.host_into.tolist(), to_host, strict=True)}
     tiers.live |= {key: (DISK, position) for position, key in zip(at, to_disk, strict=True)}
-    tiers.moved_by |= dict.fromkeys([*victims, *host_victims], window[0].block.number)
-    check_moves(p, keys, arrivals, victims, to_host, host_victims)
-    if p.moves.padding:
-        assert host_before - needed <= set(host_victims), "a chunk is padded though the host had more rows to give"
-    if host_victims or len(to_host) < len(victims):
-        assert len(to_host) == len(victims) or not host_before - needed - set(host_victims)
+    tiers.live |= {key: (DISK, tiers.copies.pop(key)) for key in [*dropped, *host_dropped]}
+    tiers.moved_by |= dict.fromkeys([*victims, *dropped, *gone], window[0].block.number)
+    check_moves(p, keys, arrivals, [*victims, *dropped], to_host, host_victims, host_dropped)
+    if p.moves.padding > len(host_dropped):
+        assert host_before - needed <= gone, "a chunk is padded though the host had more rows to give"
+    if len(to_host) < num_victims:
+        assert not host_before - needed - gone, "a row of the device goes to disk though one of the host could"
+
+
+def check_dropped(dropped, tiers, places):
+    """Rows that lie on disk as they are are not written: those of the device, and of the host, which it returns."""
+    keys = np.array(list(tiers.host.values()), np.uint64)
+    on_disk = tier_of(places.map.find(keys)) == DISK
+    left = [slot for slot, is_left in zip(tiers.host, on_disk.tolist(), strict=True) if is_left]
+    host_dropped = [tiers.host.pop(slot) for slot in left]
+    assert {*dropped, *host_dropped} <= tiers.copies.keys(), "a row that changed is not written"
+    return host_dropped
 
 
 def check_arrivals(p, unique, tiers, look_ahead):
@@ -117,12 +155,12 @@ def check_log_positions(p, to_disk, tiers, places):
     if at:
         assert p.disk_from % CHUNK == 0
         assert not {position // CHUNK for position in at} & {position // CHUNK for position in tiers.log}
-        assert places.tail == (at[-1] // CHUNK + 1) * CHUNK
+        assert places.chunks.tail == (at[-1] // CHUNK + 1) * CHUNK
     tiers.log |= dict(zip(at, to_disk, strict=True))
     return at
 
 
-def check_moves(p, keys, arrivals, victims, to_host, host_victims):
+def check_moves(p, keys, arrivals, victims, to_host, host_victims, host_dropped):
     m = p.moves
     assert m.arrives
     assert m.keys == len(keys)
@@ -131,9 +169,9 @@ def check_moves(p, keys, arrivals, victims, to_host, host_victims):
     assert (m.new, m.host_hits) == (p.num_new, len(p.arrival_host_slots))
     assert m.device_to_host == len(to_host)
     assert m.device_to_disk == len(victims) - len(to_host)
-    assert m.host_to_disk == len(host_victims)
-    num_to_disk = m.device_to_disk + m.host_to_disk
-    assert m.padding == -num_to_disk % CHUNK
+    assert m.host_to_disk == len(host_victims) + len(host_dropped)
+    assert m.unchanged == m.device_to_disk + m.host_to_disk - p.num_to_disk
+    assert m.padding == -p.num_to_disk % CHUNK
 
 
 def check_places(places, tiers):
@@ -145,8 +183,14 @@ def check_places(places, tiers):
     for slots, held, tier in ((places.device, tiers.device, DEVICE), (places.host, tiers.host, HOST)):
         assert slots.keys_S.tolist() == [held.get(slot, int(RESERVED)) for slot in range(len(slots.keys_S))]
         assert slots.num_used == len(held) == len(tiers.tier_keys(tier))
-    assert end_of_log(places, len(tiers.device), len(tiers.host)) <= places.caps.disk_rows
+        copies = {slots.keys_S[slot].item(): slots.copies_S[slot].item() for slot in held}
+        assert copies == {key: tiers.copies.get(key, NO_COPY) for key in held.values()}
     assert places.map.num_bytes <= places.caps.map_bytes
+    chunks, live = places.chunks, tiers.live_in_chunks()
+    assert (chunks.num, chunks.growth) == (tiers.num_chunks, tiers.num_chunks - tiers.since)
+    assert chunks.present == tiers.num_chunks - len(tiers.deleted)
+    assert {c: CHUNK - chunks.stale(c) for c in range(chunks.num)} == live
+    assert not [c for c, count in live.items() if count and c in tiers.deleted], "a live row was deleted"
 
 
 def check_evaluation(p, unique, tiers, look_ahead):
@@ -177,41 +221,101 @@ def check_refusal(refusal, window, tiers, places, room):
         assert pinned + arrivals > slots
         assert f"need {pinned + arrivals:,} rows and has {slots:,}" in refusal.message
     else:
-        assert refusal.what == "disk"
-        check_disk_refusal(refusal, window, places, room)
+        due, needed, there_is = due_refusal(window, tiers, places)
+        assert refusal.what == due
+        assert refusal.needed == needed
+        assert f"need {needed:,} chunks and has {there_is:,}" in refusal.message
 
 
-def check_disk_refusal(refusal, window, places, room):
-    """Were the log longer, this block's rows and then all of device and host would end beyond its cap."""
-    longer = copy.deepcopy(places)
-    longer.caps = Caps(PLENTY, places.caps.map_bytes, CHUNK)
-    assert isinstance(plan(window, longer, room), Plan)
-    needed = end_of_log(longer, longer.device.num_used, longer.host.num_used)
-    assert needed > places.caps.disk_rows
-    assert f"need {needed:,} rows and has {places.caps.disk_rows:,}" in refusal.message
+def due_refusal(window, tiers, places):
+    """What this block is to be refused for, from the replayed tiers alone: its kind, what is needed, what there is."""
+    keys = set(window[0].keys_U.tolist())
+    needed = {key for unique in window for key in unique.keys_U.tolist()}
+    on_host, chunks = tiers.tier_keys(HOST), places.chunks
+    arrivals = len(keys - tiers.tier_keys(DEVICE))
+    victims = max(0, arrivals - (len(places.device.keys_S) - len(tiers.device)))
+    room = len(places.host.keys_S) - len(on_host) + len(on_host & keys)
+    to_disk = min(len(on_host - needed), max(0, victims - room)) + max(0, victims - room - len(on_host - needed))
+    written = -(-to_disk // CHUNK)
+    live = tiers.live_in_chunks(without=keys)
+    merged = sum(count for count in live.values() if 0 < count * chunks._multiple < CHUNK)
+    growth = tiers.num_chunks - tiers.since + written - (-merged // CHUNK)
+    if growth > chunks.allowance:
+        return "commit", growth, chunks.allowance
+    slabs = -(-(len(places.device.keys_S) + len(places.host.keys_S)) // CHUNK)
+    disk = tiers.num_chunks - len(tiers.deleted) + written + slabs + chunks.allowance
+    return ("disk" if disk > places.caps.disk_chunks else None), disk, places.caps.disk_chunks
 
 
-def end_of_log(places, *nums):
-    """Where the log ends once these numbers of rows are written, each from a chunk of its own."""
-    return places.tail + sum(-(-num // CHUNK) * CHUNK for num in nums)
+class Keys:
+    """A tier whose rows are their keys."""
+
+    chunk_rows = CHUNK
+
+    def __init__(self, held):
+        self.held = held
+
+    def gather(self, at_U, out_UW):
+        out_UW[:] = np.array([self.held[at] for at in at_U.tolist()], np.uint64).reshape(-1, 1).view(np.uint32)
+
+    def scatter(self, at_U, rows_UW):
+        self.held |= dict(zip(at_U.tolist(), row_keys(rows_UW).tolist(), strict=True))
+
+    def keys(self, chunk):
+        at = range(chunk * CHUNK, (chunk + 1) * CHUNK)
+        return np.array([self.held.get(position, int(RESERVED)) for position in at], np.uint64)
 
 
-def replay(trace, splits, look_ahead, places, room):
-    """Plans all blocks; one that is refused is left out. Returns what `plan` gave for each."""
+def commit(tiers, places, at_least=0):
+    """What a drained pipeline does between two blocks: every row has a place in the log, and few chunks are kept."""
+    before = {key: row if tier == DISK else tiers.copies.get(key) for key, (tier, row) in tiers.live.items()}
+    tail = tiers.num_chunks * CHUNK
+    flushed = flush(
+        places, Keys(tiers.device), Keys(tiers.host), Keys(tiers.log), np.empty((CHUNK, 2), np.uint32)
+    )  # fmt: skip
+    for position, key in [item for item in tiers.log.items() if item[0] >= tail]:
+        if tiers.live[key][0] == DISK:
+            tiers.live[key] = (DISK, position)
+        else:
+            tiers.copies[key] = position
+    assert flushed.changed == [*before.values()].count(None)
+    assert tiers.copies.keys() == tiers.tier_keys(DEVICE) | tiers.tier_keys(HOST)
+    live = {chunk for chunk, count in tiers.live_in_chunks().items() if count}
+    assert len(live) * CHUNK <= places.chunks._multiple * len(tiers.live) + CHUNK
+    tiers.deleted = set(range(tiers.num_chunks)) - live
+    tiers.since = tiers.num_chunks
+    places.chunks.present = len(live)
+    places.begin_growth(at_least)
+    check_places(places, tiers)
+
+
+def replay(trace, splits, look_ahead, places, room, commits=()):
+    """Plans all blocks, with commits before those of these numbers; one that is refused is left out, but for one that
+    a commit makes room for. Returns what `plan` gave for each."""
     uniques = [make_unique(n, keys, split) for n, (keys, split) in enumerate(zip(trace, splits, strict=True))]
     tiers, outcomes = Tiers(), []
     for i, unique in enumerate(uniques):
         window = uniques[i : i + look_ahead + 1]
-        before = state_of(places)
-        outcome = plan(window, places, room)
-        outcomes.append(outcome)
-        if isinstance(outcome, Refusal):
+        if i in commits:
+            commit(tiers, places)
+        for _ in range(3):
+            before, due = state_of(places), due_refusal(window, tiers, places)[0]
+            outcome = plan(window, places, room)
+            outcomes.append(outcome)
+            if not isinstance(outcome, Refusal):
+                break
             assert state_of(places) == before
             check_refusal(outcome, window, tiers, places, room)
-        elif unique.block.trains:
+            if outcome.what != "commit":
+                break
+            commit(tiers, places, outcome.needed + 1)
+        else:
+            raise AssertionError("three commits make no room for one block")
+        if isinstance(outcome, Plan) and unique.block.trains:
+            assert due is None, "a refusal was due"
             check_plan(outcome, window, tiers, places, room)
             check_places(places, tiers)
-        else:
+        elif isinstance(outcome, Plan):
             assert state_of(places) == before
             check_evaluation(outcome, unique, tiers, len(window) - 1)
     return outcomes

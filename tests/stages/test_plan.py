@@ -18,25 +18,34 @@ TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size
 @settings(deadline=None, max_examples=250)
 @given(
     TRACES, st.integers(0, 3), st.integers(6, 40), st.one_of(st.sampled_from([0, 1]), st.integers(2, 30)),
-    st.integers(4, 14), st.integers(3, 14), st.sampled_from([20, 40, 80, PLENTY]), st.data(),
+    st.integers(4, 14), st.integers(3, 14), st.sampled_from([20, 30, 40, PLENTY]), st.sampled_from([1.1, 2.0, 4.0]),
+    st.data(),
 )  # fmt: skip
 def test_a_row_is_lost_or_leaves_while_the_window_needs_it(
-    trace, look_ahead, device_rows, host_rows, staging, outgoing, disk_rows, data
+    trace, look_ahead, device_rows, host_rows, staging, outgoing, disk_chunks, multiple, data
 ):
     splits = [data.draw(st.sampled_from(["train", "train", "train", "validation"])) for _ in trace]
-    replay(trace, splits, look_ahead, make_places(device_rows, host_rows, disk_rows), Room(staging, outgoing))
+    commits = {n for n in range(len(trace)) if data.draw(st.sampled_from([True, False, False]))}
+    places = make_places(device_rows, host_rows, disk_chunks, multiple=multiple, growth=0.0)
+    # So that growth is refused in short traces, too; after a commit there is room for eight chunks.
+    places.chunks.allowance = data.draw(st.integers(0, 8))
+    replay(trace, splits, look_ahead, places, Room(staging, outgoing), commits)
 
 
 @pytest.mark.parametrize("host_rows", [0, 1, 2, 7, 50])
-@pytest.mark.parametrize("look_ahead", [0, 2])
-def test_a_long_run_loses_a_row(host_rows, look_ahead):
-    """Ten times as many keys as slots: all moves happen, again and again, and nothing is refused."""
+@pytest.mark.parametrize(("look_ahead", "growth"), [(0, 1e6), (2, 1e6), (2, 0.0)])
+def test_a_long_run_loses_a_row(host_rows, look_ahead, growth):
+    """Ten times as many keys as slots: all moves happen, again and again, and only commits come between."""
     rng = np.random.default_rng(host_rows)
     trace = [np.unique(rng.zipf(1.2, 25) % 300).tolist() for _ in range(120)]
     splits = ["validation" if n % 10 == 9 else "train" for n in range(120)]
-    outcomes = replay(trace, splits, look_ahead, make_places(80, host_rows), Room(30, 30))
-    assert all(isinstance(outcome, Plan) for outcome in outcomes)
-    moves = [outcome.moves for outcome in outcomes]
+    places = make_places(80, host_rows, growth=growth)
+    outcomes = replay(trace, splits, look_ahead, places, Room(30, 30), range(7, 120, 31))
+    refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
+    assert {refusal.what for refusal in refused} <= {"commit"}
+    assert bool(refused) == (growth < 1)
+    moves = [outcome.moves for outcome in outcomes if isinstance(outcome, Plan)]
+    assert sum(m.unchanged for m in moves) > 10, "no row left that had not changed: this shows too little"
     assert sum(m.disk_hits for m in moves) > 0
     assert sum(m.device_to_host for m in moves) > 0 or host_rows == 0
     assert sum(m.host_to_disk for m in moves) > 0 or host_rows == 0
@@ -95,13 +104,33 @@ def test_a_device_slab_too_small_is_not_refused_or_not_explained():
     assert "the device slab would need 9 rows and has 8; raise storage.device" in message
 
 
-def test_a_log_too_short_for_all_rows_is_not_refused_or_not_explained():
-    """Six rows on the device take two chunks of four at the end, and six more, without a host, two of their own."""
+def test_a_disk_too_small_for_a_commit_of_all_rows_is_not_refused_or_not_explained():
+    """Six rows leave in two chunks; then six slots take two chunks, and what may be merged eight."""
     windows = [make_unique(0, range(6))], [make_unique(1, range(10, 16))]
-    places = make_places(6, 0, disk_rows=15)
-    message = refused("disk", places, Room(9, 9), *windows)
-    assert "would need 16 rows and has 15; raise storage.disk" in message
-    assert isinstance(plan(windows[1], make_places(6, 0, disk_rows=16), Room(9, 9)), Plan)
+    message = refused("disk", make_places(6, 0, disk_chunks=11), Room(9, 9), *windows)
+    assert "the disk, with its reserve for a whole commit, would need 12 chunks and has 11" in message
+    assert "raise storage.disk" in message
+    assert isinstance(plan(windows[1], make_places(6, 0, disk_chunks=12), Room(9, 9)), Plan)
+
+
+def test_growth_beyond_what_is_allowed_is_not_refused_or_not_explained():
+    """Each block of four new keys sends four rows, one chunk, to disk; eight are allowed."""
+    windows = [[make_unique(n, range(4 * n, 4 * n + 4))] for n in range(10)]
+    message = refused("commit", make_places(4, 0), Room(9, 9), *windows)
+    assert "the log's growth would need 9 chunks and has 8; raise storage.log_growth" in message
+
+
+def test_rows_that_the_next_commit_must_merge_do_not_count_as_growth():
+    """A chunk of four rows, of which three come back and change: one chunk more that the commit writes."""
+    places, room = make_places(8, 0), Room(20, 20)
+    for number, keys in enumerate([range(8), range(8, 16)]):
+        assert isinstance(plan([make_unique(number, keys)], places, room), Plan)
+    assert places.chunks.growth == 2
+    places.chunks.allowance = 2
+    commit_due = plan([make_unique(2, [8, 9])], places, room)
+    assert isinstance(commit_due, Plan), "nobody arrives, nothing is merged"
+    refusal = plan([make_unique(3, [0, 1, 2])], places, room)
+    assert (refusal.what, refusal.needed) == ("commit", 4)
 
 
 def test_a_map_too_large_is_not_refused_or_not_explained():
@@ -156,12 +185,27 @@ def test_a_key_that_the_same_block_brings_back_from_the_host_gives_its_slot_to_a
     assert (p.moves.host_hits, p.moves.device_to_host, p.num_to_disk) == (1, 1, 0)
 
 
-def test_rows_that_only_change_places_are_counted_twice_at_the_end_of_the_log():
-    """Four on the device, four on the host, again and again: two chunks of four are all that the end takes."""
-    places, room = make_places(4, 4, disk_rows=8), Room(4, 4)
+def test_rows_that_only_change_places_take_space_on_disk():
+    """Four on the device, four on the host, again and again: the log stays empty."""
+    places, room = make_places(4, 4, disk_chunks=10), Room(4, 4)
     for number in range(6):
         keys = range(4) if number % 2 else range(4, 8)
         p = plan([make_unique(number, keys)], places, room)
         assert isinstance(p, Plan)
         assert p.num_to_disk == 0
-    assert places.tail == 0
+    assert places.chunks.tail == 0
+
+
+def test_a_row_that_changes_after_a_commit_is_dropped_for_its_copy():
+    """Of four rows with copies two train again; then all leave."""
+    trace = [range(4), [0, 1], range(10, 14)]
+    places = make_places(4, 0)
+    outcomes = replay(trace, ["train"] * 3, 0, places, Room(9, 9), commits=[1])
+    m = outcomes[-1].moves
+    assert (m.device_to_disk, m.unchanged, outcomes[-1].num_to_disk) == (4, 2, 2)
+
+
+def test_evaluation_makes_copies_stale():
+    places = make_places(4, 0)
+    outcomes = replay([range(4), range(4), range(10, 14)], ["train", "test", "train"], 0, places, Room(9, 9), [1])
+    assert outcomes[-1].moves.unchanged == 4

@@ -1,7 +1,7 @@
 """The swap at the start of `train`: victims out of their slots before arrivals come into them."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_plans import WORDS, made_plan, made_rows, made_slab
 
@@ -9,6 +9,7 @@ from pipeline.records import Staged
 from pipeline.stages.train import swap
 
 
+@settings(deadline=None)
 @given(st.permutations(range(10)), st.integers(0, 10), st.permutations(range(10)), st.integers(0, 10))
 def test_an_arrival_overwrites_a_victim_or_a_row_that_stays(victims, num_victims, slots, num_arrivals):
     victims, slots = victims[:num_victims], slots[:num_arrivals]

@@ -1,7 +1,7 @@
 """Rows on their way down: the host's victims before the outgoing rows that take their slots, in chunks of any size."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_plans import WORDS, made_plan, made_rows, made_slab
 
@@ -30,6 +30,7 @@ def cases(draw):
     return num_slots, victims, into, num_out, draw(st.integers(1, 9))
 
 
+@settings(deadline=None)
 @given(cases())
 def test_a_row_is_lost_or_put_elsewhere_on_its_way_down(case):
     num_slots, victims, into, num_out, chunk_rows = case

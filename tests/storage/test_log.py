@@ -1,4 +1,4 @@
-"""The log: a tier that appends, and a Zarr group that any reader opens."""
+"""The log: a tier that appends, and a Zarr group that any reader opens. (Reading has tests of its own.)"""
 
 import os
 import re
@@ -7,9 +7,12 @@ import numpy as np
 import pytest
 import zarr
 from contract import check_tier, gathered, made_rows
+from harness import SPEED
 
+from pipeline.kernels.tag import tag_reference
+from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout, row_keys
-from pipeline.storage.log import Log
+from pipeline.storage.log import Log, keys_file, rows_file
 
 ROW = RowLayout(embedding_dim=4, first_order=True)
 WORDS = ROW.num_words
@@ -17,38 +20,42 @@ CHUNK = 8
 RESERVED = 2**64 - 1
 
 
+def make_log(path, checksums=None):
+    return Log(path / "table.zarr", ROW, CHUNK, SPEED, Files(), checksums)
+
+
+class Tagless:
+    """A log that takes any rows for its contract: the last word of a row that was read is what went in."""
+
+    def __init__(self, path):
+        self._log, self._tags = make_log(path), {}
+        self.close = self._log.close
+
+    def scatter(self, at_U, rows_UW):
+        self._tags |= dict(zip(np.asarray(at_U).tolist(), rows_UW[:, -1].tolist(), strict=True))
+        self._log.scatter(at_U, rows_UW)
+
+    def gather(self, at_U, out_UW):
+        self._log.gather(at_U, out_UW)
+        out_UW[:, -1] = [self._tags[at] for at in np.asarray(at_U).tolist()]
+
+
 @pytest.fixture
 def log(tmp_path):
-    log = Log(tmp_path / "table.zarr", ROW, CHUNK)
+    log = make_log(tmp_path)
     yield log
     log.close()
 
 
 def append(log, rows, at=0):
-    """Rows at consecutive positions from `at`; returns where the next ones may go."""
+    """Rows at consecutive positions from `at`, with their tags; returns where the next ones may go."""
     log.scatter(np.arange(at, at + len(rows)), rows)
     return at + -(-len(rows) // log.chunk_rows) * log.chunk_rows
 
 
 @pytest.mark.parametrize("num_rows", [2, CHUNK, 3 * CHUNK + 5, 200])
 def test_the_log_is_not_a_tier(tmp_path, num_rows):
-    check_tier(lambda: Log(tmp_path / "table.zarr", ROW, CHUNK), num_rows, WORDS, np.int64, CHUNK)
-
-
-def test_many_rows_of_one_call_are_mixed_up_among_the_readers(tmp_path):
-    log = Log(tmp_path / "table.zarr", ROW, 1024)
-    rows = made_rows(5000, WORDS)
-    append(log, rows)
-    at = np.random.default_rng(0).permutation(5000)[:3000]
-    np.testing.assert_array_equal(gathered(log, at, WORDS, np.int64), rows[at])
-    log.close()
-
-
-def test_a_position_twice_in_a_call_is_read_once(log):
-    rows = made_rows(CHUNK, WORDS)
-    append(log, rows)
-    at = [3, 3, 0, 7, 3]
-    np.testing.assert_array_equal(gathered(log, at, WORDS, np.int64), rows[at])
+    check_tier(lambda: Tagless(tmp_path), num_rows, WORDS, np.int64, CHUNK)
 
 
 def num_open(log):
@@ -57,23 +64,10 @@ def num_open(log):
     return sum(os.path.realpath(os.path.join(folder, fd)).startswith(str(log.path)) for fd in os.listdir(folder))
 
 
-def test_more_chunks_than_may_be_open_leak_descriptors_or_close_one_in_use(log, monkeypatch):
-    monkeypatch.setattr(log, "_max_files", 3)
-    rows = made_rows(10 * CHUNK, WORDS)
-    append(log, rows)
-    rng = np.random.default_rng(1)
-    for num in (80, 2, 5, 1, 80, 17):
-        at = rng.permutation(len(rows))[:num]
-        np.testing.assert_array_equal(gathered(log, at, WORDS, np.int64), rows[at])
-        assert num_open(log) <= 3
-    log.close()
-    assert num_open(log) == 0
-
-
 def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
     first, second = made_rows(CHUNK + 3, WORDS, seed=1), made_rows(2, WORDS, seed=2)
     tail = append(log, second, append(log, first))
-    log.seal(tail)
+    log.describe(tail)
     group = zarr.open_group(log.path, mode="r")
     assert (group["rows"].shape, group["keys"].shape) == ((tail, WORDS), (tail,))
     rows, keys = group["rows"][:], group["keys"][:]
@@ -85,13 +79,23 @@ def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
     padding = np.setdiff1d(np.arange(tail), written)
     assert len(padding) == 5 + 6
     assert (keys[padding] == RESERVED).all()
-    assert (row_keys(rows[padding]) == RESERVED).all()
+    assert (rows[padding] == 2**32 - 1).all()
+
+
+def test_a_zarr_reader_finds_rows_where_chunks_were_deleted(log):
+    rows = made_rows(3 * CHUNK, WORDS)
+    log.describe(append(log, rows))
+    log.remove([1])
+    group = zarr.open_group(log.path, mode="r")
+    there = [*range(CHUNK), *range(2 * CHUNK, 3 * CHUNK)]
+    np.testing.assert_array_equal(group["rows"][:][there], rows[there])
+    assert (group["keys"][:][CHUNK : 2 * CHUNK] == RESERVED).all()
 
 
 def test_the_attributes_do_not_describe_the_row(log):
     rows = made_rows(3, WORDS)
     append(log, rows)
-    log.seal(CHUNK)
+    log.describe(CHUNK)
     group = zarr.open_group(log.path, mode="r")
     row = group.attrs["row"]
     stored = group["rows"][:3]
@@ -100,8 +104,18 @@ def test_the_attributes_do_not_describe_the_row(log):
     assert [row[part][0] for part in parts] == [0, *(row[part][1] for part in parts[:-1])]
     assert row["embedding"][1] - row["embedding"][0] == 4
     assert row["first_order"][1] - row["first_order"][0] == 1
-    assert [row["last_step"], row["count"], row["reserved_for_tag"]] == [row["adam_v"][1] + n for n in range(3)]
-    assert row["reserved_for_tag"] == ROW.tag_at == group["rows"].shape[1] - 1
+    assert [row["last_step"], row["count"], row["tag"]] == [row["adam_v"][1] + n for n in range(3)]
+    assert row["tag"] == ROW.tag_at == group["rows"].shape[1] - 1
+    assert RowLayout.of(dict(row)) == ROW
+
+
+def test_a_row_goes_to_disk_without_its_tag(log):
+    rows = made_rows(CHUNK + 1, WORDS)
+    before = rows.copy()
+    append(log, rows)
+    assert rows[:, -1].tolist() == [tag_reference(row.tolist()) for row in rows]
+    np.testing.assert_array_equal(rows[:, :-1], before[:, :-1])
+    np.testing.assert_array_equal(gathered(log, range(CHUNK + 1), WORDS, np.int64), rows)
 
 
 def test_a_chunk_file_is_not_the_raw_rows_or_lies_in_a_folder_of_its_own(log):
@@ -112,30 +126,89 @@ def test_a_chunk_file_is_not_the_raw_rows_or_lies_in_a_folder_of_its_own(log):
     assert chunks == {"rows/c.0.0", "rows/c.1.0", "keys/c.0", "keys/c.1"}
     assert (log.path / "rows" / "c.0.0").read_bytes() == rows[:CHUNK].astype("<u4").tobytes()
     assert (log.path / "keys" / "c.0").read_bytes() == row_keys(rows)[:CHUNK].astype("<u8").tobytes()
-    sizes = {(log.path / name).stat().st_size for name in chunks if name.startswith("rows")}
-    assert sizes == {CHUNK * ROW.num_bytes}
+    sizes = [(log.path / name).stat().st_size for name in sorted(chunks)]
+    assert sizes == [CHUNK * 8] * 2 + [CHUNK * ROW.num_bytes] * 2
+    assert log.written_bytes == sum(sizes) == 2 * log.chunk_bytes
 
 
-def test_a_sealed_log_of_no_rows_cannot_be_opened(log):
-    log.seal(0)
-    assert zarr.open_group(log.path, mode="r")["rows"].shape == (0, WORDS)
+def test_a_chunk_s_checksums_are_not_those_of_its_files(log):
+    append(log, made_rows(CHUNK + 1, WORDS))
+    for chunk in (0, 1):
+        found = [checksum(file(log.path, chunk).read_bytes()) for file in (rows_file, keys_file)]
+        assert log.checksums[chunk] == tuple(found)
 
 
-@pytest.mark.parametrize(("size", "offset"), [(5 * ROW.num_bytes - 1, 4), (5 * ROW.num_bytes, 6), (0, 0)])
-def test_a_truncated_chunk_is_read_or_blamed_at_the_wrong_offset(log, size, offset):
-    """Asked for are rows 0, 4 and 6 of the second chunk; the first that is not there whole is named."""
-    append(log, made_rows(3 * CHUNK, WORDS))
-    os.truncate(log.file(1), size)
-    with pytest.raises(OSError, match=re.escape(str(log.file(1)))) as error:
-        gathered(log, [2, CHUNK + 6, CHUNK, 2 * CHUNK, CHUNK + 4], WORDS, np.int64)
-    assert f"offset {offset * ROW.num_bytes} " in str(error.value)
-    assert f"has {size}" in str(error.value)
+def test_the_keys_of_a_chunk_lack_padding_or_a_changed_bit_goes_unseen(log):
+    rows = made_rows(CHUNK + 3, WORDS)
+    append(log, rows)
+    assert log.keys(1).tolist() == [*row_keys(rows)[CHUNK:].tolist(), *[RESERVED] * 5]
+    file = keys_file(log.path, 1)
+    content = file.read_bytes()
+    for changed in (content[:-1], content + b"\0", bytes([content[0] ^ 1]) + content[1:]):
+        file.write_bytes(changed)
+        with pytest.raises(Damaged, match=rf"{re.escape(str(file))}: its checksum .*verify RUN_DIR"):
+            log.keys(1)
 
 
-def test_a_chunk_that_is_not_there_is_not_named(log):
+def test_a_damaged_row_is_used_or_not_named(log):
+    rows = made_rows(2 * CHUNK, WORDS)
+    append(log, rows)
+    file = rows_file(log.path, 1)
+    content = bytearray(file.read_bytes())
+    content[3 * ROW.num_bytes + 17] ^= 64
+    file.write_bytes(content)
+    with pytest.raises(Damaged) as caught:
+        gathered(log, [2, CHUNK + 5, CHUNK + 3], WORDS, np.int64)
+    key = int(row_keys(rows)[CHUNK + 3])
+    assert str(caught.value).startswith(
+        f"{file}: the row at offset {3 * ROW.num_bytes}, of key {key:#018x}, has a wrong tag; "
+    )
+    np.testing.assert_array_equal(gathered(log, [2, CHUNK + 5], WORDS, np.int64), rows[[2, CHUNK + 5]])
+
+
+def test_a_file_that_was_cut_or_is_gone_is_not_named(log):
     append(log, made_rows(CHUNK, WORDS))
-    with pytest.raises(OSError, match=re.escape(str(log.file(1)))):
+    os.truncate(rows_file(log.path, 0), 5 * ROW.num_bytes - 1)
+    with pytest.raises(OSError, match=rf"{re.escape(str(rows_file(log.path, 0)))}.*offset {4 * ROW.num_bytes} "):
+        gathered(log, [6, 4, 0], WORDS, np.int64)
+    with pytest.raises(OSError, match=re.escape(str(rows_file(log.path, 1)))):
         gathered(log, [CHUNK], WORDS, np.int64)
+
+
+def test_a_removed_chunk_keeps_its_files_its_descriptor_or_its_checksum(log):
+    rows = made_rows(3 * CHUNK, WORDS)
+    append(log, rows)
+    gathered(log, range(3 * CHUNK), WORDS, np.int64)
+    before = num_open(log)
+    log.remove(iter([0, 2]))
+    assert num_open(log) == before - 2
+    assert log.checksums.keys() == {1}
+    assert {p.name for p in log.path.rglob("c.*")} == {"c.1.0", "c.1"}
+    with pytest.raises(FileNotFoundError):
+        gathered(log, [0], WORDS, np.int64)
+    np.testing.assert_array_equal(gathered(log, [CHUNK], WORDS, np.int64), rows[[CHUNK]])
+
+
+def test_a_log_that_is_opened_again_has_other_rows_or_loses_some(tmp_path, log):
+    rows = made_rows(2 * CHUNK, WORDS)
+    tail = append(log, rows)
+    again = make_log(tmp_path, dict(log.checksums))
+    np.testing.assert_array_equal(gathered(again, range(tail), WORDS, np.int64), rows)
+    assert append(again, made_rows(1, WORDS), tail) == tail + CHUNK
+    assert again.keys(0).tolist() == row_keys(rows)[:CHUNK].tolist()
+    assert again.checksums.keys() == {0, 1, 2}
+    again.close()
+
+
+def test_a_log_of_no_rows_cannot_be_opened_or_an_equal_description_is_written_again(log):
+    assert zarr.open_group(log.path, mode="r")["rows"].shape == (0, WORDS)
+    files = [log.path / name for name in ("zarr.json", "rows/zarr.json", "keys/zarr.json")]
+    before = [file.stat().st_ino for file in files]
+    log.describe(0)
+    assert [file.stat().st_ino for file in files] == before
+    log.describe(CHUNK)
+    changed = [file.stat().st_ino != inode for file, inode in zip(files, before, strict=True)]
+    assert changed == [False, True, True]
 
 
 def test_a_chunk_is_written_twice(log):
@@ -151,11 +224,12 @@ def test_rows_are_appended_in_the_middle_of_a_chunk_or_out_of_order(log):
     for at in ([3, 4], [CHUNK, CHUNK + 2], [CHUNK + 1, CHUNK]):
         with pytest.raises(AssertionError):
             log.scatter(np.array(at), rows)
-    assert not log.file(0).exists()
+    assert not rows_file(log.path, 0).exists()
 
 
-def test_a_log_is_made_where_one_lies(log):
-    append(log, made_rows(1, WORDS))
-    with pytest.raises(FileExistsError):
-        Log(log.path, ROW, CHUNK)
-    assert log.file(0).exists()
+def test_closing_leaves_files_open(log):
+    append(log, made_rows(2 * CHUNK, WORDS))
+    gathered(log, [0, CHUNK], WORDS, np.int64)
+    assert num_open(log) == 2
+    log.close()
+    assert num_open(log) == 0

@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.records import RESERVED
-from pipeline.storage.places import Caps, Places, Slots
+from pipeline.storage.chunks import LEAST_GROWTH, Chunks
+from pipeline.storage.key_map import LEAST_BYTES
+from pipeline.storage.places import NO_COPY, Caps, Places, Slots
 
 
 @settings(deadline=None, max_examples=80)
@@ -45,11 +47,54 @@ def test_what_is_occupied_is_kept_by_the_caller():
     assert slots.occupied().sum() == 1
 
 
-@pytest.mark.parametrize(("num_rows", "whole"), [(0, 0), (1, 1024), (1024, 1024), (1025, 2048)])
-def test_a_chunk_is_not_rounded_up(num_rows, whole):
-    assert Caps(0, 0, 1024).whole_chunks(num_rows) == whole
+def changed(slots):
+    return [slot for part in slots.changed() for slot in part.tolist()]
+
+
+def test_slots_are_left_out_or_named_twice_where_one_part_of_the_scan_ends(monkeypatch):
+    monkeypatch.setattr("pipeline.storage.places.SCANNED", 4)
+    slots = Slots(10, "clock")
+    at = slots.take(np.arange(9, dtype=np.uint64))
+    slots.copies_S[at[[1, 5]]] = 3
+    assert changed(slots) == sorted(np.delete(at, [1, 5]).tolist())
+
+
+def test_a_slot_s_next_row_has_the_copy_of_the_one_before():
+    slots = Slots(3, "clock")
+    at = slots.take(np.array([5, 6], np.uint64))
+    assert changed(slots) == sorted(at.tolist())
+    slots.copies_S[at] = [70, 80]
+    assert changed(slots) == []
+    slots.release(at[:1])
+    assert changed(slots) == [], "a free slot has nothing to write"
+    again = slots.take(np.array([7], np.uint64))
+    assert changed(slots) == again.tolist()
+    assert slots.copies_S[again].tolist() == [NO_COPY]
+
+
+def make_places(device_rows=3, host_rows=2, disk_chunks=1 << 20, map_bytes=1 << 20, **changes):
+    return Places(device_rows, host_rows, "clock", Caps(disk_chunks, map_bytes), Chunks(4, **changes))
 
 
 def test_new_places_are_not_empty():
-    places = Places(3, 2, "clock", Caps(0, 0, 1024))
-    assert (places.device.num_free, places.host.num_free, places.tail, len(places.map)) == (3, 2, 0, 0)
+    places = make_places()
+    assert (places.device.num_free, places.host.num_free, places.chunks.tail, len(places.map)) == (3, 2, 0, 0)
+    assert (places.chunks.present, places.chunks.growth) == (0, 0)
+
+
+def test_the_reserve_of_the_next_commit_leaves_out_a_slab_or_what_may_be_merged():
+    assert make_places(5, 3).commit_chunks == 2 + LEAST_GROWTH
+    assert make_places(5, 4).commit_chunks == 3 + LEAST_GROWTH
+    # The map cannot know more rows than these, whatever the slabs could hold.
+    assert make_places(10_000, 10_000, map_bytes=LEAST_BYTES * 6).commit_chunks == 2 + LEAST_GROWTH
+
+
+def test_half_of_the_room_is_not_left_to_the_commit():
+    """1,000 live rows are 250 chunks, of which the disk has room for so many besides slabs of two chunks."""
+    for disk_chunks, expected in ((10_000, 250), (501, 249), (402, 200), (2, LEAST_GROWTH), (0, LEAST_GROWTH)):
+        places = make_places(5, 3, disk_chunks)
+        places.map.insert(np.arange(1000, dtype=np.uint64), np.arange(1000))
+        places.begin_growth()
+        assert places.chunks.allowance == expected
+        places.begin_growth(at_least=300)
+        assert places.chunks.allowance == 300

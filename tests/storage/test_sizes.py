@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.sizes import DoesNotFit, FirstWindow, fit, read_ring_bytes, table
+from pipeline.storage.chunks import LEAST_GROWTH
+from pipeline.storage.key_map import LEAST_BYTES
+from pipeline.storage.sizes import DoesNotFit, FirstWindow, fit, log_chunk_bytes, read_ring_bytes, table
 from pipeline.workflow import Storage, format_size
 
 
@@ -32,19 +34,23 @@ def windows(draw):
 
 
 @settings(deadline=None, max_examples=300)
-@given(STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows())
-def test_a_cap_is_exceeded_or_a_buffer_cannot_hold_a_block(storage, row_bytes, window_bytes, look_ahead, window):
+@given(STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows(), st.integers(0, 1 << 20))
+def test_a_cap_is_exceeded_or_a_buffer_cannot_hold_a_block(
+    storage, row_bytes, window_bytes, look_ahead, window, commit_bytes
+):
     try:
-        sizes = fit(storage, row_bytes, window_bytes, look_ahead, window)
+        sizes = fit(storage, row_bytes, window_bytes, look_ahead, window, commit_bytes)
     except DoesNotFit:
         return
     assert (sizes.device_rows + sizes.outgoing_rows) * row_bytes <= storage.device
     assert (sizes.host_rows + sizes.staging_rows + sizes.chunk_rows) * row_bytes <= storage.host
-    assert sizes.disk_rows * (row_bytes + 8) <= storage.disk
+    assert sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row_bytes) + commit_bytes <= storage.disk
+    slabs = min(sizes.device_rows + sizes.outgoing_rows + sizes.host_rows, sizes.map_bytes // LEAST_BYTES)
+    assert sizes.disk_chunks * sizes.chunk_rows >= slabs + 2 * LEAST_GROWTH * sizes.chunk_rows, "no room for a commit"
     assert sizes.read_ring_bytes + sizes.window_bytes <= storage.read
     assert sizes.map_bytes <= storage.map
     assert sizes.chunk_rows == storage.chunk_rows
-    assert min(sizes.device_rows, sizes.host_rows, sizes.disk_rows, sizes.read_ring_bytes) >= 0
+    assert min(sizes.device_rows, sizes.host_rows, sizes.disk_chunks, sizes.read_ring_bytes) >= 0
 
     largest = max(window.keys_of_blocks[: look_ahead + 1])
     assert sizes.staging_rows // (look_ahead + 1) >= largest
@@ -57,10 +63,10 @@ def test_a_cap_is_exceeded_or_a_buffer_cannot_hold_a_block(storage, row_bytes, w
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.sampled_from(["device", "host", "read"]), st.integers(1, 2000), st.integers(0, 3), windows())
+@given(st.sampled_from(["device", "host", "read", "disk"]), st.integers(1, 2000), st.integers(0, 3), windows())
 def test_a_message_asks_for_too_little_or_hides_a_number(name, row_bytes, look_ahead, window):
     """What the message says is needed is enough, and one byte less is not."""
-    roomy = dict.fromkeys(["device", "host", "read", "disk", "map"], 1 << 40)
+    roomy = dict.fromkeys(["device", "host", "read", "map"], 1 << 40) | {"disk": 1 << 60}
     window_bytes = 123_456
     cap = 1000 if name == "read" else 0
 
@@ -90,5 +96,5 @@ def test_the_read_cap_leaves_no_byte_for_the_ring():
 
 
 def test_a_look_ahead_that_is_longer_than_the_run_does_not_fit():
-    sizes = fit(make_storage(), 64, 1000, 3, FirstWindow((10, 20), (10, 25)))
+    sizes = fit(make_storage(disk=8 << 20), 64, 1000, 3, FirstWindow((10, 20), (10, 25)))
     assert sizes.outgoing_rows // 4 >= 25

@@ -1,0 +1,19 @@
+"""A progress bar over things that are done one by one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import track as rich_track
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def track(items: Mapping[K, V], what: str) -> Iterator[tuple[K, V]]:
+    """The items, with a bar and the time left on stderr where that is a terminal."""
+    console = Console(file=sys.stderr)
+    yield from rich_track(items.items(), what, console=console, disable=not console.is_terminal)

@@ -1,0 +1,129 @@
+"""What a run has come to so far: kept by the driver, part of every commit, and the most of `result.json`."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pipeline.monitor.tiers import TierTotals
+from pipeline.monitor.timeline import cpu_seconds, hidden_share, mean_ready, stage_seconds
+from pipeline.records import Done, Progressed, Span
+
+BETTER = 1e-6
+"""By which an AUC must exceed the best one so far."""
+
+
+@dataclass(slots=True)
+class DiskTotals:
+    """What a run wrote to the log, over all its sessions."""
+
+    commits: int = 0
+    commit_seconds: float = 0.0
+    rows_changed: int = 0
+    """Rows of device and host that commits wrote."""
+    rows_merged: int = 0
+    """Live rows of sparse chunks that commits wrote again."""
+    written_bytes: int = 0
+    """All files of the log, padding and keys included."""
+
+    def report(self, row_bytes: int, evicted_rows: int) -> dict[str, float]:
+        """`evicted_rows`: those that were written because they left the slabs."""
+        needed = row_bytes * (evicted_rows + self.rows_changed)
+        return {
+            **asdict(self),
+            "rewritten_bytes": row_bytes * self.rows_merged,
+            "write_amplification": self.written_bytes / needed if needed else math.nan,
+        }
+
+
+class History:
+    """Counts over all sessions of a run; the spans are those of this session."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self.tiers = TierTotals()
+        self.disk = DiskTotals()
+        self.epochs: list[dict[str, Any]] = []
+        self.trained = 0
+        """Examples."""
+        self.ready = 0
+        """Blocks that waited when the last `train` began."""
+        self._seconds_before = 0.0
+        self._begun = time.perf_counter()
+
+    def begin(self) -> None:
+        """The clock starts here."""
+        self._begun = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """Of this session and those before it."""
+        return self._seconds_before + time.perf_counter() - self._begun
+
+    def add(self, done: Done) -> None:
+        if done.span:
+            self.spans.append(done.span)
+            if done.stage == "train":
+                self.ready = done.span.ready
+        if done.moves:
+            self.tiers.add(done.moves)
+        if done.trained:
+            self._add_trained(done.trained)
+
+    def _add_trained(self, trained: Progressed) -> None:
+        block = trained.block
+        self.trained += block.num_examples if block.trains else 0
+        if trained.metrics:
+            self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics})
+
+    def last_is_best(self) -> bool:
+        """Whether the last evaluation on the validation split has the best AUC of them all."""
+        aucs = [e["auc"] for e in self.epochs if e["split"] == "validation"]
+        if not aucs or not math.isfinite(aucs[-1]):
+            return False
+        return all(aucs[-1] > auc + BETTER for auc in aucs[:-1] if math.isfinite(auc))
+
+    def state(self) -> dict[str, Any]:
+        """For a commit; `load` takes it back."""
+        return plain({
+            "epochs": self.epochs, "trained": self.trained, "seconds": self.seconds, "tiers": self.tiers.counts(),
+            "disk": asdict(self.disk),
+        })  # fmt: skip
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        # `plain` has made null of every nan.
+        self.epochs = [{k: math.nan if v is None else v for k, v in epoch.items()} for epoch in state["epochs"]]
+        self.trained = state["trained"]
+        self._seconds_before = state["seconds"]
+        self.tiers.load(state["tiers"])
+        self.disk = DiskTotals(**state["disk"])
+
+    def report(self) -> dict[str, Any]:
+        """All of `result.json` that needs nothing but this."""
+        last = self.epochs[-1] if self.epochs else {}
+        seconds = self.seconds
+        return {
+            "auc": last.get("auc"),
+            "logloss": last.get("logloss"),
+            "split": last.get("split"),
+            "examples": self.trained,
+            "seconds": seconds,
+            "examples_per_second": self.trained / seconds,
+            "stages": stage_seconds(self.spans),
+            "cpu_seconds": cpu_seconds(self.spans),
+            "hidden": hidden_share(self.spans) if self.spans else {},
+            "ready": mean_ready(self.spans),
+            "epochs": self.epochs,
+        }
+
+
+def plain(value: Any) -> Any:
+    """As JSON can say it: a number that is not finite becomes null."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

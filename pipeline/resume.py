@@ -1,0 +1,79 @@
+"""Whether a workflow may go on from a commit: what must be the same, what may differ, and what is said about it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pipeline.agenda import Position
+from pipeline.workflow import Workflow
+
+HARMLESS = (
+    "name", "data.root", "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map",
+    "storage.policy", "storage.log_multiple", "storage.log_growth", "storage.direct", "schedule.block_batches",
+    "schedule.look_ahead", "schedule.epochs", "commit",
+)  # fmt: skip
+"""Change no bit of the result (more epochs: none of those before)."""
+TOLD = ("optimizer", "schedule.threads")
+"""May change, with a warning: the result is not that of one workflow any more."""
+
+
+def description(workflow: Workflow, num_examples: Mapping[str, int]) -> dict[str, Any]:
+    """What a commit keeps of the run, to be compared when it goes on. JSON values."""
+    return {
+        "workflow": json.loads(workflow.model_dump_json()),
+        "num_examples": dict(num_examples),
+        "environment": environment(),
+    }
+
+
+def environment() -> dict[str, str]:
+    """What else can change bits: library versions and the processor model."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    processor = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
+    return {"processor": processor} | {name: version(name) for name in ("numba", "numpy", "torch")}
+
+
+def check(before: Mapping[str, Any], now: Mapping[str, Any], position: Position) -> list[str]:
+    """Warnings for what differs and may; ValueError with every difference that may not.
+
+    Both are `description`s; `position` is the commit's.
+    """
+    differences = list(_differences(before["workflow"], now["workflow"], ""))
+    refused = [text for path, text in differences if not _is_in(path, HARMLESS + TOLD)]
+    refused += [text for _, text in _differences(before["num_examples"], now["num_examples"], "examples of ")]
+    was, epochs = (d["workflow"]["schedule"]["epochs"] for d in (before, now))
+    # Between two epochs a run cannot end any more: what follows the last one, the test, would be left out.
+    if position.epoch >= epochs and epochs != was:
+        refused.append(f"schedule.epochs: was {was}, is {epochs}, and the commit goes on in epoch {position.epoch + 1}")
+    if refused:
+        raise ValueError(
+            "the run directory holds a commit of another workflow:\n       "
+            + "\n       ".join(refused)
+            + "\n       change the workflow back, begin anew with --fresh, or name another place with --run-dir"
+        )
+    told = [text for path, text in differences if _is_in(path, TOLD)]
+    return told + [text for _, text in _differences(before["environment"], now["environment"], "")]
+
+
+def _is_in(path: str, prefixes: tuple[str, ...]) -> bool:
+    return any(path == prefix or path.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def _differences(before: Any, now: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Dotted path and text of each value that is not the same."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        separator = "." if path and not path.endswith(" ") else ""
+        for name in dict.fromkeys([*before, *now]):
+            yield from _differences(before.get(name), now.get(name), f"{path}{separator}{name}")
+    elif before != now:
+        yield path, f"{path}: was {_short(before)}, is {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 200 else f"{text[:200]} ..."

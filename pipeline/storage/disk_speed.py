@@ -1,0 +1,111 @@
+"""What a read costs on the disk of a folder: two numbers, measured before a log is opened there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.kernels.read_rows import PAGE_BYTES, make_scratch, read_rows
+from pipeline.kernels.tag import set_tags
+from pipeline.records import I64, U32
+
+IN_FLIGHT = 64
+STREAMS = 8
+PAGES_AT_ONCE = 16
+REPEATS = 3
+SECONDS = 0.06
+"""Of each count; a slow disk is stopped there."""
+
+
+@dataclass(frozen=True, slots=True)
+class DiskSpeed:
+    seconds_per_read: float
+    """What one more scattered read costs while many are in flight."""
+    bytes_per_second: float
+    """Of long reads, several in flight."""
+
+    @property
+    def gap_bytes(self) -> int:
+        """The disk streams over so many bytes in the time that one more read costs."""
+        return int(self.seconds_per_read * self.bytes_per_second)
+
+
+def measure(folder: Path, direct: bool, num_bytes: int = 64 << 20) -> DiskSpeed:
+    """Write a nameless file of `num_bytes` in `folder` and read it, around the page cache if `direct`; about 0.5 s.
+
+    Scattered pages and long reads are each timed three times, in turn. The fastest counts: whatever else the machine
+    does makes reads slower. Raises ValueError where the file system does not take O_DIRECT.
+    """
+    pages_UW = np.arange(num_bytes // 4, dtype=np.uint32).reshape(-1, PAGE_BYTES // 4)
+    set_tags(pages_UW)
+    every_N = np.arange(len(pages_UW))
+    some_N = np.sort(np.random.default_rng().permutation(every_N)[: len(every_N) // 4])
+    scattered, streamed = [], []
+    with tempfile.TemporaryFile(dir=folder) as file:
+        file.write(pages_UW.data)
+        file.flush()
+        os.fsync(file.fileno())
+        if direct:
+            _check_direct(file.fileno(), folder)
+        for _ in range(REPEATS):
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            scattered.append(_time(file.fileno(), direct, np.array_split(some_N, IN_FLIGHT), pages_UW, 0))
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            streamed.append(_time(file.fileno(), direct, np.array_split(every_N, STREAMS), pages_UW, 1))
+    return DiskSpeed(min(scattered), PAGE_BYTES / min(streamed))
+
+
+def _reopen(file: int, direct: bool) -> int:
+    """A descriptor of its own of the same file, whose read-ahead is its own."""
+    return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | (os.O_DIRECT if direct else 0))
+
+
+def _check_direct(file: int, folder: Path) -> None:
+    try:
+        descriptor = _reopen(file, direct=True)
+        try:
+            os.preadv(descriptor, [make_scratch(PAGE_BYTES)[:PAGE_BYTES].data], 0)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise ValueError(f"{folder}: its file system does not take O_DIRECT; set storage.direct to False") from error
+
+
+def _time(file: int, direct: bool, pages: list[I64], out_UW: U32, max_gap: int) -> float:
+    """Seconds a page; each list of pages is read by a thread of its own, for SECONDS at most, to where it came from."""
+    start = time.perf_counter()
+
+    def read(pages_N: I64) -> int:
+        descriptor = _reopen(file, direct)
+        scratch = make_scratch(PAGE_BYTES)
+        part = PAGES_AT_ONCE if max_gap == 0 else len(scratch) // PAGE_BYTES
+        begin = 0
+        try:
+            if max_gap == 0:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+            while begin < len(pages_N) and (begin == 0 or time.perf_counter() - start < SECONDS):
+                at_N = pages_N[begin : begin + part]
+                files_N = np.full(len(at_N), descriptor, np.int32)
+                alignment = PAGE_BYTES if direct else 1
+                failed, why = read_rows(files_N, at_N * PAGE_BYTES, at_N, out_UW, scratch, max_gap, alignment)
+                if why:
+                    raise OSError(
+                        max(why, 0) or errno.EIO, f"could not read back page {at_N[failed]} of a scratch file"
+                    )
+                begin += len(at_N)
+        finally:
+            os.close(descriptor)
+        return begin
+
+    with ThreadPoolExecutor(len(pages)) as threads:
+        num_read = sum(threads.map(read, pages))
+    return (time.perf_counter() - start) / num_read

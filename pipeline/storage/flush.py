@@ -1,0 +1,110 @@
+"""What a commit writes into the log: every changed row of device and host, and the live rows of sparse chunks.
+
+Only for a drained pipeline, since places must be true of the bytes. Rows stay where they are, and have a copy now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.records import I64, U32, U64
+from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
+from pipeline.storage.layout import row_keys
+from pipeline.storage.log import Log
+from pipeline.storage.places import Places, Slots
+from pipeline.storage.tier import Tier
+
+Settle = Callable[[Any, U64, I64], None]
+"""Takes where rows were, their keys, and where in the log they are now."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Rows that a commit wrote."""
+
+    changed: int
+    merged: int
+
+
+def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> Flushed:
+    """Write them all as one stream of chunks, of which the last alone has padding. `chunk_RW` holds one chunk."""
+    stream = _Stream(places, log, chunk_RW)
+    changed = merged = 0
+    for slots, tier in ((places.device, device), (places.host, host)):
+        for in_slab in slots.changed():
+            changed += len(in_slab)
+            stream.add(tier, in_slab, _copied(slots))
+    for chunk in places.chunks.sparse().tolist():
+        at = live_at(places, log, chunk)
+        merged += len(at)
+        stream.add(log, at, lambda old, keys, new: _move(places, old, keys, new))
+    stream.write()
+    return Flushed(changed, merged)
+
+
+class _Stream:
+    def __init__(self, places: Places, log: Log, chunk_RW: U32) -> None:
+        self._places, self._log, self._chunk_RW = places, log, chunk_RW
+        self._filled = 0
+        self._parts: list[tuple[Settle, Any, int]] = []
+
+    def add(self, tier: Tier, at: Any, settle: Settle) -> None:
+        """The rows at these slots or positions; `settle` is called for each part of them once it is written."""
+        while len(at):
+            part = at[: len(self._chunk_RW) - self._filled]
+            tier.gather(part, self._chunk_RW[self._filled : self._filled + len(part)])
+            self._parts.append((settle, part, self._filled))
+            self._filled += len(part)
+            at = at[len(part) :]
+            if self._filled == len(self._chunk_RW):
+                self.write()
+
+    def write(self) -> None:
+        rows_RW = self._chunk_RW[: self._filled]
+        at = self._places.chunks.add(self._filled) + np.arange(self._filled)
+        self._log.scatter(at, rows_RW)
+        keys = row_keys(rows_RW)
+        for settle, part, first in self._parts:
+            now = slice(first, first + len(part))
+            settle(part, keys[now], at[now])
+        self._filled, self._parts = 0, []
+
+
+def _copied(slots: Slots) -> Settle:
+    def settle(at: Any, keys: U64, new: I64) -> None:
+        slots.copies_S[at] = new
+
+    return settle
+
+
+def _move(places: Places, old: I64, keys: U64, new: I64) -> None:
+    """Live rows of the log, or copies of unchanged rows, are elsewhere in it."""
+    places_N = places.map.find(keys)
+    tier_N = tier_of(places_N)
+    on_disk = tier_N == DISK
+    places.map.move(keys[on_disk], place(DISK, new[on_disk]))
+    for slots, tier in ((places.device, DEVICE), (places.host, HOST)):
+        slots.copies_S[row_of(places_N[tier_N == tier])] = new[tier_N == tier]
+    places.chunks.forget(old)
+
+
+def is_live(places: Places, keys_N: U64, at_N: I64) -> NDArray[np.bool_]:
+    """Whether the row of each key at each position of the log is its last version."""
+    places_N = places.map.find(keys_N)
+    live_N = places_N == place(DISK, at_N)
+    tier_N = tier_of(places_N)
+    for slots, tier in ((places.device, DEVICE), (places.host, HOST)):
+        here = tier_N == tier
+        live_N[here] = slots.copies_S[row_of(places_N[here])] == at_N[here]
+    return live_N
+
+
+def live_at(places: Places, log: Log, chunk: int) -> I64:
+    """Positions of a chunk's live rows."""
+    at_R = chunk * log.chunk_rows + np.arange(log.chunk_rows)
+    return at_R[is_live(places, log.keys(chunk), at_R)]

@@ -1,0 +1,175 @@
+"""What is wrong with the files of a run, if anything: every checksum, then every tag and key, one chunk at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.kernels.tag import first_wrong_tag
+from pipeline.records import I64, RESERVED, U32, U64
+from pipeline.storage.commits import ChunkState, Commits, Manifest
+from pipeline.storage.files import checksum, checksum_of
+from pipeline.storage.layout import RowLayout, row_keys
+from pipeline.storage.log import keys_file, metadata, rows_file
+
+MOST_KEYS = 1 << 20
+"""Affected keys that are followed up; beyond that only chunks are named."""
+OURS = (
+    "commits", "table.zarr", "reserve", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One file that is not what a commit says of it."""
+
+    file: Path
+    what: str
+    commits: tuple[int, ...]
+    """Numbers of the commits that are not whole because of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """Rows of a chunk that cannot be used, as far as they still tell which they are."""
+
+    chunk: int
+    rows_N: I64
+    keys_N: U64
+
+
+def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Finding]]:
+    """Those that can be read, ascending, and what is wrong with the others."""
+    manifests, findings = [], []
+    for number in commits.numbers():
+        file = commits.manifest_file(number)
+        try:
+            manifests.append(Manifest.of(file))
+        except OSError as error:
+            findings.append(Finding(file, str(error).removeprefix(f"{file}: "), (number,)))
+    return manifests, findings
+
+
+def check_small_files(run_dir: Path, commits: Commits, manifests: Sequence[Manifest]) -> Iterator[Finding]:
+    """The dense state of each commit, and the log's Zarr metadata, which is that of one of them."""
+    expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
+    expected += [(commits.dense_file(m.number), {m.dense}, (m.number,)) for m in manifests]
+    for name in manifests[-1].metadata if manifests else ():
+        known = {m.metadata[name] for m in manifests} | {_empty(manifests[-1])[name]}
+        expected.append((run_dir / "table.zarr" / name, known, ()))
+    for file, known, numbers in expected:
+        if not file.is_file():
+            yield Finding(file, "is missing", numbers)
+        elif checksum_of(file) not in known:
+            yield Finding(file, "its checksum is wrong", numbers)
+
+
+def _empty(manifest: Manifest) -> dict[str, str]:
+    described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, 0)
+    return {name: checksum(content) for name, content in described.items()}
+
+
+def older_descriptions(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[Path]:
+    """Zarr metadata of an older commit: the last thing that a commit does is to replace it."""
+    for name, newest in (manifests[-1].metadata if manifests else {}).items():
+        file = run_dir / "table.zarr" / name
+        if file.is_file() and checksum_of(file) != newest:
+            yield file
+
+
+def named_chunks(manifests: Sequence[Manifest]) -> dict[ChunkState, tuple[int, ...]]:
+    """Every chunk that a commit names, in the order of the log, and the numbers of those commits. One that two commits
+    disagree about is there twice."""
+    named: dict[tuple[int, str, str], list[int]] = {}
+    states: dict[tuple[int, str, str], ChunkState] = {}
+    for m in manifests:
+        for c in m.chunks:
+            claim = (c.number, c.rows_checksum, c.keys_checksum)
+            named.setdefault(claim, []).append(m.number)
+            states[claim] = c
+    return {states[claim]: tuple(named[claim]) for claim in sorted(named)}
+
+
+def check_chunk(
+    run_dir: Path, manifest: Manifest, chunk: ChunkState, numbers: tuple[int, ...]
+) -> tuple[list[Finding], BadRows | None]:
+    """Checksums of both files, then each row's tag, and its key against the column of keys."""
+    findings, contents = [], []
+    for file_of, expected in ((rows_file, chunk.rows_checksum), (keys_file, chunk.keys_checksum)):
+        file = file_of(run_dir / "table.zarr", chunk.number)
+        content = file.read_bytes() if file.is_file() else b""
+        contents.append(content)
+        if checksum(content) != expected:
+            what = f"its checksum is wrong ({len(content):,} bytes)" if file.is_file() else "is missing"
+            findings.append(Finding(file, what, numbers))
+    rows_RW, keys_R = _parse(contents[0], contents[1], manifest)
+    bad_R = _bad(rows_RW, keys_R)
+    if bad_R.any() and not findings:
+        file = rows_file(run_dir / "table.zarr", chunk.number)
+        findings.append(Finding(file, "it is as it was written, and yet rows have a wrong tag or key", numbers))
+    if not findings:
+        return [], None
+    by_rows, by_keys = row_keys(rows_RW)[bad_R], keys_R[bad_R]
+    whole_keys = len(findings) == 0 or findings[-1].file.parent.name != "keys"
+    at = np.flatnonzero(bad_R)
+    return findings, BadRows(chunk.number, at, by_keys if whole_keys else by_rows)
+
+
+def _parse(rows: bytes, keys: bytes, manifest: Manifest) -> tuple[U32, U64]:
+    """What is there of a chunk; what is not reads as zeros, which no row or key is."""
+    words = manifest.row["tag"] + 1
+    rows_RW = np.zeros((manifest.chunk_rows, words), np.uint32)
+    keys_R = np.zeros(manifest.chunk_rows, np.uint64)
+    for array, content in ((rows_RW, rows), (keys_R, keys)):
+        taken = np.frombuffer(content[: array.nbytes], np.uint8)
+        array.reshape(-1).view(np.uint8)[: len(taken)] = taken
+    return rows_RW, keys_R
+
+
+def _bad(rows_RW: U32, keys_R: U64) -> np.ndarray:
+    """[R] rows with a wrong tag, or with another key than the column of keys; padding is all ones."""
+    bad_R = row_keys(rows_RW) != keys_R
+    padding_R = keys_R == RESERVED
+    bad_R |= padding_R & (rows_RW != 2**32 - 1).any(axis=1)
+    begin = 0
+    while (wrong := first_wrong_tag(rows_RW[begin:])) >= 0:
+        begin += wrong + 1
+        bad_R[begin - 1] |= not padding_R[begin - 1]
+    return bad_R
+
+
+def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], keys_N: U64) -> tuple[int, int]:
+    """Of these keys, sorted: how many this commit has, and of how many of them the last version is a bad row."""
+    last_N = np.full(len(keys_N), -1, np.int64)
+    for chunk in manifest.chunks:
+        file = keys_file(run_dir / "table.zarr", chunk.number)
+        keys_R = np.frombuffer(file.read_bytes() if file.is_file() else b"", np.uint8)
+        keys_R = keys_R[: len(keys_R) // 8 * 8].view(np.uint64)
+        at_R = chunk.number * manifest.chunk_rows + np.arange(len(keys_R))
+        if chunk.number in bad:
+            # What the column says there may be wrong; this is what the rows are known to be.
+            rows = bad[chunk.number].rows_N
+            keys_R = np.concatenate([np.delete(keys_R, rows[rows < len(keys_R)]), bad[chunk.number].keys_N])
+            at_R = np.concatenate([
+                np.delete(at_R, rows[rows < len(at_R)]), chunk.number * manifest.chunk_rows + rows,
+            ])  # fmt: skip
+        found_R = np.isin(keys_R, keys_N)
+        last_N[np.searchsorted(keys_N, keys_R[found_R])] = at_R[found_R]
+    bad_at = [b.chunk * manifest.chunk_rows + b.rows_N for b in bad.values()]
+    return int((last_N >= 0).sum()), int(np.isin(last_N, np.concatenate(bad_at)).sum())
+
+
+def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> list[Path]:
+    """Files that no commit names, and that are none of those that a run leaves beside its commits."""
+    manifests = list(manifests)
+    log = run_dir / "table.zarr"
+    named = {log / "zarr.json", log / "rows" / "zarr.json", log / "keys" / "zarr.json"}
+    named |= {f(log, c.number) for m in manifests for c in m.chunks for f in (rows_file, keys_file)}
+    numbers = commits.numbers()
+    named |= {commits.manifest_file(n) for n in numbers} | {commits.dense_file(n) for n in numbers}
+    inside = [p for folder in ("commits", "table.zarr") for p in (run_dir / folder).rglob("*") if p.is_file()]
+    beside = [p for p in run_dir.iterdir() if p.name not in OURS]
+    return sorted([p for p in inside if p not in named] + beside)

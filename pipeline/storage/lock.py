@@ -1,0 +1,47 @@
+"""One process at a time writes a run directory."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+
+
+class InUse(ValueError):
+    """Another process holds the lock; says which."""
+
+
+class RunLock:
+    """A lock on a file beside the run directory, so that moving the directory aside does not move it. The system gives
+    it back when its owner ends, however it ends. Also a context manager."""
+
+    def __init__(self, run_dir: Path) -> None:
+        run_dir = run_dir.absolute()
+        run_dir.parent.mkdir(parents=True, exist_ok=True)
+        self.path = run_dir.with_name(f".{run_dir.name}.lock")
+        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.read(self._descriptor, 64).decode(errors="replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise InUse(
+                f"{run_dir} is in use by process {owner}; wait for it to end, or name another place with --run-dir"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """May be called twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __enter__(self) -> RunLock:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.release()

@@ -1,0 +1,168 @@
+"""Rows read from the log's chunk files: scattered, checked, by as many reads as the disk takes at once.
+
+One rule decides how: two wanted rows are read in one go where the disk streams over the gap between them in less time
+than one more read costs. Where most gaps are short that is the whole chunk, in pieces of SCRATCH_BYTES; where they are
+long, one read a row. A choice per chunk between those two would pay for gaps that the rule avoids. Measured, 100,000
+rows out of 4 M, cold, O_DIRECT: each row for itself 1.27 s, whole chunks 0.74 s, by this rule 0.60 s; with gaps a third
+shorter 0.58 s, half as long again 0.52 s.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, make_scratch, read_rows
+from pipeline.records import I32, I64, U32
+from pipeline.storage.disk_speed import DiskSpeed
+
+MAX_FILES = 16_384
+"""Of chunks that are kept open, and never more than half of those that the process may open."""
+NUM_READERS = 64
+"""Each with a scratch buffer of SCRATCH_BYTES once it has read: 64 MiB together."""
+PARTS_PER_READER = 4
+MIN_PART = 16
+LARGE_PART = 256
+"""Rows; a part costs 10 us of Python, as much as reading 15 rows from memory: only large ones are several a reader."""
+
+
+def allow_many_files() -> None:
+    """Let this process open as many files as it may: a soft limit of 1,024, which is usual, would have the reader open
+    most of a large log's files anew for every block."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 4 * MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, 4 * MAX_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+class WrongTag(Exception):
+    """A row's words are not those that were written."""
+
+    def __init__(self, position: int, file: Path, offset: int) -> None:
+        super().__init__(
+            f"{file}: the row at offset {offset} (position {position}) has a wrong tag; the log is damaged"
+        )
+        self.position = position
+
+
+class Reader:
+    """Reads any rows of chunk files that do not change; for one thread at a time.
+
+    `file_of` names a chunk's file, which holds `chunk_rows` rows of `num_words` uint32; `direct` reads around the page
+    cache.
+    """
+
+    def __init__(
+        self, file_of: Callable[[int], Path], num_words: int, chunk_rows: int, speed: DiskSpeed, direct: bool = False
+    ) -> None:
+        self._file_of = file_of
+        self._row_bytes = 4 * num_words
+        self._chunk_rows = chunk_rows
+        self._max_gap = speed.gap_bytes
+        self._flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
+        self._alignment = PAGE_BYTES if direct else 1
+        self._files: OrderedDict[int, int] = OrderedDict()
+        self._max_files = max(64, min(MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+        self._threads = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="log")
+        self._scratch = threading.local()
+
+    def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
+        """Read the rows at log positions `at_U` [U], in any order, into `out_UW` [U, W].
+
+        Raises OSError for a row that could not be read and WrongTag for one that is damaged, of several the one with
+        the lowest position; `out_UW` is worth nothing then.
+        """
+        order_N = np.argsort(at_U)
+        at_N = at_U[order_N].astype(np.int64)
+        chunks_N = at_N // self._chunk_rows
+        firsts = np.flatnonzero(np.diff(chunks_N, prepend=-1))
+        # Never more files at once than may be open.
+        for first in range(0, len(firsts), self._max_files):
+            mine = firsts[first : first + self._max_files]
+            past = firsts[first + self._max_files] if first + self._max_files < len(firsts) else len(at_N)
+            files = self._open(chunks_N[mine].tolist())
+            files_N = np.repeat(files, np.diff(mine, append=past))
+            part = slice(mine[0], past)
+            offsets_N = (at_N[part] - chunks_N[part] * self._chunk_rows) * self._row_bytes
+            failed, why = self._read(_bounds(mine - mine[0], len(files_N)), files_N, offsets_N, order_N[part], out_UW)
+            if why:
+                raise self._error(int(at_N[mine[0] + failed]), why)
+
+    def _read(self, bounds_P: I64, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
+        """Read part by part; the first row that could not be read, and why, or (-1, 0)."""
+        parts = iter(list(pairwise(bounds_P.tolist())))
+
+        def take_parts() -> tuple[int, int]:
+            scratch = self._my_scratch()
+            # Parts are given out in order: whoever finds the first bad row has been given all before it.
+            for begin, past in parts:
+                mine = slice(begin, past)
+                failed, why = read_rows(
+                    files_N[mine], offsets_N[mine], to_N[mine], out_UW, scratch, self._max_gap, self._alignment
+                )
+                if why:
+                    return begin + failed, why
+            return -1, 0
+
+        reading = [self._threads.submit(take_parts) for _ in range(min(NUM_READERS, len(bounds_P) - 1))]
+        wait(reading)
+        results = [future.result() for future in reading]
+        return min((result for result in results if result[1]), default=(-1, 0))
+
+    def _my_scratch(self) -> np.ndarray:
+        if not hasattr(self._scratch, "buffer"):
+            self._scratch.buffer = make_scratch(self._row_bytes)
+        return self._scratch.buffer
+
+    def _open(self, chunks: list[int]) -> I32:
+        """Descriptors of these chunks' files, which are at most as many as may be open."""
+        # Those that are open are used first, so that none of them makes way for another of these.
+        for chunk in self._files.keys() & chunks:
+            self._files.move_to_end(chunk)
+        for chunk in chunks:
+            if chunk not in self._files:
+                if len(self._files) >= self._max_files:
+                    os.close(self._files.popitem(last=False)[1])
+                self._files[chunk] = os.open(self._file_of(chunk), self._flags)
+        return np.array([self._files[chunk] for chunk in chunks], np.int32)
+
+    def _error(self, position: int, why: int) -> Exception:
+        chunk, row = divmod(position, self._chunk_rows)
+        file, offset = self._file_of(chunk), row * self._row_bytes
+        what = f"{file}: could not read {self._row_bytes} bytes at offset {offset}"
+        if why == WRONG_TAG:
+            return WrongTag(position, file, offset)
+        if why == SHORT:
+            return OSError(f"{what} (the file has {file.stat().st_size}); the log is damaged")
+        return OSError(why, f"{what} ({os.strerror(why)})")
+
+    def forget(self, chunks: Iterable[int]) -> None:
+        """Close the files of chunks that are about to be deleted."""
+        for chunk in chunks:
+            if chunk in self._files:
+                os.close(self._files.pop(chunk))
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self.forget(list(self._files))
+
+
+def _bounds(firsts_C: I64, num_rows: int) -> I64:
+    """Where the parts begin that readers take as they become free, and `num_rows`.
+
+    With enough chunks none is divided: one reader goes through a file from front to back, which the kernel recognizes.
+    """
+    several = min(NUM_READERS * PARTS_PER_READER, num_rows // LARGE_PART)
+    num_parts = max(min(NUM_READERS, -(-num_rows // MIN_PART)), several)
+    bounds_P = np.linspace(0, num_rows, num_parts + 1).astype(np.int64)
+    if len(firsts_C) >= NUM_READERS:
+        bounds_P = np.unique(np.append(firsts_C, num_rows)[np.searchsorted(firsts_C, bounds_P)])
+    return bounds_P

@@ -1,0 +1,120 @@
+"""python -m pipeline.verify RUN_DIR: whether everything that was committed is still there, to the last bit."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.monitor.bar import track
+from pipeline.records import RESERVED, U64
+from pipeline.storage.commits import Commits, Manifest
+from pipeline.storage.files import Files
+from pipeline.storage.inspect import (
+    MOST_KEYS,
+    BadRows,
+    Finding,
+    check_chunk,
+    check_small_files,
+    lost_keys,
+    named_chunks,
+    older_descriptions,
+    read_manifests,
+    unnamed,
+)
+from pipeline.storage.layout import RowLayout
+from pipeline.storage.lock import RunLock
+from pipeline.storage.log import metadata
+from pipeline.storage.reopen import clean
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0 if all is well, or was brought back so; 1 if not; 2 if there is nothing to look at."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline.verify", description=__doc__)
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--repair", action="store_true", help="go back to the newest commit that is whole")
+    args = parser.parse_args(argv)
+    try:
+        if not (args.run_dir / "commits").is_dir():
+            raise ValueError(f"{args.run_dir} holds no run: it has no folder `commits`")
+        with RunLock(args.run_dir):
+            return verify(args.run_dir, args.repair)
+    except (ValueError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+
+
+def verify(run_dir: Path, repair: bool = False) -> int:
+    """Check every file that a commit names, and say what is wrong."""
+    commits = Commits(run_dir, Files(), keep=1)
+    manifests, findings = read_manifests(commits)
+    findings += check_small_files(run_dir, commits, manifests)
+    bad: dict[int, BadRows] = {}
+    for chunk, numbers in track(named_chunks(manifests), "verifying"):
+        found, bad_rows = check_chunk(run_dir, manifests[-1], chunk, numbers)
+        findings += found
+        if bad_rows:
+            bad[bad_rows.chunk] = bad_rows
+    for finding in findings:
+        print(f"{finding.file}: {finding.what}{_of(finding)}")
+    if bad:
+        say_keys(run_dir, manifests, bad)
+    for path in older_descriptions(run_dir, manifests):
+        print(f"{path}: tells Zarr readers of an older commit, or is damaged; going on with the run writes it anew")
+    for path in unnamed(run_dir, commits, manifests):
+        print(f"{path}: no commit names it; going on with the run deletes it, if it lies in `commits` or `table.zarr`")
+    damaged = {number for finding in findings for number in finding.commits}
+    whole = [m for m in manifests if m.number not in damaged]
+    print(f"{len(whole)} of {len(commits.numbers())} commits are whole: {_numbers(m.number for m in whole) or '-'}")
+    if not findings:
+        return 0 if manifests else _none(run_dir)
+    return roll_back(run_dir, commits, whole) if repair else 1
+
+
+def _none(run_dir: Path) -> int:
+    print(f"{run_dir} has no commit: the run ended before its first one")
+    return 1
+
+
+def _of(finding: Finding) -> str:
+    return f" (commits {_numbers(finding.commits)})" if finding.commits else ""
+
+
+def _numbers(numbers: object) -> str:
+    return ", ".join(str(number) for number in numbers)  # type: ignore[attr-defined]
+
+
+def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRows]) -> None:
+    """Which keys are affected, and which commits have them."""
+    keys_N: U64 = np.unique(np.concatenate([rows.keys_N for rows in bad.values()]))
+    # Padding, which is no row, may be damaged too.
+    keys_N = keys_N[keys_N != RESERVED][:MOST_KEYS]
+    if not len(keys_N):
+        return
+    shown = ", ".join(f"{key:#018x}" for key in keys_N[:10].tolist())
+    print(f"rows of {len(keys_N):,} keys are damaged: {shown}{' ...' if len(keys_N) > 10 else ''}")
+    for manifest in reversed(manifests):
+        has, lost = lost_keys(run_dir, manifest, bad, keys_N)
+        name = f" ({manifest.name})" if manifest.name else ""
+        print(f"commit {manifest.number}{name} has {has - lost:,} of these keys whole, {lost:,} damaged")
+
+
+def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int:
+    """Forget every commit that is not whole, and what only those need."""
+    if not whole:
+        print("no commit is whole: nothing was changed; begin anew with --fresh", file=sys.stderr)
+        return 1
+    commits.prune(whole)
+    clean(run_dir / "table.zarr", whole, commits.files)
+    newest = whole[-1]
+    for name, content in metadata(RowLayout.of(newest.row), newest.chunk_rows, newest.tail).items():
+        commits.files.replace(run_dir / "table.zarr" / name, [content])
+    print(f"went back to commit {newest.number}: the run goes on from there")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""What a run has come to, over all its sessions."""
+
+import json
+import math
+import time
+
+import pytest
+
+from pipeline.monitor.history import DiskTotals, History, plain
+from pipeline.records import Block, Done, Moves, Progressed, Span
+
+
+def block(split="train", epoch=0, num_examples=10):
+    return Block(0, split, epoch, 0, 1, 0, num_examples, 10, 0, False)
+
+
+def evaluated(auc, epoch=0, split="validation"):
+    return Done("train", 0, trained=Progressed(block(split, epoch), 0.5, {"auc": auc, "logloss": 0.6, "examples": 10}))
+
+
+def trained(ready=0):
+    return Done("train", 0, Span("train", 0, 1.0, 2.0, 0.5, ready), trained=Progressed(block(), 0.5, {}))
+
+
+@pytest.mark.parametrize(
+    ("aucs", "best"),
+    [([0.5], True), ([0.5, 0.6], True), ([0.6, 0.5], False), ([0.6, 0.5, 0.6], False), ([0.6, 0.6 + 1e-7], False),
+     ([math.nan], False), ([math.nan, 0.6], True), ([0.7, math.nan, 0.6], False), ([], False)],
+)  # fmt: skip
+def test_an_epoch_that_is_no_better_is_the_best(aucs, best):
+    history = History()
+    history.add(evaluated(0.99, split="test"))
+    for epoch, auc in enumerate(aucs):
+        history.add(evaluated(auc, epoch))
+    assert history.last_is_best() == best
+
+
+def test_a_session_that_goes_on_counts_anew_or_twice():
+    first = History()
+    for done in (trained(2), trained(), evaluated(0.7), Done("plan", 0, moves=Moves(keys=7, new=7, device_to_disk=3))):
+        first.add(done)
+    first.disk.commits, first.disk.rows_merged = 3, 11
+    second = History()
+    second.load(json.loads(json.dumps(first.state())))
+    assert (second.trained, second.epochs, second.disk) == (20, first.epochs, first.disk)
+    assert second.tiers.counts() == first.tiers.counts()
+    second.add(trained())
+    assert (second.trained, first.trained) == (30, 20)
+    assert len(second.spans) == 1, "spans are those of one session"
+    assert second.report()["examples"] == 30
+    assert second.report()["auc"] == 0.7
+
+
+def test_seconds_of_earlier_sessions_or_of_waiting_are_counted_wrong():
+    first = History()
+    time.sleep(0.05)
+    first.begin()
+    assert first.seconds < 0.05
+    second = History()
+    second.load(first.state() | {"seconds": 100.0})
+    assert 100.0 <= second.seconds < 101.0
+    assert second.report()["examples_per_second"] == pytest.approx(0.0)
+
+
+def test_a_number_that_json_cannot_say_ends_a_run():
+    history = History()
+    history.add(evaluated(math.nan))
+    assert json.loads(json.dumps(history.state(), allow_nan=False))["epochs"][0]["auc"] is None
+    assert plain({"a": [1.0, -math.inf, {"b": math.nan}], "c": "nan", "d": (1,)}) == {
+        "a": [1.0, None, {"b": None}], "c": "nan", "d": (1,),
+    }  # fmt: skip
+
+
+def test_an_epoch_without_an_auc_ends_a_run_that_goes_on():
+    """One label alone in the validation data: a commit says null."""
+    first = History()
+    first.add(evaluated(math.nan))
+    second = History()
+    second.load(json.loads(json.dumps(first.state())))
+    assert not second.last_is_best()
+    second.add(evaluated(0.6, 1))
+    assert second.last_is_best()
+
+
+def test_how_much_more_is_written_than_needed_leaves_out_a_part():
+    totals = DiskTotals(commits=2, rows_changed=60, rows_merged=10, written_bytes=20_000)
+    report = totals.report(100, evicted_rows=40)
+    assert report["rewritten_bytes"] == 1000
+    assert report["write_amplification"] == 2.0
+    assert math.isnan(DiskTotals().report(100, 0)["write_amplification"])

@@ -1,0 +1,142 @@
+"""Manifests: every bit of them counts, and none is left that names a file which is gone."""
+
+import dataclasses
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.storage.commits import ChunkState, Commits, Manifest
+from pipeline.storage.files import Damaged, Files
+
+HEX = st.text("0123456789abcdef", min_size=16, max_size=16)
+CHUNKS = st.lists(st.builds(ChunkState, st.integers(0, 2**40), st.integers(0, 8192), HEX, HEX), max_size=4).map(tuple)
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
+    lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
+    max_leaves=8,
+)
+MANIFESTS = st.builds(
+    Manifest, number=st.integers(1, 2_000_000), name=st.one_of(st.none(), st.just("best")), tail=st.integers(0, 2**50),
+    live_rows=st.integers(0, 2**50), row=st.dictionaries(st.text(max_size=9), st.lists(st.integers(), max_size=2)),
+    chunk_rows=st.integers(1, 8192), chunks=CHUNKS, metadata=st.dictionaries(st.text(max_size=9), HEX, max_size=3),
+    dense=HEX, state=st.dictionaries(st.text(max_size=9), VALUES, max_size=3),
+)  # fmt: skip
+
+
+def made(number, name=None, chunks=()):
+    states = tuple(ChunkState(c, 0, "a" * 16, "b" * 16) for c in chunks)
+    return Manifest(number, name, 8, 2, {"tag": 9}, 4, states, {}, "0" * 16, {"position": {"epoch": 0}})
+
+
+@pytest.fixture
+def commits(tmp_path):
+    commits = Commits(tmp_path, Files(), keep=2)
+    commits.folder.mkdir()
+    return commits
+
+
+def publish(commits, *manifests):
+    for m in manifests:
+        dense = commits.write_dense(m.number, {"w": np.full(3, m.number, np.float32)})
+        commits.publish(dataclasses.replace(m, dense=dense))
+
+
+@settings(deadline=None, max_examples=60)
+@given(MANIFESTS)
+def test_a_manifest_comes_back_otherwise(tmp_path_factory, manifest):
+    commits = Commits(tmp_path_factory.mktemp("run"), Files(), keep=2)
+    file = commits.manifest_file(manifest.number)
+    file.parent.mkdir()
+    file.write_bytes(manifest.content())
+    assert Manifest.of(file) == manifest
+    assert commits.numbers() == [manifest.number]
+
+
+def test_a_changed_byte_of_a_manifest_goes_unseen(commits):
+    publish(commits, made(1, "best", [0, 7]))
+    file = commits.manifest_file(1)
+    content = file.read_bytes()
+    for at in range(len(content)):
+        for changed in (content[at] ^ 1, content[at] ^ 32, 0xFF, ord(" "), ord("0")):
+            if changed != content[at]:
+                file.write_bytes(content[:at] + bytes([changed]) + content[at + 1 :])
+                with pytest.raises(Damaged, match=r"000001\.json: .*verify RUN_DIR"):
+                    Manifest.of(file)
+    for other in (b"", b"{}", b"[]", b"null", content[:-1], content + b"\n", content[:40]):
+        file.write_bytes(other)
+        with pytest.raises(Damaged):
+            Manifest.of(file)
+
+
+def test_one_commit_s_manifest_is_taken_for_another(commits):
+    publish(commits, made(1))
+    os.rename(commits.manifest_file(1), commits.manifest_file(2))
+    with pytest.raises(Damaged, match=r"000002\.json"):
+        commits.newest()
+
+
+def test_a_dense_state_that_changed_is_loaded(commits):
+    publish(commits, made(1))
+    newest = commits.newest()
+    assert commits.load_dense(newest)["w"].tolist() == [1, 1, 1]
+    file = commits.dense_file(1)
+    content = file.read_bytes()
+    for at in range(0, len(content), 7):
+        file.write_bytes(content[:at] + bytes([content[at] ^ 4]) + content[at + 1 :])
+        with pytest.raises(Damaged, match=rf"{file}: its checksum is not that of commit 1"):
+            commits.load_dense(newest)
+
+
+def test_the_newest_is_not_the_last_published_or_there_is_none_at_the_beginning(commits):
+    assert commits.newest() is None
+    assert commits.kept() == []
+    publish(commits, *(made(n) for n in (9, 10, 999_999, 1_000_000)))
+    assert commits.newest().number == 1_000_000
+    assert commits.numbers() == [9, 10, 999_999, 1_000_000]
+
+
+@pytest.mark.parametrize(
+    ("names", "give_up", "kept"),
+    [
+        ({}, False, [4, 5]), ({}, True, [5]), ({2: "best"}, False, [2, 4, 5]), ({2: "best"}, True, [2, 5]),
+        ({1: "best", 3: "best"}, False, [3, 4, 5]), ({1: "best", 3: "best"}, True, [3, 5]), ({5: "best"}, True, [5]),
+    ],
+)  # fmt: skip
+def test_other_commits_are_kept_than_the_last_ones_and_the_last_of_each_name(commits, names, give_up, kept):
+    publish(commits, *(made(n, names.get(n)) for n in range(1, 6)))
+    assert [m.number for m in commits.kept(give_up)] == kept
+
+
+def test_a_manifest_outlives_what_it_names_or_a_kept_commit_loses_a_file(commits):
+    publish(commits, *(made(n) for n in (1, 2, 3)))
+    (commits.folder / "000003.json.partial").write_bytes(b"torn")
+    (commits.folder / "000004.safetensors").write_bytes(b"of a commit that was not published")
+    calls = []
+
+    class Watched:
+        def __getattr__(self, name):
+            def call(*args):
+                calls.append((name, os.path.basename(args[0]) if name == "unlink" else ""))
+                return getattr(os, name)(*args)
+
+            return call
+
+    commits.files.system = Watched()
+    commits.prune(commits.kept()[-1:])
+    assert sorted(os.listdir(commits.folder)) == ["000003.json", "000003.safetensors"]
+    names = [call for call in calls if call[0] in ("unlink", "fsync")]
+    synced = names.index(("fsync", ""))
+    assert {name for _, name in names[:synced]} == {"000001.json", "000002.json"}
+    assert not [name for _, name in names[synced:] if name.endswith(".json")]
+    assert commits.newest().number == 3
+
+
+def test_a_reserve_that_is_not_there_cannot_be_released(commits, tmp_path):
+    commits.release()
+    commits.reserve(10_000)
+    assert (tmp_path / "reserve").stat().st_size == 10_000
+    commits.release()
+    assert not (tmp_path / "reserve").exists()

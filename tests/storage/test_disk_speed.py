@@ -1,0 +1,71 @@
+"""What a read costs here: measured quickly, and nothing left behind."""
+
+import errno
+import os
+import re
+import time
+
+import pytest
+
+from pipeline.storage import disk_speed
+from pipeline.storage.disk_speed import DiskSpeed, measure
+
+SMALL = 4 << 20
+
+
+def test_a_measurement_makes_no_sense_or_leaves_its_file(tmp_path):
+    speed = measure(tmp_path, direct=False, num_bytes=SMALL)
+    assert 1e-8 < speed.seconds_per_read < 1
+    assert 1e4 < speed.bytes_per_second < 1e12
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_direct_reads_are_not_measured(tmp_path):
+    try:
+        speed = measure(tmp_path, direct=True, num_bytes=SMALL)
+    except ValueError as error:
+        pytest.skip(str(error))
+    # No page cache is as slow as this.
+    assert speed.seconds_per_read > 1e-7
+
+
+def test_a_file_system_without_direct_reads_is_not_told(tmp_path, monkeypatch):
+    def refuse(file, direct):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(disk_speed, "_reopen", refuse)
+    with pytest.raises(ValueError, match=re.escape(str(tmp_path)) + r".*storage\.direct"):
+        measure(tmp_path, direct=True, num_bytes=SMALL)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_slow_disk_is_read_to_the_end(tmp_path, monkeypatch):
+    """64 MiB, 10 ms a call: each reader stops after one call, of 16 scattered pages or of 256 in a row."""
+    calls = []
+
+    def slow(files_N, *others):
+        time.sleep(0.01)
+        calls.append(len(files_N))
+        return -1, 0
+
+    monkeypatch.setattr(disk_speed, "read_rows", slow)
+    monkeypatch.setattr(disk_speed, "SECONDS", 0.005)
+    monkeypatch.setattr(disk_speed, "REPEATS", 1)
+    speed = measure(tmp_path, direct=False)
+    assert calls == [16] * 64 + [256] * 8
+    assert speed.seconds_per_read > 0.01 / (64 * 16)
+    assert speed.bytes_per_second < 8 * 256 * 4096 / 0.01
+
+
+def test_a_read_that_fails_leaves_the_file_or_is_not_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(disk_speed, "read_rows", lambda *arguments: (0, errno.EIO))
+    with pytest.raises(OSError, match="read back") as error:
+        measure(tmp_path, direct=False, num_bytes=SMALL)
+    assert error.value.errno == errno.EIO
+    assert list(tmp_path.iterdir()) == []
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize(("seconds", "rate", "gap"), [(0, 1e9, 0), (1e-5, 2e9, 20_000), (1e-6, 5e8, 500)])
+def test_a_gap_that_takes_longer_than_a_read_is_read_over(seconds, rate, gap):
+    assert DiskSpeed(seconds, rate).gap_bytes == gap

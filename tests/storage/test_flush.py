@@ -1,0 +1,109 @@
+"""What a commit writes: no row is missing from it, none is written for nothing, and the log does not grow with age."""
+
+import tempfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine import Machine, read
+
+KEYS = st.lists(st.one_of(st.integers(0, 9), st.integers(0, 80)), unique=True, max_size=12)
+STEPS = st.lists(st.one_of(KEYS, st.none()), max_size=24)
+"""Keys of a block, or None for a commit."""
+
+
+def check_commit(machine, manifest, path, multiple):
+    rows, at = read(path, manifest)
+    assert rows == machine.rows
+    assert manifest.live_rows == len(rows)
+    live = {c.number: 0 for c in manifest.chunks}
+    for position in at.values():
+        live[position // manifest.chunk_rows] += 1
+    assert {c.number: manifest.chunk_rows - c.stale for c in manifest.chunks} == live
+    assert 0 not in live.values(), "a chunk is kept for nothing"
+    assert len(live) * manifest.chunk_rows <= multiple * len(rows) + manifest.chunk_rows
+
+
+@settings(deadline=None, max_examples=60)
+@given(STEPS, st.integers(12, 40), st.sampled_from([0, 1, 7, 30]), st.sampled_from([1, 4, 9]),
+       st.sampled_from([1.1, 2.0, 5.0]))  # fmt: skip
+def test_a_commit_lacks_a_row_or_refers_to_too_much(steps, device_rows, host_rows, chunk_rows, multiple):
+    with tempfile.TemporaryDirectory() as path:
+        machine = Machine(path, device_rows, host_rows, chunk_rows, multiple=multiple)
+        changed = set()
+        for keys in [*steps, None]:
+            if keys is not None:
+                if machine.train(keys) is None:
+                    changed |= set(keys)
+                continue
+            manifest = machine.commit()
+            check_commit(machine, manifest, path, multiple)
+            assert machine.flushed.changed <= len(changed), "an unchanged row was written"
+            changed = set()
+        machine.close()
+
+
+def test_a_second_commit_writes_rows_that_did_not_change(tmp_path):
+    machine = Machine(tmp_path, 40, 20)
+    for first in range(0, 60, 10):
+        machine.train(range(first, first + 10))
+    machine.commit()
+    assert machine.flushed.changed == 60
+    machine.commit()
+    assert machine.flushed.changed == 0
+    machine.train(range(7))
+    manifest = machine.commit()
+    assert machine.flushed.changed == 7
+    check_commit(machine, manifest, tmp_path, 2.0)
+    machine.close()
+
+
+def test_unchanged_rows_that_leave_the_slabs_are_written_again(tmp_path):
+    """30 rows of a commit make way for 30 others: they are where the commit put them."""
+    machine = Machine(tmp_path, 20, 10)
+    for first in range(0, 30, 10):
+        machine.train(range(first, first + 10))
+    before = machine.commit()
+    written = machine.log.written_bytes
+    machine.train(range(100, 120))
+    machine.train(range(200, 210))
+    assert machine.log.written_bytes == written
+    assert read(tmp_path, before)[0].keys() == set(range(30))
+    # They come back from there.
+    machine.train(range(20))
+    check_commit(machine, machine.commit(), tmp_path, 2.0)
+    machine.close()
+
+
+def test_copies_of_unchanged_rows_are_lost_when_their_chunk_is_merged(tmp_path):
+    machine = Machine(tmp_path, 40, 0)
+    machine.train(range(16))
+    machine.commit()
+    for keep in range(0, 16, 4):
+        machine.train([key for key in range(16) if key % 4 != 0 and key // 4 == keep // 4])
+    manifest = machine.commit()
+    assert machine.flushed.merged == 4
+    check_commit(machine, manifest, tmp_path, 2.0)
+    copies = machine.places.device.copies_S[machine.places.device.keys_S != 2**64 - 1]
+    assert sorted(copies.tolist()) == sorted(read(tmp_path, manifest)[1].values())
+    machine.close()
+
+
+@pytest.mark.parametrize("multiple", [1.5, 2.0])
+def test_a_long_run_of_commits_refers_to_more_and_more(tmp_path, multiple):
+    """Keys drift, so that old rows stay on disk among ever more stale ones."""
+    rng = np.random.default_rng(0)
+    machine = Machine(tmp_path, 40, 20, multiple=multiple)
+    amplification = 0
+    for number in range(60):
+        keys = np.unique(number + rng.zipf(1.3, 30) % 200).tolist()
+        if refusal := machine.train(keys):
+            assert refusal.what == "commit"
+            check_commit(machine, machine.commit(), tmp_path, multiple)
+            machine.train(keys)
+        if number % 5 == 4:
+            check_commit(machine, machine.commit(), tmp_path, multiple)
+            amplification += machine.flushed.merged
+    assert amplification > 0, "nothing was ever merged: this shows too little"
+    machine.close()

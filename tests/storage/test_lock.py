@@ -1,0 +1,66 @@
+"""One process at a time, and never locked out by a dead one."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pipeline.storage.lock import InUse, RunLock
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from pipeline.storage.lock import RunLock
+lock = RunLock(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that holds the lock of `run`."""
+    process = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path / "run")], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_two_processes_have_one_run_directory_or_a_dead_one_keeps_it(holder, tmp_path):
+    with pytest.raises(InUse, match=rf"run is in use by process {holder.pid}; wait .*--run-dir"):
+        RunLock(tmp_path / "run")
+    with RunLock(tmp_path / "other"):
+        pass
+    os.kill(holder.pid, signal.SIGKILL)
+    holder.wait()
+    with RunLock(tmp_path / "run") as lock:
+        assert lock.path.read_text() == f"{os.getpid()}\n"
+
+
+def test_a_lock_is_held_after_it_was_given_back_or_taken_twice_by_one_process(tmp_path):
+    lock = RunLock(tmp_path / "run")
+    with pytest.raises(InUse, match=f"process {os.getpid()};"):
+        RunLock(tmp_path / "run")
+    lock.release()
+    lock.release()
+    with RunLock(tmp_path / "run"):
+        pass
+
+
+def test_moving_the_directory_aside_moves_the_lock(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run").mkdir()
+    with RunLock(tmp_path / "run"):
+        (tmp_path / "run").rename(tmp_path / "run.1")
+        with pytest.raises(InUse):
+            RunLock((tmp_path / "run").relative_to(tmp_path))
+        with RunLock(tmp_path / "run.1"):
+            pass
+
+
+def test_a_folder_that_is_not_there_yet_cannot_be_locked(tmp_path):
+    with RunLock(tmp_path / "deep" / "er" / "run"):
+        assert not (tmp_path / "deep" / "er" / "run").exists()

@@ -1,0 +1,184 @@
+"""Rows read from chunk files: any, in any order, from more files than may be open, and what is said of bad ones."""
+
+import errno
+import os
+import re
+
+import numpy as np
+import pytest
+from contract import made_rows
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.kernels.tag import set_tags
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.reader import Reader, WrongTag, _bounds
+
+WORDS = 7
+ROW_BYTES = 4 * WORDS
+CHUNK = 8
+SPEEDS = [DiskSpeed(0, 1e9), DiskSpeed(1e-6, 1e8), DiskSpeed(1, 1e9)]
+"""One read a row; gaps of up to 100 bytes read over; each file in one go."""
+
+
+def written(folder, num_chunks, chunk_rows=CHUNK):
+    """Rows, and the function that names the files they were written to."""
+    rows = made_rows(num_chunks * chunk_rows, WORDS)
+    set_tags(rows)
+    for chunk in range(num_chunks):
+        (folder / f"c.{chunk}.0").write_bytes(rows[chunk * chunk_rows : (chunk + 1) * chunk_rows].tobytes())
+    return rows, lambda chunk: folder / f"c.{chunk}.0"
+
+
+@pytest.fixture
+def rows_and_reader(tmp_path):
+    rows, file_of = written(tmp_path, 10)
+    reader = Reader(file_of, WORDS, CHUNK, SPEEDS[1])
+    yield rows, reader
+    reader.close()
+
+
+def gathered(reader, at, number_type=np.int64):
+    out = np.full((len(at), WORDS), 0xA5A5A5A5, np.uint32)
+    reader.gather(np.array(at, number_type), out)
+    return out
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+@pytest.mark.parametrize("number_type", [np.int32, np.int64])
+def test_rows_depend_on_order_repetition_or_speed(tmp_path, speed, number_type):
+    rows, file_of = written(tmp_path, 10)
+    reader = Reader(file_of, WORDS, CHUNK, speed)
+
+    @settings(deadline=None, max_examples=25, database=None)
+    @given(st.lists(st.integers(0, len(rows) - 1), max_size=60))
+    def check(at):
+        np.testing.assert_array_equal(gathered(reader, at, number_type), rows[at])
+
+    check()
+    reader.close()
+
+
+@pytest.mark.parametrize(("num_chunks", "chunk_rows"), [(3, 2048), (150, 40)])
+@pytest.mark.parametrize("speed", SPEEDS)
+def test_many_rows_of_one_call_are_mixed_up_among_the_readers(tmp_path, num_chunks, chunk_rows, speed):
+    rows, file_of = written(tmp_path, num_chunks, chunk_rows)
+    reader = Reader(file_of, WORDS, chunk_rows, speed)
+    at = np.random.default_rng(0).integers(0, len(rows), 5000)
+    np.testing.assert_array_equal(gathered(reader, at), rows[at])
+    reader.close()
+
+
+def test_direct_reads_give_other_rows(tmp_path):
+    rows, file_of = written(tmp_path, 3, 1000)
+    reader = Reader(file_of, WORDS, 1000, SPEEDS[1], direct=True)
+    at = np.random.default_rng(0).permutation(3000)[:500]
+    try:
+        got = gathered(reader, at)
+    except OSError as error:
+        pytest.skip(f"no O_DIRECT here: {error}")
+    finally:
+        reader.close()
+    np.testing.assert_array_equal(got, rows[at])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=200))
+def test_parts_leave_a_row_out_or_divide_one_of_many_chunks(rows_of_chunks):
+    ends = np.cumsum(rows_of_chunks)
+    firsts, num_rows = np.append(0, ends[:-1]), int(ends[-1])
+    bounds = _bounds(firsts, num_rows)
+    assert (bounds[0], bounds[-1]) == (0, num_rows)
+    assert (np.diff(bounds) > 0).all()
+    if len(firsts) >= 64:
+        assert set(bounds) <= {*firsts, num_rows}
+
+
+def num_open(folder):
+    """Descriptors of this process that lie in the folder."""
+    links = "/proc/self/fd"
+    return sum(os.path.realpath(os.path.join(links, fd)).startswith(str(folder)) for fd in os.listdir(links))
+
+
+def test_more_chunks_than_may_be_open_leak_descriptors_or_close_one_in_use(rows_and_reader, tmp_path, monkeypatch):
+    rows, reader = rows_and_reader
+    monkeypatch.setattr(reader, "_max_files", 3)
+    rng = np.random.default_rng(1)
+    for num in (80, 2, 5, 1, 80, 17):
+        at = rng.permutation(len(rows))[:num]
+        np.testing.assert_array_equal(gathered(reader, at), rows[at])
+        assert num_open(tmp_path) <= 3
+    reader.close()
+    assert num_open(tmp_path) == 0
+    reader.close()
+
+
+def test_a_file_that_is_open_makes_way_although_it_is_needed(rows_and_reader, monkeypatch):
+    _, reader = rows_and_reader
+    monkeypatch.setattr(reader, "_max_files", 3)
+    gathered(reader, [8 * CHUNK, 9 * CHUNK, 5 * CHUNK])
+    before = dict(reader._files)
+    gathered(reader, [0, 8 * CHUNK, 9 * CHUNK])
+    assert {chunk: before[chunk] for chunk in (8, 9)}.items() <= reader._files.items()
+
+
+def test_a_forgotten_chunk_is_read_from_the_deleted_file(rows_and_reader, tmp_path):
+    rows, reader = rows_and_reader
+    gathered(reader, range(3 * CHUNK))
+    reader.forget([1, 7])
+    assert num_open(tmp_path) == 2
+    (tmp_path / "c.1.0").unlink()
+    with pytest.raises(FileNotFoundError, match=re.escape("c.1.0")):
+        gathered(reader, [0, CHUNK])
+    changed = rows[CHUNK : 2 * CHUNK][::-1]
+    (tmp_path / "c.1.0").write_bytes(changed.tobytes())
+    np.testing.assert_array_equal(gathered(reader, [CHUNK, 0]), [changed[0], rows[0]])
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+@pytest.mark.parametrize(("size", "offset"), [(5 * ROW_BYTES - 1, 4), (5 * ROW_BYTES, 6), (0, 0)])
+def test_a_truncated_chunk_is_read_or_blamed_at_the_wrong_offset(tmp_path, size, offset, speed):
+    """Asked for are rows 0, 4 and 6 of the second chunk; the first that is not there whole is named."""
+    _, file_of = written(tmp_path, 3)
+    os.truncate(file_of(1), size)
+    reader = Reader(file_of, WORDS, CHUNK, speed)
+    with pytest.raises(OSError, match=re.escape(str(file_of(1)))) as error:
+        gathered(reader, [2, CHUNK + 6, CHUNK, 2 * CHUNK, CHUNK + 4])
+    assert f"{ROW_BYTES} bytes at offset {offset * ROW_BYTES} " in str(error.value)
+    assert f"has {size}" in str(error.value)
+    reader.close()
+
+
+def test_an_error_of_the_disk_loses_its_number_or_the_row(rows_and_reader, tmp_path):
+    """A folder can be opened, and not read."""
+    _, reader = rows_and_reader
+    (tmp_path / "c.2.0").unlink()
+    (tmp_path / "c.2.0").mkdir()
+    with pytest.raises(IsADirectoryError, match=re.escape(str(tmp_path / "c.2.0"))) as error:
+        gathered(reader, [0, 2 * CHUNK + 3, 5 * CHUNK])
+    assert error.value.errno == errno.EISDIR
+    assert f"{ROW_BYTES} bytes at offset {3 * ROW_BYTES} " in str(error.value)
+
+
+def damage(file, row):
+    content = bytearray(file.read_bytes())
+    content[row * ROW_BYTES + 5] ^= 4
+    file.write_bytes(content)
+
+
+@pytest.mark.parametrize("speed", SPEEDS)
+@pytest.mark.parametrize("max_files", [64, 2])
+def test_a_damaged_row_is_not_told_or_not_the_first_of_several(tmp_path, speed, max_files, monkeypatch):
+    rows, file_of = written(tmp_path, 150)
+    reader = Reader(file_of, WORDS, CHUNK, speed)
+    monkeypatch.setattr(reader, "_max_files", max_files)
+    for position in (1100, 433, 434, 1199):
+        damage(file_of(position // CHUNK), position % CHUNK)
+    os.truncate(file_of(130), 0)
+    at = np.random.default_rng(2).permutation(len(rows))
+    with pytest.raises(WrongTag, match=re.escape(f"{file_of(54)}: the row at offset {ROW_BYTES} ")) as error:
+        gathered(reader, at)
+    assert error.value.position == 433
+    fine = np.setdiff1d(at[at < 1040], [433, 434])
+    np.testing.assert_array_equal(gathered(reader, fine), rows[fine])
+    reader.close()

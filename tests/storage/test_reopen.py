@@ -1,0 +1,119 @@
+"""A log opened again: the same map as before, and nothing is taken for right that is not."""
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine import WORDS, Machine, make_log, read
+
+from pipeline.storage.chunks import Chunks
+from pipeline.storage.files import Damaged, Files
+from pipeline.storage.key_map import DISK, place
+from pipeline.storage.places import Caps, Places
+from pipeline.storage.reopen import checksums, clean, rebuild
+
+
+def reopened(path, manifest):
+    """Places and log as of this commit."""
+    places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows))
+    log = make_log(path, manifest.chunk_rows, checksums([manifest]))
+    try:
+        rebuild(places, log, manifest)
+    finally:
+        log.close()
+    return places
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.lists(st.integers(0, 60), unique=True, max_size=12), max_size=12), st.sampled_from([0, 2, 30]),
+    st.sampled_from([1, 4]), st.data(),
+)  # fmt: skip
+def test_a_map_that_is_rebuilt_is_another_one(blocks, host_rows, chunk_rows, data):
+    with tempfile.TemporaryDirectory() as path:
+        machine = Machine(path, 12, host_rows, chunk_rows)
+        for keys in blocks:
+            if machine.train(keys) or data.draw(st.booleans()):
+                machine.commit()
+        manifest = machine.commit()
+        places = reopened(path, manifest)
+        rows, at = read(path, manifest)
+        assert rows == machine.rows
+        keys = np.array(list(at), np.uint64)
+        assert places.map.find(keys).tolist() == place(DISK, np.array(list(at.values()), np.int64)).tolist()
+        assert len(places.map) == len(at)
+        assert (places.chunks.tail, places.chunks.present) == (manifest.tail, len(manifest.chunks))
+        assert places.chunks.live().tolist() == [c.number for c in manifest.chunks]
+        assert [places.chunks.stale(c.number) for c in manifest.chunks] == [c.stale for c in manifest.chunks]
+        machine.close()
+
+
+@pytest.fixture
+def left(tmp_path):
+    """A commit of 30 keys, 20 of them twice in the log, in chunks of 4."""
+    machine = Machine(tmp_path / "table.zarr", 12, 0, multiple=10.0)
+    for first in (0, 10, 20, 0, 15):
+        machine.train(range(first, first + 10))
+    manifest = machine.commit()
+    machine.close()
+    return tmp_path / "table.zarr", manifest
+
+
+def test_a_whole_log_is_refused(left):
+    assert len(reopened(*left).map) == 30
+
+
+def test_a_missing_or_short_file_of_rows_is_opened_or_not_named(left):
+    path, manifest = left
+    file = path / "rows" / f"c.{manifest.chunks[1].number}.0"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(Damaged, match=rf"{file}: it has {4 * WORDS * 4 - 1} bytes, not {4 * WORDS * 4}"):
+        reopened(*left)
+    file.unlink()
+    with pytest.raises(Damaged, match=f"{file}: it is missing"):
+        reopened(*left)
+
+
+def test_a_changed_bit_of_the_keys_is_opened_or_not_named(left):
+    path, manifest = left
+    file = path / "keys" / f"c.{manifest.chunks[-1].number}"
+    content = bytearray(file.read_bytes())
+    content[3] ^= 16
+    file.write_bytes(content)
+    with pytest.raises(Damaged, match=f"{file}: its checksum"):
+        reopened(*left)
+    file.unlink()
+    with pytest.raises(OSError, match=str(file)):
+        reopened(*left)
+
+
+@pytest.mark.parametrize("change", ["live_rows", "stale", "chunks"])
+def test_a_manifest_of_another_table_is_taken(left, change):
+    path, manifest = left
+    if change == "live_rows":
+        manifest = dataclasses.replace(manifest, live_rows=31)
+    elif change == "stale":
+        other = dataclasses.replace(manifest.chunks[0], stale=manifest.chunks[0].stale + 1)
+        manifest = dataclasses.replace(manifest, chunks=(other, *manifest.chunks[1:]))
+    else:
+        manifest = dataclasses.replace(manifest, chunks=manifest.chunks[1:])
+    with pytest.raises(Damaged, match=f"{path}: the keys of commit 1 are .*expected.*stale rows: .*verify"):
+        reopened(path, manifest)
+
+
+def test_cleaning_deletes_what_a_commit_names_or_leaves_what_none_does(left):
+    path, manifest = left
+    before = {p for p in path.rglob("*") if p.is_file()}
+    others = [path / "rows" / "c.999.0", path / "keys" / "c.999", path / "zarr.json.partial", path / "rows" / "x"]
+    for other in others:
+        other.write_bytes(b"left over")
+    clean(path, [manifest], Files())
+    assert {p for p in path.rglob("*") if p.is_file()} >= before
+    assert not [other for other in others if other.exists()]
+    clean(path, [], Files())
+    assert {p.name for p in path.rglob("*") if p.is_file()} == {"zarr.json"}
+    clean(Path(path / "nowhere"), [], Files())

@@ -1,0 +1,214 @@
+"""A run that goes on from a commit ends with the bits of one that never stopped; another workflow does not go on."""
+
+import json
+from io import StringIO
+
+import pytest
+from conftest import make_workflow, write_data
+from harness import make_driver, run
+
+from pipeline.agenda import Position
+from pipeline.cluster import local_client
+from pipeline.committer import Committer
+from pipeline.monitor.progress import Progress
+from pipeline.resources import Resources
+from pipeline.resume import check, description
+from pipeline.workflow import Commit
+
+SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+
+
+class Killed(BaseException):
+    """Ends a run between two instructions, as far as its files can tell."""
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    root = write_data(tmp_path_factory.mktemp("resume"), num_train=90, num_keys=60)
+    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=3)})
+
+
+@pytest.fixture(scope="module")
+def whole(workflow):
+    return run(workflow, **SIZES)
+
+
+def changed(workflow, **changes):
+    """A copy with other fields, given as section__field=value."""
+    for path, value in changes.items():
+        section, _, field = path.partition("__")
+        inner = getattr(workflow, section).model_copy(update={field: value}) if field else value
+        workflow = workflow.model_copy(update={section: inner})
+    return workflow
+
+
+def kill_after(commits, workflow, run_dir, monkeypatch, client=None, **sizes):
+    """Run until so many commits are published."""
+    run_dir.mkdir(exist_ok=True)
+    commit, num = Committer.commit, iter(range(1, 1000))
+
+    def counted(self, *args, **named):
+        commit(self, *args, **named)
+        if next(num) == commits:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "commit", counted)
+        driver = make_driver(workflow, run_dir, client, **(SIZES | sizes))
+        with pytest.raises(Killed):
+            driver.run()
+
+
+@pytest.mark.parametrize("commits", [1, 2, 5, 6])
+def test_a_run_that_was_killed_ends_otherwise_than_one_that_was_not(workflow, whole, tmp_path, monkeypatch, commits):
+    kill_after(commits, workflow, tmp_path, monkeypatch)
+    result = make_driver(workflow, tmp_path, **SIZES).run()
+    for name in ("fingerprint", "epochs", "examples", "rows", "auc", "split"):
+        assert result[name] == whole[name]
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1]) == whole["epochs"][-1]
+
+
+HARMLESS = [
+    {"schedule__block_batches": 5},
+    {"schedule__block_batches": 1, "schedule__look_ahead": 4},
+    {"name": "other", "storage__log_multiple": 4.0, "storage__log_growth": 0.2, "commit": Commit(keep=1)},
+]
+
+
+@pytest.mark.parametrize("changes", HARMLESS, ids=["larger blocks", "smaller blocks", "storage"])
+def test_what_changes_no_bit_is_refused_or_shows(workflow, whole, tmp_path, monkeypatch, changes):
+    kill_after(4, workflow, tmp_path, monkeypatch)
+    sizes = {"device_rows": 300, "host_rows": 0, "chunk_rows": 4}
+    driver = make_driver(changed(workflow, **changes), tmp_path, **sizes)
+    assert driver._warnings == []
+    result = driver.run()
+    assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
+
+
+def test_a_change_of_the_executor_shows(workflow, whole, tmp_path, monkeypatch):
+    with local_client() as client:
+        kill_after(3, workflow, tmp_path, monkeypatch)
+        kill_after(3, workflow, tmp_path, monkeypatch, client)
+        result = make_driver(workflow, tmp_path, client, **SIZES).run()
+        assert result["fingerprint"] == whole["fingerprint"]
+        assert make_driver(workflow, tmp_path, **SIZES).run() == result
+
+
+@pytest.mark.parametrize("kill", [None, 3])
+def test_more_epochs_end_otherwise_than_if_they_had_been_asked_for_at_once(
+    workflow, whole, tmp_path, monkeypatch, kill
+):
+    fewer = changed(workflow, schedule__epochs=1)
+    if kill:
+        kill_after(kill, fewer, tmp_path, monkeypatch)
+    else:
+        make_driver(fewer, tmp_path, **SIZES).run()
+    result = make_driver(workflow, tmp_path, **SIZES).run()
+    assert result["fingerprint"] == whole["fingerprint"]
+    assert [e for e in result["epochs"] if e["split"] == "validation"] == whole["epochs"][:2]
+    assert result["epochs"][-1] == whole["epochs"][-1]
+
+
+@pytest.mark.parametrize("commits", [4, 5])
+def test_epochs_that_were_begun_are_taken_back(workflow, tmp_path, monkeypatch, commits):
+    """Within the second epoch, one epoch is too few: it cannot be untrained."""
+    kill_after(commits, workflow, tmp_path, monkeypatch)
+    state = json.loads((sorted((tmp_path / "commits").glob("*.json"))[-1]).read_text())["commit"]["state"]
+    assert (state["position"]["epoch"], state["position"]["batch"] > 0) == (1, True)
+    with pytest.raises(ValueError, match=r"schedule\.epochs: was 2, is 1, and"):
+        make_driver(changed(workflow, schedule__epochs=1), tmp_path, **SIZES)
+
+
+def test_a_difference_that_changes_bits_is_taken_or_not_named(workflow, tmp_path, monkeypatch):
+    kill_after(1, workflow, tmp_path, monkeypatch)
+    other = changed(
+        workflow, seed=8, schedule__batch_size=7, model__embedding_dim=4, data__shuffle_window=99,
+        storage__chunk_rows=2048, schedule__look_ahead=1,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="holds a commit of another workflow") as caught:
+        make_driver(other, tmp_path, **SIZES)
+    said = str(caught.value)
+    for line in (
+        "seed: was 7, is 8", "schedule.batch_size: was 6, is 7", "model.embedding_dim: was 3, is 4",
+        "data.shuffle_window: was 16, is 99", "storage.chunk_rows: was 1024, is 2048",
+    ):  # fmt: skip
+        assert f"\n       {line}\n" in said
+    assert "look_ahead" not in said
+    assert "--fresh" in said
+    assert "--run-dir" in said
+
+
+def test_other_data_of_the_same_name_is_trained_on(workflow, whole, tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    kill_after(1, workflow, tmp_path / "run", monkeypatch)
+    moved = changed(workflow, data__root=write_data(tmp_path / "moved", num_train=90, num_keys=60))
+    longer = changed(workflow, data__root=write_data(tmp_path / "longer", num_train=91, num_keys=60))
+    with pytest.raises(ValueError, match="examples of train: was 90, is 91"):
+        make_driver(longer, tmp_path / "run", **SIZES)
+    assert make_driver(moved, tmp_path / "run", **SIZES).run()["fingerprint"] == whole["fingerprint"]
+
+
+def test_what_changes_bits_later_on_is_not_said(workflow, tmp_path, monkeypatch):
+    kill_after(2, workflow, tmp_path, monkeypatch)
+    slower = workflow.optimizer.model_copy(update={"dense": workflow.optimizer.dense.model_copy(update={"lr": 0.5})})
+    stream = StringIO()
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.resume.version", lambda name: "0.0")
+        driver = make_driver(changed(workflow, optimizer=slower, schedule__threads=2), tmp_path, **SIZES)
+    driver._progress = Progress(driver.agenda.total_examples, stream=stream)
+    driver.run()
+    lines = [line for line in stream.getvalue().splitlines() if "other bits will come of it" in line]
+    for part in ("optimizer.dense.lr: was 0.01, is 0.5", "schedule.threads: was 1, is 2", "torch: was "):
+        assert [line for line in lines if part in line], part
+    assert len(lines) == 5
+
+
+def test_an_evaluation_that_was_interrupted_is_counted_twice_or_in_part(workflow, whole, tmp_path, monkeypatch):
+    """A pause after the first of its blocks; the run that goes on evaluates all of the split."""
+    one = changed(workflow, schedule__block_batches=1, commit=Commit())
+    plan, seen = Resources._plan, []
+
+    def pausing(self, i):
+        block = self._blocks[i]
+        seen.append(block)
+        if block.split == "validation" and block.first_batch == 1 and block.epoch == 0:
+            self.pause = "asked to"
+        return plan(self, i)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Resources, "_plan", pausing)
+        kill_after(1, one, tmp_path, monkeypatch, device_rows=4096)
+    assert seen[-1].split == "validation"
+    driver = make_driver(one, tmp_path, **SIZES)
+    assert driver._position == Position(0, "validation", 0)
+    result = driver.run()
+    assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
+    assert result["examples"] == whole["examples"]
+
+
+def test_a_finished_run_trains_again_or_forgets_its_result(workflow, tmp_path):
+    first = make_driver(workflow, tmp_path, **SIZES).run()
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and "commits" in str(p)}
+    assert make_driver(workflow, tmp_path, **SIZES).run() == first
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and "commits" in str(p)} == before
+    (tmp_path / "result.json").unlink()
+    again = make_driver(workflow, tmp_path, **SIZES).run()
+    for name in ("fingerprint", "epochs", "examples", "rows"):
+        assert again[name] == first[name]
+
+
+def test_the_commit_of_the_best_epoch_is_not_kept(workflow, tmp_path):
+    longer = changed(workflow, schedule__epochs=4, commit=Commit(every_blocks=3, keep=1))
+    result = make_driver(longer, tmp_path, **SIZES).run()
+    aucs = [e["auc"] for e in result["epochs"] if e["split"] == "validation"]
+    manifests = [json.loads(p.read_text())["commit"] for p in sorted((tmp_path / "commits").glob("*.json"))]
+    best = [m for m in manifests if m["name"] == "best"]
+    assert len(best) == 1
+    assert len([e for e in best[0]["state"]["epochs"] if e["split"] == "validation"]) == 1 + aucs.index(max(aucs))
+    assert len(manifests) <= 2
+
+
+def test_a_description_differs_from_itself_after_json(workflow):
+    described = description(workflow, {"train": 90})
+    assert json.loads(json.dumps(described)) == described
+    assert check(json.loads(json.dumps(described)), described, Position(2, "train", 0)) == []

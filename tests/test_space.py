@@ -1,0 +1,133 @@
+"""Space on the disk: bounded by the live rows, never more than the quota, and given back when nobody needs it."""
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_workflow
+from harness import make_driver
+
+from pipeline.committer import Committer
+from pipeline.resources import PipelineError
+from pipeline.storage.chunks import LEAST_GROWTH
+from pipeline.storage.commits import Manifest
+from pipeline.storage.files import Files
+from pipeline.workflow import Category, Commit
+
+SIZES = {"device_rows": 60, "host_rows": 20, "chunk_rows": 4}
+SLABS = 20
+"""Chunks of all their rows."""
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    """600 examples whose keys drift: most rows are never seen again, and some now and then."""
+    root, rng = tmp_path_factory.mktemp("space"), np.random.default_rng(0)
+    drift = np.arange(600) // 3
+    columns = {"click": rng.integers(0, 2, 600).astype(np.int8), "item": drift + rng.zipf(1.5, 600) % 300}
+    columns["user"] = drift // 2 + rng.zipf(1.5, 600) % 100
+    pq.write_table(pa.table(columns), root / "train-0.parquet", row_group_size=60)
+    categories = (Category(name="item"), Category(name="user"))
+    workflow = make_workflow(root, categories=categories, shuffle_window=0, batch_size=6, block_batches=1, epochs=2)
+    data = workflow.data.model_copy(update={"validation": (), "test": (), "numbers": ()})
+    return workflow.model_copy(update={"data": data, "commit": Commit(every_blocks=7, keep=2)})
+
+
+class Weighed(Files):
+    """Knows the most bytes that ever lay under the run directory's table, with and without the reserve."""
+
+    def __init__(self, run_dir):
+        super().__init__()
+        self.run_dir, self.most_chunks, self.most_with_reserve = run_dir, 0, 0
+
+    def write(self, path, buffers):
+        checksum = super().write(path, buffers)
+        self._weigh()
+        return checksum
+
+    def reserve(self, path, num_bytes):
+        super().reserve(path, num_bytes)
+        self._weigh()
+
+    def _weigh(self):
+        names = os.listdir(self.run_dir / "table.zarr" / "rows") if (self.run_dir / "table.zarr").exists() else []
+        self.most_chunks = max(self.most_chunks, len([name for name in names if name.startswith("c.")]))
+        files = [file for file in self.run_dir.rglob("*") if file.is_file()]
+        self.most_with_reserve = max(self.most_with_reserve, sum(file.stat().st_size for file in files))
+
+
+def chunk_files(run_dir):
+    return {file.name for file in (run_dir / "table.zarr" / "rows").glob("c.*")}
+
+
+def kept(run_dir):
+    return [Manifest.of(file) for file in sorted((run_dir / "commits").glob("*.json"))]
+
+
+@pytest.mark.parametrize(("multiple", "growth"), [(2.0, 1.0), (1.2, 0.1)])
+def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, multiple, growth):
+    storage = workflow.storage.model_copy(update={"log_multiple": multiple, "log_growth": growth})
+    driver = make_driver(workflow.model_copy(update={"storage": storage}), tmp_path, **SIZES)
+    places, commit, seen = driver.resources.places, Committer.commit, []
+
+    def checked(self, *args, **named):
+        assert places.chunks.growth <= places.chunks.allowance, "more was written than was allowed until this commit"
+        num_before = places.chunks.num
+        commit(self, *args, **named)
+        assert places.chunks.num - num_before <= SLABS + places.chunks.allowance + LEAST_GROWTH
+        manifests = kept(tmp_path)
+        for m in manifests:
+            assert len(m.chunks) * m.chunk_rows <= multiple * m.live_rows + m.chunk_rows
+        assert chunk_files(tmp_path) == {f"c.{c.number}.0" for m in manifests for c in m.chunks}
+        assert len(manifests) <= 2
+        seen.append(len(chunk_files(tmp_path)))
+
+    monkeypatch.setattr(Committer, "commit", checked)
+    result = driver.run()
+    assert len(seen) > 25
+    assert result["disk"]["rows_merged"] > 0
+    assert places.chunks.num > 2 * max(seen), "nothing was ever deleted: this shows too little"
+
+
+def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_path, monkeypatch):
+    """Room for one commit of all rows, but not beside two older ones: those are given up before the run stops."""
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    files, commit, given_up = Weighed(run_dir), Committer.commit, []
+
+    def seen(self, *args, **named):
+        before = len(kept(run_dir))
+        commit(self, *args, **named)
+        given_up.append((named["give_up"], before, len(kept(run_dir))))
+
+    monkeypatch.setattr(Committer, "commit", seen)
+    quota = 75
+    driver = make_driver(workflow, run_dir, files=files, disk_chunks=quota, **SIZES)
+    with pytest.raises(PipelineError) as caught:
+        driver.run()
+    said = str(caught.value)
+    assert "the disk, with its reserve for a whole commit, would need " in said
+    assert f"and has {quota}; raise storage.disk\ncommit " in said
+    assert said.endswith("the same command goes on from there")
+    assert [entry[0] for entry in given_up][-2:] == [True, True]
+    assert (True, 2, 1) in given_up
+    assert len(kept(run_dir)) == 1
+    assert json.loads((run_dir / "result.json").read_text())["stopped"]
+    assert files.most_chunks <= quota
+    chunk_bytes = driver.resources.log.chunk_bytes
+    small = 1 << 17
+    assert files.most_with_reserve <= quota * chunk_bytes + small
+
+    result = make_driver(workflow, run_dir, **SIZES).run()
+    (tmp_path / "other").mkdir()
+    assert result["fingerprint"] == make_driver(workflow, tmp_path / "other", **SIZES).run()["fingerprint"]
+    assert result["stopped"] is None
+
+
+def test_a_small_quota_stops_a_run_that_fits(workflow, tmp_path):
+    """Twice the live rows, the slabs and what may grow: older commits are in the way, and given up."""
+    driver = make_driver(workflow, tmp_path, disk_chunks=2 * 600 // 4 + SLABS + 2 * LEAST_GROWTH, **SIZES)
+    assert driver.run()["stopped"] is None

@@ -1,0 +1,138 @@
+"""Signals: the first one ends a run at a commit, the second one now; either way the run goes on from a commit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from conftest import make_workflow, write_data
+from harness import make_driver, run
+
+from pipeline.stop import on_signal
+from pipeline.workflow import Workflow
+
+SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+ROOT = Path(__file__).parent.parent
+
+SLOW = """
+import json, sys, time
+from pathlib import Path
+from pipeline import resources
+from pipeline.run import main
+
+train, told = resources.train, []
+
+def slow(*args):
+    if not told:
+        told.append(print("training", flush=True))
+    time.sleep(float(sys.argv[1]))
+    return train(*args)
+
+resources.train = slow
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    """Forty blocks of one batch."""
+    root = write_data(tmp_path_factory.mktemp("stop"), num_train=90, num_keys=60)
+    workflow = make_workflow(root, block_batches=1)
+    return workflow.model_copy(update={"storage": workflow.storage.model_copy(update={"device": 1 << 18})})
+
+
+def write_workflow(workflow, folder):
+    path = folder / "written.py"
+    text = workflow.model_dump_json()
+    path.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
+    return str(path)
+
+
+def child(seconds, *argv):
+    return subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(seconds), *argv], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("number", "flags"), [(signal.SIGINT, []), (signal.SIGTERM, ["--serial"])], ids=["int", "term"]
+)
+def test_a_signal_loses_what_was_trained_or_does_not_say_how_to_go_on(workflow, tmp_path, number, flags):
+    run_dir = tmp_path / "run"
+    argv = [write_workflow(workflow, tmp_path), "--run-dir", str(run_dir), *flags]
+    process = child(0.2, *argv)
+    while (line := process.stdout.readline()) != "training\n":
+        assert line
+    process.send_signal(number)
+    out, err = process.communicate(timeout=50)
+    assert process.returncode == 0, err
+    assert f"{signal.Signals(number).name}: the planned blocks finish, then a commit; once more: stops at once" in err
+    assert "commit 1 stands, up to epoch 1, train, batch " in out
+    assert "the same command goes on from there" in out
+    assert "Traceback" not in out + err
+    assert not (run_dir / "result.json").exists()
+    resumed = make_driver(
+        Workflow.model_validate_json((run_dir / "workflow.json").read_text()), run_dir, chunk_rows=1024
+    )
+    assert 0 < resumed._position.batch < 15
+    assert resumed.run()["fingerprint"] == run(workflow, **SIZES)["fingerprint"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT])
+def test_a_second_signal_waits_or_has_another_status(workflow, tmp_path, number):
+    process = child(5, write_workflow(workflow, tmp_path), "--run-dir", str(tmp_path / "run"), "--serial")
+    while (line := process.stdout.readline()) != "training\n":
+        assert line
+    process.send_signal(number)
+    while "once more" not in (line := process.stderr.readline()):
+        assert line
+    process.send_signal(number)
+    process.communicate(timeout=4)
+    assert process.returncode == -number
+
+
+def test_a_signal_between_commits_ends_the_run_without_one(workflow, tmp_path):
+    """In this process: a signal while block 7 trains."""
+    driver = make_driver(workflow, tmp_path, **SIZES)
+    watch = driver._watch
+
+    def interrupting(done):
+        if done.trained and done.number == 7:
+            signal.raise_signal(signal.SIGTERM)
+        watch(done)
+
+    driver._watch = interrupting
+    assert driver.run() is None
+    assert driver._position.epoch == 0
+    assert 8 <= driver._position.batch <= 13
+    assert "commit 1 stands" in driver.what_stands()
+    assert json.loads((tmp_path / "commits" / "000001.json").read_text())["commit"]["state"]["trained"] > 0
+    expected = run(workflow, **SIZES)
+    assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == expected["fingerprint"]
+
+
+def test_handlers_of_before_are_lost():
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    got = []
+    with on_signal(got.append):
+        os.kill(os.getpid(), signal.SIGINT)
+        assert got == ["SIGINT"]
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+
+
+def test_a_run_in_another_thread_cannot_begin():
+    got = []
+
+    def begin():
+        with on_signal(got.append):
+            got.append("ran")
+
+    thread = threading.Thread(target=begin)
+    thread.start()
+    thread.join()
+    assert got == ["ran"]

@@ -1,0 +1,197 @@
+"""`python -m pipeline.verify`: what is wrong is named, with its keys and who still has them; --repair goes back."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from conftest import make_workflow, write_data
+from harness import make_driver
+
+from pipeline.storage.commits import Manifest
+from pipeline.storage.lock import RunLock
+from pipeline.verify import main
+from pipeline.workflow import Commit
+
+SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    root = write_data(tmp_path_factory.mktemp("verify"), num_train=90, num_keys=60)
+    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=2, keep=3)})
+
+
+@pytest.fixture(scope="module")
+def made(workflow, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("made")
+    return run_dir, make_driver(workflow, run_dir, **SIZES).run()
+
+
+@pytest.fixture
+def run_dir(made, tmp_path):
+    """A copy of a finished run of three commits and more."""
+    shutil.copytree(made[0], tmp_path / "run")
+    return tmp_path / "run"
+
+
+def verify(capsys, run_dir, *flags):
+    code = main([str(run_dir), *flags])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def manifests(run_dir):
+    return [Manifest.of(path) for path in sorted((run_dir / "commits").glob("*.json"))]
+
+
+def flip(file, at, bit=1):
+    content = bytearray(file.read_bytes())
+    content[at] ^= bit
+    file.write_bytes(content)
+
+
+def only_in_newest(run_dir):
+    *older, newest = manifests(run_dir)
+    shared = {c.number for m in older for c in m.chunks}
+    return newest, [c.number for c in newest.chunks if c.number not in shared]
+
+
+def test_a_whole_run_is_called_damaged(capsys, run_dir):
+    numbers = [m.number for m in manifests(run_dir)]
+    assert len(numbers) >= 3
+    code, out, err = verify(capsys, run_dir)
+    shown = ", ".join(map(str, numbers))
+    assert (code, out, err) == (0, f"{len(numbers)} of {len(numbers)} commits are whole: {shown}\n", "")
+    assert verify(capsys, run_dir, "--repair")[0] == 0
+
+
+def test_a_damaged_row_is_not_named_with_its_keys_and_who_has_them(capsys, run_dir):
+    newest, chunks = only_in_newest(run_dir)
+    file = run_dir / "table.zarr" / "rows" / f"c.{chunks[0]}.0"
+    key = np.frombuffer((run_dir / "table.zarr" / "keys" / f"c.{chunks[0]}").read_bytes(), np.uint64)[1]
+    flip(file, len(file.read_bytes()) // 4 + 20)
+    code, out, _ = verify(capsys, run_dir)
+    assert code == 1
+    assert f"{file}: its checksum is wrong" in out
+    assert f"(commits {newest.number})" in out
+    assert f"rows of 1 keys are damaged: {int(key):#018x}\n" in out
+    assert f"commit {newest.number}" in out
+    for m in manifests(run_dir)[:-1]:
+        assert f"commit {m.number}{f' ({m.name})' if m.name else ''} has 1 of these keys whole, 0 damaged" in out
+    assert " has 0 of these keys whole, 1 damaged" in out
+    assert f"{len(manifests(run_dir)) - 1} of {len(manifests(run_dir))} commits are whole: " in out
+
+
+def damage_rows(run_dir, newest, chunk):
+    flip(run_dir / "table.zarr" / "rows" / f"c.{chunk}.0", 7)
+
+
+def damage_keys(run_dir, newest, chunk):
+    flip(run_dir / "table.zarr" / "keys" / f"c.{chunk}", 7)
+
+
+def lose_rows(run_dir, newest, chunk):
+    (run_dir / "table.zarr" / "rows" / f"c.{chunk}.0").unlink()
+
+
+def cut_keys(run_dir, newest, chunk):
+    file = run_dir / "table.zarr" / "keys" / f"c.{chunk}"
+    file.write_bytes(file.read_bytes()[:-3])
+
+
+def damage_dense(run_dir, newest, chunk):
+    flip(run_dir / "commits" / f"{newest.number:06}.safetensors", 100)
+
+
+def lose_dense(run_dir, newest, chunk):
+    (run_dir / "commits" / f"{newest.number:06}.safetensors").unlink()
+
+
+def damage_manifest(run_dir, newest, chunk):
+    flip(run_dir / "commits" / f"{newest.number:06}.json", 200)
+
+
+DAMAGES = [damage_rows, damage_keys, lose_rows, cut_keys, damage_dense, lose_dense, damage_manifest]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=[damage.__name__ for damage in DAMAGES])
+def test_damage_goes_unseen_or_a_run_does_not_go_on_after_repair(capsys, workflow, made, run_dir, damage):
+    newest, chunks = only_in_newest(run_dir)
+    damage(run_dir, newest, chunks[-1])
+    before = {p.name for p in (run_dir / "commits").iterdir()}
+    assert verify(capsys, run_dir)[0] == 1
+    assert {p.name for p in (run_dir / "commits").iterdir()} == before, "looking changed something"
+    code, out, _ = verify(capsys, run_dir, "--repair")
+    assert code == 0
+    assert "went back to commit " in out
+    assert manifests(run_dir)[-1].number < newest.number
+    assert verify(capsys, run_dir)[0] == 0
+    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == made[1]["fingerprint"]
+    assert verify(capsys, run_dir)[0] == 0
+
+
+def test_padding_is_called_a_key(capsys, run_dir):
+    newest = manifests(run_dir)[-1]
+    for chunk in newest.chunks:
+        keys = np.frombuffer((run_dir / "table.zarr" / "keys" / f"c.{chunk.number}").read_bytes(), np.uint64)
+        if keys[-1] == 2**64 - 1:
+            break
+    file = run_dir / "table.zarr" / "rows" / f"c.{chunk.number}.0"
+    flip(file, file.stat().st_size - 5)
+    code, out, _ = verify(capsys, run_dir)
+    assert code == 1
+    assert f"{file}: its checksum is wrong" in out
+    assert "0xffffffffffffffff" not in out
+
+
+def test_nothing_whole_is_left_and_something_is_deleted(capsys, run_dir):
+    for file in (run_dir / "commits").glob("*.safetensors"):
+        flip(file, 50)
+    before = {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file()}
+    code, out, err = verify(capsys, run_dir, "--repair")
+    assert code == 1
+    assert "0 of " in out
+    assert "no commit is whole: nothing was changed; begin anew with --fresh" in err
+    assert {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file()} == before
+
+
+def test_a_file_that_no_commit_names_is_hidden_or_counts_as_damage(capsys, workflow, run_dir):
+    strangers = [run_dir / "table.zarr" / "rows" / "c.99999.0", run_dir / "commits" / "000999.safetensors"]
+    strangers.append(run_dir / "notes.txt")
+    for file in strangers:
+        file.write_bytes(b"x")
+    code, out, _ = verify(capsys, run_dir)
+    assert code == 0
+    assert all(f"{file}: no commit names it" in out for file in strangers)
+    make_driver(workflow, run_dir, **SIZES).run()
+    assert [file.exists() for file in strangers] == [False, False, True]
+
+
+def test_the_table_s_description_is_damaged_unseen_or_not_repaired(capsys, run_dir):
+    file = run_dir / "table.zarr" / "rows" / "zarr.json"
+    before = file.read_bytes()
+    flip(file, 30)
+    code, out, _ = verify(capsys, run_dir)
+    assert code == 1
+    assert f"{file}: its checksum is wrong" in out
+    assert verify(capsys, run_dir, "--repair")[0] == 0
+    assert file.read_bytes() == before
+    assert json.loads((run_dir / "result.json").read_text())["fingerprint"]
+
+
+def test_a_folder_without_a_run_or_one_in_use_ends_in_a_traceback(capsys, tmp_path, run_dir):
+    code, _, err = verify(capsys, tmp_path)
+    assert code == 2
+    assert err.startswith(f"error: {tmp_path} holds no run")
+    with RunLock(run_dir):
+        code, _, err = verify(capsys, run_dir)
+    assert code == 2
+    assert "is in use by process" in err
+
+
+def test_a_run_that_ended_before_its_first_commit_is_called_whole(capsys, tmp_path):
+    (tmp_path / "run" / "commits").mkdir(parents=True)
+    code, out, _ = verify(capsys, tmp_path / "run")
+    assert code == 1
+    assert "has no commit" in out
