@@ -25,7 +25,7 @@ import numpy as np
 
 from benchmarks.common import arguments, finish, machine
 from benchmarks.disk_limits import RawChunks, RawRows
-from benchmarks.disk_log import Ours, OursDirect, append_vs_plain, commit_vs_plain, fill_log
+from benchmarks.disk_log import Ours, OursDirect, append_vs_plain, commit_vs_plain, fill_log, rebuild_seconds, tag_cost
 from benchmarks.disk_peers import RocksDb, peers_at_hand
 from benchmarks.disk_rows import NUM_WORDS, ROW_BYTES, Store, first_wrong, make_cold, may_drop_caches
 from pipeline.memory import keep_freed_memory
@@ -79,6 +79,9 @@ class Bench:
             times = self._measure(stores, num_rows)
             report(num_rows, self._sizes, stores, times)
             self.ratios |= ratios(times, suffix)
+            if "tag_cost" not in self.ratios:
+                ours = next(store for store in stores if type(store) is Ours)
+                self.ratios["tag_cost"] = tag_cost(ours.log, num_rows, self._sizes[-2], self._repeats)
             for store in stores:
                 store.leave()
             for loaded in set(folder.iterdir()) - before:
@@ -189,6 +192,7 @@ def main() -> None:
         bench = Bench(Path(tmp), scale.sizes, repeats, everything)
         bench.ratios["append_vs_plain"] = append_vs_plain(Path(tmp), scale.appended_chunks, max(repeats, 2))
         bench.ratios["commit_vs_plain"] = commit_vs_plain(Path(tmp), scale.appended_chunks, max(repeats, 2))
+        bench.ratios["rebuild_seconds_per_million"] = rebuild_seconds(Path(tmp), 4 * scale.appended_chunks)
         run(bench, scale, peers)
     finish(bench.ratios)
 

@@ -14,18 +14,23 @@ import numpy as np
 
 from benchmarks.disk_limits import plain_writes
 from benchmarks.disk_rows import CHUNK_ROWS, LAYOUT, NUM_WORDS, Store, chunks_of, make_rows
+from pipeline.kernels.tag import first_wrong_tag
 from pipeline.memory import aligned_empty
 from pipeline.records import I64, U32
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.commits import ChunkState, Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed, measure
-from pipeline.storage.files import Files
+from pipeline.storage.files import Files, checksum_of
 from pipeline.storage.flush import flush
 from pipeline.storage.key_map import DEVICE, place
 from pipeline.storage.layout import row_keys
-from pipeline.storage.log import Log
+from pipeline.storage.log import Log, keys_file, rows_file
 from pipeline.storage.places import Caps, Places
+from pipeline.storage.reopen import open_log
 from pipeline.storage.slab import Slab
+
+IN_CACHE = 512
+"""Rows whose tags are checked in one call."""
 
 
 @cache
@@ -42,7 +47,7 @@ def make_log(path: Path) -> Log:
     return Log(path, LAYOUT, CHUNK_ROWS, speed_of(path.parent, False), Files())
 
 
-def open_log(path: Path, direct: bool) -> Log:
+def log_to_read(path: Path, direct: bool) -> Log:
     """A full log, to read; `direct` reads past the page cache."""
     # Checksums are for opening a run, not for reading rows.
     return Log(path, LAYOUT, CHUNK_ROWS, speed_of(path.parent, direct), Files(), {}, direct)
@@ -73,16 +78,16 @@ class Ours(Store):
 
     def __init__(self, folder: Path, num_rows: int) -> None:
         super().__init__(folder, num_rows)
-        self._log = open_log(self.log_path, self.direct)
+        self.log = log_to_read(self.log_path, self.direct)
 
     def read(self, at_U: I64, out_UW: U32, cold: bool) -> None:
-        self._log.gather(at_U, out_UW)
+        self.log.gather(at_U, out_UW)
 
     def close(self) -> None:
-        self._log._reader.forget(range(chunks_of(self.num_rows)))
+        self.log._reader.forget(range(chunks_of(self.num_rows)))
 
     def leave(self) -> None:
-        self._log.close()
+        self.log.close()
 
 
 class OursDirect(Ours):
@@ -150,6 +155,44 @@ def _committed(folder: Path, rows_UW: U32) -> float:
     seconds = time.perf_counter() - start
     log.close()
     return seconds
+
+
+def rebuild_seconds(folder: Path, num_chunks: int) -> float:
+    """Seconds per million keys to open a log: read the column of keys, check it, put every key into the map."""
+    num_rows = num_chunks * CHUNK_ROWS
+    fill_log(folder / "log", num_rows)
+    files = [(checksum_of(rows_file(folder / "log", c)), checksum_of(keys_file(folder / "log", c)))
+             for c in range(num_chunks)]  # fmt: skip
+    states = tuple(ChunkState(c, 0, *sums) for c, sums in enumerate(files))
+    manifest = Manifest(1, None, num_rows, num_rows, LAYOUT.describe(), CHUNK_ROWS, states, {}, "", {})
+    places = Places(0, 0, "clock", Caps(1 << 20, 1 << 36), Chunks(CHUNK_ROWS))
+    start = time.perf_counter()
+    open_log(folder / "log", LAYOUT, places, [manifest], speed_of(folder, False), Files()).close()
+    seconds = time.perf_counter() - start
+    shutil.rmtree(folder / "log")
+    print(f"opening: {1e6 * seconds / num_rows:.2f} s per million keys, {num_rows:,} keys")
+    return 1e6 * seconds / num_rows
+
+
+def tag_cost(log: Log, num_rows: int, wanted: int, repeats: int) -> float:
+    """CPU seconds of checking tags, by CPU seconds of reading so many scattered rows from memory, the check included.
+    From the disk a row takes longer, and the check does not."""
+    rng, out_UW = np.random.default_rng(2), np.ones((wanted, NUM_WORDS), np.uint32)
+    reading, checking = [], []
+    for _ in range(repeats + 1):
+        at_U = rng.choice(num_rows, wanted, replace=False)
+        log.gather(at_U, out_UW)
+        start = time.process_time()
+        log.gather(at_U, out_UW)
+        reading.append(time.process_time() - start)
+        start = time.process_time()
+        # As the reader does it: while a row is in the processor's cache.
+        for _ in range(-(-wanted // IN_CACHE)):
+            first_wrong_tag(out_UW[:IN_CACHE])
+        checking.append(time.process_time() - start)
+    cost = statistics.median(checking[1:]) / statistics.median(reading[1:])
+    print(f"tags: {1e9 * statistics.median(checking[1:]) / wanted:.1f} ns a row, {cost:.1%} of a read from memory")
+    return cost
 
 
 def _plain(folder: Path, rows_UW: U32) -> float:

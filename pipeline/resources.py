@@ -47,10 +47,8 @@ from pipeline.stages.write_back import write_back
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed
-from pipeline.storage.key_map import bytes_for
-from pipeline.storage.log import Log
 from pipeline.storage.places import Caps, Places
-from pipeline.storage.reopen import checksums, clean, rebuild
+from pipeline.storage.reopen import open_log
 from pipeline.storage.sizes import Sizes
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads
@@ -117,7 +115,7 @@ class Resources:
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
-        self.log = self._open_log(run_dir / "table.zarr", commits, kept, speed, storage.direct)
+        self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, commits.files, storage.direct)
         self.learner = Learner(
             workflow, source.layout, self.device, Evaluation(workflow.data.labels, run_dir / "scores"), self.threads
         )
@@ -130,23 +128,6 @@ class Resources:
         """Why no further block is to be planned; set by the driver, from any thread."""
         if kept:
             load_dense(self.learner.model, self.learner.optimizer, commits.load_dense(kept[-1]))
-
-    def _open_log(self, path: Path, commits: Commits, kept: Sequence[Manifest], speed: DiskSpeed, direct: bool) -> Log:
-        clean(path, kept, commits.files)
-        known = checksums(kept) if kept else None
-        log = Log(path, self.row, self.sizes.chunk_rows, speed, commits.files, known, direct)
-        if kept:
-            if kept[-1].row != self.row.describe() or kept[-1].chunk_rows != self.sizes.chunk_rows:
-                raise ValueError(f"{path} has rows {kept[-1].row}, and this workflow {self.row.describe()}")
-            if (needed := bytes_for(kept[-1].live_rows)) > self.sizes.map_bytes:
-                raise ValueError(
-                    f"storage.map is {self.sizes.map_bytes:,} bytes, and the {kept[-1].live_rows:,} keys of the last "
-                    f"commit need {needed:,}; raise it"
-                )
-            rebuild(self.places, log, kept[-1])
-            log.describe(kept[-1].tail)
-        self.places.begin_growth()
-        return log
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
         """Divide the rings for this look-ahead and expect the first of `blocks`. Only while nothing is in flight."""

@@ -12,7 +12,15 @@ import pytest
 ROOT = Path(__file__).parent.parent
 RATIOS = {
     "end_to_end": {"a_vs_c_mlp64", "a_vs_d_mlp400", "b_vs_a", "b_vs_limit", "dask_cost"},
-    "disk": {"raw_100_cold", "raw_1000_warm", "zarr_100_warm", "zarr_1000_cold_of_50k", "append_vs_plain"},
+    "disk": {
+        "raw_100_cold",
+        "raw_1000_warm",
+        "zarr_100_warm",
+        "zarr_1000_cold_of_50k",
+        "append_vs_plain",
+        "commit_vs_plain",
+        "tag_cost",
+    },
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""

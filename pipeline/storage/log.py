@@ -55,6 +55,11 @@ def metadata(layout: RowLayout, chunk_rows: int, tail: int) -> dict[str, bytes]:
     return {name: buffer.to_bytes() for name, buffer in content.items()}
 
 
+def gather_reference(path: Path, at_U: I64) -> U32:
+    """The plain twin of `Log.gather`, through Zarr alone: what any of its readers sees of a log that was described."""
+    return np.asarray(zarr.open_array(path / "rows", mode="r").oindex[at_U], np.uint32)
+
+
 class Log:
     """One writer (`write_back`, and commits once the pipeline is drained), one reader (`prefetch`); a row is read only
     after the file with it was written."""

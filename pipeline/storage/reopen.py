@@ -10,8 +10,10 @@ import numpy as np
 from pipeline.kernels.key_map import UNKNOWN
 from pipeline.records import RESERVED
 from pipeline.storage.commits import DETAILS, Manifest
+from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files
-from pipeline.storage.key_map import DISK, place, row_of
+from pipeline.storage.key_map import DISK, bytes_for, place, row_of
+from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import Log, keys_file, rows_file
 from pipeline.storage.places import Places
 
@@ -33,6 +35,40 @@ def clean(path: Path, kept: Sequence[Manifest], files: Files) -> None:
                 files.remove(file)
     for file in path.glob("*.partial"):
         files.remove(file)
+
+
+def open_log(
+    path: Path,
+    row: RowLayout,
+    places: Places,
+    kept: Sequence[Manifest],
+    speed: DiskSpeed,
+    files: Files,
+    direct: bool = False,
+) -> Log:
+    """The log as of the last of the kept commits, and `places`, which are empty, true of it; without commits, a log
+    without rows.
+
+    ValueError: it has rows of another layout, or more keys than the map may hold. Damaged: as of `rebuild`.
+    """
+    clean(path, kept, files)
+    log = Log(path, row, places.chunks.rows, speed, files, checksums(kept) if kept else None, direct)
+    if kept:
+        newest = kept[-1]
+        if (newest.row, newest.chunk_rows) != (row.describe(), places.chunks.rows):
+            raise ValueError(
+                f"{path} has rows {newest.row} in chunks of {newest.chunk_rows}, and this workflow rows "
+                f"{row.describe()} in chunks of {places.chunks.rows}"
+            )
+        if (needed := bytes_for(newest.live_rows)) > places.caps.map_bytes:
+            raise ValueError(
+                f"storage.map is {places.caps.map_bytes:,} bytes, and the {newest.live_rows:,} keys of the last commit "
+                f"need {needed:,}; raise it"
+            )
+        rebuild(places, log, newest)
+        log.describe(newest.tail)
+    places.begin_growth()
+    return log
 
 
 def rebuild(places: Places, log: Log, manifest: Manifest) -> None:

@@ -12,7 +12,7 @@ from harness import SPEED
 from pipeline.kernels.tag import tag_reference
 from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout, row_keys
-from pipeline.storage.log import Log, keys_file, rows_file
+from pipeline.storage.log import Log, gather_reference, keys_file, rows_file
 
 ROW = RowLayout(embedding_dim=4, first_order=True)
 WORDS = ROW.num_words
@@ -80,6 +80,13 @@ def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
     assert len(padding) == 5 + 6
     assert (keys[padding] == RESERVED).all()
     assert (rows[padding] == 2**32 - 1).all()
+
+
+def test_the_log_and_its_plain_twin_read_different_rows(log):
+    tail = append(log, made_rows(3 * CHUNK + 5, WORDS))
+    log.describe(tail)
+    at = np.random.default_rng(0).permutation(3 * CHUNK + 5)[:17]
+    np.testing.assert_array_equal(gather_reference(log.path, at), gathered(log, at, WORDS, np.int64))
 
 
 def test_a_zarr_reader_finds_rows_where_chunks_were_deleted(log):
