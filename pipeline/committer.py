@@ -58,6 +58,7 @@ class Committer:
     def _manifest(self, number: int, name: str | None, dense: str, state: dict[str, Any]) -> Manifest:
         r = self._resources
         chunks = r.places.chunks
+        assert chunks.live_rows == len(r.places.map), "the log does not hold every row once"
         described = metadata(r.row, r.log.chunk_rows, chunks.tail)
         return Manifest(
             number=number,

@@ -28,6 +28,7 @@ from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed, measure
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
+from pipeline.storage.reopen import clean
 from pipeline.storage.sizes import Fit
 from pipeline.workflow import Workflow
 
@@ -62,23 +63,28 @@ class Driver:
         kept = self._open(commits)
         self._speed = speed or self._known_speed(kept) or measure(run_dir, workflow.storage.direct)
         self.resources = Resources(workflow, source, fit.sizes, run_dir, commits, kept, self._speed)
+        self._tidy(commits, kept)
         self._committer = Committer(self.resources, commits, kept[-1] if kept else None, self.history.disk)
         self.files.replace(run_dir / "workflow.json", [(workflow.model_dump_json(indent=1) + "\n").encode()])
 
     def _open(self, commits: Commits) -> list[Manifest]:
-        """The kept commits; what was being written when an earlier run ended is gone."""
+        """The kept commits, after a look at whether this workflow may go on from the last one."""
         self.files.make_folder(commits.folder)
-        for partial in self.run_dir.glob("*.partial"):
-            self.files.remove(partial)
         kept = commits.kept()
         if kept:
             state = kept[-1].state
             self._position = Position(**state["position"])
             self._warnings = check(state, self._description, self._position)
             self.history.load(state)
+        return kept
+
+    def _tidy(self, commits: Commits, kept: Sequence[Manifest]) -> None:
+        """What was being written when an earlier run ended goes, now that the last commit is known to be readable."""
+        for partial in self.run_dir.glob("*.partial"):
+            self.files.remove(partial)
         commits.release()
         commits.prune(kept)
-        return kept
+        clean(self.run_dir / "table.zarr", kept, self.files)
 
     def _known_speed(self, kept: Sequence[Manifest]) -> DiskSpeed | None:
         known = dict(kept[-1].state["speed"]) if kept else {"direct": None}
@@ -91,12 +97,15 @@ class Driver:
             self.history.begin()
             self._examples = self.agenda.examples_before(self._position)
             self._progress.begin_at(self._examples)
-            with self._progress, on_signal(self._stop):
-                self._say_how_it_begins()
-                stopped = self._train()
-            if self._position != self.agenda.end and not stopped:
-                return None
-            result = write_result(self.workflow.name, self.run_dir, self.files, self.resources, self.history, stopped)
+            with on_signal(self._stop):
+                with self._progress:
+                    self._say_how_it_begins()
+                    stopped = self._train()
+                if self._position != self.agenda.end and not stopped:
+                    return None
+                result = write_result(
+                    self.workflow.name, self.run_dir, self.files, self.resources, self.history, stopped
+                )
         except (OSError, PipelineError) as error:
             raise PipelineError(f"{error}\n{self.what_stands()}") from error
         finally:
@@ -206,11 +215,12 @@ class Driver:
 
     def _watch(self, done: Done) -> None:
         self.history.add(done)
+        if done.trained is None:
+            return
+        # Not before a block of this stretch is through, or a commit could follow a commit for ever.
         minutes = self.workflow.commit.every_minutes
         if minutes and time.perf_counter() - self._committed > 60 * minutes:
             self.resources.pause = self.resources.pause or "time for a commit"
-        if done.trained is None:
-            return
         self._examples += done.trained.block.num_examples
         self._progress.update(self._examples, done.trained.loss, self.history.ready)
         if done.trained.metrics:

@@ -107,7 +107,7 @@ class Resources:
         words = self.row.num_words
         self.threads = Threads(workflow.schedule.threads)
         self.device = Slab(sizes.device_rows, words, self.threads)
-        self.host = Slab(sizes.host_rows, words)
+        self.host = Slab(sizes.host_rows, words, name="host")
         self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
         self._staging: U32 = aligned_empty((sizes.staging_rows, words), np.uint32)
         self._outgoing: U32 = aligned_empty((sizes.outgoing_rows, words), np.uint32)

@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 explain(workflow, source, fit)
                 return 0
             run_dir = args.run_dir or Path("runs") / workflow.name
+            run_dir = run_dir.resolve() if run_dir.is_symlink() else run_dir
             stack.enter_context(RunLock(run_dir))
             prepare(run_dir, args.fresh)
             driver = stack.enter_context(open_run(workflow, source, fit, run_dir, serial=args.serial))

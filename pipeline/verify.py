@@ -53,11 +53,13 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     manifests, findings = read_manifests(commits)
     findings += check_small_files(run_dir, commits, manifests)
     bad: dict[int, BadRows] = {}
+    followed = 0
     for chunk, numbers in track(named_chunks(manifests), "verifying"):
         found, bad_rows = check_chunk(run_dir, manifests[-1], chunk, numbers)
         findings += found
-        if bad_rows:
+        if bad_rows and followed < MOST_KEYS:
             bad[bad_rows.chunk] = bad_rows
+            followed += len(bad_rows.keys_N)
     for finding in findings:
         print(f"{finding.file}: {finding.what}{_of(finding)}")
     if bad:
@@ -95,7 +97,8 @@ def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRow
     if not len(keys_N):
         return
     shown = ", ".join(f"{key:#018x}" for key in keys_N[:10].tolist())
-    print(f"rows of {len(keys_N):,} keys are damaged: {shown}{' ...' if len(keys_N) > 10 else ''}")
+    at_least = "at least " if sum(len(rows.keys_N) for rows in bad.values()) >= MOST_KEYS else ""
+    print(f"rows of {at_least}{len(keys_N):,} keys are damaged: {shown}{' ...' if len(keys_N) > 10 else ''}")
     for manifest in reversed(manifests):
         has, lost = lost_keys(run_dir, manifest, bad, keys_N)
         name = f" ({manifest.name})" if manifest.name else ""

@@ -158,7 +158,7 @@ class Storage(Strict):
     log_growth: Annotated[float, Field(ge=0.0)] = 1.0
     """Rows written to the log, as a share of the live rows, after which a commit is brought forward."""
     direct: bool = False
-    """Read and write the log past the page cache, which else is a tier that no cap covers."""
+    """Read the log past the page cache, which else is a tier that no cap covers, and drop from it what was written."""
     policy: Literal["clock"] = "clock"
 
 
@@ -173,13 +173,16 @@ class Schedule(Strict):
     """Threads of `train`. Part of what fixes a result's bits."""
 
 
+MOST_KEPT = 16
+
+
 class Commit(Strict):
     """When all that was learned is made durable: besides at the end of every epoch, and when a signal stops the run."""
 
     every_blocks: Annotated[int, Field(ge=1)] | None = None
     """Training blocks from one commit to the next."""
     every_minutes: Annotated[float, Field(gt=0.0)] | None = 10.0
-    keep: Annotated[int, Field(ge=1)] = 2
+    keep: Annotated[int, Field(ge=1, le=MOST_KEPT)] = 2
     """The last so many commits are kept."""
     keep_best: bool = True
     """So is that of the epoch with the best AUC on the validation split, under the name "best"."""

@@ -13,6 +13,7 @@ from pipeline.committer import Committer
 from pipeline.monitor.progress import Progress
 from pipeline.resources import Resources
 from pipeline.resume import check, description
+from pipeline.storage.files import Damaged
 from pipeline.workflow import Commit
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -212,3 +213,27 @@ def test_a_description_differs_from_itself_after_json(workflow):
     described = description(workflow, {"train": 90})
     assert json.loads(json.dumps(described)) == described
     assert check(json.loads(json.dumps(described)), described, Position(2, "train", 0)) == []
+
+
+def test_commits_follow_each_other_and_nothing_is_trained(workflow, whole, tmp_path):
+    """However short the time between two: each comes after a block at least."""
+    impatient = changed(workflow, commit=Commit(every_minutes=1e-9))
+    with local_client() as client:
+        driver = make_driver(impatient, tmp_path, client, **SIZES)
+        result = driver.run()
+    blocks = len(list(driver.agenda.blocks(workflow.schedule.block_batches)))
+    assert result["fingerprint"] == whole["fingerprint"]
+    assert result["disk"]["commits"] <= blocks + 1
+
+
+def test_older_commits_go_before_the_newest_is_known_to_be_whole(workflow, tmp_path, monkeypatch):
+    kill_after(4, workflow, tmp_path, monkeypatch)
+    *older, newest = sorted((tmp_path / "commits").glob("*.safetensors"))
+    content = bytearray(newest.read_bytes())
+    content[-1] ^= 1
+    newest.write_bytes(content)
+    before = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
+    with pytest.raises(Damaged, match=f"{newest.name}: its checksum"):
+        make_driver(changed(workflow, commit=Commit(keep=1, keep_best=False)), tmp_path, **SIZES)
+    assert older
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == before

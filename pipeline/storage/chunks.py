@@ -73,9 +73,14 @@ class Chunks:
     def stale(self, chunk: int) -> int:
         return int(self._stale_C[chunk])
 
+    @property
+    def live_rows(self) -> int:
+        return int((self.rows - self._stale_C[: self.num]).sum())
+
     def sparse(self) -> I64:
-        """Numbers of the chunks with live rows, but so few that a commit must not refer to them."""
-        return np.flatnonzero(self._sparse(self._stale_C[: self.num]))
+        """Numbers of the chunks with live rows, but so few that a commit must not refer to them; fewest first."""
+        sparse = np.flatnonzero(self._sparse(self._stale_C[: self.num]))
+        return sparse[np.argsort(-self._stale_C[sparse], kind="stable")]
 
     def sparse_rows(self, stale_at_N: I64) -> int:
         """Live rows in such chunks, once the rows at these positions are stale, too."""

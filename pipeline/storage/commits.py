@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from safetensors.numpy import load
 
@@ -23,8 +23,7 @@ FORMAT = 1
 DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back to the newest commit that is whole"
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkState:
+class ChunkState(NamedTuple):
     """A chunk of the log that a commit refers to."""
 
     number: int
@@ -55,8 +54,8 @@ class Manifest:
 
     def content(self) -> bytes:
         """The manifest's file. Every byte of it follows from the values, one of which is a checksum of the others."""
-        fields = asdict(self) | {"chunks": [[c.number, c.stale, c.rows_checksum, c.keys_checksum] for c in self.chunks]}
-        text = json.dumps({"format": FORMAT, **fields})
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        text = json.dumps({"format": FORMAT, **values})
         return f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode()
 
     @classmethod
@@ -64,11 +63,11 @@ class Manifest:
         """Damaged if the file is not, to the last bit, what was published."""
         content = path.read_bytes()
         try:
-            fields = json.loads(content)["commit"]
-            if fields.pop("format") != FORMAT:
+            values = json.loads(content)["commit"]
+            if values.pop("format") != FORMAT:
                 raise ValueError("it has a format of another version")
-            chunks = tuple(ChunkState(*chunk) for chunk in fields.pop("chunks"))
-            manifest = cls(**fields, chunks=chunks)
+            chunks = tuple(ChunkState(*chunk) for chunk in values.pop("chunks"))
+            manifest = cls(**values, chunks=chunks)
         except (ValueError, KeyError, TypeError) as error:
             raise Damaged(f"{path}: {error}; {DETAILS}") from error
         if manifest.content() != content or path.stem != stem(manifest.number):
@@ -88,6 +87,8 @@ class Commits:
         self._reserve = run_dir / "reserve"
         self.files = files
         self._keep = keep
+        self._read: dict[int, Manifest] = {}
+        """Those that were read or published: what is kept does not change."""
 
     def manifest_file(self, number: int) -> Path:
         return self.folder / f"{stem(number)}.json"
@@ -119,17 +120,22 @@ class Commits:
         """Make it a commit. What it names is durable, but for the name of the dense state's file."""
         self.files.sync_folder(self.folder)
         self.files.replace(self.manifest_file(manifest.number), [manifest.content()])
+        self._read[manifest.number] = manifest
 
     def kept(self, give_up: bool = False) -> list[Manifest]:
         """The last `keep` commits, or the last one alone, and the last one of each name; ascending."""
-        manifests = [Manifest.of(self.manifest_file(number)) for number in self.numbers()]
+        for number in self.numbers():
+            if number not in self._read:
+                self._read[number] = Manifest.of(self.manifest_file(number))
+        manifests = [self._read[number] for number in self.numbers()]
         named = {m.name: m for m in manifests if m.name}
         last = manifests[-1 if give_up else -self._keep :]
         return [m for m in manifests if m in last or m in named.values()]
 
     def prune(self, kept: Iterable[Manifest]) -> None:
         """Forget all other commits. Their manifests go first: none may be left that names a file which is gone."""
-        stems = {stem(manifest.number) for manifest in kept}
+        self._read = {manifest.number: manifest for manifest in kept}
+        stems = {stem(number) for number in self._read}
         if stale := [p for p in self.folder.glob("*.json") if p.stem not in stems]:
             for path in stale:
                 self.files.remove(path)

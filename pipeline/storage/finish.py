@@ -12,6 +12,7 @@ from pipeline.records import U32
 from pipeline.storage.flush import live_at
 from pipeline.storage.log import Log
 from pipeline.storage.places import Places
+from pipeline.storage.tier import check_keys
 
 
 def table_hash(places: Places, log: Log, chunk_RW: U32) -> tuple[int, int]:
@@ -19,8 +20,9 @@ def table_hash(places: Places, log: Log, chunk_RW: U32) -> tuple[int, int]:
     total = np.zeros(2, np.uint64)
     count = 0
     for chunk in places.chunks.live().tolist():
-        at = live_at(places, log, chunk)
+        at, keys = live_at(places, log, chunk)
         log.gather(at, chunk_RW[: len(at)])
+        check_keys(log, at, chunk_RW[: len(at)], keys)
         add_row_hashes(chunk_RW[: len(at)], log.layout.tag_at, np.ones(len(at), np.bool_), total)
         count += len(at)
     return int(total[0]) << 64 | int(total[1]), count

@@ -17,7 +17,7 @@ from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.layout import row_keys
 from pipeline.storage.log import Log
 from pipeline.storage.places import Places, Slots
-from pipeline.storage.tier import Tier
+from pipeline.storage.tier import Tier, check_keys
 
 Settle = Callable[[Any, U64, I64], None]
 """Takes where rows were, their keys, and where in the log they are now."""
@@ -32,17 +32,25 @@ class Flushed:
 
 
 def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> Flushed:
-    """Write them all as one stream of chunks, of which the last alone has padding. `chunk_RW` holds one chunk."""
+    """Write them all as one stream of chunks, of which the last alone has padding. `chunk_RW` holds one chunk.
+
+    Chunks are merged while there is room on the disk, those with the fewest live rows first; `plan` brings a commit
+    forward before it runs out, so none is left out but where the settings of the log were changed. Damaged: a row is
+    not that of the key that should lie there.
+    """
     stream = _Stream(places, log, chunk_RW)
+    room = places.chunks.rows * min(places.commit_chunks, places.caps.disk_chunks - places.chunks.present)
     changed = merged = 0
     for slots, tier in ((places.device, device), (places.host, host)):
         for in_slab in slots.changed():
             changed += len(in_slab)
-            stream.add(tier, in_slab, _copied(slots))
+            stream.add(tier, in_slab, slots.keys_S[in_slab], _copied(slots))
     for chunk in places.chunks.sparse().tolist():
-        at = live_at(places, log, chunk)
+        at, keys = live_at(places, log, chunk)
+        if changed + merged + len(at) > room:
+            break
         merged += len(at)
-        stream.add(log, at, lambda old, keys, new: _move(places, old, keys, new))
+        stream.add(log, at, keys, lambda old, keys, new: _move(places, old, keys, new))
     stream.write()
     return Flushed(changed, merged)
 
@@ -53,14 +61,17 @@ class _Stream:
         self._filled = 0
         self._parts: list[tuple[Settle, Any, int]] = []
 
-    def add(self, tier: Tier, at: Any, settle: Settle) -> None:
-        """The rows at these slots or positions; `settle` is called for each part of them once it is written."""
+    def add(self, tier: Tier, at: Any, keys: U64, settle: Settle) -> None:
+        """The rows of these keys at these slots or positions; `settle` is called for each part of them once it is
+        written."""
         while len(at):
             part = at[: len(self._chunk_RW) - self._filled]
-            tier.gather(part, self._chunk_RW[self._filled : self._filled + len(part)])
+            rows_RW = self._chunk_RW[self._filled : self._filled + len(part)]
+            tier.gather(part, rows_RW)
+            check_keys(tier, part, rows_RW, keys[: len(part)])
             self._parts.append((settle, part, self._filled))
             self._filled += len(part)
-            at = at[len(part) :]
+            at, keys = at[len(part) :], keys[len(part) :]
             if self._filled == len(self._chunk_RW):
                 self.write()
 
@@ -104,7 +115,8 @@ def is_live(places: Places, keys_N: U64, at_N: I64) -> NDArray[np.bool_]:
     return live_N
 
 
-def live_at(places: Places, log: Log, chunk: int) -> I64:
-    """Positions of a chunk's live rows."""
-    at_R = chunk * log.chunk_rows + np.arange(log.chunk_rows)
-    return at_R[is_live(places, log.keys(chunk), at_R)]
+def live_at(places: Places, log: Log, chunk: int) -> tuple[I64, U64]:
+    """Positions and keys of a chunk's live rows."""
+    at_R, keys_R = chunk * log.chunk_rows + np.arange(log.chunk_rows), log.keys(chunk)
+    live_R = is_live(places, keys_R, at_R)
+    return at_R[live_R], keys_R[live_R]

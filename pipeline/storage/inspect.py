@@ -16,7 +16,7 @@ from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.log import keys_file, metadata, rows_file
 
 MOST_KEYS = 1 << 20
-"""Affected keys that are followed up; beyond that only chunks are named."""
+"""Affected keys that are followed up, and those of one chunk more; beyond that only files are named."""
 OURS = (
     "commits", "table.zarr", "reserve", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
 )  # fmt: skip
@@ -58,7 +58,7 @@ def check_small_files(run_dir: Path, commits: Commits, manifests: Sequence[Manif
     expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
     expected += [(commits.dense_file(m.number), {m.dense}, (m.number,)) for m in manifests]
     for name in manifests[-1].metadata if manifests else ():
-        known = {m.metadata[name] for m in manifests} | {_empty(manifests[-1])[name]}
+        known = {m.metadata[name] for m in manifests} | {described[name] for described in _described(manifests[-1])}
         expected.append((run_dir / "table.zarr" / name, known, ()))
     for file, known, numbers in expected:
         if not file.is_file():
@@ -67,9 +67,11 @@ def check_small_files(run_dir: Path, commits: Commits, manifests: Sequence[Manif
             yield Finding(file, "its checksum is wrong", numbers)
 
 
-def _empty(manifest: Manifest) -> dict[str, str]:
-    described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, 0)
-    return {name: checksum(content) for name, content in described.items()}
+def _described(manifest: Manifest) -> Iterator[dict[str, str]]:
+    """What opening would write: another version of Zarr may put it in other words; and that of an empty log."""
+    for tail in (manifest.tail, 0):
+        described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, tail)
+        yield {name: checksum(content) for name, content in described.items()}
 
 
 def older_descriptions(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[Path]:

@@ -17,7 +17,7 @@ class RunLock:
     it back when its owner ends, however it ends. Also a context manager."""
 
     def __init__(self, run_dir: Path) -> None:
-        run_dir = run_dir.absolute()
+        run_dir = run_dir.resolve()
         run_dir.parent.mkdir(parents=True, exist_ok=True)
         self.path = run_dir.with_name(f".{run_dir.name}.lock")
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

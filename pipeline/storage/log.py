@@ -100,11 +100,19 @@ class Log:
         try:
             self._reader.gather(at_U, out_UW)
         except WrongTag as wrong:
-            chunk, row = divmod(wrong.position, self.chunk_rows)
-            raise Damaged(
-                f"{rows_file(self.path, chunk)}: the row at offset {row * self.layout.num_bytes}, of key "
-                f"{self.keys(chunk)[row]:#018x}, has a wrong tag; {HELP}"
-            ) from None
+            at = wrong.position
+            raise Damaged(f"{self.where(at)}: the row of key {self._key(at)} has a wrong tag; {HELP}") from None
+
+    def where(self, at: int) -> str:
+        chunk, row = divmod(at, self.chunk_rows)
+        return f"{rows_file(self.path, chunk)}, offset {row * self.layout.num_bytes}"
+
+    def _key(self, at: int) -> str:
+        """What the column of keys says, if it can be trusted."""
+        try:
+            return f"{self.keys(at // self.chunk_rows)[at % self.chunk_rows]:#018x}"
+        except OSError:
+            return "unknown (the column of keys is damaged, too)"
 
     def keys(self, chunk: int) -> U64:
         """[R] the keys of a chunk, `RESERVED` for padding. Damaged if the file is not what was written."""

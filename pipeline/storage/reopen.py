@@ -51,7 +51,6 @@ def open_log(
 
     ValueError: it has rows of another layout, or more keys than the map may hold. Damaged: as of `rebuild`.
     """
-    clean(path, kept, files)
     log = Log(path, row, places.chunks.rows, speed, files, checksums(kept) if kept else None, direct)
     if kept:
         newest = kept[-1]

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pipeline.storage.chunks import LEAST_GROWTH
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.places import most_rows
-from pipeline.workflow import Storage, format_size
+from pipeline.workflow import MOST_KEPT, Storage, format_size
 
 SLACK = 1.25
 """Rows of a staging or outgoing buffer per key of the largest block of the first window."""
-MANIFEST_BYTES = 256
-"""Of one chunk, in the manifests of all kept commits (64 bytes in each)."""
+MANIFEST_BYTES = 64 * (MOST_KEPT + 2)
+"""Of one chunk, in the manifests of all kept commits."""
 RING_SHARE = 8
 """A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow."""
 

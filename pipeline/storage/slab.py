@@ -15,8 +15,9 @@ from pipeline.threads import Threads
 class Slab:
     """`num_rows` slots for rows of `num_words`. Has one writer: `train` for the device, `write_back` for the host."""
 
-    def __init__(self, num_rows: int, num_words: int, threads: Threads | None = None) -> None:
+    def __init__(self, num_rows: int, num_words: int, threads: Threads | None = None, name: str = "device") -> None:
         """`threads`: those of the one stage that uses the slab, if it may move rows with all of them."""
+        self._name = name
         self._threads = threads
         self.words_SW: U32 = aligned_empty((num_rows, num_words), np.uint32)
 
@@ -35,6 +36,9 @@ class Slab:
             self._threads.split(num_rows, work)
         else:
             work(0, num_rows)
+
+    def where(self, at: int) -> str:
+        return f"{self._name} slot {at}"
 
     def close(self) -> None:
         self.words_SW = self.words_SW[:0]

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from pipeline.records import I32, I64, U32
+import numpy as np
+
+from pipeline.records import I32, I64, U32, U64
+from pipeline.storage.files import Damaged
+from pipeline.storage.layout import row_keys
 
 
 class Tier(Protocol):
@@ -16,5 +20,21 @@ class Tier(Protocol):
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
         """Put rows at `at_U`. The disk appends: its numbers are consecutive, from the first of a chunk."""
 
+    def where(self, at: int) -> str:
+        """In words, for whoever looks for what is wrong there."""
+
     def close(self) -> None:
         """Give back what the tier holds open. May be called twice."""
+
+
+def check_keys(tier: Tier, at_U: I32 | I64, rows_UW: U32, keys_U: U64) -> None:
+    """Damaged if a row that was read is not the one of the key that should lie there."""
+    got_U = row_keys(rows_UW)
+    wrong = np.flatnonzero(got_U != keys_U)
+    if len(wrong):
+        first = int(wrong[0])
+        raise Damaged(
+            f"{len(wrong)} of {len(keys_U)} rows are not the ones asked for; the first: {tier.where(int(at_U[first]))} "
+            f"holds key {got_U[first]:#018x} instead of {keys_U[first]:#018x}. None of them was used; "
+            "`python -m pipeline.verify RUN_DIR` says what else is wrong"
+        )

@@ -16,8 +16,8 @@ def made_rows(keys, fill):
     return rows
 
 
-def made_slab(rows):
-    slab = Slab(len(rows), WORDS)
+def made_slab(rows, name="device"):
+    slab = Slab(len(rows), WORDS, name=name)
     slab.words_SW[...] = rows
     return slab
 

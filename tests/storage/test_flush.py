@@ -8,6 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine import Machine, read
 
+from pipeline.storage.files import Damaged
+from pipeline.storage.places import Caps
+
 KEYS = st.lists(st.one_of(st.integers(0, 9), st.integers(0, 80)), unique=True, max_size=12)
 STEPS = st.lists(st.one_of(KEYS, st.none()), max_size=24)
 """Keys of a block, or None for a commit."""
@@ -106,4 +109,56 @@ def test_a_long_run_of_commits_refers_to_more_and_more(tmp_path, multiple):
             check_commit(machine, machine.commit(), tmp_path, multiple)
             amplification += machine.flushed.merged
     assert amplification > 0, "nothing was ever merged: this shows too little"
+    machine.close()
+
+
+def test_a_row_that_lies_where_another_should_is_committed_as_that_one(tmp_path):
+    """Two files of rows changed places, every tag in them is right: a merge must notice, and publish nothing."""
+    machine = Machine(tmp_path, 8, 0)
+    for first in range(1, 33, 4):
+        machine.train(range(first, first + 4))
+    manifest = machine.commit()
+    at = read(tmp_path, manifest)[1]
+    sparse = next(c.number for c in manifest.chunks if not c.stale)
+    machine.train([key for key, position in at.items() if position // 4 == sparse][:3])
+    assert sparse in machine.places.chunks.sparse()
+    other = next(c.number for c in manifest.chunks if c.number != sparse)
+    one, two = (tmp_path / "rows" / f"c.{number}.0" for number in (sparse, other))
+    one.rename(tmp_path / "aside")
+    two.rename(one)
+    (tmp_path / "aside").rename(two)
+    machine.log._reader.forget([sparse, other])
+    with pytest.raises(
+        Damaged, match=r"1 of 1 rows are not the ones asked for; the first: .*c\.\d+\.0, offset \d+ holds"
+    ):
+        machine.commit()
+    machine.close()
+
+
+def test_merging_takes_more_of_the_disk_than_there_is(tmp_path):
+    """A log that was made with few merges is told to merge more, beside a cap that it almost fills."""
+    machine = Machine(tmp_path, 30, 0, multiple=4.0, growth=4.0)
+    rng = np.random.default_rng(0)
+    for number in range(120):
+        if machine.train(rng.permutation(100)[:12].tolist()):
+            machine.commit(number)
+    machine.commit()
+    places = machine.places
+    places.chunks._multiple = 1.1
+    backlog = places.chunks.of_rows(places.chunks.sparse_rows(np.empty(0, np.int64)))
+    cap = places.chunks.present + backlog // 2
+    places.caps = Caps(cap, 1 << 30)
+    commits = 0
+    while len(places.chunks.sparse()):
+        before = places.chunks.present
+        manifest = machine.commit(forget=False)
+        assert machine.places.chunks.present <= cap
+        assert machine.flushed.merged > 0 or commits == 0
+        machine.log.remove(machine.log.checksums.keys() - {c.number for c in manifest.chunks})
+        places.chunks.present = len(machine.log.checksums)
+        places.begin_growth()
+        commits += 1
+        assert places.chunks.present < before
+    assert commits > 1
+    check_commit(machine, machine.commit(), tmp_path, 1.1)
     machine.close()

@@ -64,3 +64,10 @@ def test_moving_the_directory_aside_moves_the_lock(tmp_path, monkeypatch):
 def test_a_folder_that_is_not_there_yet_cannot_be_locked(tmp_path):
     with RunLock(tmp_path / "deep" / "er" / "run"):
         assert not (tmp_path / "deep" / "er" / "run").exists()
+
+
+def test_a_link_is_a_second_door_to_a_run_directory(holder, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "run")
+    with pytest.raises(InUse, match="in use by process"):
+        RunLock(tmp_path / "link")

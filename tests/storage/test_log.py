@@ -168,7 +168,7 @@ def test_a_damaged_row_is_used_or_not_named(log):
         gathered(log, [2, CHUNK + 5, CHUNK + 3], WORDS, np.int64)
     key = int(row_keys(rows)[CHUNK + 3])
     assert str(caught.value).startswith(
-        f"{file}: the row at offset {3 * ROW.num_bytes}, of key {key:#018x}, has a wrong tag; "
+        f"{file}, offset {3 * ROW.num_bytes}: the row of key {key:#018x} has a wrong tag; "
     )
     np.testing.assert_array_equal(gathered(log, [2, CHUNK + 5], WORDS, np.int64), rows[[2, CHUNK + 5]])
 

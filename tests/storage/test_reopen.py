@@ -97,7 +97,7 @@ def test_a_manifest_of_another_table_is_taken(left, change):
     if change == "live_rows":
         manifest = dataclasses.replace(manifest, live_rows=31)
     elif change == "stale":
-        other = dataclasses.replace(manifest.chunks[0], stale=manifest.chunks[0].stale + 1)
+        other = manifest.chunks[0]._replace(stale=manifest.chunks[0].stale + 1)
         manifest = dataclasses.replace(manifest, chunks=(other, *manifest.chunks[1:]))
     else:
         manifest = dataclasses.replace(manifest, chunks=manifest.chunks[1:])
