@@ -39,6 +39,7 @@ class _Found:
 
     unique: Unique
     places_U: I64
+    device_U: I64
     new_U: I64
     host_U: I64
     disk_U: I64
@@ -47,24 +48,27 @@ class _Found:
     def arrivals_A(self) -> I64:
         return np.concatenate([self.new_U, self.host_U, self.disk_U])
 
-    def slots(self, tier: int) -> I32:
-        """Slots of the working set's rows that a tier holds."""
-        return row_of(self.places_U[tier_of(self.places_U) == tier]).astype(np.int32)
+    @property
+    def device_slots(self) -> I32:
+        return row_of(self.places_U[self.device_U]).astype(np.int32)
+
+    @property
+    def host_slots(self) -> I32:
+        return row_of(self.places_U[self.host_U]).astype(np.int32)
 
     def stale_at(self, places: Places) -> I64:
         """Positions of the log that hold the working set's rows as they are, and will not once the block trains."""
         copies_U = np.concatenate([
-            places.device.copies_S[self.slots(DEVICE)], places.host.copies_S[self.slots(HOST)],
+            places.device.copies_S[self.device_slots], places.host.copies_S[self.host_slots],
         ])  # fmt: skip
         return np.concatenate([row_of(self.places_U[self.disk_U]), copies_U[copies_U != NO_COPY]])
 
     @property
     def moves(self) -> Moves:
         """Where the working set was found; nothing moves yet."""
-        hits = len(self.places_U) - len(self.new_U) - len(self.host_U) - len(self.disk_U)
         return Moves(
             keys=len(self.places_U),
-            device_hits=hits,
+            device_hits=len(self.device_U),
             host_hits=len(self.host_U),
             disk_hits=len(self.disk_U),
             new=len(self.new_U),
@@ -91,7 +95,7 @@ def plan(window: Sequence[Unique | Refusal], places: Places, room: Room) -> Plan
 def _find(unique: Unique, places: Places) -> _Found:
     places_U = places.map.find(unique.keys_U)
     tier_U = tier_of(places_U)
-    return _Found(unique, places_U, *(np.flatnonzero(tier_U == tier) for tier in (UNKNOWN, HOST, DISK)))
+    return _Found(unique, places_U, *(np.flatnonzero(tier_U == tier) for tier in (DEVICE, UNKNOWN, HOST, DISK)))
 
 
 def _plan_evaluation(found: _Found) -> Plan:
@@ -101,7 +105,7 @@ def _plan_evaluation(found: _Found) -> Plan:
     none = np.empty(0, np.int32)
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.unique.keys_U[found.arrivals_A],
-        num_new=len(found.new_U), arrival_host_slots=row_of(found.places_U[found.host_U]).astype(np.int32),
+        num_new=len(found.new_U), arrival_host_slots=found.host_slots,
         arrival_disk_at=row_of(found.places_U[found.disk_U]), arrival_slots=none, victim_slots_E=none, host_into=none,
         host_victim_slots=none, disk_from=0, moves=found.moves,
     )  # fmt: skip
@@ -131,7 +135,9 @@ def _plan_training(found: _Found, window: list[Unique], places: Places, room: Ro
         needed = victims - evictable + len(places.device.keys_S)
         return _refuse(found, "the device slab", needed, len(places.device.keys_S), "storage.device")
     leaving = _count_leaving(victims, len(found.host_U), int(host_S.sum()), places)
-    return _exceeded(found, leaving, places) or _apply(found, leaving, device_S, host_S, places)
+    stale_at = found.stale_at(places)
+    exceeded = _exceeded(found, leaving, stale_at, places)
+    return exceeded or _apply(found, leaving, stale_at, device_S, host_S, places)
 
 
 def _evictable(found: _Found, later: list[Unique], places: Places) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
@@ -150,11 +156,11 @@ def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places
     return _Leaving(victims, host_victims, min(victims, host_free + host_victims))
 
 
-def _exceeded(found: _Found, leaving: _Leaving, places: Places) -> Refusal | None:
+def _exceeded(found: _Found, leaving: _Leaving, stale_at: I64, places: Places) -> Refusal | None:
     """Whether a commit is due first, or the map or, with room for a whole commit, the disk would exceed its cap."""
     chunks = places.chunks
     written = chunks.of_rows(leaving.to_disk)
-    growth = chunks.growth + written + chunks.of_rows(chunks.sparse_rows(found.stale_at(places)))
+    growth = chunks.growth + written + chunks.of_rows(chunks.sparse_rows(stale_at))
     if growth > chunks.allowance:
         return _refuse(found, "the log's growth", growth, chunks.allowance, "storage.log_growth", "commit", "chunks")
     disk = chunks.present + written + places.commit_chunks
@@ -180,15 +186,20 @@ class _Going:
 
 
 def _apply(
-    found: _Found, leaving: _Leaving, device_S: NDArray[np.uint8], host_S: NDArray[np.uint8], places: Places
+    found: _Found,
+    leaving: _Leaving,
+    stale_at: I64,
+    device_S: NDArray[np.uint8],
+    host_S: NDArray[np.uint8],
+    places: Places,
 ) -> Plan:
     device, host = places.device, places.host
-    places.chunks.forget(found.stale_at(places))
-    device.copies_S[found.slots(DEVICE)] = NO_COPY
+    places.chunks.forget(stale_at)
+    device.copies_S[found.device_slots] = NO_COPY
     victims_E = device.policy.choose(leaving.device_victims, device_S)
     to_host_E, to_disk_E = victims_E[: leaving.to_host], victims_E[leaving.to_host :]
     going = _send_to_disk(to_disk_E, leaving.host_victims, host_S, places)
-    host_slots = found.slots(HOST)
+    host_slots = found.host_slots
     host.release(host_slots)
     host_into = host.take(device.keys_S[to_host_E])
     host.copies_S[host_into] = device.copies_S[to_host_E]
@@ -216,12 +227,22 @@ def _apply(
         arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),
         arrival_slots=arrival_slots, victim_slots_E=np.concatenate([to_host_E, going.device_slots]),
         host_into=host_into, host_victim_slots=going.host_slots, disk_from=disk_from,
-        moves=replace(
-            found.moves, device_to_host=len(to_host_E), device_to_disk=len(to_disk_E),
-            host_to_disk=len(going.keys) + len(going.copies) - len(to_disk_E), unchanged=len(going.copies),
-            padding=places.chunks.tail - disk_from - len(going.keys), arrives=True,
-        ),
+        moves=_moves(found, leaving, going, places.chunks.tail - disk_from),
     )  # fmt: skip
+
+
+def _moves(found: _Found, leaving: _Leaving, going: _Going, positions: int) -> Moves:
+    """What was found, and what leaves; so many positions of the log were given out."""
+    device_to_disk = leaving.device_victims - leaving.to_host
+    return replace(
+        found.moves,
+        device_to_host=leaving.to_host,
+        device_to_disk=device_to_disk,
+        host_to_disk=len(going.keys) + len(going.copies) - device_to_disk,
+        unchanged=len(going.copies),
+        padding=positions - len(going.keys),
+        arrives=True,
+    )
 
 
 def _send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], places: Places) -> _Going:
