@@ -193,6 +193,7 @@ def _apply(
     host_S: NDArray[np.uint8],
     places: Places,
 ) -> Plan:
+    """Carry it out on the metadata, nothing of which was changed before."""
     device, host = places.device, places.host
     places.chunks.forget(stale_at)
     device.copies_S[found.device_slots] = NO_COPY
@@ -213,15 +214,12 @@ def _apply(
     rows_U[found.arrivals_A] = arrival_slots
     device.policy.touch(rows_U)
     num_new = len(found.new_U)
-    to_disk_at = disk_from + np.arange(len(going.keys))
     places.map.insert(arrival_keys_A[:num_new], place(DEVICE, arrival_slots[:num_new]))
+    to_disk_at = np.concatenate([disk_from + np.arange(len(going.keys)), going.copies])
     places.map.move(
         np.concatenate([arrival_keys_A[num_new:], host_keys, going.keys, going.copied_keys]),
-        np.concatenate([
-            place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), place(DISK, to_disk_at),
-            place(DISK, going.copies),
-        ]),
-    )  # fmt: skip
+        np.concatenate([place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), place(DISK, to_disk_at)]),
+    )
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
         arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),

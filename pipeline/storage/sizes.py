@@ -87,10 +87,7 @@ def fit(
             _too_small("host", storage.host, row_bytes, ring_rows + storage.chunk_rows, "a chunk buffer", look_ahead)
         )
     disk_chunks = _disk_chunks(storage, row_bytes, device + host, commit_bytes)
-    if storage.map < (map_bytes := bytes_for(union)):
-        raise DoesNotFit(
-            f"storage.map is {format_size(storage.map)}; {union:,} keys need {map_bytes:,} bytes; raise it"
-        )
+    _check_map(storage, union)
     outgoing, staging = (
         min(cap - least, max(ring_rows, cap // RING_SHARE)) for cap, least in ((device, union), (host, 0))
     )
@@ -119,6 +116,11 @@ def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes:
             f"and a little more, takes {needed:,} bytes; raise storage.disk or lower storage.host or storage.map"
         )
     return chunks
+
+
+def _check_map(storage: Storage, keys: int) -> None:
+    if storage.map < (map_bytes := bytes_for(keys)):
+        raise DoesNotFit(f"storage.map is {format_size(storage.map)}; {keys:,} keys need {map_bytes:,} bytes; raise it")
 
 
 def log_chunk_bytes(chunk_rows: int, row_bytes: int) -> int:
