@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from pipeline.resume import environment
+
 
 def arguments(name: str, what: str) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=what)
@@ -22,11 +24,10 @@ def arguments(name: str, what: str) -> argparse.Namespace:
 
 def machine() -> str:
     """Processor, cores, memory and the versions that matter."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    model = next((line.split(":")[1].strip() for line in lines if "model name" in line), "unknown")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "dask", "zarr", "pyarrow", "numpy"))
-    return f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {packages}"
+    processor = environment()["processor"]
+    return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {packages}"
 
 
 def spread(values: Sequence[float]) -> str:

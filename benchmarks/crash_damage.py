@@ -66,7 +66,7 @@ class FaultTrial:
 
     def _wrong_state(self, run_dir: Path, text: str) -> str:
         commits = Commits(run_dir, Files(), keep=1)
-        newest = commits.newest() if commits.folder.is_dir() else None
+        newest = next(reversed(commits.kept()), None)
         if newest and (said := quiet_verify(run_dir))[0]:
             return f"the last commit is not intact: {said[1]}"
         named = re.search(r"commit (\d+) (stands|holds)", text)

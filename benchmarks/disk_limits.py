@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 from numba import types
 
-from benchmarks.disk_rows import CHUNK_ROWS, NUM_WORDS, THREADS, Store, chunks_of, rows_file
+from benchmarks.disk_rows import CHUNK_ROWS, NUM_WORDS, THREADS, Store, chunks_of
 from pipeline.kernels import cpu
 from pipeline.records import I32, I64, U32, Array
+from pipeline.storage.log import keys_file, rows_file
 
 ROW_READERS = 64
 CHUNK_READERS = 16
@@ -124,7 +125,7 @@ def plain_writes(folder: Path, chunks: list[tuple[Array, Array]]) -> float:
     (folder / "keys").mkdir()
     start = time.perf_counter()
     for c, (rows, keys) in enumerate(chunks):
-        for path, array in ((rows_file(folder, c), rows), (folder / "keys" / f"c.{c}", keys)):
+        for path, array in ((rows_file(folder, c), rows), (keys_file(folder, c), keys)):
             with open(path, "xb", buffering=0) as file:
                 assert file.write(array.data) == array.nbytes
                 os.fsync(file.fileno())

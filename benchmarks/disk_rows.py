@@ -13,6 +13,7 @@ from pipeline.kernels import cpu
 from pipeline.kernels.mix import mix
 from pipeline.records import I64, U32
 from pipeline.storage.layout import RowLayout
+from pipeline.storage.log import rows_file
 
 LAYOUT = RowLayout(embedding_dim=16, first_order=True)
 NUM_WORDS, ROW_BYTES = LAYOUT.num_words, LAYOUT.num_bytes
@@ -50,10 +51,6 @@ class Store:
 
     def leave(self) -> None:
         """Not opened again."""
-
-
-def rows_file(log_path: Path, chunk: int) -> Path:
-    return log_path / "rows" / f"c.{chunk}.0"
 
 
 def chunks_of(num_rows: int) -> int:

@@ -57,7 +57,7 @@ class Driver:
         self._look_ahead, self._block_batches = fit.look_ahead, fit.block_batches
         self._client = client
         self._progress = progress or Progress(self.agenda.total_examples)
-        self._position, self._warnings = START, list[str]()
+        self._warnings: list[str] = []
         self._signal: str | None = None
         commits = Commits(run_dir, self.files, workflow.commit.keep)
         kept = self._open(commits)
@@ -73,8 +73,7 @@ class Driver:
         kept = commits.kept()
         if kept:
             state = kept[-1].state
-            self._position = Position(**state["position"])
-            self._warnings = check(state, self._description, self._position)
+            self._warnings = check(state, self._description, Position(**state["position"]))
             self.history.load(state)
         return kept
 
@@ -117,12 +116,17 @@ class Driver:
             )
         return result
 
+    @property
+    def _position(self) -> Position:
+        newest = self._committer.newest
+        return Position(**newest.state["position"]) if newest else START
+
     def what_stands(self) -> str:
         """What the last commit holds, in words."""
         newest = self._committer.newest
         if newest is None:
             return "nothing is committed yet: the same command begins anew"
-        at = Position(**newest.state["position"])
+        at = self._position
         if at == self.agenda.end:
             return f"commit {newest.number} holds the whole run; more epochs go on from it, --fresh anew"
         return (
@@ -198,7 +202,7 @@ class Driver:
             at_least=max((r.needed + 1 for r in refused if r.what == "commit"), default=0),
             give_up=any(r.what == "disk" for r in refused),
         )
-        self._position, self._committed = position, time.perf_counter()
+        self._committed = time.perf_counter()
         self.resources.pause = self._signal
 
     def _reduce(self, refusal: Refusal) -> bool:

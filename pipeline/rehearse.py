@@ -26,6 +26,7 @@ def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int,
     schedule, storage = workflow.schedule, workflow.storage
     steps = reductions(schedule.look_ahead, schedule.block_batches)
     window_bytes = source.window_bytes(schedule.batch_size)
+    besides_log = commit_bytes(workflow)
     why: Exception | None = None
     measured: dict[int, FirstWindow] = {}
     for look_ahead, block_batches in steps:
@@ -40,8 +41,7 @@ def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int,
                 raise BufferTooSmall(needed, buffer_bytes)
             # The last thing to try is what one batch needs and no more.
             slack = SLACK if look_ahead or block_batches > 1 else 1.0
-            window = measured[block_batches]
-            sizes = fit(storage, row_bytes, window_bytes, look_ahead, window, commit_bytes(workflow), slack)
+            sizes = fit(storage, row_bytes, window_bytes, look_ahead, measured[block_batches], besides_log, slack)
         except (DoesNotFit, BufferTooSmall) as too_small:
             why = why or too_small
             last = too_small

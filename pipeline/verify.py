@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +27,7 @@ from pipeline.storage.inspect import (
 )
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.lock import RunLock
-from pipeline.storage.log import metadata
+from pipeline.storage.log import describe
 from pipeline.storage.reopen import clean
 
 
@@ -85,8 +85,8 @@ def _of(finding: Finding) -> str:
     return f" (commits {_numbers(finding.commits)})" if finding.commits else ""
 
 
-def _numbers(numbers: object) -> str:
-    return ", ".join(str(number) for number in numbers)  # type: ignore[attr-defined]
+def _numbers(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRows]) -> None:
@@ -113,8 +113,7 @@ def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int
     commits.prune(whole)
     clean(run_dir / "table.zarr", whole, commits.files)
     newest = whole[-1]
-    for name, content in metadata(RowLayout.of(newest.row), newest.chunk_rows, newest.tail).items():
-        commits.files.replace(run_dir / "table.zarr" / name, [content])
+    describe(run_dir / "table.zarr", RowLayout.of(newest.row), newest.chunk_rows, newest.tail, commits.files)
     print(f"went back to commit {newest.number}: the run goes on from there")
     return 0
 

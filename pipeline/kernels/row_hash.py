@@ -23,12 +23,10 @@ def row_hash_reference(words: list[int]) -> int:
 
 
 @cpu
-def add_row_hashes(rows_UW: U32, num_words: int, live_U: np.ndarray, total: U64) -> None:
-    """Add the hashes of the live rows' first `num_words` words to `total` [2], high and low."""
+def add_row_hashes(rows_UW: U32, num_words: int, total: U64) -> None:
+    """Add the hashes of the rows' first `num_words` words to `total` [2], high and low."""
     prime = np.uint64(PRIME)
     for u in range(rows_UW.shape[0]):
-        if not live_U[u]:
-            continue
         high = np.uint64(SEEDS[0])
         low = np.uint64(SEEDS[1])
         for w in range(num_words):

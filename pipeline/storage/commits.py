@@ -100,10 +100,6 @@ class Commits:
         """Of all published commits, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit())
 
-    def newest(self) -> Manifest | None:
-        numbers = self.numbers()
-        return Manifest.of(self.manifest_file(numbers[-1])) if numbers else None
-
     def load_dense(self, manifest: Manifest) -> dict[str, Array]:
         file = self.dense_file(manifest.number)
         content = file.read_bytes()

@@ -23,7 +23,7 @@ def table_hash(places: Places, log: Log, chunk_RW: U32) -> tuple[int, int]:
         at, keys = live_at(places, log, chunk)
         log.gather(at, chunk_RW[: len(at)])
         check_keys(log, at, chunk_RW[: len(at)], keys)
-        add_row_hashes(chunk_RW[: len(at)], log.layout.tag_at, np.ones(len(at), np.bool_), total)
+        add_row_hashes(chunk_RW[: len(at)], log.layout.tag_at, total)
         count += len(at)
     return int(total[0]) << 64 | int(total[1]), count
 

@@ -85,14 +85,13 @@ def older_descriptions(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator
 def named_chunks(manifests: Sequence[Manifest]) -> dict[ChunkState, tuple[int, ...]]:
     """Every chunk that a commit names, in the order of the log, and the numbers of those commits. One that two commits
     disagree about is there twice."""
-    named: dict[tuple[int, str, str], list[int]] = {}
-    states: dict[tuple[int, str, str], ChunkState] = {}
+    named: dict[ChunkState, tuple[int, ...]] = {}
     for m in manifests:
         for c in m.chunks:
-            claim = (c.number, c.rows_checksum, c.keys_checksum)
-            named.setdefault(claim, []).append(m.number)
-            states[claim] = c
-    return {states[claim]: tuple(named[claim]) for claim in sorted(named)}
+            # Commits may count other rows of it as stale.
+            chunk = c._replace(stale=0)
+            named[chunk] = (*named.get(chunk, ()), m.number)
+    return dict(sorted(named.items()))
 
 
 def check_chunk(
@@ -115,9 +114,8 @@ def check_chunk(
     if not findings:
         return [], None
     by_rows, by_keys = row_keys(rows_RW)[bad_R], keys_R[bad_R]
-    whole_keys = len(findings) == 0 or findings[-1].file.parent.name != "keys"
-    at = np.flatnonzero(bad_R)
-    return findings, BadRows(chunk.number, at, by_keys if whole_keys else by_rows)
+    whole_keys = findings[-1].file.parent.name != "keys"
+    return findings, BadRows(chunk.number, np.flatnonzero(bad_R), by_keys if whole_keys else by_rows)
 
 
 def _parse(rows: bytes, keys: bytes, manifest: Manifest) -> tuple[U32, U64]:

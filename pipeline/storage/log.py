@@ -55,6 +55,14 @@ def metadata(layout: RowLayout, chunk_rows: int, tail: int) -> dict[str, bytes]:
     return {name: buffer.to_bytes() for name, buffer in content.items()}
 
 
+def describe(path: Path, layout: RowLayout, chunk_rows: int, tail: int, files: Files) -> None:
+    """Tell Zarr readers that the log at `path` has `tail` rows."""
+    for name, content in metadata(layout, chunk_rows, tail).items():
+        file = path / name
+        if not file.exists() or file.read_bytes() != content:
+            files.replace(file, [content])
+
+
 def gather_reference(path: Path, at_U: I64) -> U32:
     """The plain twin of `Log.gather`, through Zarr alone: what any of its readers sees of a log that was described."""
     return np.asarray(zarr.open_array(path / "rows", mode="r").oindex[at_U], np.uint32)
@@ -145,11 +153,7 @@ class Log:
             self._files.sync_folder(self.path / folder)
 
     def describe(self, tail: int) -> None:
-        """Tell Zarr how many rows there are."""
-        for name, content in metadata(self.layout, self.chunk_rows, tail).items():
-            file = self.path / name
-            if not file.exists() or file.read_bytes() != content:
-                self._files.replace(file, [content])
+        describe(self.path, self.layout, self.chunk_rows, tail, self._files)
 
     def remove(self, chunks: Iterable[int]) -> None:
         """Delete chunks that no kept commit refers to."""

@@ -29,10 +29,6 @@ class Slots:
         self._free: I32 = np.arange(num_slots - 1, -1, -1, dtype=np.int32)
         self.num_free = num_slots
 
-    @property
-    def num_used(self) -> int:
-        return len(self.keys_S) - self.num_free
-
     def occupied(self) -> NDArray[np.uint8]:
         """[S] 1 where a row lies, as a fresh array."""
         return (self.keys_S != RESERVED).view(np.uint8)

@@ -9,11 +9,10 @@ from pipeline.kernels.row_hash import add_row_hashes, row_hash_reference
 MASK = (1 << 128) - 1
 
 
-def hash_of(rows, num_words=None, live=None, total=0):
+def hash_of(rows, num_words=None, total=0):
     rows = np.asarray(rows, np.uint32)
     total = np.array([total >> 64, total & (2**64 - 1)], np.uint64)
-    live = np.ones(len(rows), bool) if live is None else np.array(live, bool)
-    add_row_hashes(rows, rows.shape[1] if num_words is None else num_words, live, total)
+    add_row_hashes(rows, rows.shape[1] if num_words is None else num_words, total)
     return int(total[0]) << 64 | int(total[1])
 
 
@@ -26,12 +25,9 @@ TABLES = st.integers(1, 6).flatmap(
 @given(TABLES, st.data())
 def test_the_hash_differs_from_the_sum_of_the_references(rows, data):
     num_words = data.draw(st.integers(0, len(rows[0])))
-    live = data.draw(st.lists(st.booleans(), min_size=len(rows), max_size=len(rows)))
     total = data.draw(st.integers(0, MASK))
-    expected = total + sum(
-        row_hash_reference(row[:num_words]) for row, is_live in zip(rows, live, strict=True) if is_live
-    )
-    assert hash_of(rows, num_words, live, total) == expected & MASK
+    expected = total + sum(row_hash_reference(row[:num_words]) for row in rows)
+    assert hash_of(rows, num_words, total) == expected & MASK
 
 
 @settings(deadline=None, max_examples=40)

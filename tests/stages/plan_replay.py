@@ -182,7 +182,7 @@ def check_places(places, tiers):
     assert len(places.map) == len(known)
     for slots, held, tier in ((places.device, tiers.device, DEVICE), (places.host, tiers.host, HOST)):
         assert slots.keys_S.tolist() == [held.get(slot, int(RESERVED)) for slot in range(len(slots.keys_S))]
-        assert slots.num_used == len(held) == len(tiers.tier_keys(tier))
+        assert len(slots.keys_S) - slots.num_free == len(held) == len(tiers.tier_keys(tier))
         copies = {slots.keys_S[slot].item(): slots.copies_S[slot].item() for slot in held}
         assert copies == {key: tiers.copies.get(key, NO_COPY) for key in held.values()}
     assert places.map.num_bytes <= places.caps.map_bytes

@@ -75,12 +75,12 @@ def test_one_commit_s_manifest_is_taken_for_another(commits):
     publish(commits, made(1))
     os.rename(commits.manifest_file(1), commits.manifest_file(2))
     with pytest.raises(Damaged, match=r"000002\.json"):
-        commits.newest()
+        commits.kept()
 
 
 def test_a_dense_state_that_changed_is_loaded(commits):
     publish(commits, made(1))
-    newest = commits.newest()
+    newest = commits.kept()[-1]
     assert commits.load_dense(newest)["w"].tolist() == [1, 1, 1]
     file = commits.dense_file(1)
     content = file.read_bytes()
@@ -91,10 +91,9 @@ def test_a_dense_state_that_changed_is_loaded(commits):
 
 
 def test_the_newest_is_not_the_last_published_or_there_is_none_at_the_beginning(commits):
-    assert commits.newest() is None
     assert commits.kept() == []
     publish(commits, *(made(n) for n in (9, 10, 999_999, 1_000_000)))
-    assert commits.newest().number == 1_000_000
+    assert commits.kept()[-1].number == 1_000_000
     assert commits.numbers() == [9, 10, 999_999, 1_000_000]
 
 
@@ -131,7 +130,7 @@ def test_a_manifest_outlives_what_it_names_or_a_kept_commit_loses_a_file(commits
     synced = names.index(("fsync", ""))
     assert {name for _, name in names[:synced]} == {"000001.json", "000002.json"}
     assert not [name for _, name in names[synced:] if name.endswith(".json")]
-    assert commits.newest().number == 3
+    assert commits.kept()[-1].number == 3
 
 
 def test_a_reserve_that_is_not_there_cannot_be_released(commits, tmp_path):
