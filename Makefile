@@ -11,6 +11,7 @@ run: $(VENV)/core
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/simulated
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.table import Stretches, fill_log
+from pipeline.device import choose
 from pipeline.models import DeepFM
 from pipeline.run import open_workflow
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Synthetic, Workflow
@@ -60,7 +61,7 @@ class Case:
     """One pipeline, opened once and measured in stretches; its table is on disk before it starts."""
 
     def __init__(self, workflow: Workflow, run_dir: Path, client: Any, blocks: int) -> None:
-        source, fit = open_workflow(workflow)
+        source, fit = open_workflow(workflow, choose(workflow.device))
         run_dir.mkdir()
         self.stretches = Stretches(workflow, source, fit, run_dir, client)
         assert workflow.data.synthetic is not None

@@ -37,7 +37,7 @@ class Committer:
         """
         start, r = time.perf_counter(), self._resources
         self._commits.release()
-        flushed = flush(r.places, r.device, r.host, r.log, r.chunk_RW)
+        flushed = flush(r.places, r.slab, r.host, r.log, r.chunk_RW)
         r.log.sync()
         number = self.newest.number + 1 if self.newest else 1
         dense = self._commits.write_dense(number, save_dense(r.learner.model, r.learner.optimizer))

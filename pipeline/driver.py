@@ -14,12 +14,13 @@ from pipeline.agenda import Agenda, Position
 from pipeline.cluster import DaskExecutor, dashboard_link, local_client
 from pipeline.committer import Committer
 from pipeline.data.source import Source
+from pipeline.device import Device, choose
 from pipeline.memory import keep_freed_memory
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
 from pipeline.records import Block, Done, Refusal
 from pipeline.rehearse import reductions
-from pipeline.resources import PipelineError, Resources
+from pipeline.resources import PipelineError, Resources, no_room
 from pipeline.result import write_metrics, write_result
 from pipeline.resume import check, description
 from pipeline.schedule import Executor, Schedule, SerialExecutor
@@ -29,7 +30,7 @@ from pipeline.storage.disk_speed import DiskSpeed, measure
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.reopen import clean
-from pipeline.storage.sizes import Fit
+from pipeline.storage.sizes import DoesNotFit, Fit
 from pipeline.workflow import Workflow
 
 START = Position(0, "train", 0)
@@ -42,18 +43,20 @@ class Driver:
 
     def __init__(
         self, workflow: Workflow, source: Source, fit: Fit, run_dir: Path, client: Any = None, progress: Any = None,
-        files: Files | None = None, speed: DiskSpeed | None = None,
+        files: Files | None = None, speed: DiskSpeed | None = None, device: Device | None = None,
     ) -> None:  # fmt: skip
         """Goes on from the last commit in `run_dir`, if there is one; ValueError if it is one of another workflow.
 
         `client`: a Dask client whose only worker lives in this process; without one the run is serial. `files`: how
-        anything gets onto the disk. `speed`: the disk's; measured if not given and not known.
+        anything gets onto the disk. `speed`: the disk's; measured if not given and not known. `device`: by default the
+        one that the workflow asks for.
         """
         self.workflow, self.run_dir = workflow, run_dir
         self.files = files or Files(cached=not workflow.storage.direct)
         self.agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
         self.history = History()
-        self._description = description(workflow, source.num_examples)
+        device = device or choose(workflow.device)
+        self._description = description(workflow, source.num_examples, device.model)
         self._look_ahead, self._block_batches = fit.look_ahead, fit.block_batches
         self._client = client
         self._progress = progress or Progress(self.agenda.total_examples)
@@ -62,7 +65,10 @@ class Driver:
         commits = Commits(run_dir, self.files, workflow.commit.keep)
         kept = self._open(commits)
         self._speed = speed or self._known_speed(kept) or measure(run_dir, workflow.storage.direct)
-        self.resources = Resources(workflow, source, fit.sizes, run_dir, commits, kept, self._speed)
+        try:
+            self.resources = Resources(workflow, source, fit.sizes, run_dir, commits, kept, self._speed, device)
+        except MemoryError as error:
+            raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, device)) from error
         self._tidy(commits, kept)
         self._committer = Committer(self.resources, commits, kept[-1] if kept else None, self.history.disk)
         self.files.replace(run_dir / "workflow.json", [(workflow.model_dump_json(indent=1) + "\n").encode()])
@@ -172,7 +178,10 @@ class Driver:
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         with self._executor() as executor:
             schedule = Schedule(numbers, self._look_ahead, self.resources.stages, executor, self._watch)
-            return schedule.run(), following
+            refusal = schedule.run()
+        for done in self.resources.drain():
+            self._watch(done)
+        return refusal, following
 
     @contextmanager
     def _executor(self) -> Iterator[Executor]:
@@ -235,9 +244,11 @@ class Driver:
 
 
 @contextmanager
-def open_run(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, serial: bool = False) -> Iterator[Driver]:
+def open_run(
+    workflow: Workflow, source: Source, fit: Fit, run_dir: Path, serial: bool = False, device: Device | None = None
+) -> Iterator[Driver]:
     """A driver for a directory that is empty or holds a run, with Dask in this process unless `serial`."""
     keep_freed_memory()
     allow_many_files()
     with nullcontext() if serial else local_client() as client:
-        yield Driver(workflow, source, fit, run_dir, client)
+        yield Driver(workflow, source, fit, run_dir, client, device=device)

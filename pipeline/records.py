@@ -10,7 +10,9 @@ Shape letters, everywhere in this project:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,23 @@ RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 TILE = 1024
 """Examples of a tile: gradients of equal keys are summed within a tile first, then tile by tile."""
+
+
+class Event(Protocol):
+    """Something that a GPU was given to do, and may not have done yet."""
+
+    def wait(self) -> None:
+        """Return once it is done, with all that the same stream had been given before."""
+
+
+class AlreadyDone:
+    """What is computed in RAM is done when the call returns."""
+
+    def wait(self) -> None:
+        pass
+
+
+DONE = AlreadyDone()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +139,9 @@ class Unique:
     block: Block
     keys_U: U64
     batches: tuple[BatchIndex, ...]
+    """On a GPU they lie in its memory."""
+    examples: Examples | None = None
+    """The block's examples in the memory of the GPU; None where `train` takes those that `read` left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,18 +216,34 @@ class Staged:
 
     block: Block
     rows_AW: U32
+    plan: Plan | None = None
+    """On a GPU, the plan with the indices that `train` uses in the GPU's memory."""
+    ready: Event = DONE
+    """When all of it is there."""
+    source: object = None
+    """Host memory that it is copied from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trained:
-    """What a block's training or evaluation found; `outgoing_EW` is a view of an outgoing buffer."""
+class Found:
+    """What a block's training or evaluation came to."""
 
-    block: Block
-    outgoing_EW: U32
     loss: float
     """Mean loss over the block's examples, weighted."""
     metrics: dict[str, float] = field(default_factory=dict)
     """Filled by the block that closes an evaluated split."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """A block that was trained or scored, or that a GPU was told to; `outgoing_EW` is a view of an outgoing buffer."""
+
+    block: Block
+    outgoing_EW: U32
+    found: Callable[[], Found] | None = None
+    """Once the block's work is done."""
+    swapped: Event = DONE
+    """When its swap is over: `outgoing_EW` is filled, and the staging buffer has been read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,20 +10,24 @@ import numpy as np
 from pipeline.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
+from pipeline.device import RAM, Device
 from pipeline.models.learner import build_model
 from pipeline.models.state import dense_bytes
 from pipeline.records import U64, Refusal
 from pipeline.stages.dedup import Workspace, dedup
-from pipeline.storage.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes
+from pipeline.storage.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes, resolve
 from pipeline.workflow import Workflow
 
 
-def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int, say: Callable[[str], None]) -> Fit:
+def rehearse(
+    workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int, say: Callable[[str], None],
+    device: Device = RAM,
+) -> Fit:  # fmt: skip
     """The largest look-ahead, then the largest block, that fit; says so if they are not the workflow's.
 
     Raises DoesNotFit, with the numbers, if not even one batch fits.
     """
-    schedule, storage = workflow.schedule, workflow.storage
+    schedule, storage = workflow.schedule, resolve(workflow.storage, device.free_bytes())
     steps = reductions(schedule.look_ahead, schedule.block_batches)
     window_bytes = source.window_bytes(schedule.batch_size)
     besides_log = commit_bytes(workflow)
@@ -41,7 +45,9 @@ def rehearse(workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int,
                 raise BufferTooSmall(needed, buffer_bytes)
             # The last thing to try is what one batch needs and no more.
             slack = SLACK if look_ahead or block_batches > 1 else 1.0
-            sizes = fit(storage, row_bytes, window_bytes, look_ahead, measured[block_batches], besides_log, slack)
+            sizes = fit(
+                storage, row_bytes, window_bytes, look_ahead, measured[block_batches], besides_log, slack, device.on_gpu
+            )
         except (DoesNotFit, BufferTooSmall) as too_small:
             why = why or too_small
             last = too_small

@@ -7,6 +7,7 @@ have state. Dask may run a task again, and then must be told no.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,11 +17,13 @@ import numpy as np
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
+from pipeline.device import Device
 from pipeline.kernels.init_rows import init_rows
 from pipeline.memory import aligned_empty
 from pipeline.models.learner import Learner, row_layout
 from pipeline.models.state import load_dense
 from pipeline.monitor.metrics import Evaluation
+from pipeline.on_gpu import OnGpu
 from pipeline.records import (
     U32,
     U64,
@@ -38,20 +41,20 @@ from pipeline.records import (
 )
 from pipeline.stages import STAGES
 from pipeline.stages.dedup import Workspace, dedup
+from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.stages.plan import Room, plan
 from pipeline.stages.prefetch import prefetch
 from pipeline.stages.read import read
 from pipeline.stages.train import train
-from pipeline.stages.upload import upload
 from pipeline.stages.write_back import write_back
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reopen import open_log
-from pipeline.storage.sizes import Sizes
+from pipeline.storage.sizes import Sizes, device_table
 from pipeline.storage.slab import Slab
-from pipeline.threads import Threads
+from pipeline.threads import Threads, Whole
 from pipeline.workflow import Workflow
 
 
@@ -87,9 +90,6 @@ class RingLengths:
 class Resources:
     """Opened once for a run; `start` begins each stretch of it."""
 
-    stages: Sequence[str] = tuple(stage for stage in STAGES if stage != "upload")
-    """Without a GPU `upload` has nothing to do."""
-
     def __init__(
         self,
         workflow: Workflow,
@@ -99,35 +99,47 @@ class Resources:
         commits: Commits,
         kept: Sequence[Manifest],
         speed: DiskSpeed,
+        device: Device,
     ) -> None:
         """Open the last of the `kept` commits of the run directory; without one, begin with an empty table."""
+        self.device = device
         self.row = row_layout(workflow)
         self.sizes = sizes
         self.source = source
         words = self.row.num_words
-        self.threads = Threads(workflow.schedule.threads)
-        self.device = Slab(sizes.device_rows, words, self.threads)
+        self.threads = Whole() if device.on_gpu else Threads(workflow.schedule.threads)
+        self.slab = Slab(sizes.device_rows, words, self.threads, device=device)
         self.host = Slab(sizes.host_rows, words, name="host")
         self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
-        self._staging: U32 = aligned_empty((sizes.staging_rows, words), np.uint32)
-        self._outgoing: U32 = aligned_empty((sizes.outgoing_rows, words), np.uint32)
+        self._staging: U32 = device.pinned((sizes.staging_rows, words), np.uint32)
+        self._outgoing: U32 = device.pinned((sizes.outgoing_rows, words), np.uint32)
+        self._gpu = OnGpu(source.layout, sizes, device) if device.on_gpu else None
+        self._leaving = self._gpu.leaving if self._gpu else self._outgoing
         storage = workflow.storage
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
         self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, commits.files, storage.direct)
         self.learner = Learner(
-            workflow, source.layout, self.device, Evaluation(workflow.data.labels, run_dir / "scores"), self.threads
-        )
+            workflow, source.layout, self.slab, Evaluation(workflow.data.labels, run_dir / "scores"), self.threads,
+            device,
+        )  # fmt: skip
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
         self._work = Workspace(source.layout)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
+        self._unasked: deque[Trained] = deque()
+        """Trained, and not yet asked what was found."""
         self.pause: str | None = None
         """Why no further block is to be planned; set by the driver, from any thread."""
         if kept:
             load_dense(self.learner.model, self.learner.optimizer, commits.load_dense(kept[-1]))
+
+    @property
+    def stages(self) -> Sequence[str]:
+        """Without a GPU `upload` has nothing to do."""
+        return STAGES if self._gpu else tuple(stage for stage in STAGES if stage != "upload")
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
         """Divide the rings for this look-ahead and expect the first of `blocks`. Only while nothing is in flight."""
@@ -137,7 +149,13 @@ class Resources:
         self._look_ahead = look_ahead
         if rings != self._rings:
             self._flights.clear()
-            self._read_ring = [ReadBuffer(self.sizes.read_ring_bytes // rings.read) for _ in range(rings.read)]
+            buffer_bytes = self.sizes.read_ring_bytes // rings.read
+            self._read_ring = [ReadBuffer(buffer_bytes, self.device.pinned) for _ in range(rings.read)]
+            if self._gpu:
+                try:
+                    self._gpu.start(rings.read, buffer_bytes)
+                except MemoryError as error:
+                    raise PipelineError(no_room(error, self.sizes, look_ahead, self.device)) from error
         self._rings = rings
         self._room = Room(self.sizes.staging_rows // rings.staging, self.sizes.outgoing_rows // rings.outgoing)
         self._flights = self._read_already()
@@ -162,10 +180,15 @@ class Resources:
         cpu, start = cpu_clock(), time.perf_counter()
         try:
             record = getattr(self, f"_{stage}")(number)
+            progressed = self._ask(stage, number)
         except Exception as error:
-            raise PipelineError(f"{stage} of block {number} failed: {type(error).__name__}: {error}") from error
+            what = f"{type(error).__name__}: {error}"
+            # torch's is no MemoryError, CuPy's is.
+            if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+                what = no_room(error, self.sizes, self._look_ahead, self.device)
+            raise PipelineError(f"{stage} of block {number} failed: {what}") from error
         span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready)
-        return self._done(stage, number, span, record)
+        return self._done(stage, number, span, record, progressed)
 
     def _expect(self, stage: str, number: int) -> None:
         expected = self._next[stage]
@@ -173,15 +196,29 @@ class Resources:
             raise PipelineError(f"{stage} was called for block {number}, but its next is {expected}: it has state")
         self._next[stage] = number + 1
 
-    def _done(self, stage: str, number: int, span: Span, record: object) -> Done:
+    def _done(self, stage: str, number: int, span: Span, record: object, progressed: Progressed | None) -> Done:
         match record:
             case Refusal() if stage == "plan":
                 return Done(stage, number, span, refusal=record)
             case Plan():
                 return Done(stage, number, span, moves=record.moves)
-            case Trained():
-                return Done(stage, number, span, trained=Progressed(record.block, record.loss, record.metrics))
-        return Done(stage, number, span)
+        return Done(stage, number, span, trained=progressed)
+
+    def _ask(self, stage: str, number: int) -> Progressed | None:
+        """What a block came to, once that is known: in RAM after its `train`; on a GPU after the next block's
+        `write_back`, which has waited for a swap that comes behind all of its steps."""
+        known = number - 1 if self._gpu else number
+        asks = stage == ("write_back" if self._gpu else "train")
+        if not asks or not self._unasked or self._unasked[0].block.number > known:
+            return None
+        return _progress(self._unasked.popleft())
+
+    def drain(self) -> list[Done]:
+        """Wait for the device; what was not told yet of the blocks that are through."""
+        spans = [Done(span.stage, span.number, span) for span in self.device.drain()]
+        last = [Done("train", t.block.number, trained=_progress(t)) for t in self._unasked]
+        self._unasked.clear()
+        return spans + last
 
     def _read(self, i: int) -> Examples | Refusal:
         if i in self._flights:
@@ -190,9 +227,19 @@ class Resources:
         flight.examples = read(flight.block, self.source, self._read_ring[i % self._rings.read])
         return flight.examples
 
-    def _dedup(self, i: int) -> Unique | Refusal:
+    def _dedup(self, i: int) -> Unique | Pending | Refusal:
         flight = self._flights[i]
-        flight.unique = flight.unique or dedup(flight.examples, self._work)
+        if flight.unique is None and self._gpu:
+            flight.unique = self._gpu.dedup(i, flight.examples, self._read_ring[i % self._rings.read])
+        elif flight.unique is None:
+            flight.unique = dedup(flight.examples, self._work)
+        return flight.unique
+
+    def _unique(self, i: int) -> Unique | Refusal:
+        """The working set, for which `plan` may have to wait."""
+        flight = self._flights[i]
+        if isinstance(flight.unique, Pending):
+            flight.unique = flight.unique.get()
         return flight.unique
 
     def _plan(self, i: int) -> Plan | Refusal:
@@ -201,7 +248,7 @@ class Resources:
         if self.pause:
             planned = Refusal(self._blocks[i], "pause", self.pause)
         else:
-            planned = plan([self._flights[j].unique for j in window], self.places, self._room)
+            planned = plan([self._unique(j) for j in window], self.places, self._room)
         if isinstance(planned, Refusal):
             self._refused = i
         self._flights[i].plan = planned
@@ -218,15 +265,24 @@ class Resources:
         init_rows(keys_U, self._seed, self._init_std, self.row.embedding_dim, out_UW)
 
     def _upload(self, i: int) -> Staged:
-        self._flights[i].staged = upload(self._flights[i].staged)
-        return self._flights[i].staged
+        flight = self._flights[i]
+        if self._gpu:
+            arriving_RW = _slice(self._gpu.arriving, i % self._rings.staging, self._room.staging_rows)
+            flight.staged = self._gpu.upload(flight.plan, flight.staged, arriving_RW)
+        return flight.staged
 
     def _train(self, i: int) -> Trained:
         flight = self._flights[i]
-        outgoing_RW = _slice(self._outgoing, i % self._rings.outgoing, self._room.outgoing_rows)
-        flight.trained = train(
-            flight.plan, flight.examples, flight.unique, flight.staged, self.device, outgoing_RW, self.learner
+        leaving_RW, outgoing_RW = (
+            _slice(ring, i % self._rings.outgoing, self._room.outgoing_rows) for ring in (self._leaving, self._outgoing)
         )
+        flight.trained = train(
+            flight.plan, flight.examples, flight.unique, flight.staged, self.slab, leaving_RW, outgoing_RW,
+            self.learner, self.device,
+        )  # fmt: skip
+        if self._gpu:
+            self._gpu.trained(i)
+        self._unasked.append(flight.trained)
         return flight.trained
 
     def _write_back(self, i: int) -> Written:
@@ -237,8 +293,24 @@ class Resources:
         """Give back threads, files and memory. May be called twice."""
         self.threads.close()
         self.source.close()
-        for tier in (self.device, self.host, self.log):
+        for tier in (self.slab, self.host, self.log):
             tier.close()
+
+
+def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
+    """What takes how much of the device's memory."""
+    lines = [f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in device_table(sizes, look_ahead)]
+    planned = "\n".join(lines)
+    return (
+        f"out of memory ({error})\n{planned}\nbesides, the dense model, its gradients and activations of a batch; "
+        f"{device.free_bytes():,} bytes are free; lower storage.device, storage.read or schedule.batch_size"
+    )
+
+
+def _progress(trained: Trained) -> Progressed:
+    assert trained.found
+    found = trained.found()
+    return Progressed(trained.block, found.loss, found.metrics)
 
 
 def _slice(ring_RW: U32, at: int, rows: int) -> U32:

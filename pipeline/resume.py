@@ -15,19 +15,19 @@ from pipeline.workflow import Workflow
 HARMLESS = (
     "name", "data.root", "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map",
     "storage.policy", "storage.log_multiple", "storage.log_growth", "storage.direct", "schedule.block_batches",
-    "schedule.look_ahead", "schedule.epochs", "commit",
+    "schedule.look_ahead", "schedule.epochs", "commit", "device",
 )  # fmt: skip
 """Change no bit of the result (more epochs: none of those before)."""
 TOLD = ("optimizer", "schedule.threads")
 """May change, with a warning: the result is not that of one workflow any more."""
 
 
-def description(workflow: Workflow, num_examples: Mapping[str, int]) -> dict[str, Any]:
-    """What a commit keeps of the run, to be compared when it goes on. JSON values."""
+def description(workflow: Workflow, num_examples: Mapping[str, int], device: str = "cpu") -> dict[str, Any]:
+    """What a commit keeps of the run, to be compared when it goes on. JSON values. `device`: the model of it."""
     return {
         "workflow": json.loads(workflow.model_dump_json()),
         "num_examples": dict(num_examples),
-        "environment": environment(),
+        "environment": environment() | {"device": device},
     }
 
 

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from pipeline.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
+from pipeline.device import Device, choose
 from pipeline.driver import open_run
 from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.models.check import check_model
@@ -28,8 +29,8 @@ from pipeline.resources import PipelineError
 from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import NUM_READERS
-from pipeline.storage.sizes import Fit, Line, table
-from pipeline.workflow import Workflow, format_size
+from pipeline.storage.sizes import Fit, Line, resolve, table
+from pipeline.workflow import Workflow, format_size, format_size_or_share
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -38,7 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         try:
             workflow = override(load(args.workflow), args.set)
-            source, fit = open_workflow(workflow)
+            device = choose(workflow.device)
+            source, fit = open_workflow(workflow, device)
             if args.explain:
                 explain(workflow, source, fit)
                 return 0
@@ -46,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_dir = run_dir.resolve() if run_dir.is_symlink() else run_dir
             stack.enter_context(RunLock(run_dir))
             prepare(run_dir, args.fresh)
-            driver = stack.enter_context(open_run(workflow, source, fit, run_dir, serial=args.serial))
+            driver = stack.enter_context(open_run(workflow, source, fit, run_dir, args.serial, device))
         except (ValueError, OSError) as error:
             print(f"error: {message(error)}", file=sys.stderr)
             return 2
@@ -122,26 +124,30 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
     return Workflow.model_validate_json(json.dumps(fields))
 
 
-def open_workflow(workflow: Workflow) -> tuple[Source, Fit]:
+def open_workflow(workflow: Workflow, device: Device) -> tuple[Source, Fit]:
     """Check data, model and memory; nothing is trained or written, but synthetic data is made once."""
     check_model(workflow)
-    check_memory(workflow)
+    check_memory(workflow, device)
     ensure(workflow.data)
     source = Source(workflow.data, workflow.seed)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
-    fit = rehearse(workflow, source, agenda, row_layout(workflow).num_bytes, lambda line: print(line, flush=True))
+    row_bytes = row_layout(workflow).num_bytes
+    fit = rehearse(workflow, source, agenda, row_bytes, lambda line: print(line, flush=True), device)
     return source, fit
 
 
-def check_memory(workflow: Workflow) -> None:
-    """Refuse caps that this machine's memory cannot hold."""
-    storage = workflow.storage
-    wanted = storage.device + storage.host + storage.read + storage.map
+def check_memory(workflow: Workflow, device: Device) -> None:
+    """Refuse caps that this machine's memory, or the GPU's, cannot hold."""
+    free = device.free_bytes()
+    storage = resolve(workflow.storage, free)
+    in_ram = {"device": int(storage.device), "host": storage.host, "read": storage.read, "map": storage.map}
+    if device.on_gpu and (wanted := in_ram.pop("device")) > free:
+        raise ValueError(f"storage.device is {wanted:,} bytes, and {free:,} of the GPU's memory are free; lower it")
     there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if wanted > there_is:
+    if (wanted := sum(in_ram.values())) > there_is:
+        names = ", ".join(list(in_ram)[:-1])
         raise ValueError(
-            f"storage.device, host, read and map add up to {wanted:,} bytes, and this machine has {there_is:,}; "
-            "lower one of them"
+            f"storage.{names} and map add up to {wanted:,} bytes, and this machine has {there_is:,}; lower one of them"
         )
 
 
@@ -166,7 +172,8 @@ def explain(workflow: Workflow, source: Source, fit: Fit) -> None:
     print(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches")
     for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(workflow, source)):
         print(f"{name:22} {num_bytes:>18,} bytes   {what}")
-    print(f"caps: device {format_size(workflow.storage.device)}, host {format_size(workflow.storage.host)}")
+    storage = workflow.storage
+    print(f"caps: device {format_size_or_share(storage.device)}, host {format_size(storage.host)}")
 
 
 def other_buffers(workflow: Workflow, source: Source) -> list[Line]:

@@ -11,6 +11,17 @@ PARTS_PER_THREAD = 4
 MIN_PART = 512
 
 
+class Whole:
+    """In place of `Threads` where the work is given to a GPU: one launch, which the GPU shares out by itself."""
+
+    def split(self, size: int, work: Callable[[int, int], None]) -> None:
+        if size:
+            work(0, size)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
+
 class Threads:
     """The calling thread and `num_threads` - 1 more."""
 

@@ -40,12 +40,28 @@ def format_size(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
+def parse_size_or_share(value: object) -> object:
+    """As `parse_size`; a share such as "80 %" as a number from 0 to 1."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
+    return float(match[1]) / 100 if match else parse_size(value)
+
+
+def format_size_or_share(value: int | float) -> str:
+    return f"{100 * value:.12g} %" if isinstance(value, float) else format_size(value)
+
+
 Size = Annotated[
     int,
     BeforeValidator(parse_size),
     PlainSerializer(format_size, return_type=str),
     Field(ge=0, le=1 << 60),
     WithJsonSchema({"type": "string", "examples": ["512 MiB"]}),
+]
+SizeOrShare = Annotated[
+    Annotated[int, Field(ge=0, le=1 << 60)] | Annotated[float, Field(gt=0.0, le=1.0)],
+    BeforeValidator(parse_size_or_share),
+    PlainSerializer(format_size_or_share, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["512 MiB", "80 %"]}),
 ]
 FilePath = Annotated[Path, Field(strict=False)]
 
@@ -125,6 +141,8 @@ class Model(Strict):
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
     args: dict[str, Any] = Field(default_factory=dict)
+    precision: Literal["float32", "bfloat16"] = "float32"
+    """Of the dense model's matrix products (torch.autocast). Rows, gradients and optimizers are float32 always."""
 
 
 class Adam(Strict):
@@ -143,7 +161,8 @@ class Optimizer(Strict):
 class Storage(Strict):
     """Hard caps. Each covers a tier's slab and its ring of buffers; the key map has a cap of its own."""
 
-    device: Size
+    device: SizeOrShare
+    """A size, or a share of the memory that is free when the run begins: of the GPU's, or of RAM without one."""
     host: Size
     disk: Size
     """Everything that lies on the disk for long: the chunks of all kept commits, what was written since, dense models,
@@ -196,4 +215,6 @@ class Workflow(Strict):
     storage: Storage
     schedule: Schedule
     commit: Commit = Commit()
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where the device tier is and the model trains: "auto" takes a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,9 @@ import pytest
 
 from pipeline.models import DeepFM
 from pipeline.workflow import Adam, Category, Data, Model, Number, Optimizer, Schedule, Storage, Workflow
+
+# Numba's simulator is chosen before Numba is imported: those tests run by themselves.
+collect_ignore = [] if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else ["simulated"]
 
 
 def make_table(rng: np.random.Generator, num_examples: int, num_keys: int, with_nulls: bool = True) -> pa.Table:

@@ -17,6 +17,8 @@ DOORS = {
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
     "pyarrow": ("pipeline.data",),
+    "cupy": ("pipeline.device",),
+    "cupyx": ("pipeline.device",),
     "torch": ("pipeline.models", "pipeline.optim"),
     "pydantic": ("pipeline.workflow", "pipeline.run"),
     "rich": ("pipeline.monitor",),
@@ -28,11 +30,11 @@ LAYERS = (
     ("pipeline.run", "pipeline.verify"),
     ("pipeline.driver",),
     ("pipeline.committer", "pipeline.result"),
-    ("pipeline.schedule", "pipeline.cluster", "pipeline.resources", "pipeline.rehearse"),
+    ("pipeline.schedule", "pipeline.cluster", "pipeline.resources", "pipeline.rehearse", "pipeline.on_gpu"),
     ("pipeline.stages",),
     ("pipeline.storage", "pipeline.models", "pipeline.optim", "pipeline.data", "pipeline.monitor", "pipeline.resume"),
     ("pipeline.workflow", "pipeline.agenda"),
-    ("pipeline.kernels", "pipeline.records", "pipeline.memory", "pipeline.threads", "pipeline.stop"),
+    ("pipeline.kernels", "pipeline.records", "pipeline.memory", "pipeline.threads", "pipeline.stop", "pipeline.device"),
 )
 """From above to below; a module imports from its own layer and from those below it."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,9 +57,10 @@ class ReadBuffer:
     the same, already touched pages.
     """
 
-    def __init__(self, limit_bytes: int) -> None:
+    def __init__(self, limit_bytes: int, empty: Callable[[int, DTypeLike], NDArray[Any]] = aligned_empty) -> None:
+        """`empty` makes the memory."""
         self.limit_bytes = limit_bytes
-        self._arena = aligned_empty((limit_bytes,), np.uint8)
+        self._arena = empty(limit_bytes, np.uint8)
         self._used = 0
 
     def begin(self, block: Block, widths: Widths) -> Examples:
@@ -83,6 +84,14 @@ class ReadBuffer:
             keys_V=self._rest(),
             nbytes=self._used,
         )
+
+    def taken(self, examples: Examples) -> NDArray[np.uint8]:
+        """The bytes that the block in this buffer takes, as one array."""
+        return self._arena[: examples.nbytes]
+
+    def at(self, array: NDArray[Any]) -> int:
+        """The byte at which one of the block's arrays begins."""
+        return int(array.ctypes.data - self._arena.ctypes.data)
 
     def _cut(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         num_bytes = math.prod(shape) * np.dtype(dtype).itemsize

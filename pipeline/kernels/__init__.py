@@ -1,9 +1,16 @@
-"""Every hot operation: one file each, the plain reference and the CPU kernel side by side.
+"""Every hot operation: one file each, the plain reference, the CPU kernel and the CUDA kernel side by side.
 
-Kernels run without the GIL, write into arrays of the caller, and are compiled once and cached on disk. No fastmath:
-it would change the bits of a result with the order in which a compiler finds it convenient to add.
+CPU kernels run without the GIL, all write into arrays of the caller, and are compiled once and cached on disk. Where
+an operation runs is decided by where its arrays lie (`launch.on_host`). No fastmath: it would change the bits of a
+result with the order in which a compiler finds it convenient to add.
 """
 
-from numba import njit
+import os
+
+# Numba would wait for the whole stream whenever it is handed an array of CuPy's. All work is ordered by streams here.
+os.environ.setdefault("NUMBA_CUDA_ARRAY_INTERFACE_SYNC", "0")
+
+from numba import cuda, njit
 
 cpu = njit(nogil=True, cache=True, error_model="numpy")
+gpu = cuda.jit(cache=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.launch import array_library
 from pipeline.records import F32, I32, TILE, U64
 
 
@@ -123,9 +124,10 @@ def sources_reference(
 
 def bag_scale(bags_MB: I32, multi_M: tuple[int, ...], mean_M: tuple[bool, ...], num_fields: int) -> F32:
     """[B * F] factor of each occurrence's gradient: 1 / length of the bag where it is pooled by mean, else 1."""
-    lengths_MB = np.diff(bags_MB, axis=1)
-    scale_BF = np.ones((lengths_MB.shape[1], num_fields), np.float32)
+    xp = array_library(bags_MB)
+    lengths_MB = xp.diff(bags_MB, axis=1)
+    scale_BF: F32 = xp.ones((lengths_MB.shape[1], num_fields), np.float32)
     for m, (field, mean) in enumerate(zip(multi_M, mean_M, strict=True)):
         if mean:
-            scale_BF[:, field] = np.float32(1) / np.maximum(lengths_MB[m], 1).astype(np.float32)
+            scale_BF[:, field] = np.float32(1) / xp.maximum(lengths_MB[m], 1).astype(np.float32)
     return scale_BF.reshape(-1)

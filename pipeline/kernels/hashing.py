@@ -10,8 +10,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+from numba import cuda
 
-from pipeline.kernels import cpu
+from pipeline.kernels import cpu, gpu
+from pipeline.kernels.launch import launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
 from pipeline.records import I32, I64, RESERVED, U64, Array
 
@@ -37,12 +39,37 @@ def missing_key(field: str) -> np.uint64:
     return np.uint64(hash_bytes_reference(field.encode(), MISSING_NAMESPACE))
 
 
-@cpu
 def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
     """Keys of integers of any width: a narrow value has the key of the same value in 64 bits."""
+    if on_host(values):
+        hash_integers_cpu(values, salt, out)
+    else:
+        launch(hash_integers_cuda, len(values), values, salt, out)
+
+
+def hash_strings(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
+    """Keys of texts: text i is data[offsets[i] : offsets[i + 1]] (uint8)."""
+    if on_host(offsets):
+        hash_strings_cpu(data, offsets, salt, out)
+    else:
+        launch(hash_strings_cuda, len(out), data, offsets, salt, out)
+
+
+@cpu
+def _key(h: np.uint64) -> np.uint64:
+    return INSTEAD_OF_RESERVED if h == RESERVED else h
+
+
+@cpu
+def hash_integers_cpu(values: Array, salt: np.uint64, out: U64) -> None:
     for i in range(len(values)):
-        x = mix(np.uint64(values[i]) ^ salt)
-        out[i] = INSTEAD_OF_RESERVED if x == RESERVED else x
+        out[i] = _key(mix(np.uint64(values[i]) ^ salt))
+
+
+@gpu
+def hash_integers_cuda(values: Array, salt: np.uint64, out: U64) -> None:
+    for i in range(cuda.grid(1), values.size, cuda.gridsize(1)):
+        out[i] = _key(mix(np.uint64(values[i]) ^ salt))
 
 
 @cpu
@@ -71,11 +98,15 @@ def _hash_bytes(data: Array, begin: int, end: int, salt: np.uint64) -> np.uint64
 
 
 @cpu
-def hash_strings(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
-    """Keys of texts: text i is data[offsets[i] : offsets[i + 1]] (uint8)."""
+def hash_strings_cpu(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
     for i in range(len(out)):
-        h = _hash_bytes(data, offsets[i], offsets[i + 1], salt)
-        out[i] = INSTEAD_OF_RESERVED if h == RESERVED else h
+        out[i] = _key(_hash_bytes(data, offsets[i], offsets[i + 1], salt))
+
+
+@gpu
+def hash_strings_cuda(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
+    for i in range(cuda.grid(1), out.size, cuda.gridsize(1)):
+        out[i] = _key(_hash_bytes(data, offsets[i], offsets[i + 1], salt))
 
 
 def hash_integer_reference(value: int, salt: int) -> int:

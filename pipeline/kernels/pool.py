@@ -3,10 +3,52 @@
 from __future__ import annotations
 
 import numpy as np
+from numba import cuda
 
-from pipeline.kernels import cpu
+from pipeline.kernels import cpu, gpu
 from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.records import F32, I32
+
+
+def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
+    """weights[p] = C words from `column` of the slab's row, or of row -1 - r of staging where r is negative."""
+    if on_host(slab_SW):
+        lookup_cpu(slab_SW, staged_AW, rows_P, column, weights_PC)
+    else:
+        lanes = lanes_for(weights_PC.shape[1])
+        launch(lookup_cuda, len(rows_P), slab_SW, staged_AW, rows_P, column, weights_PC, lanes, lanes=lanes)
+
+
+def pool_singles(
+    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, past: int, embeddings_BFD: F32, first_BF: F32
+) -> None:
+    """Copy the weights of single-valued fields of examples `begin` to `past` - 1.
+
+    `first_BF` has no columns where rows hold no first-order weight.
+    """
+    if on_host(weights_PC):
+        pool_singles_cpu(weights_PC, inverse_V, single_S, begin, past, embeddings_BFD, first_BF)
+    else:
+        lanes = lanes_for(weights_PC.shape[1])
+        launch(
+            pool_singles_cuda, (past - begin) * len(single_S), weights_PC, inverse_V, single_S, begin, past,
+            embeddings_BFD, first_BF, lanes, lanes=lanes,
+        )  # fmt: skip
+
+
+def pool_bags(
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32
+) -> None:
+    """Sum or average the weights of each bag, in the order of its values; an empty bag gives zeros."""
+    if on_host(weights_PC):
+        pool_bags_cpu(weights_PC, inverse_V, bags_MB, multi_M, mean_M, embeddings_BFD, first_BF)
+    else:
+        lanes = lanes_for(weights_PC.shape[1])
+        launch(
+            pool_bags_cuda, embeddings_BFD.shape[0] * len(multi_M), weights_PC, inverse_V, bags_MB, multi_M, mean_M,
+            embeddings_BFD, first_BF, lanes, lanes=lanes,
+        )  # fmt: skip
 
 
 def lookup_reference(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
@@ -16,8 +58,7 @@ def lookup_reference(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, wei
 
 
 @cpu
-def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
-    """weights[p] = C words from `column` of the slab's row, or of row -1 - r of staging where r is negative."""
+def lookup_cpu(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
     # The part of a row that holds its weights.
     base, row_bytes = slab_SW.ctypes.data, slab_SW.shape[1] * 4
     part_bytes = (column + weights_PC.shape[1]) * 4
@@ -53,13 +94,9 @@ def pool_reference(
 
 
 @cpu
-def pool_singles(
+def pool_singles_cpu(
     weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, past: int, embeddings_BFD: F32, first_BF: F32
 ) -> None:
-    """Copy the weights of single-valued fields of examples `begin` to `past` - 1.
-
-    `first_BF` has no columns where rows hold no first-order weight.
-    """
     num_examples, _, dim = embeddings_BFD.shape
     for b in range(begin, past):
         for s in range(single_S.size):
@@ -72,10 +109,9 @@ def pool_singles(
 
 
 @cpu
-def pool_bags(
+def pool_bags_cpu(
     weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32
 ) -> None:
-    """Sum or average the weights of each bag, in the order of its values; an empty bag gives zeros."""
     num_examples, _, dim = embeddings_BFD.shape
     for m in range(multi_M.size):
         field = multi_M[m]
@@ -94,3 +130,52 @@ def pool_bags(
                 for o in range(begin, past):
                     total += weights_PC[inverse_V[o], dim]
                 first_BF[b, field] = total * scale
+
+
+@gpu
+def lookup_cuda(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32, lanes: int) -> None:
+    lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
+    for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
+        row = rows_P[p]
+        for c in range(lane, weights_PC.shape[1], lanes):
+            weights_PC[p, c] = slab_SW[row, column + c] if row >= 0 else staged_AW[-1 - row, column + c]
+
+
+@gpu
+def pool_singles_cuda(
+    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, past: int, embeddings_BFD: F32, first_BF: F32,
+    lanes: int,
+) -> None:  # fmt: skip
+    num_examples, num_single, dim = embeddings_BFD.shape[0], single_S.size, embeddings_BFD.shape[2]
+    lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
+    for i in range(group, (past - begin) * num_single, cuda.gridsize(1) // lanes):
+        b, s = begin + i // num_single, i % num_single
+        p, field = inverse_V[s * num_examples + b], single_S[s]
+        for c in range(lane, weights_PC.shape[1], lanes):
+            if c < dim:
+                embeddings_BFD[b, field, c] = weights_PC[p, c]
+            elif first_BF.size > 0:
+                first_BF[b, field] = weights_PC[p, c]
+
+
+@gpu
+def pool_bags_cuda(
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32,
+    lanes: int,
+) -> None:  # fmt: skip
+    num_multi, dim = multi_M.size, embeddings_BFD.shape[2]
+    lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
+    for i in range(group, embeddings_BFD.shape[0] * num_multi, cuda.gridsize(1) // lanes):
+        b, m = i // num_multi, i % num_multi
+        begin, past = bags_MB[m, b], bags_MB[m, b + 1]
+        scale = np.float32(1)
+        if mean_M[m] != 0 and past > begin:
+            scale = np.float32(1) / np.float32(past - begin)
+        for c in range(lane, weights_PC.shape[1], lanes):
+            total = np.float32(0)
+            for o in range(begin, past):
+                total += weights_PC[inverse_V[o], c]
+            if c < dim:
+                embeddings_BFD[b, multi_M[m], c] = total * scale
+            elif first_BF.size > 0:
+                first_BF[b, multi_M[m]] = total * scale

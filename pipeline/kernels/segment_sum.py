@@ -7,10 +7,33 @@ may be summed apart, by any number of threads, and the bits stay the same.
 from __future__ import annotations
 
 import numpy as np
+from numba import cuda, float32, int32
 
-from pipeline.kernels import cpu
+from pipeline.kernels import cpu, gpu
+from pipeline.kernels.arithmetic import product
 from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.launch import MOST_BLOCKS, lanes_for, launch, launch_blocks, on_host
 from pipeline.records import F32, I32, TILE
+
+LONG = 128
+"""Occurrences of a key beyond which a whole block of a GPU's threads sums it, a group of them a tile."""
+LONG_THREADS = 1024
+
+
+def segment_sum(
+    grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32
+) -> None:
+    """Sum into `out_PC`; G = B * F gradients, `tile_G` of them to a tile.
+
+    `first_G` and `scale_G` are empty where rows hold no first-order weight and where no bag is averaged.
+    """
+    args = (grads_GD, first_G, source_V, starts_P, scale_G, tile_G, out_PC)
+    if on_host(grads_GD):
+        segment_sum_cpu(*args)
+        return
+    lanes = lanes_for(out_PC.shape[1])
+    launch(short_sums_cuda, len(out_PC), *args, lanes, lanes=lanes)
+    launch_blocks(long_sums_cuda, min(len(out_PC), MOST_BLOCKS), LONG_THREADS, *args, lanes)
 
 
 def segment_sum_reference(
@@ -38,13 +61,9 @@ def segment_sum_reference(
 
 
 @cpu
-def segment_sum(
+def segment_sum_cpu(
     grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32
 ) -> None:
-    """Sum into `out_PC`; G = B * F gradients, `tile_G` of them to a tile.
-
-    `first_G` and `scale_G` are empty where rows hold no first-order weight and where no bag is averaged.
-    """
     dim = grads_GD.shape[1]
     width = out_PC.shape[1]
     part = np.empty(width, np.float32)
@@ -75,3 +94,104 @@ def segment_sum(
                 part[dim] = first_G[g] * scale
         for c in range(width):
             out_PC[p, c] = part[c] if first_tile else out_PC[p, c] + part[c]
+
+
+@cpu
+def gradient(grads_GD: F32, first_G: F32, scale_G: F32, g: int, c: int) -> np.float32:
+    """What occurrence `g` adds to weight `c`, for a thread of a GPU; the CPU's kernel does a row at a time."""
+    value = grads_GD[g, c] if c < grads_GD.shape[1] else first_G[g]
+    return product(value, scale_G[g]) if scale_G.size > 0 else value
+
+
+@gpu
+def short_sums_cuda(
+    grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32, lanes: int
+) -> None:
+    """Keys of few occurrences: one thread a weight."""
+    lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
+    for p in range(group, out_PC.shape[0], cuda.gridsize(1) // lanes):
+        begin, past = starts_P[p], starts_P[p + 1]
+        if past - begin > LONG:
+            continue
+        for c in range(lane, out_PC.shape[1], lanes):
+            total = part = np.float32(0)
+            tile, first_tile = -1, True
+            for j in range(begin, past):
+                g = source_V[j]
+                value = gradient(grads_GD, first_G, scale_G, g, c)
+                if g // tile_G == tile:
+                    part += value
+                    continue
+                if tile >= 0:
+                    total = part if first_tile else total + part
+                    first_tile = False
+                tile, part = g // tile_G, value
+            out_PC[p, c] = part if first_tile else total + part
+
+
+@cpu
+def first_from(source_V: I32, begin: int, past: int, least: int) -> int:
+    """Where in begin .. past, whose tiles ascend, the first occurrence of a tile that begins at `least` is."""
+    while begin < past:
+        middle = (begin + past) // 2
+        if source_V[middle] < least:
+            begin = middle + 1
+        else:
+            past = middle
+    return begin
+
+
+@gpu
+def long_sums_cuda(
+    grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32, lanes: int
+) -> None:
+    """Keys of many occurrences: each group of `lanes` threads sums a tile, and the first adds the tiles in order."""
+    parts = cuda.shared.array(LONG_THREADS, float32)
+    filled = cuda.shared.array(LONG_THREADS, int32)
+    t, groups = cuda.threadIdx.x, cuda.blockDim.x // lanes
+    lane, group = t % lanes, t // lanes
+    for p in range(cuda.blockIdx.x, out_PC.shape[0], cuda.gridDim.x):
+        begin, past = starts_P[p], starts_P[p + 1]
+        if past - begin <= LONG:
+            continue
+        last_tile = source_V[past - 1] // tile_G
+        for first_c in range(0, out_PC.shape[1], lanes):
+            c = first_c + lane
+            total, empty = np.float32(0), True
+            for first_tile in range(source_V[begin] // tile_G, last_tile + 1, groups):
+                least = (first_tile + group) * tile_G
+                begins = first_from(source_V, begin, past, least)
+                ends = first_from(source_V, begins, past, least + tile_G)
+                filled[t] = ends - begins
+                if c < out_PC.shape[1]:
+                    parts[t] = tile_sum(grads_GD, first_G, scale_G, source_V, begins, ends, c)
+                cuda.syncthreads()
+                if group == 0:
+                    for other in range(lane, groups * lanes, lanes):
+                        if filled[other] > 0:
+                            total = parts[other] if empty else total + parts[other]
+                            empty = False
+                cuda.syncthreads()
+            if group == 0 and c < out_PC.shape[1]:
+                out_PC[p, c] = total
+
+
+@cpu
+def tile_sum(grads_GD: F32, first_G: F32, scale_G: F32, source_V: I32, begins: int, ends: int, c: int) -> np.float32:
+    """The occurrences of one tile, added in order from the first. Four are asked for at once."""
+    total = np.float32(0)
+    if begins < ends:
+        total = gradient(grads_GD, first_G, scale_G, source_V[begins], c)
+    j = begins + 1
+    while j + 4 <= ends:
+        one = gradient(grads_GD, first_G, scale_G, source_V[j], c)
+        two = gradient(grads_GD, first_G, scale_G, source_V[j + 1], c)
+        three = gradient(grads_GD, first_G, scale_G, source_V[j + 2], c)
+        four = gradient(grads_GD, first_G, scale_G, source_V[j + 3], c)
+        total = ((total + one) + two) + three
+        total += four
+        j += 4
+    while j < ends:
+        total += gradient(grads_GD, first_G, scale_G, source_V[j], c)
+        j += 1
+    return total

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import numpy as np
+from torch import Tensor
 
+from pipeline.device import Device
 from pipeline.kernels.dedup import bag_scale
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
 from pipeline.kernels.segment_sum import segment_sum
-from pipeline.memory import aligned_empty
+from pipeline.models.tensors import tensor_of
 from pipeline.records import F32, I32, TILE, BatchIndex, Layout
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
-from pipeline.threads import Threads
+from pipeline.threads import Threads, Whole
 
 
 class Embed:
     """Buffers of one batch, used again for every batch. C weights of a row: D, and one more for the first order."""
 
-    def __init__(self, layout: Layout, row: RowLayout, batch_size: int, threads: Threads) -> None:
-        self._threads = threads
+    def __init__(
+        self, layout: Layout, row: RowLayout, batch_size: int, threads: Threads | Whole, device: Device
+    ) -> None:
+        self._threads, self._device = threads, device
         self._layout = layout
         self._row = row
-        self._single_S = np.array(layout.single_S, np.int32)
-        self._multi_M = np.array(layout.multi_M, np.int32)
-        self._mean_M = np.array(layout.mean_M, np.int32)
+        self._single_S, self._multi_M, self._mean_M = (
+            device.there(np.array(values, np.int32)) for values in (layout.single_S, layout.multi_M, layout.mean_M)
+        )
         fields = layout.num_fields
-        self._embeddings_BFD: F32 = aligned_empty((batch_size, fields, row.embedding_dim), np.float32)
-        self._first_BF: F32 = aligned_empty((batch_size, fields if row.first_order else 0), np.float32)
-        self._weights_PC = self._sums_PC = np.empty((0, row.num_weights), np.float32)
+        self._embeddings_BFD: F32 = device.empty((batch_size, fields, row.embedding_dim), np.float32)
+        self._first_BF: F32 = device.empty((batch_size, fields if row.first_order else 0), np.float32)
+        self._tensors = tensor_of(self._embeddings_BFD), tensor_of(self._first_BF)
+        self._weights_PC = self._sums_PC = device.empty((0, row.num_weights), np.float32)
 
-    def look_up(self, slab_SW: F32, staged_AW: F32, rows_P: I32, index: BatchIndex, bags_MB: I32) -> tuple[F32, F32]:
+    def look_up(
+        self, slab_SW: F32, staged_AW: F32, rows_P: I32, index: BatchIndex, bags_MB: I32
+    ) -> tuple[Tensor, Tensor]:
         """Embeddings [B, F, D] and first-order weights [B, F] of a batch; valid until the next call."""
         num_examples = bags_MB.shape[1] - 1
         weights_PC = self._grown(len(rows_P))[0]
@@ -42,12 +49,13 @@ class Embed:
         )
         if len(self._multi_M):
             pool_bags(weights_PC, index.inverse_V, bags_MB, self._multi_M, self._mean_M, embeddings_BFD, first_BF)
-        return embeddings_BFD, first_BF
+        embeddings, first = self._tensors
+        return embeddings[:num_examples], first[:num_examples]
 
     def sum_gradients(self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32) -> F32:
         """[P, C] gradients of the batch's unique keys; valid until the next call."""
         sums_PC = self._grown(len(index.unique_P))[1]
-        scale_G = np.empty(0, np.float32)
+        scale_G: F32 = self._weights_PC.reshape(-1)[:0]
         if any(self._layout.mean_M):
             scale_G = bag_scale(bags_MB, self._layout.multi_M, self._layout.mean_M, self._layout.num_fields)
         flat_GD, first_G = grads_BFD.reshape(-1, self._row.embedding_dim), first_BF.reshape(-1)
@@ -63,5 +71,5 @@ class Embed:
     def _grown(self, num_unique: int) -> tuple[F32, F32]:
         if len(self._weights_PC) < num_unique:
             shape = (num_unique + num_unique // 2, self._row.num_weights)
-            self._weights_PC, self._sums_PC = aligned_empty(shape, np.float32), aligned_empty(shape, np.float32)
+            self._weights_PC, self._sums_PC = (self._device.empty(shape, np.float32) for _ in range(2))
         return self._weights_PC[:num_unique], self._sums_PC[:num_unique]

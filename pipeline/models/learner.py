@@ -1,24 +1,29 @@
-"""The dense model, its optimizer, and the steps of a block. torch sees the embeddings' memory without a copy."""
+"""The dense model, its optimizer, and the steps of a block. torch sees the embeddings' memory without a copy.
+
+On a GPU nothing here waits: a block's losses and scores are copied to the host when its last step is done, and looked
+at when somebody knows that.
+"""
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from pipeline.memory import aligned_empty
+from pipeline.device import Device
 from pipeline.models.embed import Embed
+from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.row_adam import RowAdam
-from pipeline.records import F32, I32, BatchIndex, Examples, Layout, Plan, Staged
+from pipeline.records import F32, I32, BatchIndex, Block, Examples, Found, Layout, Plan, Staged, Unique
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
-from pipeline.threads import Threads
+from pipeline.threads import Threads, Whole
 from pipeline.workflow import Adam, Workflow
 
 TINY = 1e-30
@@ -63,98 +68,173 @@ def binary_cross_entropy(output_B: Tensor, labels_BT: Tensor, weights_B: Tensor 
 
 
 class Learner:
-    """Belongs to `train`. One block at a time: `begin`, a `step` or `score` for each batch, `end`."""
+    """Belongs to `train`; one block at a time."""
 
     def __init__(
-        self, workflow: Workflow, layout: Layout, device: Slab, evaluation: Evaluation, threads: Threads
+        self,
+        workflow: Workflow,
+        layout: Layout,
+        slab: Slab,
+        evaluation: Evaluation,
+        threads: Threads | Whole,
+        device: Device,
     ) -> None:
         row = row_layout(workflow)
-        self.model = build_model(workflow)
+        self._device, self._where = device, torch_device(device)
+        self._stream: torch.cuda.Stream | None = None
+        self._generator = torch.random.default_generator
+        if self._where.type == "cuda":
+            make_deterministic()
+            self._stream = torch.cuda.ExternalStream(device.train.pointer)
+            self._generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        self.model = build_model(workflow).to(self._where)
         self._loss: Loss = getattr(self.model, "loss", binary_cross_entropy)
         self.optimizer = build_optimizer(self.model, workflow.optimizer.dense)
-        self._rows = RowAdam(workflow.optimizer.rows, device, threads)
-        self._device = device
-        self._embed = Embed(layout, row, workflow.schedule.batch_size, threads)
+        self._rows = RowAdam(workflow.optimizer.rows, slab, threads)
+        self._slab = slab
+        self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)
         self._evaluation = evaluation
         self._threads = workflow.schedule.threads
         self._seed = workflow.seed
-        columns = (len(workflow.data.numbers), len(workflow.data.labels), 1)
-        self._columns = [aligned_empty((workflow.schedule.batch_size, width), np.float32) for width in columns]
+        self._precision = getattr(torch, workflow.model.precision)
+        self._num_labels = len(workflow.data.labels)
+        columns = (len(workflow.data.numbers), self._num_labels, 1)
+        self._columns = [device.empty((workflow.schedule.batch_size, width), np.float32) for width in columns]
+        self._tensors = [tensor_of(column) for column in self._columns]
 
-    def begin(self, plan: Plan, staged: Staged) -> None:
+    def learn(self, plan: Plan, examples: Examples, unique: Unique, staged: Staged) -> Callable[[], Found]:
+        """Give the device every step of a block, or its scoring. What came of it may be asked for once that is done.
+
+        `examples` are those on the host; `plan` and `staged` hold what lies on the device.
+        """
+        block = plan.block
+        self._run(self._set_up, block.trains)
+        losses_K2, scores_NT = self._empty(block.num_batches, 2), self._empty(block.num_examples, self._num_labels)
+        there = unique.examples or examples
+        for batch, index in enumerate(unique.batches):
+            if block.trains:
+                self._run(self._step, plan, staged, there, index, batch, losses_K2)
+            else:
+                self._run(self._score, plan, staged, there, index, batch, losses_K2, scores_NT)
+        results = [losses_K2] if block.trains else [losses_K2, scores_NT]
+        on_host = [torch.empty(result.shape, pin_memory=self._stream is not None) for result in results]
+        for result, here in zip(results, on_host, strict=True):
+            self._run(here.copy_, result, True)
+        found = [here.numpy() for here in on_host]
+        truth = None if block.trains else self._truth(examples)
+        # Holds `staged`, whose memory the steps use until they are done.
+        return lambda: self._found(staged.block, found, truth)
+
+    def _run(self, work: Callable[..., object], *args: object) -> None:
+        self._device.train.run(self._with_torch, work, *args)
+
+    def _with_torch(self, work: Callable[..., object], *args: object) -> None:
+        with self._torch_stream():
+            work(*args)
+
+    def _torch_stream(self) -> AbstractContextManager[object]:
+        return torch.cuda.stream(self._stream) if self._stream else nullcontext()
+
+    def _empty(self, *shape: int) -> Tensor:
+        with self._torch_stream():
+            return torch.empty(shape, device=self._where)
+
+    def _set_up(self, trains: bool) -> None:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
-        self._plan = plan
-        self._staged_AW: F32 = staged.rows_AW.view(np.float32)
-        self._loss_sum = self._weight_sum = 0.0
-        self.model.train(plan.block.trains)
+        self.model.train(trains)
 
-    def step(self, examples: Examples, batch: int, index: BatchIndex) -> None:
+    def _step(
+        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, losses_K2: Tensor
+    ) -> None:
         """Forward, backward, and one update of the dense model and of the batch's rows."""
-        step = self._plan.block.first_step + batch + 1
-        torch.random.default_generator.manual_seed(seed_of_step(self._seed, step))
-        rows_P, embeddings, first = self._look_up(examples, batch, index)
+        step = plan.block.first_step + batch + 1
+        self._generator.manual_seed(seed_of_step(self._seed, step))
+        rows_P = plan.rows_U[index.unique_P]
+        embeddings, first = self._look_up(rows_P, staged, examples, index, batch)
         embeddings.requires_grad_()
         first.requires_grad_()
-        loss = self._batch_loss(examples, batch, embeddings, first)[1]
+        loss = self._batch_loss(examples, batch, embeddings, first, losses_K2)[1]
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
-        sums_PC = self._embed.sum_gradients(_gradient(embeddings), _gradient(first), index, examples.bags[batch])
+        grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first)]
+        sums_PC = self._embed.sum_gradients(grads[0], grads[1], index, examples.bags[batch])
         self._rows.update(rows_P, sums_PC, index.starts_P, step)
 
-    def score(self, examples: Examples, batch: int, index: BatchIndex) -> None:
-        """Forward only; outputs and labels go into the metrics."""
-        _, embeddings, first = self._look_up(examples, batch, index)
+    def _score(
+        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, losses_K2: Tensor,
+        scores_NT: Tensor,
+    ) -> None:  # fmt: skip
+        """Forward only."""
+        embeddings, first = self._look_up(plan.rows_U[index.unique_P], staged, examples, index, batch)
         with torch.inference_mode():
-            output, _ = self._batch_loss(examples, batch, embeddings, first)
-        begin, past = examples.block.batch_bounds(batch)
-        weights_B = None if examples.weights_N is None else examples.weights_N[begin:past]
-        scores_BT = output.numpy().reshape(past - begin, -1)
-        self._evaluation.add(scores_BT, examples.labels_NT[begin:past], weights_B)
+            output, _ = self._batch_loss(examples, batch, embeddings, first, losses_K2)
+            begin, past = plan.block.batch_bounds(batch)
+            scores_NT[begin:past] = output.reshape(past - begin, -1)
 
-    def end(self) -> tuple[float, dict[str, float]]:
-        """The block's mean loss, and the split's metrics if the block closes an evaluated split."""
-        block = self._plan.block
-        metrics = self._evaluation.result() if block.closes_split and not block.trains else {}
-        return self._loss_sum / max(self._weight_sum, 1e-300), metrics
+    def _look_up(
+        self, rows_P: I32, staged: Staged, examples: Examples, index: BatchIndex, batch: int
+    ) -> tuple[Tensor, Tensor]:
+        staged_AW: F32 = staged.rows_AW.view(np.float32)
+        return self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P, index, examples.bags[batch])
 
-    def _look_up(self, examples: Examples, batch: int, index: BatchIndex) -> tuple[I32, Tensor, Tensor]:
-        rows_P = self._plan.rows_U[index.unique_P]
-        embeddings_BFD, first_BF = self._embed.look_up(
-            self._device.floats_SW, self._staged_AW, rows_P, index, examples.bags[batch]
-        )
-        return rows_P, torch.from_numpy(embeddings_BFD), torch.from_numpy(first_BF)
-
-    def _batch_loss(self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor) -> tuple[Tensor, Tensor]:
+    def _batch_loss(
+        self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, losses_K2: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs and loss; the loss and what it weighs go into `losses_K2`."""
         begin, past = examples.block.batch_bounds(batch)
         numbers, labels, weights = self._aligned(examples, begin, past)
-        output = self.model(numbers, embeddings, first)
+        output = self._forward(numbers, embeddings, first)
         loss = self._loss(output, labels, weights)
-        self._add_loss(float(loss.detach()), float(past - begin) if weights is None else float(weights.sum()), batch)
+        losses_K2[batch, 0] = loss.detach()
+        losses_K2[batch, 1] = past - begin if weights is None else weights.sum()
         return output, loss
+
+    def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Tensor:
+        if self._precision is torch.float32:
+            return self.model(numbers, embeddings, first)
+        with torch.autocast(self._where.type, self._precision):
+            output = self.model(numbers, embeddings, first)
+        return output.float()
 
     def _aligned(self, examples: Examples, begin: int, past: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Numbers [B, X], labels [B, T] and weights [B] of a batch, each where a multiple of 64 bytes begins: where in
         its block a batch lies must not show in the bits."""
+        numbers, labels, weights = (tensor[: past - begin] for tensor in self._tensors)
         numbers_BX, labels_BT, weights_B1 = (column[: past - begin] for column in self._columns)
         numbers_BX[:] = examples.numbers_NX[begin:past]
         labels_BT[:] = examples.labels_NT[begin:past]
         if examples.weights_N is None:
-            return torch.from_numpy(numbers_BX), torch.from_numpy(labels_BT), None
+            return numbers, labels, None
         weights_B1[:, 0] = examples.weights_N[begin:past]
-        return torch.from_numpy(numbers_BX), torch.from_numpy(labels_BT), torch.from_numpy(weights_B1[:, 0])
+        return numbers, labels, weights[:, 0]
 
-    def _add_loss(self, loss: float, weight: float, batch: int) -> None:
-        block = self._plan.block
-        where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
-        if not math.isfinite(loss):
+    def _truth(self, examples: Examples) -> tuple[F32, F32 | None]:
+        """Labels and weights of a block that is scored; on a GPU its buffer may be read into before it is done."""
+        labels_NT, weights_N = examples.labels_NT, examples.weights_N
+        if not self._device.on_gpu:
+            return labels_NT, weights_N
+        return labels_NT.copy(), None if weights_N is None else weights_N.copy()
+
+    def _found(self, block: Block, found: Sequence[F32], truth: tuple[F32, F32 | None] | None) -> Found:
+        """The block's mean loss, and the split's metrics if the block closes an evaluated split."""
+        losses_K2 = found[0].astype(np.float64)
+        for batch in np.flatnonzero(~np.isfinite(losses_K2[:, 0])).tolist():
+            where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
+            loss = losses_K2[batch, 0]
             raise FloatingPointError(f"the loss of {where} is {loss}: lower optimizer.dense.lr or optimizer.rows.lr")
-        self._loss_sum += loss * weight
-        self._weight_sum += weight
+        if truth:
+            self._evaluate(block, found[1], *truth)
+        metrics = self._evaluation.result() if block.closes_split and truth else {}
+        return Found(float(losses_K2.prod(1).sum()) / max(float(losses_K2[:, 1].sum()), 1e-300), metrics)
+
+    def _evaluate(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None) -> None:
+        for batch in range(block.num_batches):
+            of = slice(*block.batch_bounds(batch))
+            self._evaluation.add(scores_NT[of], labels_NT[of], None if weights_N is None else weights_N[of])
 
 
-def _gradient(leaf: Tensor) -> F32:
+def _gradient(leaf: Tensor) -> Tensor:
     """The gradient of a leaf; zeros if the model made no use of it."""
-    gradient: F32 = (torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.contiguous()).numpy()
-    return gradient
+    return torch.zeros_like(leaf).detach() if leaf.grad is None else leaf.grad.contiguous()

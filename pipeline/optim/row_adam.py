@@ -7,14 +7,14 @@ import numpy as np
 from pipeline.kernels.adam import adam_rows, step_size
 from pipeline.records import F32, I32
 from pipeline.storage.slab import Slab
-from pipeline.threads import Threads
+from pipeline.threads import Threads, Whole
 from pipeline.workflow import Adam
 
 
 class RowAdam:
     """Updates weights, m and v of a row in one pass, where the row lies."""
 
-    def __init__(self, adam: Adam, device: Slab, threads: Threads) -> None:
+    def __init__(self, adam: Adam, device: Slab, threads: Threads | Whole) -> None:
         self._threads = threads
         self._adam = adam
         self._device = device

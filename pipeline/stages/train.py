@@ -2,28 +2,42 @@
 
 from __future__ import annotations
 
+from pipeline.device import Device
 from pipeline.models.learner import Learner
 from pipeline.records import U32, Examples, Plan, Staged, Trained, Unique
 from pipeline.storage.tier import Tier
 
 
 def train(
-    plan: Plan, examples: Examples, unique: Unique, staged: Staged, device: Tier, outgoing_RW: U32, learner: Learner
+    plan: Plan,
+    examples: Examples,
+    unique: Unique,
+    staged: Staged,
+    slab: Tier,
+    leaving_RW: U32,
+    outgoing_RW: U32,
+    learner: Learner,
+    device: Device,
 ) -> Trained:
-    """Train on the block's batches, or score them if the block evaluates."""
-    outgoing_EW = outgoing_RW[: len(plan.victim_slots_E)]
-    swap(plan, staged, device, outgoing_EW)
-    learner.begin(plan, staged)
-    for batch, index in enumerate(unique.batches):
-        if plan.block.trains:
-            learner.step(examples, batch, index)
-        else:
-            learner.score(examples, batch, index)
-    loss, metrics = learner.end()
-    return Trained(plan.block, outgoing_EW, loss, metrics)
+    """Train on the block's batches, or score them if the block evaluates. On a GPU: tell it to, and do not wait.
+
+    Victims leave the slab for `leaving_RW`, on the device; from there they go to `outgoing_RW`, on the host, while the
+    block trains. In RAM both are the same buffer.
+    """
+    num_victims = len(plan.victim_slots_E)
+    outgoing_EW, leaving_EW = outgoing_RW[:num_victims], leaving_RW[:num_victims]
+    device.train.after(staged.ready)
+    with device.timed("train", plan.block.number, device.train):
+        device.train.run(swap, staged.plan or plan, staged, slab, leaving_EW)
+        swapped = device.train.record()
+        found = learner.learn(staged.plan or plan, examples, unique, staged)
+    device.down.after(swapped)
+    with device.timed("copy back", plan.block.number, device.down):
+        device.down.copy(leaving_EW, outgoing_EW)
+    return Trained(plan.block, outgoing_EW, found, device.down.record())
 
 
-def swap(plan: Plan, staged: Staged, device: Tier, outgoing_EW: U32) -> None:
+def swap(plan: Plan, staged: Staged, slab: Tier, leaving_EW: U32) -> None:
     """Victims leave first: arrivals take their slots."""
-    device.gather(plan.victim_slots_E, outgoing_EW)
-    device.scatter(plan.arrival_slots, staged.rows_AW[: len(plan.arrival_slots)])
+    slab.gather(plan.victim_slots_E, leaving_EW)
+    slab.scatter(plan.arrival_slots, staged.rows_AW[: len(plan.arrival_slots)])

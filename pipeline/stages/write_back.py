@@ -9,7 +9,12 @@ from pipeline.storage.tier import Tier
 
 
 def write_back(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U32) -> Written:
-    """Put every row where the plan says. `chunk_RW` holds one chunk of the log."""
+    """Put every row where the plan says. `chunk_RW` holds one chunk of the log.
+
+    Waits for the block's swap, also where no row leaves: what comes after this task in the graph takes its staging and
+    outgoing buffers.
+    """
+    trained.swapped.wait()
     spill(plan, trained, host, disk, chunk_RW)
     keep(plan, trained, host)
     return Written(plan.block)

@@ -15,7 +15,13 @@ SLACK = 1.25
 MANIFEST_BYTES = 64 * (MOST_KEPT + 2)
 """Of one chunk, in the manifests of all kept commits."""
 RING_SHARE = 8
-"""A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow."""
+"""A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow. On a
+GPU, where each ring is in both tiers, half of it of the smaller one."""
+INDEX_SHARE = 2.5
+"""On a GPU: bytes of a copy of the read ring, and of the keys and indices of its blocks, by its bytes."""
+DEDUP_SHARE = 9.0
+"""On a GPU: bytes that deduplicating a block takes, by those of its buffer in the read ring: for each value 24 of the
+hash table at most, 6 of positions, 40 while a batch that is the whole block is sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class Sizes:
     read_ring_bytes: int
     window_bytes: int
     map_bytes: int
+    on_gpu: bool = False
+    """Then both rings are in both tiers, and the device holds what `gpu_bytes` says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,40 +77,65 @@ def fit(
     window: FirstWindow,
     commit_bytes: int = 0,
     slack: float = SLACK,
+    on_gpu: bool = False,
 ) -> Sizes:
     """Divide the caps for a look-ahead; raises DoesNotFit with the first cap that is too small. `commit_bytes`: what
-    lies on the disk besides the log."""
+    lies on the disk besides the log. storage.device is a size, not a share."""
     keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
     ring_rows = (look_ahead + 1) * int(slack * keys)
-    device = storage.device // row_bytes
-    if device < ring_rows + union:
-        raise DoesNotFit(
-            _too_small("device", storage.device, row_bytes, ring_rows + union, f"{union:,} rows of slab", look_ahead)
-        )
+    ring_bytes = read_ring_bytes(storage, window_bytes)
+    beside = gpu_bytes(ring_bytes, 2 * look_ahead + 1) if on_gpu else 0
+    rings = 2 if on_gpu else 1
+    device = max(0, int(storage.device) - beside) // row_bytes
+    if device < rings * ring_rows + union:
+        needed = rings * ring_rows + union
+        what = f"{union:,} rows of slab"
+        raise DoesNotFit(_too_small("device", int(storage.device), row_bytes, needed, what, look_ahead, rings, beside))
     # One chunk buffer gathers what goes to disk.
     host = storage.host // row_bytes - storage.chunk_rows
-    if host < ring_rows:
-        raise DoesNotFit(
-            _too_small("host", storage.host, row_bytes, ring_rows + storage.chunk_rows, "a chunk buffer", look_ahead)
-        )
+    if host < rings * ring_rows:
+        needed = rings * ring_rows + storage.chunk_rows
+        raise DoesNotFit(_too_small("host", storage.host, row_bytes, needed, "a chunk buffer", look_ahead, rings))
     disk_chunks = _disk_chunks(storage, row_bytes, device + host, commit_bytes)
     _check_map(storage, union)
-    outgoing, staging = (
-        min(cap - least, max(ring_rows, cap // RING_SHARE)) for cap, least in ((device, union), (host, 0))
-    )
+    outgoing, staging = _rings(device - union, device, host, ring_rows, on_gpu)
     return Sizes(
         row_bytes=row_bytes,
-        device_rows=device - outgoing,
+        device_rows=device - outgoing - (staging if on_gpu else 0),
         outgoing_rows=outgoing,
-        host_rows=host - staging,
+        host_rows=host - staging - (outgoing if on_gpu else 0),
         staging_rows=staging,
         chunk_rows=storage.chunk_rows,
         disk_chunks=disk_chunks,
-        read_ring_bytes=read_ring_bytes(storage, window_bytes),
+        read_ring_bytes=ring_bytes,
         window_bytes=window_bytes,
         map_bytes=storage.map,
+        on_gpu=on_gpu,
     )
+
+
+def _rings(beside_union: int, device: int, host: int, ring_rows: int, on_gpu: bool) -> tuple[int, int]:
+    """Rows of the outgoing and of the staging ring. `beside_union`: the device's, but for those of the window."""
+    if not on_gpu:
+        return (
+            min(beside_union, max(ring_rows, device // RING_SHARE)),
+            min(host, max(ring_rows, host // RING_SHARE)),
+        )
+    both = min(beside_union // 2, host // 2, max(ring_rows, min(device, host) // (2 * RING_SHARE)))
+    return both, both
+
+
+def gpu_bytes(ring_bytes: int, num_buffers: int) -> int:
+    """Device memory besides slab and rings of rows: copies of the read buffers, indices, and dedup's workspace."""
+    return int(INDEX_SHARE * ring_bytes + DEDUP_SHARE * ring_bytes / num_buffers)
+
+
+def resolve(storage: Storage, free_bytes: int) -> Storage:
+    """With storage.device as a size, if it is a share of the memory that is free."""
+    if not isinstance(storage.device, float):
+        return storage
+    return storage.model_copy(update={"device": int(storage.device * free_bytes)})
 
 
 def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes: int) -> int:
@@ -138,26 +171,26 @@ def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
     return storage.read - window_bytes
 
 
-def _too_small(tier: str, cap: int, row_bytes: int, rows: int, what: str, look_ahead: int) -> str:
+def _too_small(
+    tier: str, cap: int, row_bytes: int, rows: int, what: str, look_ahead: int, rings: int = 1, beside: int = 0
+) -> str:
+    gpu = f" and {beside:,} bytes for copies of the read ring, indices and dedup (lower storage.read)" if beside else ""
     return (
         f"storage.{tier} is {format_size(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are "
-        f"{rows:,} rows ({rows * row_bytes:,} bytes: {what} and a ring of {look_ahead + 1} buffers); "
-        f"raise storage.{tier} or lower schedule.batch_size"
+        f"{rows:,} rows ({rows * row_bytes:,} bytes: {what} and {'a ring' if rings == 1 else f'{rings} rings'} of "
+        f"{look_ahead + 1} buffers){gpu}; raise storage.{tier} or lower schedule.batch_size"
     )
 
 
 def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Line]:
     """Everything that a run allocates, for --explain."""
-    row, buffers = sizes.row_bytes, look_ahead + 1
+    row = sizes.row_bytes
+    outgoing, staging = (_ring(rows, row, look_ahead) for rows in (sizes.outgoing_rows, sizes.staging_rows))
+    both = [("host outgoing ring", *outgoing), ("host staging ring", *staging)]
     return [
-        ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
-        (
-            "device outgoing ring",
-            sizes.outgoing_rows * row,
-            f"{buffers} buffers of {sizes.outgoing_rows // buffers:,} rows",
-        ),
+        *device_table(sizes, look_ahead),
         ("host slab", sizes.host_rows * row, f"{sizes.host_rows:,} rows"),
-        ("host staging ring", sizes.staging_rows * row, f"{buffers} buffers of {sizes.staging_rows // buffers:,} rows"),
+        *(both if sizes.on_gpu else both[1:]),
         ("host chunk buffer", sizes.chunk_rows * row, f"{sizes.chunk_rows:,} rows"),
         (
             "disk log",
@@ -170,3 +203,21 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
         *others,
         ("slot marks", 22 * (sizes.device_rows + sizes.host_rows), "key, copy, free list and policy of each slot"),
     ]
+
+
+def device_table(sizes: Sizes, look_ahead: int) -> list[Line]:
+    """What lies in the memory of the device, but for the dense model and the batch that it trains on."""
+    row = sizes.row_bytes
+    lines = [
+        ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
+        ("device outgoing ring", *_ring(sizes.outgoing_rows, row, look_ahead)),
+    ]
+    if sizes.on_gpu:
+        beside = gpu_bytes(sizes.read_ring_bytes, 2 * look_ahead + 1)
+        lines.append(("device staging ring", *_ring(sizes.staging_rows, row, look_ahead)))
+        lines.append(("device indices", beside, "at most; copies of the read buffers, their indices, dedup's table"))
+    return lines
+
+
+def _ring(rows: int, row_bytes: int, look_ahead: int) -> tuple[int, str]:
+    return rows * row_bytes, f"{look_ahead + 1} buffers of {rows // (look_ahead + 1):,} rows"

@@ -2,40 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
+from pipeline.device import RAM, Device
+from pipeline.kernels.launch import on_host
 from pipeline.kernels.rows import gather_rows, scatter_rows
-from pipeline.memory import aligned_empty
 from pipeline.records import F32, I32, I64, U32
-from pipeline.threads import Threads
+from pipeline.threads import Threads, Whole
 
 
 class Slab:
     """`num_rows` slots for rows of `num_words`. Has one writer: `train` for the device, `write_back` for the host."""
 
-    def __init__(self, num_rows: int, num_words: int, threads: Threads | None = None, name: str = "device") -> None:
-        """`threads`: those of the one stage that uses the slab, if it may move rows with all of them."""
+    def __init__(
+        self,
+        num_rows: int,
+        num_words: int,
+        threads: Threads | Whole | None = None,
+        name: str = "device",
+        device: Device = RAM,
+    ) -> None:
+        """`threads`: those of the one stage that uses the slab, if it may move rows with all of them. `device`: whose
+        memory it is."""
         self._name = name
-        self._threads = threads
-        self.words_SW: U32 = aligned_empty((num_rows, num_words), np.uint32)
+        self._threads = threads or Whole()
+        self._device = device
+        self.words_SW = self._device.empty((num_rows, num_words), np.uint32)
 
     @property
     def floats_SW(self) -> F32:
         return self.words_SW.view(np.float32)
 
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
-        self._split(len(at_U), lambda a, b: gather_rows(self.words_SW, at_U[a:b], out_UW[a:b]))
+        """Indices and rows lie where the slab does; or both on the host, and then this waits for a GPU's rows."""
+        if on_host(out_UW) and not on_host(self.words_SW):
+            self._fetch(at_U, out_UW)
+        else:
+            self._threads.split(len(at_U), lambda a, b: gather_rows(self.words_SW, at_U[a:b], out_UW[a:b]))
 
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
-        self._split(len(at_U), lambda a, b: scatter_rows(self.words_SW, at_U[a:b], rows_UW[a:b]))
+        self._threads.split(len(at_U), lambda a, b: scatter_rows(self.words_SW, at_U[a:b], rows_UW[a:b]))
 
-    def _split(self, num_rows: int, work: Callable[[int, int], None]) -> None:
-        if self._threads:
-            self._threads.split(num_rows, work)
-        else:
-            work(0, num_rows)
+    def _fetch(self, at_U: I32 | I64, out_UW: U32) -> None:
+        """For a commit, whose rows go to the disk: nothing else is under way then, and there is no ring for them."""
+        stream = self._device.train
+        rows_UW, pinned_UW = (empty(out_UW.shape, np.uint32) for empty in (self._device.empty, self._device.pinned))
+        stream.run(gather_rows, self.words_SW, self._device.there(at_U), rows_UW)
+        stream.copy(rows_UW, pinned_UW)
+        stream.record().wait()
+        out_UW[:] = pinned_UW
 
     def where(self, at: int) -> str:
         return f"{self._name} slot {at}"

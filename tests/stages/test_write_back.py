@@ -42,7 +42,7 @@ def test_a_row_is_lost_or_put_elsewhere_on_its_way_down(case):
         host_victim_slots=victims, host_into=into, victim_slots_E=list(range(num_out)), disk_from=disk_from
     )
     chunk_RW = np.full((chunk_rows, WORDS), 9, np.uint32)
-    written = write_back(plan, Trained(plan.block, outgoing_EW, 0.0), host, disk, chunk_RW)
+    written = write_back(plan, Trained(plan.block, outgoing_EW), host, disk, chunk_RW)
 
     down = [*before[victims].tolist(), *outgoing_EW[len(into) :].tolist()]
     assert [row for _, rows in disk.calls for row in rows] == down

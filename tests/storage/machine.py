@@ -64,7 +64,7 @@ class Machine:
             assert row[: ROW.tag_at].tolist() == self.rows.get(key, row[: ROW.tag_at].tolist())
             row[2:] = 1000 * key + self.blocks
             self.rows[key] = row[: ROW.tag_at].tolist()
-        write_back(p, Trained(block, outgoing_EW, 0.0), self.host, self.log, self.chunk_RW)
+        write_back(p, Trained(block, outgoing_EW), self.host, self.log, self.chunk_RW)
         self.blocks += 1
         return None
 

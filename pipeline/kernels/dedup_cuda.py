@@ -1,0 +1,173 @@
+"""dedup on a GPU: the twins of `kernels/dedup.py`, with the same results to the last index.
+
+The hash table keeps for every key the least position at which it appears, whichever thread came first. The positions
+that are their key's first, counted in order, number the keys: the order of first appearance, and no sort of keys.
+Sums of counts and sorts are the array library's: CuPy's on a GPU.
+
+U unique keys of a block    P unique keys of a batch    C slots of the table    T tiles of a batch
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import cuda
+
+from pipeline.kernels import cpu, gpu
+from pipeline.kernels.launch import array_library, launch
+from pipeline.records import I32, RESERVED, TILE, U64, Array
+
+NEVER = np.int32(2**31 - 1)
+
+
+def unique_keys_cuda(
+    keys_V: U64, table_C: U64, first_C: I32, position_V: I32, limit: int, keys_U: U64, num_unique: I32
+) -> None:
+    """The block's unique keys into `keys_U` [`limit`], and for each value its key's position among them.
+
+    `table_C` and `first_C` [a power of two, at least 2 x `limit`] are overwritten. `num_unique` [1] is more than
+    `limit` if there are more keys than that; then nothing else is of use.
+    """
+    xp = array_library(keys_V)
+    num_values = len(keys_V)
+    table_C.fill(RESERVED)
+    first_C.fill(NEVER)
+    num_unique.fill(0)
+    launch(insert_keys, num_values, keys_V, table_C, first_C, position_V, num_unique, limit)
+    number_V = _number(xp, position_V, first_C)
+    launch(keep_firsts, num_values, keys_V, position_V, number_V, first_C, keys_U)
+    launch(look_up_number, num_values, position_V, first_C, limit, position_V)
+
+
+def index_batch_cuda(
+    position_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, first_U: I32,
+    unique_P: I32, starts_P: I32, inverse_V: I32, source_V: I32, num_unique: I32,
+) -> None:  # fmt: skip
+    """One batch's index, as `BatchIndex` describes it: `unique_P` [V], `starts_P` [V + 1], `inverse_V`, `source_V`;
+    what is beyond P is not written. `num_unique` [1] is P. `first_U` [U] is overwritten."""
+    xp = array_library(position_V)
+    num_values, num_examples = len(position_V), bags_MB.shape[1] - 1
+    first_U.fill(NEVER)
+    launch(find_first, num_values, position_V, first_U)
+    number_V = _number(xp, position_V, first_U)
+    num_unique[:] = number_V[-1:] if num_values else 0
+    launch(keep_firsts, num_values, position_V, position_V, number_V, first_U, unique_P)
+    launch(look_up_number, num_values, position_V, first_U, len(first_U), inverse_V)
+    num_tiles = -(-num_examples // TILE)
+    small = num_values * num_tiles < 2**31
+    tile_V = xp.empty(num_values, np.int32 if small else np.int64)
+    launch(tile_of, num_values, inverse_V, bags_MB, len(single_S), num_tiles, tile_V)
+    # Stable: within a tile field by field and example by example, as the values lie.
+    order_V = xp.argsort(tile_V, kind="stable")
+    starts_P[:1] = 0
+    launch(group_values, num_values, order_V, inverse_V, bags_MB, single_S, multi_M, source_V, starts_P)
+
+
+def _number(xp: Any, position_V: I32, first_C: I32) -> I32:
+    """[V] how many keys have appeared, up to and with each value."""
+    is_first_V = xp.empty(len(position_V), np.int8)
+    launch(mark_first, len(position_V), position_V, first_C, is_first_V)
+    number_V: I32 = xp.cumsum(is_first_V, dtype=np.int32)
+    return number_V
+
+
+@gpu
+def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_unique: I32, limit: int) -> None:
+    """Find or add each key: its slot into `position_V`, its least position into `first_C`."""
+    mask = np.uint64(table_C.size - 1)
+    for i in range(cuda.grid(1), keys_V.size, cuda.gridsize(1)):
+        key = keys_V[i]
+        at = key & mask
+        position_V[i] = 0
+        # Bounded: where there are more keys than `limit`, the table may be full.
+        for _ in range(table_C.size):
+            found = table_C[at]
+            if found == RESERVED:
+                if num_unique[0] > limit:
+                    break
+                found = cuda.atomic.cas(table_C, at, RESERVED, key)
+                if found == RESERVED:
+                    cuda.atomic.add(num_unique, 0, 1)
+                    found = key
+            if found == key:
+                position_V[i] = np.int32(at)
+                # A value read late is too large at most, and then the atomic minimum is taken for nothing.
+                if first_C[at] > i:
+                    cuda.atomic.min(first_C, at, i)
+                break
+            at = (at + np.uint64(1)) & mask
+
+
+@gpu
+def find_first(position_V: I32, first_U: I32) -> None:
+    for i in range(cuda.grid(1), position_V.size, cuda.gridsize(1)):
+        if first_U[position_V[i]] > i:
+            cuda.atomic.min(first_U, position_V[i], i)
+
+
+@gpu
+def mark_first(position_V: I32, first_C: I32, is_first_V: Array) -> None:
+    for i in range(cuda.grid(1), position_V.size, cuda.gridsize(1)):
+        is_first_V[i] = 1 if first_C[position_V[i]] == i else 0
+
+
+@gpu
+def keep_firsts(values_V: Array, position_V: I32, number_V: I32, first_C: I32, out_U: Array) -> None:
+    """Where a key appears first: its value into `out_U` by its number, and its number in the place of its position."""
+    for i in range(cuda.grid(1), position_V.size, cuda.gridsize(1)):
+        number = number_V[i] - 1
+        if number_V[i] != (number_V[i - 1] if i > 0 else 0) and number < out_U.size:
+            out_U[number] = values_V[i]
+            first_C[position_V[i]] = number
+
+
+@gpu
+def look_up_number(position_V: I32, number_C: I32, limit: int, out_V: I32) -> None:
+    """Below `limit` in any case: where there are more keys than that, what follows stays within its arrays."""
+    for i in range(cuda.grid(1), position_V.size, cuda.gridsize(1)):
+        out_V[i] = min(number_C[position_V[i]], limit - 1)
+
+
+@cpu
+def example_of(o: int, bags_MB: I32, num_single: int) -> tuple[int, int]:
+    """Example and field (in the order of the values: single-valued fields first) of value `o` of a batch."""
+    num_examples = bags_MB.shape[1] - 1
+    if o < num_single * num_examples:
+        return o % num_examples, o // num_examples
+    m = 0
+    while o >= bags_MB[m, num_examples]:
+        m += 1
+    # The last bag that begins at `o` or before: empty ones begin where the next does.
+    low, high = 0, num_examples
+    while high - low > 1:
+        middle = (low + high) // 2
+        if bags_MB[m, middle] <= o:
+            low = middle
+        else:
+            high = middle
+    return low, num_single + m
+
+
+@gpu
+def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_tiles: int, tile_V: Array) -> None:
+    """What the values are sorted by: key, then tile."""
+    for o in range(cuda.grid(1), inverse_V.size, cuda.gridsize(1)):
+        example, _ = example_of(o, bags_MB, num_single)
+        tile_V[o] = np.int64(inverse_V[o]) * num_tiles + example // TILE
+
+
+@gpu
+def group_values(
+    order_V: Array, inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, source_V: I32, starts_P: I32
+) -> None:
+    """From sorted values to sources, and where each key's begin. The key's number rises by one from group to group."""
+    num_fields = single_S.size + multi_M.size
+    for j in range(cuda.grid(1), order_V.size, cuda.gridsize(1)):
+        o = order_V[j]
+        example, field = example_of(o, bags_MB, single_S.size)
+        of = single_S[field] if field < single_S.size else multi_M[field - single_S.size]
+        source_V[j] = example * num_fields + of
+        p = inverse_V[o]
+        if j + 1 == order_V.size or inverse_V[order_V[j + 1]] != p:
+            starts_P[p + 1] = j + 1

@@ -1,0 +1,147 @@
+"""dedup where there is a GPU: the block's examples are copied there as they are, and indexed there.
+
+Nothing waits. `plan` needs the keys and their number: `Pending.get` waits for them, and by then nobody reads the
+block's buffer on the host any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from pipeline.data.buffer import ReadBuffer
+from pipeline.device import Device
+from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
+from pipeline.records import I32, U64, BatchIndex, Block, Event, Examples, Layout, Refusal, Unique
+
+
+class GpuBuffer:
+    """A block's examples in the memory of the GPU, laid out as in the read ring, its keys, and its index."""
+
+    def __init__(self, limit_bytes: int, device: Device) -> None:
+        self.arena = device.empty(limit_bytes, np.uint8)
+        # Half as many keys as there may be values; for each batch its unique keys, and one more for where their values
+        # begin. A batch takes eight bytes of the arena besides its values.
+        self.keys_U = device.empty(limit_of(limit_bytes), np.uint64)
+        self.index = device.empty(2 * (limit_bytes // 8), np.int32)
+
+    def examples(self, examples: Examples, buffer: ReadBuffer) -> Examples:
+        """The same examples, as they will lie here."""
+
+        def there(array: Any) -> Any:
+            begin = buffer.at(array)
+            return self.arena[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+
+        return replace(
+            examples,
+            labels_NT=there(examples.labels_NT),
+            weights_N=None if examples.weights_N is None else there(examples.weights_N),
+            numbers_NX=there(examples.numbers_NX),
+            keys_V=there(examples.keys_V),
+            bags=tuple(map(there, examples.bags)),
+        )
+
+
+class GpuWorkspace:
+    """What deduplicating one block takes besides."""
+
+    def __init__(self, layout: Layout, limit_bytes: int, device: Device) -> None:
+        self.device = device
+        limit = limit_of(limit_bytes)
+        slots = 1 << (2 * limit - 1).bit_length()
+        self.table_C, self.first_C = device.empty(slots, np.uint64), device.empty(slots, np.int32)
+        self.position_V = device.empty(limit_bytes // 8, np.int32)
+        self.first_U = device.empty(limit, np.int32)
+        self.single_S, self.multi_M = (
+            device.there(np.array(fields, np.int32)) for fields in (layout.single_S, layout.multi_M)
+        )
+
+
+def limit_of(limit_bytes: int) -> int:
+    """Unique keys of a block for which there is room, where so many bytes of the read ring are its own."""
+    return max(1, limit_bytes // 16)
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A block whose unique keys the GPU was told to find."""
+
+    block: Block
+    examples: Examples
+    starts: tuple[int, ...]
+    """[K + 1] where the values of each batch begin."""
+    there: GpuBuffer
+    device: Device
+    counts: I32
+    """[1 + K] unique keys of the block and of each batch: in host memory, once it is `done`."""
+    counts_there: I32
+    done: Event
+
+    def get(self) -> Unique | Refusal:
+        """Wait, and take the keys to the host."""
+        self.done.wait()
+        num_unique, limit = int(self.counts[0]), len(self.there.keys_U)
+        if num_unique > limit:
+            return Refusal(
+                self.block,
+                "window",
+                f"block {self.block.number} ({self.block.num_batches} batches): more than {limit:,} unique keys, for "
+                "which dedup's table on the GPU has room; raise storage.read",
+                num_unique,
+            )
+        keys_U: U64 = self.device.pinned(num_unique, np.uint64)
+        self.device.unique.copy(self.there.keys_U[:num_unique], keys_U)
+        self.device.unique.record().wait()
+        batches = tuple(
+            BatchIndex(unique_P[:count], starts_P[: count + 1], inverse_V, source_V)
+            for count, (unique_P, starts_P, inverse_V, source_V) in zip(
+                self.counts[1:].tolist(), _slots(self.examples, self.starts, self.there), strict=True
+            )
+        )
+        return Unique(self.block, keys_U, batches, self.examples)
+
+
+def dedup_on_gpu(
+    examples: Examples | Refusal, buffer: ReadBuffer, there: GpuBuffer, work: GpuWorkspace
+) -> Pending | Refusal:
+    """Have a block that lies in `buffer` copied and indexed, on the stream `unique`."""
+    if isinstance(examples, Refusal):
+        return examples
+    device, starts = work.device, tuple(examples.batch_starts.tolist())
+    mirrored = there.examples(examples, buffer)
+    counts_there, counts = (empty(len(starts), np.int32) for empty in (device.empty, device.pinned))
+    with device.timed("dedup", examples.block.number, device.unique):
+        device.unique.copy(buffer.taken(examples), there.arena[: examples.nbytes])
+        device.unique.run(_index, mirrored, starts, there, work, counts_there)
+        device.unique.copy(counts_there, counts)
+    done = device.unique.record()
+    return Pending(examples.block, mirrored, starts, there, device, counts, counts_there, done)
+
+
+def _index(examples: Examples, starts: tuple[int, ...], there: GpuBuffer, work: GpuWorkspace, counts: I32) -> None:
+    position_V = work.position_V[: starts[-1]]
+    unique_keys_cuda(
+        examples.keys_V, work.table_C, work.first_C, position_V, len(there.keys_U), there.keys_U, counts[:1]
+    )
+    for batch, (begin, past) in enumerate(pairwise(starts)):
+        index_batch_cuda(
+            position_V[begin:past], examples.bags[batch], work.single_S, work.multi_M, work.first_U,
+            *_slots(examples, starts, there)[batch], counts[batch + 1 : batch + 2],
+        )  # fmt: skip
+
+
+def _slots(examples: Examples, starts: tuple[int, ...], there: GpuBuffer) -> list[tuple[I32, I32, I32, I32]]:
+    """Where each batch's index lies: unique_P, starts_P, and in the bytes of the keys inverse_V and source_V."""
+    words, total = examples.keys_V.view(np.int32), starts[-1]
+    return [
+        (
+            there.index[a:b],
+            there.index[total + a + batch : total + b + batch + 1],
+            words[2 * a : a + b],
+            words[a + b : 2 * b],
+        )
+        for batch, (a, b) in enumerate(pairwise(starts))
+    ]

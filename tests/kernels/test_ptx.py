@@ -1,0 +1,92 @@
+"""Every CUDA kernel compiles for the GPUs it is meant for, with no GPU present, and rounds where its twin does."""
+
+import contextlib
+import importlib
+import re
+from unittest import mock
+
+import pytest
+from numba import config, cuda, float32, int8, int32, int64, types, uint8, uint32, uint64
+from numba.cuda import dispatcher
+
+KEYS, WORDS, INTS, FLOATS = (types.Array(t, 1, "C") for t in (uint64, uint32, int32, float32))
+ROWS, FLOAT_ROWS, INT_ROWS, PAIRS = (types.Array(t, 2, "C") for t in (uint32, float32, int32, uint64))
+FLOAT_CUBE, LONGS, BYTES, FLAGS = (
+    types.Array(float32, 3, "C"), types.Array(int64, 1, "C"), types.Array(uint8, 1, "C"), types.Array(int8, 1, "C")
+)  # fmt: skip
+SUM = (FLOAT_ROWS, FLOATS, INTS, INTS, FLOATS, int64, FLOAT_ROWS, int64)
+
+SIGNATURES = {
+    "hashing.hash_integers_cuda": [(LONGS, uint64, KEYS), (INTS, uint64, KEYS)],
+    "hashing.hash_strings_cuda": [(BYTES, INTS, uint64, KEYS)],
+    "rows.gather_cuda": [(ROWS, INTS, ROWS, int64), (PAIRS, INTS, PAIRS, int64)],
+    "rows.scatter_cuda": [(ROWS, INTS, ROWS, int64), (PAIRS, INTS, PAIRS, int64)],
+    "pool.lookup_cuda": [(FLOAT_ROWS, FLOAT_ROWS, INTS, int64, FLOAT_ROWS, int64)],
+    "pool.pool_singles_cuda": [(FLOAT_ROWS, INTS, INTS, int64, int64, FLOAT_CUBE, FLOAT_ROWS, int64)],
+    "pool.pool_bags_cuda": [(FLOAT_ROWS, INTS, INT_ROWS, INTS, INTS, FLOAT_CUBE, FLOAT_ROWS, int64)],
+    "segment_sum.short_sums_cuda": [SUM],
+    "segment_sum.long_sums_cuda": [SUM],
+    "adam.adam_rows_cuda": [
+        (FLOAT_ROWS, ROWS, INTS, FLOAT_ROWS, INTS, int64, float32, float32, float32, float32, int64)
+    ],
+    "dedup_cuda.insert_keys": [(KEYS, KEYS, INTS, INTS, INTS, int64)],
+    "dedup_cuda.find_first": [(INTS, INTS)],
+    "dedup_cuda.mark_first": [(INTS, INTS, FLAGS)],
+    "dedup_cuda.keep_firsts": [(KEYS, INTS, INTS, INTS, KEYS), (INTS, INTS, INTS, INTS, INTS)],
+    "dedup_cuda.look_up_number": [(INTS, INTS, int64, INTS)],
+    "dedup_cuda.tile_of": [(INTS, INT_ROWS, int64, int64, INTS), (INTS, INT_ROWS, int64, int64, LONGS)],
+    "dedup_cuda.group_values": [(LONGS, INTS, INT_ROWS, INTS, INTS, INTS, INTS)],
+}
+"""Every kernel, with the types that it is launched with."""
+
+
+def kernels():
+    """Names of all CUDA kernels of the package."""
+    names = {name.split(".")[0] for name in SIGNATURES}
+    modules = {name: importlib.import_module(f"pipeline.kernels.{name}") for name in names}
+    return {
+        f"{name}.{kernel}"
+        for name, module in modules.items()
+        for kernel, value in vars(module).items()
+        if isinstance(value, dispatcher.CUDADispatcher)
+    }
+
+
+@contextlib.contextmanager
+def as_if_on(capability):
+    """Functions that a kernel calls are compiled for the present device, and there is none."""
+    device = type("Device", (), {"compute_capability": capability})()
+    with mock.patch.object(dispatcher, "get_current_device", return_value=device):
+        yield
+
+
+def ptx(name, signature, capability):
+    module, kernel = name.split(".")
+    function = getattr(importlib.import_module(f"pipeline.kernels.{module}"), kernel).py_func
+    with as_if_on(capability):
+        return cuda.compile_ptx(function, types.void(*signature), cc=capability)[0]
+
+
+def test_a_kernel_is_not_in_this_list():
+    assert kernels() == set(SIGNATURES)
+
+
+@pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_a_kernel_does_not_compile(name, capability):
+    for signature in SIGNATURES[name]:
+        text = ptx(name, signature, capability)
+        assert f".target sm_{capability[0]}{capability[1]}" in text
+        assert ".visible .entry" in text
+
+
+@pytest.mark.parametrize("name", ["adam.adam_rows_cuda", "segment_sum.short_sums_cuda", "segment_sum.long_sums_cuda"])
+def test_a_product_may_be_fused_with_the_sum_that_takes_it(name):
+    """Then a row would have other bits than on the CPU."""
+    text = ptx(name, SIGNATURES[name][0], (9, 0))
+    assert "mul.rn.f32" in text
+    assert not re.findall(r"\b(?:fma|mad)[.\w]*f32|mul\.f32|div\.(?!rn)[.\w]*f32|sqrt\.(?!rn)[.\w]*f32", text)
+
+
+def test_the_simulator_is_on_where_nothing_compiles():
+    assert not config.ENABLE_CUDASIM

@@ -1,0 +1,157 @@
+"""What every CUDA twin must do, at any size: give the bits of the CPU's twin. `gpu.there` takes arrays to the device,
+`gpu.back` brings them back; the simulator and a real GPU run the same checks."""
+
+import numpy as np
+from made_batches import make_batch
+
+from pipeline.kernels.adam import adam_rows, step_size
+from pipeline.kernels.dedup import bag_scale, compact_batch, group_sources, unique_keys_reference
+from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
+from pipeline.kernels.hashing import hash_integers, hash_strings
+from pipeline.kernels.pool import lookup, pool_bags, pool_singles
+from pipeline.kernels.rows import gather_rows, scatter_rows
+from pipeline.kernels.segment_sum import segment_sum
+from pipeline.records import RESERVED, TILE
+
+
+def same(gpu, operation, args, changed):
+    """Both twins on copies of the same arguments; those at the numbers `changed` must have the same bits after."""
+    here = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
+    there = [gpu.there(a) if isinstance(a, np.ndarray) else a for a in args]
+    operation(*here)
+    operation(*there)
+    for number in changed:
+        got, expected = gpu.back(there[number]), here[number]
+        assert got.tobytes() == expected.tobytes(), f"argument {number} of {operation.__name__} differs"
+
+
+def check_hashing(gpu, rng, size):
+    salt = np.uint64(rng.integers(0, 2**63))
+    for dtype in (np.int8, np.int32, np.uint32, np.int64, np.uint64):
+        info = np.iinfo(dtype)
+        values = rng.integers(info.min, info.max, size, dtype, endpoint=True)
+        same(gpu, hash_integers, (values, salt, np.empty(size, np.uint64)), [2])
+    lengths = rng.integers(0, 20, size)
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+    data = rng.integers(0, 256, max(1, offsets[-1])).astype(np.uint8)
+    same(gpu, hash_strings, (data, offsets, salt, np.empty(size, np.uint64)), [3])
+
+
+def check_rows(gpu, rng, slots, rows, words):
+    slab = rng.integers(0, 2**32, (slots, words), np.uint32)
+    at = rng.permutation(slots)[:rows].astype(np.int32)
+    same(gpu, gather_rows, (slab, at, np.zeros((rows, words), np.uint32)), [0, 2])
+    same(gpu, scatter_rows, (slab, at, rng.integers(0, 2**32, (rows, words), np.uint32)), [0, 2])
+
+
+def check_pool(gpu, rng, batch, dim, first_order):
+    width = dim + first_order
+    slab = rng.standard_normal((2 * batch.num_unique + 1, width + 3)).astype(np.float32)
+    staged = rng.standard_normal((batch.num_unique + 1, width + 3)).astype(np.float32)
+    rows = rng.permutation(2 * batch.num_unique)[: batch.num_unique].astype(np.int32)
+    away = rng.random(batch.num_unique) < 0.3
+    rows[away] = -1 - np.flatnonzero(away)
+    weights = np.zeros((batch.num_unique, width), np.float32)
+    same(gpu, lookup, (slab, staged, rows, 2, weights), [4])
+    lookup(slab, staged, rows, 2, weights)
+    out = np.zeros((batch.num_examples, batch.num_fields, dim), np.float32)
+    first = np.zeros((batch.num_examples, batch.num_fields if first_order else 0), np.float32)
+    begin = batch.num_examples // 3
+    args = (weights, batch.inverse_V, batch.single_S, begin, batch.num_examples, out, first)
+    same(gpu, pool_singles, args, [5, 6])
+    mean = rng.integers(0, 2, len(batch.multi_M)).astype(np.int32)
+    same(gpu, pool_bags, (weights, batch.inverse_V, batch.bags_MB, batch.multi_M, mean, out, first), [5, 6])
+
+
+def check_segment_sum(gpu, rng, batch, dim, first_order, mean):
+    source, starts = batch.sources()
+    grads = rng.standard_normal((batch.num_examples * batch.num_fields, dim)).astype(np.float32)
+    first = rng.standard_normal(len(grads) if first_order else 0).astype(np.float32)
+    scale = np.empty(0, np.float32)
+    if mean and len(batch.multi_M):
+        means = (True,) * len(batch.multi_M)
+        scale = bag_scale(batch.bags_MB, tuple(batch.multi_M.tolist()), means, batch.num_fields)
+    out = np.zeros((batch.num_unique, dim + first_order), np.float32)
+    same(gpu, segment_sum, (grads, first, source, starts, scale, TILE * batch.num_fields, out), [6])
+
+
+def check_adam(gpu, rng, slots, rows, width):
+    words = rng.standard_normal((slots, 5 + 3 * width)).astype(np.float32)
+    words[:, 2 + 2 * width : 2 + 3 * width] **= 2
+    words = words.view(np.uint32)
+    at = rng.permutation(slots)[:rows].astype(np.int32)
+    grads = rng.standard_normal((rows, width)).astype(np.float32) * np.float32(10.0) ** rng.integers(-20, 3, (rows, 1))
+    starts = np.concatenate([[0], np.cumsum(rng.integers(1, 5, rows))]).astype(np.int32)
+    rates = np.float32(0.1), np.float32(0.001), np.float32(1e-8), step_size(0.01, 0.9, 0.999, 7)
+
+    def update(words_SW, at_P, grads_PC, starts_P):
+        adam_rows(words_SW.view(np.float32), words_SW, at_P, grads_PC, starts_P, 7, *rates)
+
+    same(gpu, update, (words, at, grads.astype(np.float32), starts), [0])
+
+
+def check_unique(gpu, keys, limit):
+    """Against the plain reference; more keys than `limit` are told, and nothing else."""
+    expected, inverse = unique_keys_reference(keys) if len(keys) < 10_000 else by_first_appearance(keys)
+    slots = 1 << (2 * limit - 1).bit_length()
+    table, first, position, unique, count = map(
+        gpu.there,
+        (np.zeros(slots, np.uint64), np.zeros(slots, np.int32), np.zeros(len(keys), np.int32),
+         np.zeros(limit, np.uint64), np.zeros(1, np.int32)),
+    )  # fmt: skip
+    unique_keys_cuda(gpu.there(keys), table, first, position, limit, unique, count)
+    found = int(gpu.back(count)[0])
+    if len(expected) > limit:
+        assert found > limit
+        assert gpu.back(position).max() < limit
+        return
+    assert found == len(expected)
+    np.testing.assert_array_equal(gpu.back(unique)[:found], np.array(expected, np.uint64))
+    np.testing.assert_array_equal(gpu.back(position), inverse)
+
+
+def by_first_appearance(keys):
+    unique, first, inverse = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    return unique[order], rank[inverse.reshape(-1)]
+
+
+def check_index(gpu, batch, shift):
+    """A batch whose keys are `shift` and more in its block: its index is that of the CPU's kernels."""
+    size, limit = len(batch.inverse_V), batch.num_unique + shift
+    position = (batch.inverse_V[::-1] + shift).astype(np.int32) if size else batch.inverse_V
+    expected = position.copy()
+    unique, counts = np.empty(limit, np.int32), np.empty(limit, np.int32)
+    found = compact_batch(expected, 0, np.full(limit, -1, np.int32), np.empty(limit, np.int32), unique, counts)
+    starts = np.concatenate([[0], np.cumsum(counts[:found])]).astype(np.int32)
+    source = np.empty(size, np.int32)
+    group_sources(
+        expected, batch.bags_MB, batch.single_S, batch.multi_M, batch.num_examples, starts[:-1].copy(), source
+    )
+    out = [gpu.there(np.zeros(n, np.int32)) for n in (size, size + 1, size, size, 1)]
+    single, multi, bags = map(gpu.there, (batch.single_S, batch.multi_M, batch.bags_MB))
+    first = gpu.there(np.zeros(limit, np.int32))
+    index_batch_cuda(gpu.there(position), bags, single, multi, first, *out)
+    unique_P, starts_P, inverse_V, source_V, count = map(gpu.back, out)
+    assert count[0] == found
+    np.testing.assert_array_equal(unique_P[:found], unique[:found])
+    np.testing.assert_array_equal(starts_P[: found + 1], starts)
+    np.testing.assert_array_equal(inverse_V, expected)
+    np.testing.assert_array_equal(source_V, source)
+
+
+def zipf_keys(rng, size, num_keys):
+    """Any bits but the reserved key's; some keys very often."""
+    ranks = np.minimum(rng.zipf(1.3, size), num_keys).astype(np.uint64)
+    keys = ranks * np.uint64(0x9E3779B97F4A7C15)
+    return np.where(keys == RESERVED, np.uint64(1), keys)
+
+
+def small_batches(rng):
+    for num_examples in (1, 5, TILE + 3):
+        for num_single, num_multi in ((2, 0), (1, 2), (0, 1)):
+            for num_keys in (1, 6, 50):
+                if num_examples < 10 or num_keys == 6:
+                    yield make_batch(int(rng.integers(2**31)), num_examples, num_single, num_multi, num_keys, 2)

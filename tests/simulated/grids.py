@@ -1,0 +1,46 @@
+"""Small grids: in the simulator every thread is one of Python's. What a kernel does does not depend on its grid."""
+
+import numpy as np
+import pytest
+from numba import config
+
+from pipeline.kernels import dedup_cuda, hashing, launch, segment_sum
+
+if config.ENABLE_CUDASIM:
+    from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
+
+SHARED = [
+    (dedup_cuda, "example_of"), (hashing, "_eight_bytes"), (hashing, "_hash_bytes"), (hashing, "_key"),
+    (hashing, "mix"), (segment_sum, "first_from"), (segment_sum, "gradient"), (segment_sum, "tile_sum"),
+]  # fmt: skip
+"""Functions of both targets that take the simulator's arrays, or give unsigned numbers, which compiled code would give
+it as Python's."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_grids():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "BLOCK_THREADS", 4)
+        patch.setattr(launch, "MOST_BLOCKS", 2)
+        patch.setattr(launch, "WARP", 2)
+        patch.setattr(segment_sum, "LONG", 3)
+        patch.setattr(segment_sum, "LONG_THREADS", 6)
+        patch.setattr(segment_sum, "MOST_BLOCKS", 2)
+        patch.setattr(launch, "_argument", as_argument)
+        compile_what_calls_them()
+        for module, name in SHARED:
+            patch.setattr(module, name, getattr(module, name).py_func)
+        yield
+
+
+def compile_what_calls_them():
+    """The CPU's kernels, while what they call is compiled."""
+    for dtype in (np.int8, np.int32, np.uint32, np.int64, np.uint64):
+        hashing.hash_integers(np.zeros(1, dtype), np.uint64(0), np.empty(1, np.uint64))
+    for offsets in (np.zeros(1, np.int32), np.zeros(1, np.int64)):
+        hashing.hash_strings(np.empty(0, np.uint8), offsets, np.uint64(0), np.empty(0, np.uint64))
+
+
+def as_argument(value):
+    """The simulator copies NumPy's arrays, there and back, unless they are its own."""
+    return FakeCUDAArray(np.asarray(value)) if isinstance(value, np.ndarray) else value

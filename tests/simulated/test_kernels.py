@@ -1,0 +1,84 @@
+"""Every CUDA kernel in the simulator, at small sizes, against its twin."""
+
+import numpy as np
+import pytest
+from grids import small_grids  # noqa: F401
+from late_gpu import There
+from twins import (
+    check_adam,
+    check_hashing,
+    check_index,
+    check_pool,
+    check_rows,
+    check_segment_sum,
+    check_unique,
+    small_batches,
+    zipf_keys,
+)
+
+
+class Simulator:
+    @staticmethod
+    def there(array):
+        return array.copy().view(There)
+
+    @staticmethod
+    def back(array):
+        return np.asarray(array)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+@pytest.mark.filterwarnings("ignore:.*overflow encountered in scalar multiply:RuntimeWarning")
+@pytest.mark.parametrize("size", [0, 1, 37])
+def test_the_key_of_a_value_is_another_on_a_gpu(rng, size):
+    check_hashing(Simulator, rng, size)
+
+
+@pytest.mark.parametrize(("rows", "words"), [(0, 4), (1, 1), (5, 7), (9, 8)])
+def test_a_row_that_a_gpu_moves_is_not_whole_or_another(rng, rows, words):
+    check_rows(Simulator, rng, 11, rows, words)
+
+
+@pytest.mark.parametrize("first_order", [0, 1])
+def test_a_gpu_pools_to_other_bits(rng, first_order):
+    for batch in small_batches(rng):
+        if batch.num_examples < 10:
+            check_pool(Simulator, rng, batch, 3, first_order)
+
+
+@pytest.mark.parametrize("first_order", [0, 1])
+@pytest.mark.parametrize("mean", [False, True])
+def test_a_gpu_sums_in_another_order(rng, first_order, mean):
+    for batch in small_batches(rng):
+        check_segment_sum(Simulator, rng, batch, 1 + first_order, first_order, mean)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(0, 1), (1, 1), (6, 3), (5, 4)])
+def test_a_gpu_updates_to_other_bits(rng, rows, width):
+    check_adam(Simulator, rng, 9, rows, width)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2, 60, 300])
+@pytest.mark.parametrize("num_keys", [1, 5, 1000])
+def test_a_gpu_finds_other_unique_keys_or_in_another_order(rng, size, num_keys):
+    check_unique(Simulator, zipf_keys(rng, size, num_keys), max(1, size))
+
+
+@pytest.mark.parametrize("limit", [1, 4, 19])
+def test_more_keys_than_the_table_has_room_for_are_not_told_or_never_end(limit):
+    keys = np.arange(1, 21, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    check_unique(Simulator, np.repeat(keys, 2), limit)
+
+
+def test_keys_that_meet_in_the_table_are_mixed_up():
+    """The low bits, by which the table is entered, are the same for all."""
+    check_unique(Simulator, np.array([1, 2, 3, 2, 1, 7], np.uint64) << np.uint64(32), 6)
+
+
+def test_a_batch_is_indexed_otherwise_on_a_gpu(rng):
+    for shift, batch in enumerate(small_batches(rng)):
+        check_index(Simulator, batch, shift)

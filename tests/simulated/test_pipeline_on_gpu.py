@@ -1,0 +1,148 @@
+"""The whole pipeline on a GPU that is late: every result is that of the CPU, bit for bit.
+
+The kernels are the CUDA ones, in Numba's simulator. What they compute has the bits of the CPU's kernels, and the dense
+model runs on torch's CPU, so here the two paths can be compared to the last bit.
+"""
+
+import tempfile
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from conftest import make_workflow, write_data
+from grids import small_grids  # noqa: F401
+from harness import SPEED, sizes_of
+from late_gpu import LateGpu
+
+from pipeline.agenda import Agenda
+from pipeline.cluster import local_client
+from pipeline.data.source import Source
+from pipeline.device import RAM
+from pipeline.driver import Driver
+from pipeline.monitor.progress import Progress
+from pipeline.resources import PipelineError
+from pipeline.stages import dedup_on_gpu
+from pipeline.storage.sizes import Fit
+
+THREE_TIERS = {"device_rows": 100, "host_rows": 24, "chunk_rows": 4, "ring_rows": 300}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("gpu"), num_train=72, num_keys=60)
+
+
+def workflow_of(root, **changes):
+    return make_workflow(root, storage={"read": "128 KiB"}, **({"block_batches": 1, "epochs": 1} | changes))
+
+
+def driver_of(workflow, run_dir, device=RAM, client=None, **sizes):
+    source = Source(workflow.data, workflow.seed)
+    schedule = workflow.schedule
+    fit = Fit(sizes_of(workflow, **(THREE_TIERS | sizes)), schedule.look_ahead, schedule.block_batches)
+    progress = Progress(Agenda(source.num_examples, schedule.batch_size, 1).total_examples, stream=StringIO())
+    return Driver(workflow, source, fit, Path(run_dir), client, progress, speed=SPEED, device=device)
+
+
+def result_of(workflow, device=RAM, client=None, **sizes):
+    with tempfile.TemporaryDirectory() as run_dir:
+        return driver_of(workflow, run_dir, device, client, **sizes).run()
+
+
+@pytest.fixture(scope="module")
+def expected(root):
+    return result_of(workflow_of(root))
+
+
+@pytest.mark.parametrize("look_ahead", [1, 2, 3])
+@pytest.mark.parametrize("block_batches", [1, 3])
+def test_a_gpu_that_is_as_late_as_it_may_be_gives_other_bits(root, expected, look_ahead, block_batches):
+    got = result_of(workflow_of(root, look_ahead=look_ahead, block_batches=block_batches), LateGpu())
+    assert got["fingerprint"] == expected["fingerprint"]
+    assert got["epochs"] == expected["epochs"]
+    assert got["tiers"]["disk"]["rows_in"] > 50, "nothing came from the disk"
+    assert got["examples"] == expected["examples"]
+
+
+@pytest.mark.parametrize("eager", [("unique",), ("up",), ("train",), ("down",), ("unique", "down"), ("up", "train")])
+def test_a_stream_that_runs_ahead_gives_other_bits(root, expected, eager):
+    assert result_of(workflow_of(root), LateGpu(eager))["fingerprint"] == expected["fingerprint"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_some_order_of_the_streams_gives_other_bits(root, expected, seed):
+    assert result_of(workflow_of(root), LateGpu(seed=seed))["fingerprint"] == expected["fingerprint"]
+
+
+def test_the_order_shows_under_dask(root, expected):
+    with local_client() as client:
+        got = result_of(workflow_of(root, epochs=1), LateGpu(seed=9), client)
+    assert got["fingerprint"] == expected["fingerprint"]
+
+
+def test_weights_of_examples_are_lost_on_a_gpu(root):
+    workflow = workflow_of(root, weight="importance")
+    assert result_of(workflow, LateGpu())["fingerprint"] == result_of(workflow)["fingerprint"]
+
+
+LEFT_OUT = {
+    "train does not wait for what upload brings": (("train", "up"), ()),
+    "victims are copied before they have left": (("down", "train"), ("down",)),
+    "a block is deduplicated into the index of one that trains": (("unique", "train"), ("unique",)),
+    "write_back does not wait for the swap": (("host", "down"), ()),
+    "plan does not wait for the keys": (("host", "unique"), ()),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+def test_an_event_that_is_not_waited_for_does_no_harm(root, expected, what):
+    """Each wait left out, with the streams in the one bad order: the result is wrong, or a stage raises."""
+    left_out, eager = LEFT_OUT[what]
+    try:
+        got = result_of(workflow_of(root), LateGpu(eager, left_out=[left_out]))
+    except (PipelineError, IndexError, ValueError):
+        return
+    assert got["fingerprint"] != expected["fingerprint"]
+
+
+def test_a_run_goes_on_from_a_commit_with_other_bits(root, tmp_path):
+    """Commits read the slab of the GPU; its dense model and optimizer come back."""
+    workflow = workflow_of(root, epochs=2)
+    driver = driver_of(workflow, tmp_path, LateGpu(seed=1))
+    watch = driver._watch
+
+    def stop_after_five(done):
+        watch(done)
+        if done.trained and done.trained.block.number == 5:
+            driver._stop("SIGTERM")
+
+    driver._watch = stop_after_five
+    assert driver.run() is None
+    assert 0 < driver.history.trained < 2 * 72
+    again = driver_of(workflow, tmp_path, LateGpu(seed=2)).run()
+    assert again["fingerprint"] == result_of(workflow)["fingerprint"]
+
+
+def test_a_loss_that_is_not_finite_is_told_of_another_batch_or_committed(root):
+    workflow = workflow_of(root)
+    rows = workflow.optimizer.rows.model_copy(update={"lr": 1e30})
+    workflow = workflow.model_copy(update={"optimizer": workflow.optimizer.model_copy(update={"rows": rows})})
+    told = []
+    for device in (RAM, LateGpu()):
+        with pytest.raises(PipelineError, match=r"the loss of batch \d+ of epoch 0 is (nan|inf)") as raised:
+            result_of(workflow, device)
+        told.append(str(raised.value).split("the loss of ")[1])
+    assert told[0] == told[1]
+
+
+def test_more_keys_than_dedups_table_holds_are_lost(root, monkeypatch):
+    """As if a block of three batches took too little of its buffer: look-ahead and blocks get smaller."""
+    workflow = workflow_of(root, look_ahead=1, block_batches=3)
+    monkeypatch.setattr(dedup_on_gpu, "limit_of", lambda limit_bytes: limit_bytes >> 10)
+    said = []
+    with tempfile.TemporaryDirectory() as run_dir:
+        driver = driver_of(workflow, run_dir, LateGpu())
+        driver._progress.line = said.append
+        got = driver.run()
+    assert any("more than 42 unique keys, for which dedup's table on the GPU has room" in line for line in said)
+    assert got["fingerprint"] == result_of(workflow)["fingerprint"]
