@@ -7,6 +7,8 @@ import json
 import os
 import platform
 import statistics
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +30,12 @@ def machine() -> str:
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "dask", "zarr", "pyarrow", "numpy"))
     processor = environment()["processor"]
     return f"{processor}, {os.cpu_count()} cores, {memory:.0f} GiB, Python {platform.python_version()}, {packages}"
+
+
+def in_own_process(module: str, data: Path, *numbers: int) -> float:
+    """The number that a module of `benchmarks` prints last, run where nothing else has touched the process."""
+    command = [sys.executable, "-m", f"benchmarks.{module}", str(data), *map(str, numbers)]
+    return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
 def spread(values: Sequence[float]) -> str:

@@ -3,19 +3,19 @@
 (a) the pipeline, all rows in the device slab           (c) nn.Embedding(sparse=True) + SparseAdam, all in memory;
 (b) the pipeline, slabs of 10 % of the table                "tuned": with our setting of the C allocator
     with the page cache, which then holds the log,      (d) the ceiling: the dense model on ready-made embeddings
-    and with the log's pages dropped all the time
+    and with the log's pages dropped all the time       (e) FBGEMM's tables on the CPU, all in memory, tuned or not;
+                                                            left out where FBGEMM is not installed (`fbgemm_way`)
 
-Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam; figures are examples per second, medians of
-interleaved repeats. A pipeline's figure covers whole stretches, filling and draining included.
+Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam; only the rows of (e) have row-wise Adagrad, since
+FBGEMM has no Adam on the CPU: (a) does the heavier work. Figures are examples per second, medians of interleaved
+repeats; (a) is compared with the faster (e). A pipeline's figure covers whole stretches, filling and draining included.
 """
 
 from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +23,16 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import fbgemm_way
 from benchmarks.cases import DIM, Case, dense_ids, keys_per_field, make_workflow
-from benchmarks.common import arguments, finish, machine, spread
+from benchmarks.common import arguments, finish, in_own_process, machine, spread
+from benchmarks.dask_cost import dask_cost
 from benchmarks.table import drop_log_pages, raw_row_rate, warm_log_pages
-from benchmarks.torch_way import Ceiling, Sparse, in_own_process
-from pipeline.cluster import DaskExecutor, local_client
+from benchmarks.torch_way import Ceiling, Sparse
+from pipeline.cluster import local_client
 from pipeline.memory import keep_freed_memory
 from pipeline.monitor.timeline import cpu_seconds, hidden_share, stage_seconds
-from pipeline.records import Done, Span
-from pipeline.schedule import Schedule
+from pipeline.records import Span
 from pipeline.stages import STAGES
 
 SMALL, WIDE = (64,), (400, 400, 400)
@@ -92,13 +93,16 @@ class Bench:
         return Case(workflow, self._tmp / name, self._client, blocks)
 
     def torch(self) -> dict[str, float]:
-        """The usual way and the ceiling, examples per second."""
-        rates = {}
+        """The usual way, the ceiling and FBGEMM, examples per second."""
+        rates, data = {}, self._tmp / "ids.npz"
         for hidden, batches in ((SMALL, self.scale.torch_batches), (WIDE, self.scale.torch_batches // 2)):
             name, batch = hidden[0], self.scale.batch
-            rates[f"c{name}"] = in_own_process(self._tmp / "ids.npz", self._num_ids, batches, batch, hidden)
+            rates[f"c{name}"] = in_own_process("torch_way", data, self._num_ids, batches, batch, *hidden)
             rates[f"c{name} tuned"] = self._sparse[hidden].train(batches, batch)
             rates[f"d{name}"] = self._ceiling[hidden].train(batches)
+            for tuned in (0, 1) if fbgemm_way.installed() else ():
+                numbers = (self.scale.keys_in_memory, tuned, batches, batch, *hidden)
+                rates[f"e{name}" + " tuned" * tuned] = in_own_process("fbgemm_way", data, *numbers)
         return rates
 
     def repeat(self) -> None:
@@ -138,38 +142,6 @@ class Bench:
             case.close()
 
 
-def dask_cost(client: Any, case: Case) -> dict[str, float]:
-    """What Dask costs on a model of first-order terms alone, whose blocks are the shortest there are.
-
-    `cost`: CPU seconds of Dask's tasks for a block, doing nothing, by the CPU seconds of a block under the serial
-    executor. `cpu` and `wall`: of whole stretches under Dask, by those under the serial executor; stages that overlap
-    share caches and cores, so `cpu` holds more than Dask's own.
-    """
-    driver = case.stretches.driver
-    driver._client = None
-    serial = _timed(lambda: case.stretches.run(case.blocks))
-    driver._client = client
-    overlapped = _timed(lambda: case.stretches.run(case.blocks))
-    executor = DaskExecutor(client, Done)
-    blocks = range(60)
-    empty = _timed(Schedule(blocks, 2, driver.resources.stages, executor, lambda done: None).run)
-    executor.close()
-    return {
-        "cost": empty[1] / len(blocks) / (serial[1] / case.blocks),
-        "cpu": overlapped[1] / serial[1],
-        "wall": overlapped[0] / serial[0],
-        "ms_cpu_of_empty_tasks": 1000 * empty[1] / len(blocks),
-        "ms_cpu_of_serial_block": 1000 * serial[1] / case.blocks,
-    }
-
-
-def _timed(call: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of the wall and of the process's CPUs."""
-    wall, cpu = time.perf_counter(), time.process_time()
-    call()
-    return time.perf_counter() - wall, time.process_time() - cpu
-
-
 def print_stages(name: str, spans: list[Span]) -> None:
     print(f"\n{name}: seconds, CPU seconds of its own thread, share hidden behind training")
     seconds, cpu, hidden = stage_seconds(spans), cpu_seconds(spans), hidden_share(spans)
@@ -182,11 +154,13 @@ def report(bench: Bench, dask: dict[str, float]) -> None:
     print(f"\n{'':15} examples/s, median [least .. most]")
     for name, values in sorted(bench.rates.items()):
         print(f"{name:15} {spread(values)}")
+    print(fbgemm_way.NOTE if fbgemm_way.installed() else fbgemm_way.NOT_INSTALLED)
     for name in ("a64", "b64 page cache", "b64 no cache"):
         print_stages(name, bench.spans[name])
     m = {name: statistics.median(values) for name, values in bench.rates.items()}
     share_of_limit = bench.share_of_limit()
     print("Dask: " + ", ".join(f"{name} {value:.3f}" for name, value in dask.items()))
+    fbgemm = {f"a_vs_fbgemm_mlp{h}": m[f"a{h}"] / max(m[f"e{h}"], m[f"e{h} tuned"]) for h in (64, 400) if f"e{h}" in m}
     finish({
         "a_vs_c_mlp64": m["a64"] / m["c64"],
         "a_vs_c_mlp64_tuned": m["a64"] / m["c64 tuned"],
@@ -198,6 +172,7 @@ def report(bench: Bench, dask: dict[str, float]) -> None:
         "dask_cost": dask["cost"],
         "dask_cpu_vs_serial": dask["cpu"],
         "dask_wall_vs_serial": dask["wall"],
+        **fbgemm,
     })  # fmt: skip
 
 

@@ -6,10 +6,8 @@ usual way in a process of its own, with the C allocator as torch finds it.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -73,13 +71,6 @@ class Ceiling:
         output = self._model(torch.empty(len(self._labels), 0), embeddings, first)
         binary_cross_entropy_with_logits(output, self._labels).backward()
         self._optimizer.step()
-
-
-def in_own_process(data: Path, num_keys: int, num_batches: int, batch_size: int, hidden: tuple[int, ...]) -> float:
-    """Examples per second of `Sparse` on the ids and labels of a file, where nothing else has touched the process."""
-    numbers = [num_keys, num_batches, batch_size, *hidden]
-    command = [sys.executable, "-m", "benchmarks.torch_way", str(data), *map(str, numbers)]
-    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def main() -> None:

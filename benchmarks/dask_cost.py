@@ -1,0 +1,44 @@
+"""What Dask costs where there is least to pay it from; a part of `end_to_end`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.cases import Case
+from pipeline.cluster import DaskExecutor
+from pipeline.records import Done
+from pipeline.schedule import Schedule
+
+
+def dask_cost(client: Any, case: Case) -> dict[str, float]:
+    """What Dask costs on a model of first-order terms alone, whose blocks are the shortest there are.
+
+    `cost`: CPU seconds of Dask's tasks for a block, doing nothing, by the CPU seconds of a block under the serial
+    executor. `cpu` and `wall`: of whole stretches under Dask, by those under the serial executor; stages that overlap
+    share caches and cores, so `cpu` holds more than Dask's own.
+    """
+    driver = case.stretches.driver
+    driver._client = None
+    serial = _timed(lambda: case.stretches.run(case.blocks))
+    driver._client = client
+    overlapped = _timed(lambda: case.stretches.run(case.blocks))
+    executor = DaskExecutor(client, Done)
+    blocks = range(60)
+    empty = _timed(Schedule(blocks, 2, driver.resources.stages, executor, lambda done: None).run)
+    executor.close()
+    return {
+        "cost": empty[1] / len(blocks) / (serial[1] / case.blocks),
+        "cpu": overlapped[1] / serial[1],
+        "wall": overlapped[0] / serial[0],
+        "ms_cpu_of_empty_tasks": 1000 * empty[1] / len(blocks),
+        "ms_cpu_of_serial_block": 1000 * serial[1] / case.blocks,
+    }
+
+
+def _timed(call: Callable[[], Any]) -> tuple[float, float]:
+    """Seconds of the wall and of the process's CPUs."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    call()
+    return time.perf_counter() - wall, time.process_time() - cpu
