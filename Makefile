@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test check clean
+.PHONY: run test test-gpu bench-gpu check clean
 
 run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py
@@ -12,6 +12,13 @@ run: $(VENV)/core
 test: $(VENV)/test
 	$(BIN)/python -m pytest
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/simulated
+
+# On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.
+test-gpu:
+	$(PYTHON) -m pytest -m gpu -rs tests/gpu
+
+bench-gpu:
+	$(PYTHON) -m benchmarks.gpu
 
 check: $(VENV)/dev
 	$(BIN)/ruff format --check .

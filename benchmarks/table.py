@@ -56,6 +56,8 @@ class Stretches:
             refusal = Schedule(
                 numbers, self._look_ahead, self.resources.stages, executor, lambda done: self._keep(done, spans)
             ).run()
+            for done in self.resources.drain():
+                self._keep(done, spans)
         assert refusal is None, refusal.message
         return sum(block.num_examples for block in blocks) / (time.perf_counter() - start), spans
 

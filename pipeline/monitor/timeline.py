@@ -32,13 +32,15 @@ def cpu_seconds(spans: Iterable[Span]) -> dict[str, float]:
 
 
 def hidden_share(spans: Sequence[Span]) -> dict[str, float]:
-    """For every stage but `train`, the share (0 to 1) of its wall seconds during which some `train` ran.
+    """For every stage but `train`, the share (0 to 1) of its wall seconds during which some `train` ran: on the GPU,
+    where there is one, of which the spans are named "gpu ...".
 
     nan for a stage that took no time at all. Spans may come in any order and overlap.
     """
     stages = dict.fromkeys(span.stage for span in spans)
-    busy = _union(_intervals(spans, "train"))
-    return {stage: _share(_intervals(spans, stage), busy) for stage in stages if stage != "train"}
+    train = "gpu train" if "gpu train" in stages else "train"
+    busy = _union(_intervals(spans, train))
+    return {stage: _share(_intervals(spans, stage), busy) for stage in stages if stage != train}
 
 
 def mean_ready(spans: Iterable[Span]) -> float:

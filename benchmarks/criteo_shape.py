@@ -1,0 +1,182 @@
+"""DeepFM in the shape of Criteo, its whole table on disk at first: 26 fields with 33.8 M keys, 13 numbers, D = 10,
+MLP 400-400-400, batches of 131,072 synthetic examples, Adam. On a GPU if there is one.
+
+(a) a device tier for the whole table: ten epochs, the first, which reads the table, by itself
+(b) a device tier for a part of it, so that rows go up and down all the time: what of it training hides
+(d) the ceiling: the same steps again and again on one block, whose rows, examples and indices are on the device
+
+The aim on one GPU of the H200's class is 5 M examples/s in (a), and 0.8 of (d). CowClip's authors report 0.76 M on a
+V100.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.cases import keys_per_field
+from benchmarks.common import arguments, finish, machine
+from benchmarks.table import Stretches, drop_log_pages, fill_log
+from pipeline.cluster import local_client
+from pipeline.device import choose
+from pipeline.memory import keep_freed_memory
+from pipeline.models import DeepFM
+from pipeline.monitor.timeline import hidden_share, stage_seconds
+from pipeline.records import Span
+from pipeline.run import open_workflow
+from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
+
+COWCLIP = 760_000
+AIM = 5_000_000
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of everything; a quick run shows that it works and says nothing of speed."""
+
+    keys: int = 33_800_000
+    hidden: tuple[int, ...] = (400, 400, 400)
+    batch: int = 131_072
+    block_batches: int = 4
+    blocks: int = 16
+    epochs: int = 10
+    small_blocks: int = 12
+    device: str = "40 GiB"
+    small_device: str = "9 GiB"
+    host: str = "12 GiB"
+    read: str = "1536 MiB"
+    repeats: int = 8
+
+
+QUICK = Scale(200_000, (16,), 512, 2, 4, 3, 4, "64 MiB", "22 MiB", "64 MiB", "160 MiB", 2)
+
+
+def make_workflow(scale: Scale, root: Path, device: str, precision: str) -> Workflow:
+    fields = keys_per_field(scale.keys)
+    examples = scale.blocks * scale.block_batches * scale.batch
+    numbers = tuple(Number(name=f"i{n}") for n in range(13))
+    return Workflow(
+        name="criteo_shape",
+        data=Data(
+            root=root / f"criteo_shape_{examples}",
+            train=("train",),
+            labels=("label",),
+            numbers=numbers,
+            categories=tuple(Category(name=f"c{f}") for f in range(len(fields))),
+            synthetic=Synthetic(
+                train_examples=examples, keys_per_field=fields, num_numbers=len(numbers), zipf=1.05
+            ),
+        ),
+        model=Model(kind=DeepFM, embedding_dim=10, args={"hidden": scale.hidden}, precision=precision),
+        storage=Storage(device=device, host=scale.host, disk="40 GiB", map="3 GiB", read=scale.read),
+        schedule=Schedule(batch_size=scale.batch, epochs=1000, block_batches=scale.block_batches),
+    )  # fmt: skip
+
+
+def open_case(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, device: str, precision: str) -> Any:
+    workflow = make_workflow(scale, data, device, precision)
+    source, fit = open_workflow(workflow, choose(workflow.device))
+    run_dir = tmp / f"{device} {precision}".replace(" ", "_")
+    run_dir.mkdir()
+    stretches = Stretches(workflow, source, fit, run_dir, client)
+    stack.callback(stretches.resources.close)
+    assert workflow.data.synthetic
+    fill_log(stretches.resources, workflow.data.synthetic.keys_per_field)
+    return stretches
+
+
+def table_read_seconds(log_path: Path) -> float:
+    """Reading every row of the log once, whole chunks in order, from the disk."""
+    buffer = bytearray(1 << 23)
+    with drop_log_pages(log_path, 1.0):
+        start = time.perf_counter()
+        for path in sorted((log_path / "rows").glob("c.*")):
+            with open(path, "rb", buffering=0) as file:
+                while file.readinto(buffer):
+                    pass
+        return time.perf_counter() - start
+
+
+def ceiling(stretches: Stretches, repeats: int) -> float:
+    """(d): examples per second of the steps of one block, given again and again; its rows are trained on further."""
+    resources, number = stretches.resources, stretches._at
+    block = stretches._blocks[number]
+    stretches._at += 1
+    resources.start([block], 0)
+    for stage in resources.stages[: resources.stages.index("write_back")]:
+        resources.run(stage, number)
+    flight = resources._flights[number]
+    resources.device.drain()
+    start = time.perf_counter()
+    for _ in range(repeats):
+        plan = flight.staged.plan or flight.plan
+        found = resources.learner.learn(plan, flight.examples, flight.unique, flight.staged)
+        resources.device.drain()
+        found()
+    seconds = time.perf_counter() - start
+    resources.run("write_back", number)
+    resources.drain()
+    return repeats * block.num_examples / seconds
+
+
+def print_timeline(name: str, spans: list[Span]) -> None:
+    print(f"\n{name}: seconds, and the share hidden behind training")
+    seconds, hidden = stage_seconds(spans), hidden_share(spans)
+    for stage in seconds:
+        share = f"{hidden[stage]:6.1%}" if stage in hidden else "     -"
+        print(f"  {stage:14} {seconds[stage]:8.2f} {share}")
+
+
+def measure(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, precision: str) -> dict[str, float]:
+    whole = open_case(scale, stack, tmp, data, client, scale.device, precision)
+    table_seconds = table_read_seconds(whole.resources.log.path)
+    examples = scale.blocks * scale.block_batches * scale.batch
+    with drop_log_pages(whole.resources.log.path, 1.0):
+        first, _ = whole.run(scale.blocks)
+    epochs = [whole.run(scale.blocks) for _ in range(scale.epochs - 1)]
+    rate = statistics.median(epoch[0] for epoch in epochs)
+    print_timeline(f"(a) {precision}, an epoch after the first", epochs[-1][1])
+    most = ceiling(whole, scale.repeats)
+    part = open_case(scale, stack, tmp, data, client, scale.small_device, precision)
+    part.run(scale.small_blocks)
+    part_rate, spans = part.run(scale.small_blocks)
+    print_timeline(f"(b) {precision}", spans)
+    hidden = hidden_share(spans)
+    print(f"\n(a) {rate:,.0f} examples/s (first epoch {first:,.0f}), (b) {part_rate:,.0f}, (d) {most:,.0f}")
+    print(f"the first epoch took {examples / first:.1f} s; reading the whole table once takes {table_seconds:.1f} s")
+    up, down = (hidden.get(name, float("nan")) for name in ("gpu upload", "gpu copy back"))
+    ratios = {
+        "a_vs_aim": rate / AIM,
+        "a_vs_cowclip_v100": rate / COWCLIP,
+        "a_vs_d": rate / most,
+        "b_vs_a": part_rate / rate,
+        "first_epoch_vs_table_read": examples / first / table_seconds,
+    }
+    if up == up:
+        ratios |= {"upload_hidden": up, "copy_back_hidden": down}
+    return {f"{name}_{precision}": value for name, value in ratios.items()}
+
+
+def main() -> None:
+    args = arguments("criteo_shape", __doc__ or "")
+    scale = QUICK if args.quick else Scale()
+    device = choose("auto")
+    print(f"{machine()}\non {device.model}")
+    keep_freed_memory()
+    ratios: dict[str, float] = {}
+    with ExitStack() as stack:
+        tmp = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-")))
+        client = stack.enter_context(local_client())
+        for precision in ("float32", "bfloat16"):
+            with ExitStack() as cases:
+                ratios |= measure(scale, cases, tmp, args.data, client, precision)
+    finish(ratios)
+
+
+if __name__ == "__main__":
+    main()

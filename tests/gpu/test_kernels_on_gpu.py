@@ -1,0 +1,91 @@
+"""Every CUDA kernel on a real GPU at real sizes, again and again: a race shows now and then."""
+
+import numpy as np
+import on_gpu
+import pytest
+from made_batches import make_batch
+from twins import (
+    check_adam,
+    check_hashing,
+    check_index,
+    check_pool,
+    check_rows,
+    check_segment_sum,
+    check_unique,
+    fast_sources,
+    small_batches,
+    zipf_keys,
+)
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(on_gpu.reason()), reason=on_gpu.reason() or "there is a GPU")]
+TIMES = range(3)
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(6)
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, 3_000_000])
+def test_the_key_of_a_value_is_another(rng, size):
+    check_hashing(on_gpu, rng, size)
+
+
+@pytest.mark.parametrize(
+    ("slots", "rows", "words"), [(5, 0, 4), (11, 9, 7), (4_000_000, 1_500_000, 38), (999, 700, 53)]
+)
+def test_a_row_that_is_moved_is_not_whole_or_another(rng, slots, rows, words):
+    for _ in TIMES:
+        check_rows(on_gpu, rng, slots, rows, words)
+
+
+@pytest.mark.parametrize("first_order", [0, 1])
+def test_pooling_gives_other_bits(rng, first_order):
+    for batch in [*small_batches(rng), make_batch(1, 65_536, 20, 3, 200_000)]:
+        check_pool(on_gpu, rng, batch, 10, first_order)
+
+
+@pytest.mark.parametrize("num_keys", [3, 1000, 500_000])
+@pytest.mark.parametrize("mean", [False, True])
+def test_sums_are_taken_in_another_order(rng, num_keys, mean):
+    """Also with keys that are in every example."""
+    batch = make_batch(2, 131_072, 9, 1, num_keys)
+    for _ in TIMES:
+        check_segment_sum(on_gpu, rng, batch, 10, 1, mean, fast_sources(batch))
+
+
+@pytest.mark.parametrize("dim", [1, 3, 16, 33, 64])
+def test_sums_of_small_batches_are_taken_in_another_order(rng, dim):
+    for batch in small_batches(rng):
+        check_segment_sum(on_gpu, rng, batch, dim, 1, True)
+
+
+@pytest.mark.parametrize(("slots", "rows", "width"), [(9, 0, 1), (9, 6, 3), (3_000_000, 1_000_000, 11), (50, 40, 70)])
+def test_an_update_gives_other_bits(rng, slots, rows, width):
+    for _ in TIMES:
+        check_adam(on_gpu, rng, slots, rows, width)
+
+
+@pytest.mark.parametrize(("size", "num_keys"), [(1, 1), (1000, 1), (5000, 10**9), (30_000_000, 2_000_000)])
+def test_unique_keys_are_others_or_in_another_order(rng, size, num_keys):
+    keys = zipf_keys(rng, size, num_keys)
+    for _ in TIMES:
+        check_unique(on_gpu, keys, max(1, size // 2) if size > 5000 else size)
+
+
+def test_different_keys_only_are_mixed_up(rng):
+    keys = rng.permutation(20_000_000).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    check_unique(on_gpu, keys, len(keys))
+
+
+def test_more_keys_than_the_table_has_room_for_never_end():
+    keys = np.arange(1, 4_000_001, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    for limit in (1, 1000, 2_000_000):
+        check_unique(on_gpu, keys, limit)
+
+
+def test_a_batch_is_indexed_otherwise(rng):
+    for shift, batch in enumerate(small_batches(rng)):
+        check_index(on_gpu, batch, shift)
+    for _ in TIMES:
+        check_index(on_gpu, make_batch(4, 131_072, 24, 2, 300_000), 1_000_000)

@@ -1,0 +1,73 @@
+"""The pipeline on CUDA: overlapped equals serial bit for bit, and the CPU's run to a stated tolerance."""
+
+import math
+
+import on_gpu
+import pytest
+from conftest import make_workflow, write_data
+from harness import run
+
+from pipeline.cluster import local_client
+from pipeline.device import choose
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(on_gpu.reason()), reason=on_gpu.reason() or "there is a GPU")]
+
+TIERS = {"device_rows": 400, "host_rows": 60, "chunk_rows": 16, "ring_rows": 600}
+LOSS_TOLERANCE = 1e-3
+"""Of logloss, and five times it of AUC, after two small epochs: cuBLAS adds in another order than the CPU's library, and
+Adam's first steps turn a difference of one rounding in a small gradient into one of a step."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("gpu"), num_train=600, num_keys=120)
+
+
+def workflow_of(root, device="cuda", **changes):
+    settings = {"batch_size": 32, "block_batches": 2, "args": {"hidden": (32, 32)}} | changes
+    return make_workflow(root, **settings).model_copy(update={"device": device})
+
+
+@pytest.fixture(scope="module")
+def serial(root):
+    return run(workflow_of(root), **TIERS)
+
+
+@pytest.mark.parametrize("look_ahead", [1, 2, 4])
+@pytest.mark.parametrize("block_batches", [1, 2, 5])
+def test_overlap_or_blocks_show_in_the_result(root, serial, look_ahead, block_batches):
+    with local_client() as client:
+        got = run(workflow_of(root, look_ahead=look_ahead, block_batches=block_batches), client, **TIERS)
+    assert got["fingerprint"] == serial["fingerprint"]
+    assert got["epochs"] == serial["epochs"]
+
+
+def test_tiers_show_in_the_result(root, serial):
+    assert serial["tiers"]["disk"]["rows_in"] > 100
+    everything_on_the_gpu = run(workflow_of(root))
+    assert everything_on_the_gpu["fingerprint"] == serial["fingerprint"]
+
+
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_gpu_trains_to_something_else_than_the_cpu(root, precision):
+    results = []
+    for device in ("cpu", "cuda"):
+        workflow = workflow_of(root, device)
+        model = workflow.model.model_copy(update={"precision": precision})
+        results.append(run(workflow.model_copy(update={"model": model}), **TIERS)["epochs"])
+    tolerance = LOSS_TOLERANCE if precision == "float32" else 30 * LOSS_TOLERANCE
+    for on_cpu, on_cuda in zip(*results, strict=True):
+        assert math.isclose(on_cpu["logloss"], on_cuda["logloss"], abs_tol=tolerance)
+        assert math.isclose(on_cpu["auc"], on_cuda["auc"], abs_tol=5 * tolerance)
+
+
+def test_what_the_gpu_did_is_not_in_the_timeline(root):
+    result = run(workflow_of(root), **TIERS)
+    assert {"gpu dedup", "gpu upload", "gpu train", "gpu copy back"} <= set(result["stages"])
+    assert result["stages"]["gpu train"] > 0
+
+
+def test_memory_of_the_gpu_that_is_not_there_ends_without_the_plan():
+    device = choose("cuda")
+    with pytest.raises(MemoryError):
+        device.empty(1 << 45, "uint8")
