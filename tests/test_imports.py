@@ -32,7 +32,14 @@ LAYERS = (
     ("pipeline.stages",),
     ("pipeline.storage", "pipeline.models", "pipeline.optim", "pipeline.data", "pipeline.monitor", "pipeline.resume"),
     ("pipeline.workflow", "pipeline.agenda"),
-    ("pipeline.kernels", "pipeline.records", "pipeline.memory", "pipeline.threads", "pipeline.stop"),
+    (
+        "pipeline.kernels",
+        "pipeline.key_table",
+        "pipeline.records",
+        "pipeline.memory",
+        "pipeline.threads",
+        "pipeline.stop",
+    ),
 )
 """From above to below; a module imports from its own layer and from those below it."""
 
