@@ -1,4 +1,4 @@
-"""Work on ranges, shared among the threads of `train`. Which thread does which part changes no bit of the result."""
+"""Work on ranges, shared among the threads of one stage. Which thread does which part changes no bit of the result."""
 
 from __future__ import annotations
 
@@ -25,20 +25,23 @@ class Whole:
 class Threads:
     """The calling thread and `num_threads` - 1 more."""
 
-    def __init__(self, num_threads: int) -> None:
-        self._num_threads = num_threads
-        self._pool = ThreadPoolExecutor(max(1, num_threads - 1), thread_name_prefix="train")
+    def __init__(self, num_threads: int, stage: str = "train") -> None:
+        self.num_threads = num_threads
+        self._pool = ThreadPoolExecutor(max(1, num_threads - 1), thread_name_prefix=stage)
 
-    def split(self, size: int, work: Callable[[int, int], None]) -> None:
-        """Call work(begin, past) on parts of 0 .. size, and return when all are done. `work` holds no GIL for long."""
-        part = max(MIN_PART, -(-size // (PARTS_PER_THREAD * self._num_threads)))
+    def split(self, size: int, work: Callable[[int, int], None], least: int = MIN_PART) -> None:
+        """Call work(begin, past) on parts of 0 .. size, and return when all are done. `work` holds no GIL for long.
+
+        `least`: the shortest part that is worth handing to another thread.
+        """
+        part = max(least, -(-size // (PARTS_PER_THREAD * self.num_threads)))
         begins = count(0, part)
 
         def take_parts() -> None:
             while (begin := next(begins)) < size:
                 work(begin, min(begin + part, size))
 
-        helpers = min(self._num_threads, -(-size // part)) - 1
+        helpers = min(self.num_threads, -(-size // part)) - 1
         helping = [self._pool.submit(take_parts) for _ in range(helpers)]
         try:
             take_parts()

@@ -44,6 +44,14 @@ def test_an_index_is_left_out_or_worked_on_twice(threads, num_threads, size):
     assert len(parts) <= max(1, PARTS_PER_THREAD * num_threads)
 
 
+@pytest.mark.parametrize("size", [0, 1, 3, 17])
+def test_long_pieces_of_work_are_not_shared_since_they_are_few(threads, num_threads, size):
+    parts = []
+    threads.split(size, lambda begin, past: parts.append((begin, past)), least=1)
+    assert [index for begin, past in sorted(parts) for index in range(begin, past)] == list(range(size))
+    assert len(parts) >= min(size, num_threads)
+
+
 def test_more_threads_work_than_were_asked_for(threads, num_threads):
     seen = set()
 

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
+from pipeline.kernels.hint import prefetch_line
 from pipeline.kernels.launch import array_library
-from pipeline.records import F32, I32, TILE, U64
+from pipeline.records import F32, I32, RESERVED, TILE, U32, U64
+
+U16 = NDArray[np.uint16]
+
+RUN = 512
+"""Values that are looked up before unknown ones among them are added."""
 
 
 def unique_keys_reference(keys_V: U64) -> tuple[list[int], list[int]]:
@@ -17,91 +24,142 @@ def unique_keys_reference(keys_V: U64) -> tuple[list[int], list[int]]:
 
 
 @cpu
-def unique_keys(keys_V: U64, begin: int, table: I32, keys_U: U64, num_unique: int, inverse_V: I32) -> tuple[int, int]:
-    """Look up or add `keys_V[begin:]`, filling `inverse_V`; stop early when `table` is half full.
+def unique_keys(
+    keys_V: U64, begin: int, table: U32, base: int, keys_U: U64, num_unique: int, inverse_V: I32
+) -> tuple[int, int]:
+    """Look up or add `keys_V[begin:]`, filling `inverse_V`; stop before a run of values for which there may be no room.
 
-    `table` [a power of two] is open addressing by the low bits of the key, which is a hash already; an entry is
-    1 + the position in `keys_U` [>= half of it], 0 where empty. `inverse_V` may lie over the first half of
-    `keys_V`'s bytes: value o is read at byte 8 o before byte 4 o is written. Returns the number of values done and of
-    unique keys.
+    `table` [a power of two] is open addressing by the low bits of the key, which is a hash already; an entry is `base`
+    + the position in `keys_U`, and anything else is empty: what an earlier array left, with a lower base, or 0.
+    `keys_U` has one place more than the keys that may be in it, and room for a run of `RUN`. No key is `RESERVED`.
+    `inverse_V` may lie over the first half of `keys_V`'s bytes. Returns the number of values done and of unique keys.
+
+    A run's entries are asked for at once and then looked at without a branch, so that nothing waits and nothing is
+    guessed wrongly; only keys that are not in their first place go through the loop that tells an unknown key from a
+    displaced one. Measured, 3.4 M values with 0.3 M keys: 9 ms; value by value, the entry asked for ahead, 17 ms.
     """
-    mask = np.uint64(table.size - 1)
-    limit = table.size // 2
-    for o in range(begin, keys_V.size):
-        key = keys_V[o]
-        at = key & mask
-        while True:
-            entry = table[at]
-            if entry == 0:
-                if num_unique == limit:
-                    return o, num_unique
-                keys_U[num_unique] = key
-                num_unique += 1
-                table[at] = num_unique
-                inverse_V[o] = num_unique - 1
-                break
-            if keys_U[entry - 1] == key:
-                inverse_V[o] = entry - 1
-                break
-            at = (at + np.uint64(1)) & mask
-    return keys_V.size, num_unique
+    run_keys, missed = np.empty(RUN, np.uint64), np.empty(RUN, np.uint16)
+    base32, num = np.uint32(base), np.uint32(num_unique)
+    for first in range(begin, keys_V.size, RUN):
+        past = min(first + RUN, keys_V.size)
+        if num + (past - first) >= keys_U.size:
+            return first, int(num)
+        inverse_R = inverse_V[first:past]
+        num_missed = _look_up_run(keys_V[first:past], table, base32, keys_U, num, run_keys, inverse_R, missed)
+        num = _add_missed(run_keys, missed[:num_missed], table, base32, keys_U, num, inverse_R)
+    return keys_V.size, int(num)
 
 
 @cpu
-def refill_table(keys_U: U64, num_unique: int, table: I32) -> None:
+def _look_up_run(
+    keys_R: U64, table: U32, base: np.uint32, keys_U: U64, num: np.uint32, run_keys: U64, inverse_R: I32, missed: U16
+) -> np.uint64:
+    """Positions of the keys that are found at their first place; `missed` gets the others' places in the run.
+
+    Copies the keys, since `inverse_R` may lie over those of the block's first run.
+    """
+    mask = np.uint64(table.size - 1)
+    first_entry = table.ctypes.data
+    for r in range(keys_R.size):
+        prefetch_line(first_entry + np.int64(keys_R[r] & mask) * 4)
+    keys_U[num] = RESERVED
+    num_missed = np.uint64(0)
+    for r in range(keys_R.size):
+        key = keys_R[r]
+        run_keys[r] = key
+        u = min(np.uint32(table[key & mask] - base), num)
+        inverse_R[r] = u
+        missed[num_missed] = r
+        num_missed += np.uint64(keys_U[u] != key)
+    return num_missed
+
+
+@cpu
+def _add_missed(
+    run_keys: U64, missed: U16, table: U32, base: np.uint32, keys_U: U64, num: np.uint32, inverse_R: I32
+) -> np.uint32:
+    """Look further for the keys that were not at their first place, and add those that are new, in order."""
+    mask = np.uint64(table.size - 1)
+    for i in range(missed.size):
+        r = missed[i]
+        key = run_keys[r]
+        at = key & mask
+        while True:
+            u = np.uint32(table[at] - base)
+            if u >= num:
+                table[at] = np.uint32(base + num)
+                keys_U[num] = key
+                inverse_R[r] = num
+                num = np.uint32(num + np.uint32(1))
+                break
+            if keys_U[u] == key:
+                inverse_R[r] = u
+                break
+            at = (at + np.uint64(1)) & mask
+    return num
+
+
+@cpu
+def refill_table(keys_U: U64, num_unique: int, table: U32, base: int) -> None:
     """Enter the keys that are known already into a larger, empty table."""
     mask = np.uint64(table.size - 1)
     for u in range(num_unique):
         at = keys_U[u] & mask
         while table[at] != 0:
             at = (at + np.uint64(1)) & mask
-        table[at] = u + 1
+        table[at] = np.uint32(base + u)
 
 
 @cpu
-def compact_batch(inverse_V: I32, batch: int, seen_U: I32, local_U: I32, unique_P: I32, counts_P: I32) -> int:
-    """Turn positions in the block's unique keys into positions in the batch's own; count occurrences.
-
-    `seen_U` holds the number of the batch that last saw a key (-1 at first), so nothing is cleared in between.
-    """
-    num_unique = 0
-    for o in range(inverse_V.size):
-        u = inverse_V[o]
-        if seen_U[u] != batch:
-            seen_U[u] = batch
-            local_U[u] = num_unique
-            unique_P[num_unique] = u
-            counts_P[num_unique] = 0
-            num_unique += 1
-        p = local_U[u]
-        counts_P[p] += 1
-        inverse_V[o] = p
-    return num_unique
+def renumber(own_V: I32, numbers_P: I32, inverse_V: I32) -> None:
+    """inverse[o] = numbers[own[o]]; the two may be the same array."""
+    for o in range(own_V.size):
+        inverse_V[o] = numbers_P[np.uint32(own_V[o])]
 
 
 @cpu
 def group_sources(
-    inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, num_examples: int, next_P: I32, source_V: I32
+    inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, num_examples: int, starts_P: I32, source_V: I32
 ) -> None:
-    """Group the occurrences by unique key as `BatchIndex.source_V` describes.
+    """Group the occurrences by unique key as `BatchIndex.source_V` describes, and say where each group begins.
 
-    `next_P` holds where each key's group begins, and is used up. An occurrence is written as
-    example * F + field.
+    An occurrence is written as example * F + field.
     """
+    _begin_groups(inverse_V, starts_P)
     num_fields = single_S.size + multi_M.size
     for first in range(0, num_examples, TILE):
         past = min(first + TILE, num_examples)
         for s in range(single_S.size):
-            for b in range(first, past):
-                p = inverse_V[s * num_examples + b]
-                source_V[next_P[p]] = b * num_fields + single_S[s]
-                next_P[p] += 1
+            values_T = inverse_V[s * num_examples + first : s * num_examples + past]
+            source = np.int32(first * num_fields + single_S[s])
+            for t in range(values_T.size):
+                _append(source, np.uint32(values_T[t]), starts_P, source_V)
+                source += np.int32(num_fields)
         for m in range(multi_M.size):
             for b in range(first, past):
-                for o in range(bags_MB[m, b], bags_MB[m, b + 1]):
-                    p = inverse_V[o]
-                    source_V[next_P[p]] = b * num_fields + multi_M[m]
-                    next_P[p] += 1
+                source = np.int32(b * num_fields + multi_M[m])
+                for p in inverse_V[bags_MB[m, b] : bags_MB[m, b + 1]]:
+                    _append(source, np.uint32(p), starts_P, source_V)
+    # Each group's end is where the next one begins.
+    starts_P[1:] = starts_P[:-1].copy()
+    starts_P[0] = 0
+
+
+@cpu
+def _begin_groups(inverse_V: I32, starts_P: I32) -> None:
+    """Count the occurrences; `starts_P` [P + 1] then says where each group begins."""
+    starts_P[:] = 0
+    counts_P = starts_P[1:]
+    for o in range(inverse_V.size):
+        counts_P[np.uint32(inverse_V[o])] += 1
+    for p in range(1, starts_P.size):
+        starts_P[p] += starts_P[p - 1]
+
+
+@cpu
+def _append(source: np.int32, p: np.uint32, next_P: I32, source_V: I32) -> None:
+    source_V[np.uint32(next_P[p])] = source
+    next_P[p] += 1
 
 
 def sources_reference(

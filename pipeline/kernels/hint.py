@@ -1,7 +1,8 @@
 """Ask for memory some iterations before it is needed. A hint: it changes no result.
 
 Rows and map entries lie at random places of arrays far larger than the caches; asked for ahead, many are on their way
-at once. Measured, Adam on random rows of 448 MB: 45 ns a row with AHEAD = 32, 53 with 16, 150 to 220 without.
+at once. Measured, Adam on random rows of 448 MB: 35 ns a row with AHEAD = 32, 37 with 16, 150 to 220 without; a gather
+of 224 bytes a row: 14 ns with 32, 17 with 16 and with 64.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numba.extending import intrinsic
 
 from pipeline.kernels import cpu
 
-AHEAD = 16
+AHEAD = 32
 LINE_BYTES = 64
 
 
@@ -36,7 +37,9 @@ def prefetch_line(typingctx: Any, address: Any) -> Any:
 
 @cpu
 def prefetch_row(base: int, row: int, row_bytes: int) -> None:
-    """Ask for all lines of a row of an array that begins at `base`."""
+    """Ask for all lines of a row of an array that begins at `base`, and for no other."""
     begin = base + row * row_bytes
-    for line in range(0, row_bytes + LINE_BYTES - 1, LINE_BYTES):
-        prefetch_line(begin + line)
+    for at in range(0, row_bytes, LINE_BYTES):
+        prefetch_line(begin + at)
+    # One more where the row does not begin with a line; else the same again, which costs less than to tell.
+    prefetch_line(begin + row_bytes - 1)

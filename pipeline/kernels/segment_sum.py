@@ -11,7 +11,7 @@ from numba import cuda, float32, int32
 
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.arithmetic import product
-from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.hint import AHEAD, prefetch_line, prefetch_row
 from pipeline.kernels.launch import MOST_BLOCKS, lanes_for, launch, launch_blocks, on_host
 from pipeline.records import F32, I32, TILE
 
@@ -67,14 +67,18 @@ def segment_sum_cpu(
     dim = grads_GD.shape[1]
     width = out_PC.shape[1]
     part = np.empty(width, np.float32)
-    base = grads_GD.ctypes.data
+    base, first_base = grads_GD.ctypes.data, first_G.ctypes.data
     for p in range(starts_P.size - 1):
         begin, past = starts_P[p], starts_P[p + 1]
         tile_end = -1
         first_tile = True
         for j in range(begin, past):
-            if j + AHEAD < source_V.size:
-                prefetch_row(base, np.int64(source_V[j + AHEAD]), dim * 4)
+            # Gradients are shorter than rows: more of them at once.
+            if j + 2 * AHEAD < source_V.size:
+                ahead = np.int64(source_V[j + 2 * AHEAD])
+                prefetch_row(base, ahead, dim * 4)
+                if width > dim:
+                    prefetch_line(first_base + ahead * 4)
             g = source_V[j]
             scale = scale_G[g] if scale_G.size else np.float32(1)
             if g < tile_end:

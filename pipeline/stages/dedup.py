@@ -2,81 +2,96 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.kernels.dedup import compact_batch, group_sources, refill_table, unique_keys
-from pipeline.records import I32, U64, BatchIndex, Block, Examples, Layout, Refusal, Unique
-
-FIRST_ENTRIES = 1 << 12
+from pipeline.kernels.dedup import group_sources
+from pipeline.kernels.key_table import KeyTable, Part, cut, number_parts
+from pipeline.records import I32, U64, BatchIndex, Examples, Layout, Refusal, Unique
+from pipeline.threads import Threads
 
 
 class Workspace:
-    """Arrays that `dedup` uses again for every block; they grow to what the largest block needs."""
+    """Tables and arrays that `dedup` uses again for every block; they grow to what the largest block needs."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, threads: Threads | None = None) -> None:
         self.single_S = np.array(layout.single_S, np.int32)
         self.multi_M = np.array(layout.multi_M, np.int32)
-        self.table: I32 = np.zeros(FIRST_ENTRIES, np.int32)
-        self.keys_U: U64 = np.empty(FIRST_ENTRIES // 2, np.uint64)
-        # Per unique key of the block: the batch that saw it last, and its position in that batch.
-        self.seen_U = self.local_U = np.empty(0, np.int32)
-        self.unique_P = self.counts_P = np.empty(0, np.int32)
+        self.threads = threads or Threads(1)
+        self.block = KeyTable()
+        self.tables = [KeyTable() for _ in range(self.threads.num_threads)]
+        """One for each thread, which takes it out while it works on a batch."""
+        self._kept: list[U64] = []
 
-    def grow_table(self, num_unique: int) -> None:
-        self.table = np.zeros(2 * len(self.table), np.int32)
-        self.keys_U = np.concatenate([self.keys_U, np.empty_like(self.keys_U)])
-        refill_table(self.keys_U, num_unique, self.table)
+    def make_room(self, num_batches: int) -> None:
+        self._kept += [np.empty(0, np.uint64)] * (num_batches - len(self._kept))
 
-    def begin_batches(self, num_unique: int) -> None:
-        if len(self.seen_U) < num_unique:
-            self.seen_U, self.local_U, self.unique_P, self.counts_P = np.empty((4, len(self.keys_U)), np.int32)
-        self.seen_U[:num_unique] = -1
+    def keep(self, batch: int, keys_P: U64) -> U64:
+        """A copy of a batch's keys that lasts until the block is through."""
+        if len(self._kept[batch]) < len(keys_P):
+            self._kept[batch] = np.empty(len(keys_P) + len(keys_P) // 4, np.uint64)
+        kept_P = self._kept[batch][: len(keys_P)]
+        kept_P[:] = keys_P
+        return kept_P
 
 
 def dedup(examples: Examples | Refusal, work: Workspace) -> Unique | Refusal:
     """Unique keys in order of first appearance. Overwrites the block's keys: a batch's two index arrays take the bytes
-    of its keys, the inverse in the first half and the sources in the second."""
+    of its keys, the inverse in the first half and the sources in the second.
+
+    Each batch is numbered by itself, in a table that a cache can hold, and then the batches' unique keys, in order:
+    that gives the block's.
+    """
     if isinstance(examples, Refusal):
         return examples
-    work.table[:] = 0
-    num_unique = 0
-    starts = examples.batch_starts
-    batches_V = [examples.keys_V[a:b] for a, b in pairwise(starts)]
-    for keys_V in batches_V:
-        num_unique = _add_batch(keys_V, num_unique, work)
-    work.begin_batches(num_unique)
-    index = tuple(_index_batch(b, keys_V, examples, work) for b, keys_V in enumerate(batches_V))
-    return Unique(examples.block, work.keys_U[:num_unique].copy(), index)
+    batches = _index_batches(examples, work)
+    work.block.clear()
+    index = []
+    for keys_P, starts_P, inverse_V, source_V in batches:
+        unique_P = np.empty(len(keys_P), np.int32)
+        work.block.add(keys_P, unique_P)
+        index.append(BatchIndex(unique_P, starts_P, inverse_V, source_V))
+    return Unique(examples.block, work.block.keys_U.copy(), tuple(index))
+
+
+Indexed = tuple[U64, I32, I32, I32]
+"""A batch's unique keys, and `starts_P`, `inverse_V` and `source_V` of its `BatchIndex`."""
+
+
+def _index_batches(examples: Examples, work: Workspace) -> list[Indexed]:
+    """Whole batches for each thread or, where there are fewer batches than threads, parts of one after the other."""
+    num_batches = examples.block.num_batches
+    work.make_room(num_batches)
+    if num_batches < work.threads.num_threads:
+        return [_index_batch(batch, examples, work.tables, work) for batch in range(num_batches)]
+    indexed: list[Indexed | None] = [None] * num_batches
+
+    def index_some(begin: int, past: int) -> None:
+        table = work.tables.pop()
+        for batch in range(begin, past):
+            indexed[batch] = _index_batch(batch, examples, [table], work)
+        work.tables.append(table)
+
+    work.threads.split(num_batches, index_some, least=1)
+    return [one for one in indexed if one]
+
+
+def _index_batch(batch: int, examples: Examples, tables: Sequence[KeyTable], work: Workspace) -> Indexed:
+    keys_V = examples.keys_V[examples.batch_starts[batch] : examples.batch_starts[batch + 1]]
+    inverse_V, source_V = _halves(keys_V)
+    ranges = cut(len(keys_V), len(tables))
+    parts = [Part(keys_V[part], _halves(keys_V[part])[0], inverse_V[part]) for part in ranges]
+    keys_P = work.keep(batch, number_parts(parts, tables, work.threads).keys_U)
+    starts_P = np.empty(len(keys_P) + 1, np.int32)
+    begin, past = examples.block.batch_bounds(batch)
+    group_sources(
+        inverse_V, examples.bags[batch], work.single_S, work.multi_M, past - begin, starts_P, source_V
+    )  # fmt: skip
+    return keys_P, starts_P, inverse_V, source_V
 
 
 def _halves(keys_V: U64) -> tuple[I32, I32]:
+    """The bytes of keys as two arrays of 32-bit integers."""
     words = keys_V.view(np.int32)
     return words[: len(keys_V)], words[len(keys_V) :]
-
-
-def _add_batch(keys_V: U64, num_unique: int, work: Workspace) -> int:
-    done = 0
-    while True:
-        done, num_unique = unique_keys(keys_V, done, work.table, work.keys_U, num_unique, _halves(keys_V)[0])
-        if done == len(keys_V):
-            return num_unique
-        work.grow_table(num_unique)
-
-
-def _index_batch(batch: int, keys_V: U64, examples: Examples, work: Workspace) -> BatchIndex:
-    inverse_V, source_V = _halves(keys_V)
-    num_unique = compact_batch(inverse_V, batch, work.seen_U, work.local_U, work.unique_P, work.counts_P)
-    starts_P = np.zeros(num_unique + 1, np.int32)
-    np.cumsum(work.counts_P[:num_unique], out=starts_P[1:])
-    group_sources(
-        inverse_V, examples.bags[batch], work.single_S, work.multi_M, _num(examples.block, batch), starts_P[:-1].copy(),
-        source_V,
-    )  # fmt: skip
-    return BatchIndex(work.unique_P[:num_unique].copy(), starts_P, inverse_V, source_V)
-
-
-def _num(block: Block, batch: int) -> int:
-    begin, past = block.batch_bounds(batch)
-    return past - begin

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(on_gpu.reason()), reason=
 
 TIERS = {"device_rows": 400, "host_rows": 60, "chunk_rows": 16, "ring_rows": 600}
 LOSS_TOLERANCE = 1e-3
-"""Of logloss, and five times it of AUC, after two small epochs: cuBLAS adds in another order than the CPU's library, and
-Adam's first steps turn a difference of one rounding in a small gradient into one of a step."""
+"""Of logloss, and five times it of AUC, after two small epochs: cuBLAS adds in another order than the CPU's library,
+and Adam's first steps turn a difference of one rounding in a small gradient into one of a step."""
 
 
 @pytest.fixture(scope="module")

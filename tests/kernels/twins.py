@@ -1,11 +1,13 @@
 """What every CUDA twin must do, at any size: give the bits of the CPU's twin. `gpu.there` takes arrays to the device,
 `gpu.back` brings them back; the simulator and a real GPU run the same checks."""
 
+from dataclasses import replace
+
 import numpy as np
 from made_batches import make_batch
 
 from pipeline.kernels.adam import adam_rows, step_size
-from pipeline.kernels.dedup import bag_scale, compact_batch, group_sources, unique_keys_reference
+from pipeline.kernels.dedup import bag_scale, group_sources, unique_keys_reference
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.kernels.hashing import hash_integers, hash_strings
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
@@ -123,24 +125,26 @@ def check_index(gpu, batch, shift):
     """A batch whose keys are `shift` and more in its block: its index is that of the CPU's kernels."""
     size, limit = len(batch.inverse_V), batch.num_unique + shift
     position = (batch.inverse_V[::-1] + shift).astype(np.int32) if size else batch.inverse_V
-    expected = position.copy()
-    unique, counts = np.empty(limit, np.int32), np.empty(limit, np.int32)
-    found = compact_batch(expected, 0, np.full(limit, -1, np.int32), np.empty(limit, np.int32), unique, counts)
-    starts = np.concatenate([[0], np.cumsum(counts[:found])]).astype(np.int32)
-    source = np.empty(size, np.int32)
-    group_sources(
-        expected, batch.bags_MB, batch.single_S, batch.multi_M, batch.num_examples, starts[:-1].copy(), source
-    )
+    unique, expected = by_first_appearance(position)
+    found = len(unique)
+    starts, source = fast_sources(replace(batch, inverse_V=expected.astype(np.int32), num_unique=found))[::-1]
     out = [gpu.there(np.zeros(n, np.int32)) for n in (size, size + 1, size, size, 1)]
     single, multi, bags = map(gpu.there, (batch.single_S, batch.multi_M, batch.bags_MB))
     first = gpu.there(np.zeros(limit, np.int32))
     index_batch_cuda(gpu.there(position), bags, single, multi, first, *out)
     unique_P, starts_P, inverse_V, source_V, count = map(gpu.back, out)
     assert count[0] == found
-    np.testing.assert_array_equal(unique_P[:found], unique[:found])
+    np.testing.assert_array_equal(unique_P[:found], unique)
     np.testing.assert_array_equal(starts_P[: found + 1], starts)
     np.testing.assert_array_equal(inverse_V, expected)
     np.testing.assert_array_equal(source_V, source)
+
+
+def fast_sources(batch):
+    """`batch.sources()` by the CPU's kernel."""
+    starts, source = np.empty(batch.num_unique + 1, np.int32), np.empty(len(batch.inverse_V), np.int32)
+    group_sources(batch.inverse_V, batch.bags_MB, batch.single_S, batch.multi_M, batch.num_examples, starts, source)
+    return source, starts
 
 
 def zipf_keys(rng, size, num_keys):

@@ -1,12 +1,17 @@
 """The working set of a block, and each batch's index into it, within the bytes of its keys."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
 from pipeline.records import Block, Examples, Layout, Refusal
 from pipeline.stages.dedup import Workspace, dedup
+from pipeline.threads import Threads
+
+POOLS = {num: Threads(num) for num in (1, 2, 3, 5)}
+"""Fewer threads than batches of a block, as many, and more; more than a batch has values, too."""
 
 
 def make_block(batch_size, num_examples):
@@ -73,22 +78,36 @@ LAYOUTS = st.sampled_from(
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.integers(0, 2**32), LAYOUTS, st.integers(1, 8), st.lists(st.integers(1, 30), min_size=1, max_size=3), st.data()
+    st.integers(0, 2**32),
+    LAYOUTS,
+    st.integers(1, 8),
+    st.lists(st.integers(1, 30), min_size=1, max_size=3),
+    st.sampled_from([*POOLS]),
+    st.data(),
 )
-def test_a_block_is_indexed_otherwise_than_by_the_reference(seed, layout, batch_size, sizes, data):
+def test_a_block_is_indexed_otherwise_than_by_the_reference(seed, layout, batch_size, sizes, num_threads, data):
     """One workspace for blocks of any size, one after the other."""
-    work = Workspace(layout)
+    work = Workspace(layout, POOLS[num_threads])
     for number, num_examples in enumerate(sizes):
         num_keys = data.draw(st.sampled_from([1, 5, 1000]))
         check(make_examples(seed + number, batch_size, num_examples, layout, num_keys), layout, work)
 
 
-def test_more_keys_than_the_workspace_begins_with_are_lost():
+@pytest.mark.parametrize("num_threads", POOLS)
+def test_more_keys_than_the_workspace_begins_with_are_lost(num_threads):
     layout = Layout((0, 1), (), ())
-    work = Workspace(layout)
+    work = Workspace(layout, POOLS[num_threads])
     for num_examples, num_keys in ((5000, 100_000), (10, 5), (6000, 100_000)):
         unique = check(make_examples(num_examples, 700, num_examples, layout, num_keys), layout, work)
     assert len(unique.keys_U) > 10_000
+
+
+def test_a_thread_that_works_on_two_batches_mixes_them_up():
+    """Many batches, few threads, and the same tables for block after block."""
+    layout = Layout((0, 1), (2,), (True,))
+    work = Workspace(layout, POOLS[3])
+    for seed in range(3):
+        check(make_examples(seed, 400, 400 * 17, layout, 5000), layout, work)
 
 
 def test_the_index_takes_memory_beside_the_read_ring():
