@@ -54,13 +54,8 @@ from pipeline.storage.places import Caps, Places
 from pipeline.storage.reopen import open_log
 from pipeline.storage.sizes import Sizes, device_table
 from pipeline.storage.slab import Slab
-from pipeline.threads import Threads, Whole
+from pipeline.threads import Threads, Whole, share_of
 from pipeline.workflow import Workflow
-
-TRAINING_THREADS_PER_DEDUP_THREAD = 4
-MOST_DEDUP_THREADS = 4
-"""Beside training on all of two cores a second thread of `dedup` gains nothing: its work is 4 % of a step's. Where
-cores are many, or a GPU trains, a block is through `dedup` in a fraction of the time."""
 
 
 class PipelineError(RuntimeError):
@@ -131,7 +126,7 @@ class Resources:
         )  # fmt: skip
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
-        self._dedup_threads = Threads(dedup_threads(workflow.schedule.threads), "dedup")
+        self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")
         self._work = Workspace(source.layout, self._dedup_threads)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
@@ -318,10 +313,6 @@ def _progress(trained: Trained) -> Progressed:
     assert trained.found
     found = trained.found()
     return Progressed(trained.block, found.loss, found.metrics)
-
-
-def dedup_threads(training_threads: int) -> int:
-    return min(max(1, training_threads // TRAINING_THREADS_PER_DEDUP_THREAD), MOST_DEDUP_THREADS)
 
 
 def _slice(ring_RW: U32, at: int, rows: int) -> U32:

@@ -30,6 +30,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import NUM_READERS
 from pipeline.storage.sizes import Fit, Line, resolve, table
+from pipeline.threads import share_of
 from pipeline.workflow import Workflow, format_size, format_size_or_share
 
 
@@ -129,7 +130,7 @@ def open_workflow(workflow: Workflow, device: Device) -> tuple[Source, Fit]:
     check_model(workflow)
     check_memory(workflow, device)
     ensure(workflow.data)
-    source = Source(workflow.data, workflow.seed)
+    source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads))
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
     row_bytes = row_layout(workflow).num_bytes
     fit = rehearse(workflow, source, agenda, row_bytes, lambda line: print(line, flush=True), device)

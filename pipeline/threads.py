@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import count
+from itertools import count, pairwise
 
 PARTS_PER_THREAD = 4
 """Small parts, taken as threads become free: other stages use the same cores, and one that waits holds up nothing."""
 MIN_PART = 512
+TRAINING_THREADS_PER_OTHER, MOST_OTHERS = 4, 4
+"""Beside training on all of two cores a second thread of `dedup` gains nothing: its work is 4 % of a step's. Where
+cores are many, or a GPU trains, `read` and `dedup` are through with a block in a fraction of the time."""
+
+
+def cut(size: int, num_parts: int) -> list[slice]:
+    """Ranges of equal length; the last may be shorter, or empty."""
+    length = -(-size // num_parts)
+    return [slice(a, b) for a, b in pairwise(min(n * length, size) for n in range(num_parts + 1))]
+
+
+def share_of(training_threads: int) -> int:
+    """Threads for `read` and for `dedup`, where `train` has so many."""
+    return min(max(1, training_threads // TRAINING_THREADS_PER_OTHER), MOST_OTHERS)
 
 
 class Whole:

@@ -14,6 +14,7 @@ from pipeline.data.files import SPLITS, Column, SchemaCheck, columns_of, resolve
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.window import Window
 from pipeline.records import I64, Block, Examples, Layout
+from pipeline.threads import Threads
 from pipeline.workflow import Data
 
 FILE_ORDER_WINDOW = 1 << 16
@@ -31,8 +32,9 @@ class Source:
     layout: Layout
     num_examples: dict[str, int]
 
-    def __init__(self, data: Data, seed: int) -> None:
+    def __init__(self, data: Data, seed: int, num_threads: int = 1) -> None:
         """Looks at every file's metadata. ValueError for a pattern or a column that does not fit the files."""
+        self._threads = Threads(num_threads, "read")
         self._seed, self._shuffle_window = seed, data.shuffle_window
         columns = columns_of(data)
         check = SchemaCheck(columns)
@@ -50,7 +52,7 @@ class Source:
         )
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, max(self.num_examples.values()))
         self._reader = GroupReader(columns, check.kinds)
-        self._window = Window(columns, check.kinds, self._window_examples)
+        self._window = Window(columns, check.kinds, self._window_examples, self._threads)
         self._in_window: tuple[str, int, int] | None = None
         self._writer = BatchWriter(self._widths)
 
@@ -80,12 +82,14 @@ class Source:
         """Predicted bytes of the window, of the largest row group, and of the lists of a batch on their way."""
         w, size = self._widths, self._window_examples
         floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
-        # And a spare row each (see Window), the order, and the offsets of each list field.
-        window = size * (floats + 4 + 8 * w.num_single + 8 + 8 + 8 * w.num_multi)
+        # And a spare row for each bank (see Window), the order, and the offsets of each list field.
+        spare = 4 + 8 * self._threads.num_threads
+        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi)
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
         return window + lists + max(g.read_bytes for groups in self._groups.values() for g in groups)
 
     def close(self) -> None:
+        self._threads.close()
         self._reader.close()
 
     def _list_values(self, num_examples: int) -> int:

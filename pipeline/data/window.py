@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,21 +13,45 @@ from pipeline.data.files import Column
 from pipeline.data.groups import Chunk, RowGroup
 from pipeline.kernels import assemble
 from pipeline.memory import aligned_empty
-from pipeline.records import F32, I64, U64
+from pipeline.records import F32, I64, U64, Array
+from pipeline.threads import Threads, cut
+
+
+class Bank:
+    """Columns of one type, each of which is one array, that are decoded and shuffled by one thread."""
+
+    def __init__(self, columns: list[Column], size: int, dtype: str, fill: Fill) -> None:
+        self._columns, self._fill = columns, fill
+        # One row more than there are columns: decoding fills all rows but the first, `shuffle` permutes each into
+        # the row before it.
+        self._values_CN: Array = aligned_empty((len(columns) + 1, size), dtype)
+
+    @property
+    def values_CN(self) -> Any:
+        """One row a column, shuffled."""
+        return self._values_CN[:-1]
+
+    def append(self, to: int, group: RowGroup, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
+        for out, column in zip(self._values_CN[1:], self._columns, strict=True):
+            for row, array, dictionary in _pieces(chunks[column.name], begin, end):
+                self._fill(array, column, f"{group}", row, dictionary, out[to + row : to + row + len(array)])
+
+    def shuffle(self, order: I64) -> None:
+        assemble.permute_columns(self._values_CN, order)
 
 
 class Window:
-    """Arrays for `size` examples, used again for every window."""
+    """Arrays for `size` examples, used again for every window. `threads` share the columns."""
 
-    def __init__(self, columns: list[Column], kinds: dict[str, str], size: int) -> None:
-        self.size = size
-        self._floats = [c for c in columns if not c.is_category]
-        self._single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
+    def __init__(self, columns: list[Column], kinds: dict[str, str], size: int, threads: Threads) -> None:
+        self.size, self._threads = size, threads
+        floats = [c for c in columns if not c.is_category]
+        single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
-        # One row more than there are columns: decoding fills all rows but the first, `shuffle` permutes each into
-        # the row before it.
-        self._floats_CN: F32 = aligned_empty((len(self._floats) + 1, size), "float32")
-        self._keys_SN: U64 = aligned_empty((len(self._single) + 1, size), "uint64")
+        self._floats = Bank(floats, size, "float32", _fill_floats)
+        fields = cut(len(single), threads.num_threads)
+        self._keys = [(some, Bank(single[some], size, "uint64", _fill_keys)) for some in fields]
+        self._banks = [self._floats, *(bank for _, bank in self._keys)]
         self.bags = tuple(Bags() for _ in self._multi)
         """In the order of the files; `order` leads to them."""
         self.order: I64 = aligned_empty(0, "int64")
@@ -36,12 +61,13 @@ class Window:
     @property
     def floats_CN(self) -> F32:
         """Labels, weight and numbers, one row a column, shuffled."""
-        return self._floats_CN[:-1]
+        floats_CN: F32 = self._floats.values_CN
+        return floats_CN
 
-    @property
-    def keys_SN(self) -> U64:
-        """Keys of the single-valued fields, one row a field, shuffled."""
-        return self._keys_SN[:-1]
+    def key_banks(self) -> Iterator[tuple[slice, U64]]:
+        """Keys of the single-valued fields, one row a field, shuffled: some fields, and theirs."""
+        for fields, bank in self._keys:
+            yield fields, bank.values_CN
 
     def clear(self) -> None:
         self.count = 0
@@ -51,12 +77,7 @@ class Window:
     def append(self, group: RowGroup, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
         """Decodes rows `begin` to `end` of a row group behind what the window holds."""
         to = self.count - begin
-        for out, column in zip(self._floats_CN[1:], self._floats, strict=True):
-            for row, array, _ in _pieces(chunks[column.name], begin, end):
-                fill_floats(array, column, str(group), row, out[to + row : to + row + len(array)])
-        for keys, column in zip(self._keys_SN[1:], self._single, strict=True):
-            for row, array, dictionary in _pieces(chunks[column.name], begin, end):
-                fill_keys(array, column, dictionary, keys[to + row : to + row + len(array)])
+        self._each_bank(lambda bank: bank.append(to, group, chunks, begin, end))
         for bags, column in zip(self.bags, self._multi, strict=True):
             for _, array, dictionary in _pieces(chunks[column.name], begin, end):
                 fill_bags(array, column, dictionary, bags)
@@ -64,9 +85,27 @@ class Window:
 
     def shuffle(self, order: I64) -> None:
         """Puts the examples, all appended, into their order; example i will be the one appended as order[i]."""
-        assemble.permute_columns(self._floats_CN, order)
-        assemble.permute_columns(self._keys_SN, order)
+        self._each_bank(lambda bank: bank.shuffle(order))
         self.order = order
+
+    def _each_bank(self, work: Callable[[Bank], None]) -> None:
+        def some(begin: int, past: int) -> None:
+            for bank in self._banks[begin:past]:
+                work(bank)
+
+        self._threads.split(len(self._banks), some, least=1)
+
+
+Fill = Callable[[pa.Array, Column, str, int, U64 | None, Any], None]
+"""Converts an array of a column. Where it stands in the files, and from which row, is for the message of ValueError."""
+
+
+def _fill_floats(array: pa.Array, column: Column, where: str, row: int, dictionary: U64 | None, out: F32) -> None:
+    fill_floats(array, column, where, row, out)
+
+
+def _fill_keys(array: pa.Array, column: Column, where: str, row: int, dictionary: U64 | None, out: U64) -> None:
+    fill_keys(array, column, dictionary, out)
 
 
 def _pieces(chunks: list[Chunk], begin: int, end: int) -> Iterator[tuple[int, pa.Array, U64 | None]]:

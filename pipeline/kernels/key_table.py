@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 
@@ -76,12 +75,6 @@ class Part:
     """Where the numbers within the part go at first: may lie over the first half of `keys_V`'s bytes."""
     inverse_V: I32
     """Where the numbers within the whole go: may be `own_V`."""
-
-
-def cut(size: int, num_parts: int) -> list[slice]:
-    """Ranges of equal length; the last may be shorter, or empty."""
-    length = -(-size // num_parts)
-    return [slice(a, b) for a, b in pairwise(min(n * length, size) for n in range(num_parts + 1))]
 
 
 def number_parts(parts: Sequence[Part], tables: Sequence[KeyTable], threads: Threads) -> KeyTable:

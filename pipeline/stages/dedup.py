@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.kernels.dedup import group_sources
-from pipeline.kernels.key_table import KeyTable, Part, cut, number_parts
+from pipeline.kernels.key_table import KeyTable, Part, number_parts
 from pipeline.records import I32, U64, BatchIndex, Examples, Layout, Refusal, Unique
-from pipeline.threads import Threads
+from pipeline.threads import Threads, cut
 
 
 class Workspace:

@@ -32,6 +32,18 @@ def test_the_order_depends_on_the_size_of_blocks_or_batches(numbered, batch_size
     assert epoch_of(Source(numbered, 1), batch_size, batches) == epoch_of(Source(numbered, 1), 13, 2)
 
 
+@pytest.mark.parametrize("num_threads", [2, 3, 5])
+def test_the_number_of_threads_shows(tmp_path, num_threads):
+    """With more threads than fields as well."""
+    rng = np.random.default_rng(2)
+    write(tmp_path / "0.parquet", 9, label=np.zeros(50, int), x=np.arange(50), **{
+        f"c{n}": rng.integers(0, 99, 50) for n in range(4)
+    })  # fmt: skip
+    categories = tuple(Category(name=f"c{n}") for n in range(4))
+    data = data_of(tmp_path, train=("*.parquet",), numbers=(Number(name="x"),), categories=categories)
+    assert epoch_of(Source(data, 1, num_threads)) == epoch_of(Source(data, 1))
+
+
 def test_an_example_is_lost_or_seen_twice_or_its_columns_are_torn_apart(numbered):
     examples = epoch_of(Source(numbered, 1))
     assert sorted(numbers_of(examples)) == list(range(120))
@@ -89,7 +101,8 @@ def test_predicted_bytes_are_too_low_or_far_too_high(numbered):
     block = next(blocks_of(120, 30, 4))
     read = source.read(block, ReadBuffer(LIMIT))
     assert read.nbytes <= source.block_bytes(120, 4) <= 1.6 * read.nbytes
-    decoded = sum(a.nbytes for a in (source._window.keys_SN, source._window.floats_CN, source._window.order))
+    keys = [keys_SN for _, keys_SN in source._window.key_banks()]
+    decoded = sum(a.nbytes for a in (*keys, source._window.floats_CN, source._window.order))
     assert decoded < source.window_bytes() < 20_000
 
 
