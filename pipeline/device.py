@@ -82,7 +82,7 @@ class Inline:
 
     def copy(self, source: Any, into: Any) -> None:
         if source.ctypes.data != into.ctypes.data:
-            into.view(np.uint8)[...] = source.view(np.uint8)
+            into.reshape(-1).view(np.uint8)[:] = source.reshape(-1).view(np.uint8)
 
     def record(self) -> Event:
         return DONE

@@ -43,7 +43,7 @@ def format_size(num_bytes: int) -> str:
 def parse_size_or_share(value: object) -> object:
     """As `parse_size`; a share such as "80 %" as a number from 0 to 1."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
-    return float(match[1]) / 100 if match else parse_size(value)
+    return float(Decimal(match[1]) / 100) if match else parse_size(value)
 
 
 def format_size_or_share(value: int | float) -> str:

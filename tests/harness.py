@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline.agenda import Agenda
 from pipeline.data.source import Source
+from pipeline.device import Device
 from pipeline.driver import Driver
 from pipeline.models.learner import row_layout
 from pipeline.monitor.progress import Progress
@@ -41,19 +42,20 @@ SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 
 
 def make_driver(
-    workflow: Workflow, run_dir: Path, client: Any = None, files: Files | None = None, **sizes: int
-) -> Driver:
+    workflow: Workflow, run_dir: Path, client: Any = None, files: Files | None = None, device: Device | None = None,
+    **sizes: int,
+) -> Driver:  # fmt: skip
     source = Source(workflow.data, workflow.seed)
     schedule = workflow.schedule
     fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
     agenda = Agenda(source.num_examples, schedule.batch_size, schedule.epochs)
     progress = Progress(agenda.total_examples, stream=StringIO())
-    return Driver(workflow, source, fit, run_dir, client, progress, files, SPEED)
+    return Driver(workflow, source, fit, run_dir, client, progress, files, SPEED, device)
 
 
-def run(workflow: Workflow, client: Any = None, **sizes: int) -> dict[str, Any]:
+def run(workflow: Workflow, client: Any = None, device: Device | None = None, **sizes: int) -> dict[str, Any]:
     """The result of a run in a directory that is gone afterwards."""
     with tempfile.TemporaryDirectory() as run_dir:
-        result = make_driver(workflow, Path(run_dir), client, **sizes).run()
+        result = make_driver(workflow, Path(run_dir), client, device=device, **sizes).run()
         assert result is not None
         return result

@@ -68,6 +68,19 @@ def test_a_size_with_a_wrong_unit_is_taken(text):
     assert "expected a size such as" in errors_of(changed("storage.host", text))["storage.host"]
 
 
+@pytest.mark.parametrize(("text", "share"), [("80 %", 0.8), ("12.5%", 0.125), (" 100 % ", 1.0), ("33.3 %", 0.333)])
+def test_a_share_of_the_device_s_memory_is_another_after_json(text, share):
+    workflow = Workflow.model_validate(changed("storage.device", text))
+    assert workflow.storage.device == share
+    assert Workflow.model_validate_json(workflow.model_dump_json()) == workflow
+
+
+@pytest.mark.parametrize("text", ["0 %", "101 %", "-5 %", "% 5", "5 percent"])
+def test_a_share_that_there_is_none_of_is_taken(text):
+    assert any(where.startswith("storage.device") for where in errors_of(changed("storage.device", text)))
+    assert errors_of(changed("storage.host", "50 %")), "the host's cap is a size"
+
+
 def test_a_size_of_more_digits_than_a_float_has_ends_in_a_traceback():
     assert errors_of(changed("storage.host", "9" * 400 + " B")).keys() == {"storage.host"}
 
@@ -98,7 +111,7 @@ def test_an_unknown_field_is_ignored_or_not_named(path, value):
         ("storage.device", True), ("storage.device", None), ("storage.chunk_rows", 1000), ("storage.chunk_rows", 0),
         ("storage.policy", "lru"), ("schedule.batch_size", 0), ("schedule.batch_size", "32"),
         ("schedule.batch_size", True), ("schedule.look_ahead", 0), ("schedule.block_batches", 0),
-        ("schedule.threads", 0), ("schedule.epochs", 0),
+        ("schedule.threads", 0), ("schedule.epochs", 0), ("device", "gpu"), ("model.precision", "float16"),
     ],
 )  # fmt: skip
 def test_a_wrong_type_or_value_is_taken_or_not_named(path, value):

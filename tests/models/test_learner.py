@@ -274,6 +274,20 @@ def test_the_loss_that_is_shown_is_not_the_weighted_mean(root, tmp_path):
     assert shown[1] == pytest.approx(expected, rel=1e-5)
 
 
+def test_bfloat16_is_not_used_or_trains_to_something_else(small_workflow):
+    """Products of the dense model alone: what comes of them is near, and repeats."""
+    results = {}
+    for precision in ("float32", "bfloat16"):
+        workflow = small_workflow(args={"hidden": (32, 32)}, batch_size=16)
+        model = workflow.model.model_copy(update={"precision": precision})
+        results[precision] = [run(workflow.model_copy(update={"model": model}), **SIZES) for _ in range(2)]
+    for first, second in results.values():
+        assert first["fingerprint"] == second["fingerprint"]
+    exact, rounded = (runs[0] for runs in results.values())
+    assert exact["fingerprint"] != rounded["fingerprint"]
+    assert exact["logloss"] == pytest.approx(rounded["logloss"], abs=0.02)
+
+
 OWN_MODEL = """
 from torch import nn
 

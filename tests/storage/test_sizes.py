@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from pipeline.storage.chunks import LEAST_GROWTH
 from pipeline.storage.key_map import LEAST_BYTES
-from pipeline.storage.sizes import DoesNotFit, FirstWindow, fit, log_chunk_bytes, read_ring_bytes, table
+from pipeline.storage.sizes import (
+    DoesNotFit,
+    FirstWindow,
+    fit,
+    gpu_bytes,
+    log_chunk_bytes,
+    read_ring_bytes,
+    resolve,
+    table,
+)
 from pipeline.workflow import Storage, format_size
 
 
@@ -31,6 +40,34 @@ def windows(draw):
         union = draw(st.integers(max(union, n), union + n))
         unions.append(union)
     return FirstWindow(tuple(keys), tuple(unions))
+
+
+@settings(deadline=None, max_examples=300)
+@given(STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows())
+def test_a_cap_is_exceeded_on_a_gpu_or_a_buffer_cannot_hold_a_block(
+    storage, row_bytes, window_bytes, look_ahead, window
+):
+    """Both rings are in both tiers, and the device holds copies of the read ring, indices and dedup's table."""
+    try:
+        sizes = fit(storage, row_bytes, window_bytes, look_ahead, window, on_gpu=True)
+    except DoesNotFit:
+        return
+    rings = sizes.outgoing_rows + sizes.staging_rows
+    beside = gpu_bytes(sizes.read_ring_bytes, 2 * look_ahead + 1)
+    assert (sizes.device_rows + rings) * row_bytes + beside <= storage.device
+    assert (sizes.host_rows + rings + sizes.chunk_rows) * row_bytes <= storage.host
+    assert min(sizes.device_rows, sizes.host_rows) >= 0
+    largest = max(window.keys_of_blocks[: look_ahead + 1])
+    assert min(sizes.staging_rows, sizes.outgoing_rows) // (look_ahead + 1) >= largest
+    assert sizes.device_rows >= window.union_of_first[: look_ahead + 1][-1]
+    explained = {name: num_bytes for name, num_bytes, _ in table(sizes, look_ahead)}
+    for tier, cap in (("device", storage.device), ("host", storage.host)):
+        assert sum(num_bytes for name, num_bytes in explained.items() if name.startswith(tier)) <= cap
+
+
+def test_a_share_is_not_resolved():
+    assert resolve(make_storage(device="25 %"), 4000).device == 1000
+    assert resolve(make_storage(device=7), 4000).device == 7
 
 
 @settings(deadline=None, max_examples=300)
