@@ -5,11 +5,6 @@ an operation runs is decided by where its arrays lie (`launch.on_host`). No fast
 result with the order in which a compiler finds it convenient to add.
 """
 
-import os
-
-# Numba would wait for the whole stream whenever it is handed an array of CuPy's. All work is ordered by streams here.
-os.environ.setdefault("NUMBA_CUDA_ARRAY_INTERFACE_SYNC", "0")
-
 from numba import cuda, njit
 
 cpu = njit(nogil=True, cache=True, error_model="numpy")
