@@ -1,7 +1,7 @@
 """Our CUDA kernels against what CuPy and torch offer, and against plain copies in the GPU's memory.
 
-Times are those of events on one stream, medians of interleaved repeats, each after the caches were filled with something
-else. `_vs_copy`: bytes that must move, per second, by those of a copy, read and written bytes counted in both.
+Times are those of events on one stream, medians of interleaved repeats, each after the caches were filled with
+something else. `_vs_copy`: bytes that must move, per second, by those of a copy, read and written ones in both.
 """
 
 from __future__ import annotations
@@ -101,9 +101,7 @@ def index_of(bench: Bench, position: Any, num_unique: int) -> Any:
     bags = bench.device.there(np.zeros((0, num_examples + 1), np.int32))
     single, multi = bench.there(np.array(LAYOUT.single_S, np.int32), np.empty(0, np.int32))
     first, out = empty(num_unique, np.int32), [empty(n, np.int32) for n in (size, size + 1, size, size, 1)]
-    bench.compare(
-        "index of a batch", {"ours": lambda: index_batch_cuda(position, bags, single, multi, first, *out)}
-    )
+    bench.compare("index of a batch", {"ours": lambda: index_batch_cuda(position, bags, single, multi, first, *out)})
     return out
 
 

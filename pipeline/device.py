@@ -3,12 +3,13 @@
 A stage gives work to a stream and goes on. A stream does its work in the order in which it was given; between streams
 nothing is ordered but by events. What is computed in RAM is done at once, so there all of this is nothing.
 
-On a GPU there are four streams: `unique` (dedup), `up` (arrivals), `train` (the swap and the steps), `down` (victims on
-their way to the host). DESIGN.md says which event each of them waits for.
+On a GPU there are five streams: `unique` (dedup), `keys` (unique keys on their way to `plan`), `up` (arrivals), `train`
+(the swap and the steps), `down` (victims on their way to the host). DESIGN.md says which event each of them waits for.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,9 @@ from pipeline.kernels.launch import on_stream
 from pipeline.memory import aligned_empty
 from pipeline.records import DONE, Array, Event, Span
 
-STREAMS = ("unique", "up", "train", "down")
+STREAMS = ("unique", "keys", "up", "train", "down")
+POOLED_BYTES = 1 << 26
+"""Pinned memory of at most this size comes from CuPy's pool, which gives twice what is asked for and keeps it."""
 
 
 class Stream(Protocol):
@@ -46,6 +49,7 @@ class Device(Protocol):
     """Which one: with another, other bits may come of the same workflow."""
     on_gpu: bool
     unique: Stream
+    keys: Stream
     up: Stream
     train: Stream
     down: Stream
@@ -64,6 +68,9 @@ class Device(Protocol):
 
     def free_bytes(self) -> int:
         """Memory of the device that nobody has taken."""
+
+    def give_back(self) -> None:
+        """Let others have the memory that no array holds any more. Nothing is under way."""
 
     def timed(self, name: str, number: int, stream: Stream) -> Any:
         """A context: when what the stream is given within it was done will be among `drain`'s spans."""
@@ -99,7 +106,7 @@ class Ram:
 
     def __init__(self) -> None:
         inline: Stream = Inline()
-        self.unique = self.up = self.train = self.down = inline
+        self.unique = self.keys = self.up = self.train = self.down = inline
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Array:
         return aligned_empty(shape, dtype)
@@ -114,6 +121,9 @@ class Ram:
 
     def free_bytes(self) -> int:
         return available_ram()
+
+    def give_back(self) -> None:
+        pass
 
     @contextmanager
     def timed(self, name: str, number: int, stream: Stream) -> Iterator[None]:
@@ -172,7 +182,7 @@ class Gpu:
         self._cupy, self._cupyx = cupy, cupyx
         self.model = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
         streams: list[Stream] = [GpuStream(cupy) for _ in STREAMS]
-        self.unique, self.up, self.train, self.down = streams
+        self.unique, self.keys, self.up, self.train, self.down = streams
         self._timed: list[tuple[str, int, Any, Any]] = []
         self._began, self._began_at = self.train.record(), time.perf_counter()
 
@@ -180,7 +190,12 @@ class Gpu:
         return self._cupy.empty(shape, dtype)
 
     def pinned(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
-        return self._cupyx.empty_pinned(shape, dtype)
+        shape = (shape,) if isinstance(shape, int) else shape
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if num_bytes <= POOLED_BYTES:
+            return self._cupyx.empty_pinned(shape, dtype)
+        memory = self._cupy.cuda.PinnedMemory(num_bytes)
+        return np.ndarray(shape, dtype, buffer=self._cupy.cuda.PinnedMemoryPointer(memory, 0))
 
     def there(self, array: Any) -> Any:
         copy = self._cupy.asarray(array)
@@ -192,6 +207,9 @@ class Gpu:
 
     def free_bytes(self) -> int:
         return int(self._cupy.cuda.runtime.memGetInfo()[0])
+
+    def give_back(self) -> None:
+        self._cupy.get_default_memory_pool().free_all_blocks()
 
     @contextmanager
     def timed(self, name: str, number: int, stream: Stream) -> Iterator[None]:

@@ -3,8 +3,10 @@
 | memory | filled by | on the stream | used again after |
 | --- | --- | --- | --- |
 | read buffer, index | `dedup` | unique | the last step of the block that had it: an event of `train` |
-| arriving buffer | `upload` | up | that block's swap, for which `write_back` has waited, and this `prefetch` for that |
-| leaving buffer | `train` | train | its copy to the host, for which `write_back` has waited as well |
+| arriving buffer | `upload` | up | the swap or last score of the block that had it: its `write_back` has waited |
+| leaving buffer | `train` | train | its copy to the host: the same `write_back` has waited |
+
+That `write_back` is done before this block's `prefetch` begins (`schedule.edges`).
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ class OnGpu:
     def start(self, num_buffers: int, buffer_bytes: int) -> None:
         """Divide the memory of the read ring anew; nothing is under way."""
         self._read_ring: list[GpuBuffer] = []
-        self._read_ring = [GpuBuffer(buffer_bytes, self._device) for _ in range(num_buffers)]
         self._work = None
+        self._device.give_back()
+        self._read_ring = [GpuBuffer(buffer_bytes, self._device) for _ in range(num_buffers)]
         self._work = GpuWorkspace(self._layout, buffer_bytes, self._device)
         self._trained: list[Event] = [DONE] * num_buffers
 

@@ -243,7 +243,7 @@ class Trained:
     found: Callable[[], Found] | None = None
     """Once the block's work is done."""
     swapped: Event = DONE
-    """When its swap is over: `outgoing_EW` is filled, and the staging buffer has been read."""
+    """When `outgoing_EW` is filled, and what arrived is not read any more: after the swap, or after the last score."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,6 +151,7 @@ class Resources:
         if rings != self._rings:
             self._flights.clear()
             buffer_bytes = self.sizes.read_ring_bytes // rings.read
+            self._read_ring: list[ReadBuffer] = []
             self._read_ring = [ReadBuffer(buffer_bytes, self.device.pinned) for _ in range(rings.read)]
             if self._gpu:
                 try:

@@ -5,7 +5,15 @@ an operation runs is decided by where its arrays lie (`launch.on_host`). No fast
 result with the order in which a compiler finds it convenient to add.
 """
 
-from numba import cuda, njit
+from typing import Any
+
+from numba import config, cuda, njit
 
 cpu = njit(nogil=True, cache=True, error_model="numpy")
 gpu = cuda.jit(cache=True)
+
+
+def gpu_blocks_of(threads: int) -> Any:
+    """`gpu` for a kernel of so large blocks that a compiler which did not know could give it too many registers."""
+    # The simulator knows no bounds.
+    return gpu if config.ENABLE_CUDASIM else cuda.jit(cache=True, launch_bounds=threads)

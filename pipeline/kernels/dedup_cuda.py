@@ -19,6 +19,10 @@ from pipeline.kernels.launch import array_library, launch
 from pipeline.records import I32, RESERVED, TILE, U64, Array
 
 NEVER = np.int32(2**31 - 1)
+TOO_MANY = np.int32(2**31 - 1)
+MOST_PROBES = 1 << 10
+"""Slots that a key is looked for in. In a table that is half full it is found within a hundred; a full one would be
+looked through by every key."""
 
 
 def unique_keys_cuda(
@@ -34,8 +38,10 @@ def unique_keys_cuda(
     table_C.fill(RESERVED)
     first_C.fill(NEVER)
     num_unique.fill(0)
-    launch(insert_keys, num_values, keys_V, table_C, first_C, position_V, num_unique, limit)
+    launch(insert_keys, num_values, keys_V, table_C, first_C, position_V, num_unique)
     number_V = _number(xp, position_V, first_C)
+    if num_values:
+        num_unique[:] = xp.maximum(num_unique, number_V[-1:])
     launch(keep_firsts, num_values, keys_V, position_V, number_V, first_C, keys_U)
     launch(look_up_number, num_values, position_V, first_C, limit, position_V)
 
@@ -73,22 +79,20 @@ def _number(xp: Any, position_V: I32, first_C: I32) -> I32:
 
 
 @gpu
-def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_unique: I32, limit: int) -> None:
-    """Find or add each key: its slot into `position_V`, its least position into `first_C`."""
+def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_unique: I32) -> None:
+    """Find or add each key: its slot into `position_V`, its least position into `first_C`. Where one finds no slot,
+    `num_unique` becomes TOO_MANY."""
     mask = np.uint64(table_C.size - 1)
     for i in range(cuda.grid(1), keys_V.size, cuda.gridsize(1)):
         key = keys_V[i]
         at = key & mask
         position_V[i] = 0
-        # Bounded: where there are more keys than `limit`, the table may be full.
-        for _ in range(table_C.size):
+        probes = 0
+        while probes < MOST_PROBES:
             found = table_C[at]
             if found == RESERVED:
-                if num_unique[0] > limit:
-                    break
                 found = cuda.atomic.cas(table_C, at, RESERVED, key)
                 if found == RESERVED:
-                    cuda.atomic.add(num_unique, 0, 1)
                     found = key
             if found == key:
                 position_V[i] = np.int32(at)
@@ -97,6 +101,9 @@ def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_un
                     cuda.atomic.min(first_C, at, i)
                 break
             at = (at + np.uint64(1)) & mask
+            probes += 1
+        if probes == MOST_PROBES:
+            num_unique[0] = TOO_MANY
 
 
 @gpu

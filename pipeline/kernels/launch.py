@@ -5,6 +5,7 @@ A kernel runs over its items in strides of the whole grid, so any number of thre
 
 from __future__ import annotations
 
+import functools
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from numba import cuda
+from numba import config, cuda
+
+if not config.ENABLE_CUDASIM:
+    # Numba warns of every grid that does not fill the GPU; a small batch is no mistake.
+    cuda.dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 BLOCK_THREADS = 256
 MOST_BLOCKS = 1 << 12
@@ -36,7 +41,7 @@ def array_library(array: Any) -> Any:
 def on_stream(pointer: int) -> Iterator[None]:
     """Kernels that this thread launches within go to this stream (a cudaStream_t)."""
     before = getattr(_here, "stream", 0)
-    _here.stream = cuda.external_stream(pointer)
+    _here.stream = _stream(pointer)
     try:
         yield
     finally:
@@ -56,10 +61,24 @@ def launch_blocks(kernel: Any, blocks: int, threads: int, *args: Any) -> None:
 
 
 def lanes_for(width: int) -> int:
-    """Threads that share an item of `width` numbers: a power of two, at most a warp."""
-    return min(WARP, 1 << max(0, width - 1).bit_length())
+    """Threads that share an item of `width` numbers: a power of two that is no more than that, at most a warp."""
+    return min(WARP, 1 << (max(1, width).bit_length() - 1))
+
+
+@functools.cache
+def _stream(pointer: int) -> Any:
+    return cuda.external_stream(pointer)
 
 
 def _argument(value: Any) -> Any:
-    # Converted here, once; Numba would look through the interface twice, for the type and for the address.
-    return cuda.as_cuda_array(value, sync=False) if hasattr(value, "__cuda_array_interface__") else value
+    if not hasattr(value, "__cuda_array_interface__"):
+        return value
+    strides = None if value.flags.c_contiguous else value.strides
+    return _view(value.data.ptr, value.shape, strides, value.dtype.str)
+
+
+@functools.lru_cache(1 << 12)
+def _view(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str) -> Any:
+    """What Numba makes of an array of CuPy's, which takes 20 us: as long as a launch. Holds no memory."""
+    interface = {"shape": shape, "strides": strides, "typestr": dtype, "data": (pointer, False), "version": 3}
+    return cuda.from_cuda_array_interface(interface, owner=None, sync=False)

@@ -32,7 +32,7 @@ def pool_singles(
     else:
         lanes = lanes_for(weights_PC.shape[1])
         launch(
-            pool_singles_cuda, (past - begin) * len(single_S), weights_PC, inverse_V, single_S, begin, past,
+            pool_singles_cuda, past - begin, weights_PC, inverse_V, single_S, begin, past,
             embeddings_BFD, first_BF, lanes, lanes=lanes,
         )  # fmt: skip
 
@@ -46,7 +46,7 @@ def pool_bags(
     else:
         lanes = lanes_for(weights_PC.shape[1])
         launch(
-            pool_bags_cuda, embeddings_BFD.shape[0] * len(multi_M), weights_PC, inverse_V, bags_MB, multi_M, mean_M,
+            pool_bags_cuda, embeddings_BFD.shape[0], weights_PC, inverse_V, bags_MB, multi_M, mean_M,
             embeddings_BFD, first_BF, lanes, lanes=lanes,
         )  # fmt: skip
 
@@ -146,16 +146,16 @@ def pool_singles_cuda(
     weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, past: int, embeddings_BFD: F32, first_BF: F32,
     lanes: int,
 ) -> None:  # fmt: skip
-    num_examples, num_single, dim = embeddings_BFD.shape[0], single_S.size, embeddings_BFD.shape[2]
+    num_examples, dim = embeddings_BFD.shape[0], embeddings_BFD.shape[2]
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
-    for i in range(group, (past - begin) * num_single, cuda.gridsize(1) // lanes):
-        b, s = begin + i // num_single, i % num_single
-        p, field = inverse_V[s * num_examples + b], single_S[s]
-        for c in range(lane, weights_PC.shape[1], lanes):
-            if c < dim:
-                embeddings_BFD[b, field, c] = weights_PC[p, c]
-            elif first_BF.size > 0:
-                first_BF[b, field] = weights_PC[p, c]
+    for b in range(begin + group, past, cuda.gridsize(1) // lanes):
+        for s in range(single_S.size):
+            p, field = inverse_V[s * num_examples + b], single_S[s]
+            for c in range(lane, weights_PC.shape[1], lanes):
+                if c < dim:
+                    embeddings_BFD[b, field, c] = weights_PC[p, c]
+                elif first_BF.size > 0:
+                    first_BF[b, field] = weights_PC[p, c]
 
 
 @gpu
@@ -163,19 +163,18 @@ def pool_bags_cuda(
     weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32,
     lanes: int,
 ) -> None:  # fmt: skip
-    num_multi, dim = multi_M.size, embeddings_BFD.shape[2]
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
-    for i in range(group, embeddings_BFD.shape[0] * num_multi, cuda.gridsize(1) // lanes):
-        b, m = i // num_multi, i % num_multi
-        begin, past = bags_MB[m, b], bags_MB[m, b + 1]
-        scale = np.float32(1)
-        if mean_M[m] != 0 and past > begin:
-            scale = np.float32(1) / np.float32(past - begin)
-        for c in range(lane, weights_PC.shape[1], lanes):
-            total = np.float32(0)
-            for o in range(begin, past):
-                total += weights_PC[inverse_V[o], c]
-            if c < dim:
-                embeddings_BFD[b, multi_M[m], c] = total * scale
-            elif first_BF.size > 0:
-                first_BF[b, multi_M[m]] = total * scale
+    for b in range(group, embeddings_BFD.shape[0], cuda.gridsize(1) // lanes):
+        for m in range(multi_M.size):
+            begin, past = bags_MB[m, b], bags_MB[m, b + 1]
+            scale = np.float32(1)
+            if mean_M[m] != 0 and past > begin:
+                scale = np.float32(1) / np.float32(past - begin)
+            for c in range(lane, weights_PC.shape[1], lanes):
+                total = np.float32(0)
+                for o in range(begin, past):
+                    total += weights_PC[inverse_V[o], c]
+                if c < embeddings_BFD.shape[2]:
+                    embeddings_BFD[b, multi_M[m], c] = total * scale
+                elif first_BF.size > 0:
+                    first_BF[b, multi_M[m]] = total * scale

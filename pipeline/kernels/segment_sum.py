@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import cuda, float32, int32
 
-from pipeline.kernels import cpu, gpu
+from pipeline.kernels import cpu, gpu, gpu_blocks_of
 from pipeline.kernels.arithmetic import product
 from pipeline.kernels.hint import AHEAD, prefetch_line, prefetch_row
 from pipeline.kernels.launch import MOST_BLOCKS, lanes_for, launch, launch_blocks, on_host
@@ -119,17 +119,18 @@ def short_sums_cuda(
             continue
         for c in range(lane, out_PC.shape[1], lanes):
             total = part = np.float32(0)
-            tile, first_tile = -1, True
+            tile_end, first_tile = 0, True
             for j in range(begin, past):
                 g = source_V[j]
                 value = gradient(grads_GD, first_G, scale_G, g, c)
-                if g // tile_G == tile:
+                if g < tile_end:
                     part += value
                     continue
-                if tile >= 0:
+                if tile_end > 0:
                     total = part if first_tile else total + part
                     first_tile = False
-                tile, part = g // tile_G, value
+                # Dividing takes a GPU as long as ten sums.
+                tile_end, part = (g // tile_G + 1) * tile_G, value
             out_PC[p, c] = part if first_tile else total + part
 
 
@@ -145,7 +146,7 @@ def first_from(source_V: I32, begin: int, past: int, least: int) -> int:
     return begin
 
 
-@gpu
+@gpu_blocks_of(LONG_THREADS)
 def long_sums_cuda(
     grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32, lanes: int
 ) -> None:

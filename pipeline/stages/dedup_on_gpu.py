@@ -93,8 +93,9 @@ class Pending:
                 num_unique,
             )
         keys_U: U64 = self.device.pinned(num_unique, np.uint64)
-        self.device.unique.copy(self.there.keys_U[:num_unique], keys_U)
-        self.device.unique.record().wait()
+        # Not on `unique`, where blocks stand that wait for training.
+        self.device.keys.copy(self.there.keys_U[:num_unique], keys_U)
+        self.device.keys.record().wait()
         batches = tuple(
             BatchIndex(unique_P[:count], starts_P[: count + 1], inverse_V, source_V)
             for count, (unique_P, starts_P, inverse_V, source_V) in zip(

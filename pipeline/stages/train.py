@@ -31,6 +31,9 @@ def train(
         device.train.run(swap, staged.plan or plan, staged, slab, leaving_EW)
         swapped = device.train.record()
         found = learner.learn(staged.plan or plan, examples, unique, staged)
+        if not plan.block.trains:
+            # Scoring reads from the arriving buffer all along; nobody else may have it before.
+            swapped = device.train.record()
     device.down.after(swapped)
     with device.timed("copy back", plan.block.number, device.down):
         device.down.copy(leaving_EW, outgoing_EW)

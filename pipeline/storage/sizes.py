@@ -17,11 +17,12 @@ MANIFEST_BYTES = 64 * (MOST_KEPT + 2)
 RING_SHARE = 8
 """A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow. On a
 GPU, where each ring is in both tiers, half of it of the smaller one."""
-INDEX_SHARE = 2.5
-"""On a GPU: bytes of a copy of the read ring, and of the keys and indices of its blocks, by its bytes."""
-DEDUP_SHARE = 9.0
+INDEX_SHARE = 3.25
+"""On a GPU: bytes of a copy of the read ring, of its blocks' keys and indices, and of what `plan` says of them, by its
+bytes."""
+DEDUP_SHARE = 10.0
 """On a GPU: bytes that deduplicating a block takes, by those of its buffer in the read ring: for each value 24 of the
-hash table at most, 6 of positions, 40 while a batch that is the whole block is sorted."""
+hash table at most, 6 of positions, 44 while a batch that is the whole block is sorted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,8 @@ import pytest
 from numba import config, cuda, float32, int8, int32, int64, types, uint8, uint32, uint64
 from numba.cuda import dispatcher
 
+from pipeline.kernels import segment_sum
+
 KEYS, WORDS, INTS, FLOATS = (types.Array(t, 1, "C") for t in (uint64, uint32, int32, float32))
 ROWS, FLOAT_ROWS, INT_ROWS, PAIRS = (types.Array(t, 2, "C") for t in (uint32, float32, int32, uint64))
 FLOAT_CUBE, LONGS, BYTES, FLAGS = (
@@ -29,7 +31,7 @@ SIGNATURES = {
     "adam.adam_rows_cuda": [
         (FLOAT_ROWS, ROWS, INTS, FLOAT_ROWS, INTS, int64, float32, float32, float32, float32, int64)
     ],
-    "dedup_cuda.insert_keys": [(KEYS, KEYS, INTS, INTS, INTS, int64)],
+    "dedup_cuda.insert_keys": [(KEYS, KEYS, INTS, INTS, INTS)],
     "dedup_cuda.find_first": [(INTS, INTS)],
     "dedup_cuda.mark_first": [(INTS, INTS, FLAGS)],
     "dedup_cuda.keep_firsts": [(KEYS, INTS, INTS, INTS, KEYS), (INTS, INTS, INTS, INTS, INTS)],
@@ -86,6 +88,11 @@ def test_a_product_may_be_fused_with_the_sum_that_takes_it(name):
     text = ptx(name, SIGNATURES[name][0], (9, 0))
     assert "mul.rn.f32" in text
     assert not re.findall(r"\b(?:fma|mad)[.\w]*f32|mul\.f32|div\.(?!rn)[.\w]*f32|sqrt\.(?!rn)[.\w]*f32", text)
+
+
+def test_a_kernel_may_get_more_registers_than_its_threads_can_have():
+    """65,536 for all threads of a block: without the bounds it was compiled to 71 a thread."""
+    assert segment_sum.long_sums_cuda.targetoptions["launch_bounds"] == segment_sum.LONG_THREADS
 
 
 def test_the_simulator_is_on_where_nothing_compiles():

@@ -34,11 +34,22 @@ def small_grids():
 
 
 def compile_what_calls_them():
-    """The CPU's kernels, while what they call is compiled."""
+    """The CPU's kernels, while what they call is compiled; `read` gives them arrays that are not to be written."""
+    out = np.empty(1, np.uint64)
     for dtype in (np.int8, np.int32, np.uint32, np.int64, np.uint64):
-        hashing.hash_integers(np.zeros(1, dtype), np.uint64(0), np.empty(1, np.uint64))
-    for offsets in (np.zeros(1, np.int32), np.zeros(1, np.int64)):
-        hashing.hash_strings(np.empty(0, np.uint8), offsets, np.uint64(0), np.empty(0, np.uint64))
+        for values in both(np.zeros(1, dtype)):
+            hashing.hash_integers(values, np.uint64(0), out)
+    for dtype in (np.int32, np.int64):
+        for offsets, data in zip(both(np.zeros(2, dtype)), both(np.zeros(1, np.uint8)), strict=True):
+            hashing.hash_strings(data, offsets, np.uint64(0), out)
+            hashing.hash_strings(data, offsets.copy(), np.uint64(0), out)
+
+
+def both(array):
+    """To be written, and not."""
+    frozen = array.copy()
+    frozen.flags.writeable = False
+    return array, frozen
 
 
 def as_argument(value):

@@ -91,7 +91,7 @@ class LateGpu:
     def __init__(self, eager=(), seed=None, left_out=()):
         self.lock = threading.RLock()
         self.streams = [LateStream(self, name) for name in STREAMS]
-        self.unique, self.up, self.train, self.down = self.streams
+        self.unique, self.keys, self.up, self.train, self.down = self.streams
         self.left_out = set(left_out)
         self._eager = eager
         self._random = None if seed is None else np.random.default_rng(seed)
@@ -123,6 +123,9 @@ class LateGpu:
 
     def free_bytes(self):
         return 1 << 30
+
+    def give_back(self):
+        """Memory is overwritten as soon as nobody holds it."""
 
     @contextmanager
     def timed(self, name, number, stream):

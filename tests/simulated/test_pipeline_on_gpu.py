@@ -5,9 +5,12 @@ model runs on torch's CPU, so here the two paths can be compared to the last bit
 """
 
 import tempfile
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from conftest import make_workflow, write_data
 from grids import small_grids  # noqa: F401
@@ -15,11 +18,13 @@ from harness import make_driver, run, sizes_of
 from late_gpu import LateGpu
 
 from pipeline.cluster import local_client
-from pipeline.device import RAM
+from pipeline.device import RAM, STREAMS
+from pipeline.driver import Driver
 from pipeline.on_gpu import OnGpu
 from pipeline.records import Layout
 from pipeline.resources import PipelineError
 from pipeline.stages import dedup_on_gpu
+from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.storage.sizes import device_table
 from pipeline.storage.slab import Slab
 
@@ -66,6 +71,78 @@ def test_a_stream_that_runs_ahead_gives_other_bits(root, expected, eager):
 @pytest.mark.parametrize("seed", range(6))
 def test_some_order_of_the_streams_gives_other_bits(root, expected, seed):
     assert result_of(workflow_of(root), LateGpu(seed=seed))["fingerprint"] == expected["fingerprint"]
+
+
+class AnyOrder:
+    """An executor that runs its tasks in any order that the edges allow, drawn at random."""
+
+    def __init__(self, call, rng):
+        self._call, self._rng, self._todo = call, rng, []
+
+    def submit(self, stage, number, after):
+        task = SimpleNamespace(stage=stage, number=number, after=after, done=None)
+        self._todo.append(task)
+        return task
+
+    def result(self, wanted):
+        while wanted.done is None:
+            ready = [task for task in self._todo if all(other.done for other in task.after)]
+            task = ready[self._rng.integers(len(ready))]
+            self._todo.remove(task)
+            task.done = self._call(task.stage, task.number)
+        return wanted.done
+
+    def settle(self, tasks):
+        """Nothing runs outside `result`."""
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_some_order_of_stages_and_streams_shows(root, expected, monkeypatch, seed):
+    """Now and then with a stream that runs ahead; what evaluation finds counts as well."""
+    rng = np.random.default_rng(seed)
+    monkeypatch.setattr(Driver, "_executor", lambda self: nullcontext(AnyOrder(self.resources.run, rng)))
+    eager = [name for name in STREAMS if rng.random() < 0.3]
+    got = result_of(workflow_of(root, look_ahead=1 + seed % 3), LateGpu(eager, seed=seed if seed % 2 else None))
+    assert got["fingerprint"] == expected["fingerprint"]
+    assert got["epochs"] == expected["epochs"]
+
+
+def test_what_arrived_is_overwritten_while_a_block_is_scored(root, expected, monkeypatch):
+    """All that prepares blocks goes first, and uploads are done at once, as late as training is."""
+    order = ["write_back", "upload", "prefetch", "plan", "dedup", "read", "train"]
+
+    class First:
+        def integers(self, count):
+            ready = [task for task in executor._todo if all(other.done for other in task.after)]
+            return min(range(count), key=lambda n: (order.index(ready[n].stage), ready[n].number))
+
+    executor = AnyOrder(None, First())
+
+    def open_executor(driver):
+        executor._call = driver.resources.run
+        return nullcontext(executor)
+
+    monkeypatch.setattr(Driver, "_executor", open_executor)
+    got = result_of(workflow_of(root, look_ahead=1), LateGpu(("up",)))
+    assert got["epochs"] == expected["epochs"]
+    assert got["fingerprint"] == expected["fingerprint"]
+
+
+def test_plan_waits_for_more_training_than_it_must(root, monkeypatch):
+    """The keys do not stand behind blocks that wait for steps to come."""
+    get, seen = Pending.get, []
+
+    def watched(pending):
+        pending.done.wait()
+        before = sum(len(stream.todo) for stream in pending.device.streams if stream.name == "train")
+        got = get(pending)
+        seen.append(before - sum(len(stream.todo) for stream in pending.device.streams if stream.name == "train"))
+        return got
+
+    monkeypatch.setattr(Pending, "get", watched)
+    result_of(workflow_of(root), LateGpu())
+    assert len(seen) > 10
+    assert set(seen) == {0}
 
 
 def test_the_order_shows_under_dask(root, expected):
