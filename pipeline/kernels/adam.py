@@ -52,14 +52,17 @@ def adam_rows(
         if p + AHEAD < rows_P.size:
             prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
         row = rows_P[p]
+        # Arrays of their own: only then does the compiler see that it may take many at once.
+        weights_C = floats_SW[row, 2 : 2 + width]
+        m_C = floats_SW[row, 2 + width : 2 + 2 * width]
+        v_C = floats_SW[row, 2 + 2 * width : 2 + 3 * width]
+        grads_C = grads_PC[p]
         for c in range(width):
-            grad = grads_PC[p, c]
-            m = floats_SW[row, 2 + width + c]
-            v = floats_SW[row, 2 + 2 * width + c]
+            grad, m, v = grads_C[c], m_C[c], v_C[c]
             m += (grad - m) * rate1
             v += (grad * grad - v) * rate2
-            floats_SW[row, 2 + width + c] = m
-            floats_SW[row, 2 + 2 * width + c] = v
-            floats_SW[row, 2 + c] -= size * (m / (math.sqrt(v) + eps))
+            m_C[c] = m
+            v_C[c] = v
+            weights_C[c] -= size * (m / (math.sqrt(v) + eps))
         words_SW[row, 2 + 3 * width] = np.uint32(step)
         words_SW[row, 3 + 3 * width] += np.uint32(starts_P[p + 1] - starts_P[p])
