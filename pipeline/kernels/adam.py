@@ -79,11 +79,14 @@ def adam_rows_cpu(
         if p + AHEAD < rows_P.size:
             prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
         row = rows_P[p]
+        # Arrays of their own: only then does the compiler see that it may take many at once.
+        weights_C = floats_SW[row, 2 : 2 + width]
+        m_C = floats_SW[row, 2 + width : 2 + 2 * width]
+        v_C = floats_SW[row, 2 + 2 * width : 2 + 3 * width]
+        grads_C = grads_PC[p]
         for c in range(width):
-            at_m, at_v = 2 + width + c, 2 + 2 * width + c
-            weight, m, v = floats_SW[row, 2 + c], floats_SW[row, at_m], floats_SW[row, at_v]
-            weight, m, v = adam_weight(weight, m, v, grads_PC[p, c], rate1, rate2, eps, size)
-            floats_SW[row, 2 + c], floats_SW[row, at_m], floats_SW[row, at_v] = weight, m, v
+            weight, m, v = adam_weight(weights_C[c], m_C[c], v_C[c], grads_C[c], rate1, rate2, eps, size)
+            weights_C[c], m_C[c], v_C[c] = weight, m, v
         words_SW[row, 2 + 3 * width] = np.uint32(step)
         words_SW[row, 3 + 3 * width] += np.uint32(starts_P[p + 1] - starts_P[p])
 

@@ -12,7 +12,7 @@ from pipeline.records import F32, I32, RESERVED, TILE, U32, U64
 
 U16 = NDArray[np.uint16]
 
-RUN = 512
+RUN = 1024
 """Values that are looked up before unknown ones among them are added."""
 
 
@@ -36,28 +36,29 @@ def unique_keys(
 
     A run's entries are asked for at once and then looked at without a branch, so that nothing waits and nothing is
     guessed wrongly; only keys that are not in their first place go through the loop that tells an unknown key from a
-    displaced one. Measured, 3.4 M values with 0.3 M keys: 9 ms; value by value, the entry asked for ahead, 17 ms.
+    displaced one. Measured, 3.4 M values with 0.3 M keys: 8 ms; value by value, the entry asked for ahead, 17 ms.
     """
-    run_keys, missed = np.empty(RUN, np.uint64), np.empty(RUN, np.uint16)
+    first_keys, missed = np.empty(RUN, np.uint64), np.empty(RUN, np.uint16)
     base32, num = np.uint32(base), np.uint32(num_unique)
     for first in range(begin, keys_V.size, RUN):
         past = min(first + RUN, keys_V.size)
         if num + (past - first) >= keys_U.size:
             return first, int(num)
-        inverse_R = inverse_V[first:past]
-        num_missed = _look_up_run(keys_V[first:past], table, base32, keys_U, num, run_keys, inverse_R, missed)
-        num = _add_missed(run_keys, missed[:num_missed], table, base32, keys_U, num, inverse_R)
+        keys_R, inverse_R = keys_V[first:past], inverse_V[first:past]
+        if first < RUN:
+            # The first run's keys may be overwritten while they are needed; later ones lie behind what is written.
+            first_keys[: keys_R.size] = keys_R
+            keys_R = first_keys[: keys_R.size]
+        num_missed = _look_up_run(keys_R, table, base32, keys_U, num, inverse_R, missed)
+        num = _add_missed(keys_R, missed[:num_missed], table, base32, keys_U, num, inverse_R)
     return keys_V.size, int(num)
 
 
 @cpu
 def _look_up_run(
-    keys_R: U64, table: U32, base: np.uint32, keys_U: U64, num: np.uint32, run_keys: U64, inverse_R: I32, missed: U16
+    keys_R: U64, table: U32, base: np.uint32, keys_U: U64, num: np.uint32, inverse_R: I32, missed: U16
 ) -> np.uint64:
-    """Positions of the keys that are found at their first place; `missed` gets the others' places in the run.
-
-    Copies the keys, since `inverse_R` may lie over those of the block's first run.
-    """
+    """Positions of the keys that are found at their first place; `missed` gets the others' places in the run."""
     mask = np.uint64(table.size - 1)
     first_entry = table.ctypes.data
     for r in range(keys_R.size):
@@ -66,23 +67,22 @@ def _look_up_run(
     num_missed = np.uint64(0)
     for r in range(keys_R.size):
         key = keys_R[r]
-        run_keys[r] = key
+        missed[num_missed] = r
         u = min(np.uint32(table[key & mask] - base), num)
         inverse_R[r] = u
-        missed[num_missed] = r
         num_missed += np.uint64(keys_U[u] != key)
     return num_missed
 
 
 @cpu
 def _add_missed(
-    run_keys: U64, missed: U16, table: U32, base: np.uint32, keys_U: U64, num: np.uint32, inverse_R: I32
+    keys_R: U64, missed: U16, table: U32, base: np.uint32, keys_U: U64, num: np.uint32, inverse_R: I32
 ) -> np.uint32:
     """Look further for the keys that were not at their first place, and add those that are new, in order."""
     mask = np.uint64(table.size - 1)
     for i in range(missed.size):
         r = missed[i]
-        key = run_keys[r]
+        key = keys_R[r]
         at = key & mask
         while True:
             u = np.uint32(table[at] - base)

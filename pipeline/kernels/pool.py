@@ -66,12 +66,11 @@ def lookup_cpu(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_P
         if p + AHEAD < rows_P.size:
             prefetch_row(base + np.int64(rows_P[p + AHEAD]) * row_bytes, 0, part_bytes)
         row = rows_P[p]
-        if row >= 0:
-            for c in range(weights_PC.shape[1]):
-                weights_PC[p, c] = slab_SW[row, column + c]
-        else:
-            for c in range(weights_PC.shape[1]):
-                weights_PC[p, c] = staged_AW[-1 - row, column + c]
+        whole_W = slab_SW[row] if row >= 0 else staged_AW[-1 - row]
+        # Arrays of their own: only then does the compiler see that it may copy many words at once.
+        weights_C, part_C = weights_PC[p], whole_W[column : column + weights_PC.shape[1]]
+        for c in range(weights_C.size):
+            weights_C[c] = part_C[c]
 
 
 def pool_reference(
@@ -102,10 +101,11 @@ def pool_singles_cpu(
         for s in range(single_S.size):
             p = inverse_V[s * num_examples + b]
             field = single_S[s]
+            weights_C, embedding_D = weights_PC[p], embeddings_BFD[b, field]
             for d in range(dim):
-                embeddings_BFD[b, field, d] = weights_PC[p, d]
+                embedding_D[d] = weights_C[d]
             if first_BF.size:
-                first_BF[b, field] = weights_PC[p, dim]
+                first_BF[b, field] = weights_C[dim]
 
 
 @cpu

@@ -69,7 +69,7 @@ def segment_sum_cpu(
     part = np.empty(width, np.float32)
     base, first_base = grads_GD.ctypes.data, first_G.ctypes.data
     for p in range(starts_P.size - 1):
-        begin, past = starts_P[p], starts_P[p + 1]
+        begin, past, out_C = starts_P[p], starts_P[p + 1], out_PC[p]
         tile_end = -1
         first_tile = True
         for j in range(begin, past):
@@ -80,24 +80,25 @@ def segment_sum_cpu(
                 if width > dim:
                     prefetch_line(first_base + ahead * 4)
             g = source_V[j]
+            grads_D = grads_GD[g]
             scale = scale_G[g] if scale_G.size else np.float32(1)
             if g < tile_end:
                 for d in range(dim):
-                    part[d] += grads_GD[g, d] * scale
+                    part[d] += grads_D[d] * scale
                 if width > dim:
                     part[dim] += first_G[g] * scale
                 continue
             if tile_end >= 0:
                 for c in range(width):
-                    out_PC[p, c] = part[c] if first_tile else out_PC[p, c] + part[c]
+                    out_C[c] = part[c] if first_tile else out_C[c] + part[c]
                 first_tile = False
             tile_end = (g // tile_G + 1) * tile_G
             for d in range(dim):
-                part[d] = grads_GD[g, d] * scale
+                part[d] = grads_D[d] * scale
             if width > dim:
                 part[dim] = first_G[g] * scale
         for c in range(width):
-            out_PC[p, c] = part[c] if first_tile else out_PC[p, c] + part[c]
+            out_C[c] = part[c] if first_tile else out_C[c] + part[c]
 
 
 @cpu
