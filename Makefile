@@ -15,7 +15,7 @@ test: $(VENV)/test
 
 # On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.
 test-gpu:
-	$(PYTHON) -m pytest -m gpu -rs tests/gpu
+	$(PYTHON) -m benchmarks.gpu --parts tests sanitizer
 
 bench-gpu:
 	$(PYTHON) -m benchmarks.gpu

@@ -68,6 +68,8 @@ def main() -> int:
         start = time.perf_counter()
         status, last = run_part(name, PARTS[name], args.out, args.seconds)
         print_line(name, status, time.perf_counter() - start, last)
+        if status not in ("ok", "left out"):
+            print("\n".join((args.out / f"{name}.txt").read_text().splitlines()[-40:]), flush=True)
         worst = max(worst, status not in ("ok", "left out"))
     return worst
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+PRECISIONS = ("float32", "bfloat16")
 RATIOS = {
     "end_to_end": {"a_vs_c_mlp64", "a_vs_d_mlp400", "b_vs_a", "b_vs_limit", "dask_cost"},
     "disk": {
@@ -36,6 +37,8 @@ RATIOS = {
         "find_vs_dict_1t",
         "find_vs_limit_1t",
     },
+    "criteo_shape": {f"{name}_{precision}" for name in ("a_vs_aim", "a_vs_d", "b_vs_a") for precision in PRECISIONS},
+    "kernels_gpu": set(),
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""
