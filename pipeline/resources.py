@@ -56,8 +56,8 @@ from pipeline.workflow import Workflow
 
 TRAINING_THREADS_PER_DEDUP_THREAD = 4
 MOST_DEDUP_THREADS = 4
-"""Beside training on all of two cores a second thread of `dedup` gains nothing: its work is 4 % of a step's. Where
-cores are many, or a GPU trains, a block is through `dedup` in a fraction of the time."""
+"""Beside training on all of two cores a second thread of `dedup` gains nothing, it takes from training. Where cores are
+many, or a GPU trains, a block is through `dedup` in a fraction of the time."""
 
 
 class PipelineError(RuntimeError):
