@@ -10,8 +10,8 @@ PARTS_PER_THREAD = 4
 """Small parts, taken as threads become free: other stages use the same cores, and one that waits holds up nothing."""
 MIN_PART = 512
 TRAINING_THREADS_PER_OTHER, MOST_OTHERS = 4, 4
-"""Beside training on all of two cores a second thread of `dedup` gains nothing: its work is 4 % of a step's. Where
-cores are many, or a GPU trains, `read` and `dedup` are through with a block in a fraction of the time."""
+"""Beside training on all of two cores a second thread of `dedup` gains nothing, it takes from training. Where cores are
+many, or a GPU trains, `read` and `dedup` are through with a block in a fraction of the time."""
 
 
 def cut(size: int, num_parts: int) -> list[slice]:
