@@ -33,9 +33,10 @@ class Bench:
     """Runs of one case take turns on the stream `train`."""
 
     def __init__(self, repeats: int) -> None:
+        self.device, self._repeats = choose("cuda"), repeats
         import cupy
 
-        self.cupy, self.device, self._repeats = cupy, choose("cuda"), repeats
+        self.cupy = cupy
         self._noise = cupy.ones(NOISE_BYTES, np.uint8)
         self.ratios: dict[str, float] = {}
 
