@@ -52,14 +52,13 @@ def move_cases(num_rows: int, count: int) -> list[Case]:
 
     size = f"{count:,} rows of {ROW.num_words * 4} bytes, {num_rows:,} rows in all"
     cases = []
-    for name, kernel, rows, peers in (
-        ("gather", gather_rows, out_UW, gather_peers),
-        ("scatter", scatter_rows, rows_UW, scatter_peers),
+    for name, kernel, rows, peers, theirs in (
+        ("gather", gather_rows, out_UW, gather_peers, "index_select"),
+        ("scatter", scatter_rows, rows_UW, scatter_peers, "index_copy"),
     ):
         runs = by_threads("ours", move(kernel, rows)) | peers(slab_SW, slots, rows) | copies(rows_UW, out_UW)
         runs |= by_threads("limit: random rows only read", move(read_rows_only)) if name == "gather" else {}
-        ratios = {f"{name}_vs_{peer}_1t": (f"{peer} 1t", "ours 1t") for peer in ("copy", "torch")}
-        ratios |= {f"{name}_vs_{peer}": (all_cores(peer), all_cores("ours")) for peer in ("copy", "torch")}
+        ratios = vs(f"{name}_vs_copy", "copy") | vs(f"{name}_vs_{theirs}", "torch")
         if name == "gather":
             ratios["random_reads_vs_copy_1t"] = ("copy 1t", "limit: random rows only read 1t")
         cases.append(Case(f"{name} {size}", "row", count, runs, ratios))
@@ -89,7 +88,7 @@ def segment_sum_case(index: BatchIndex, num_fields: int) -> Case:
     which_G = np.ascontiguousarray(index.inverse_V.reshape(num_fields, -1).T).reshape(-1).astype(np.int64)
     runs |= segment_sum_peers(grads_GD, first_G, which_G, sums_PC)
     name = f"segment sum of {num_grads:,} gradients to {num_keys:,} keys"
-    return Case(name, "gradient", num_grads, runs, _vs_torch("segment_sum"))
+    return Case(name, "gradient", num_grads, runs, vs("segment_sum_vs_index_add", "torch"))
 
 
 def adam_case(num_rows: int, index: BatchIndex) -> Case:
@@ -110,14 +109,11 @@ def adam_case(num_rows: int, index: BatchIndex) -> Case:
         )  # fmt: skip
 
     runs: dict[str, Run] = by_threads("ours", ours) | adam_peers(num_rows, slots, grads_PC)
-    return Case(f"Adam on {num_keys:,} of {num_rows:,} rows", "row", num_keys, runs, _vs_torch("adam"))
+    return Case(f"Adam on {num_keys:,} of {num_rows:,} rows", "row", num_keys, runs, vs("adam_vs_sparse_adam", "torch"))
 
 
-def _vs_torch(name: str) -> dict[str, tuple[str, str]]:
-    return {
-        f"{name}_vs_torch_1t": ("torch 1t", "ours 1t"),
-        f"{name}_vs_torch": (all_cores("torch"), all_cores("ours")),
-    }
+def vs(name: str, peer: str) -> dict[str, tuple[str, str]]:
+    return {f"{name}_1t": (f"{peer} 1t", "ours 1t"), name: (all_cores(peer), all_cores("ours"))}
 
 
 def find_case(num_keys: int, count: int) -> Case:
@@ -128,8 +124,8 @@ def find_case(num_keys: int, count: int) -> Case:
     key_map = KeyMap()
     key_map.insert(keys_N, np.arange(len(keys_N)))
     asked = [rng.choice(keys_N, count, replace=False) for _ in range(SETS)]
-    # As many bytes as the map, in one piece; random numbers are keys for it as well.
-    lines_L = np.ones(key_map.num_bytes // 8, np.uint64)
+    # At least as many bytes as the map, in one piece, a power of two; random numbers are keys for it as well.
+    lines_L = np.ones(1 << (key_map.num_bytes // 8 - 1).bit_length(), np.uint64)
     spread = [rng.integers(0, 2**63, count).astype(np.uint64) for _ in range(SETS)]
     assert (keys_N[key_map.find(asked[0])] == asked[0]).all()
     runs: dict[str, Run] = {

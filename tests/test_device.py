@@ -1,11 +1,16 @@
 """Where the device tier is: what a workflow asks for, what this machine has, and what is said if it is too little."""
 
+import sys
+
+import fake_cupy
 import numpy as np
 import pytest
+import torch
 from harness import make_driver
 
 from pipeline import device
-from pipeline.device import RAM, Ram, available_ram, choose
+from pipeline.device import RAM, STREAMS, Ram, available_ram, choose
+from pipeline.kernels import launch
 from pipeline.records import DONE
 from pipeline.resources import PipelineError
 from pipeline.run import check_memory
@@ -81,3 +86,65 @@ def test_a_share_is_taken_of_something_else_than_what_is_free(small_workflow):
     check_memory(workflow, on_gpu)
     with pytest.raises(ValueError, match=r"storage.device is 2,048 bytes, and 1,000 of the GPU's memory are free"):
         check_memory(small_workflow(storage={"device": "2 KiB"}), type("Gpu", (Small,), {"on_gpu": True})(1000))
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    for name, module in zip(("cupy", "cupyx"), fake_cupy.make(), strict=True):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(launch, "_stream", lambda pointer: pointer)
+    return choose("auto")
+
+
+def test_the_gpu_s_streams_are_one_or_its_events_are_not_of_them(gpu):
+    assert (gpu.name, gpu.model, gpu.on_gpu, gpu.free_bytes()) == ("cuda", "Some GPU", True, 123)
+    assert len({getattr(gpu, name).pointer for name in STREAMS}) == len(STREAMS)
+    host, there = gpu.pinned((2, 3), np.float32), gpu.empty((2, 3), np.float32)
+    host[:] = 7
+    gpu.up.copy(host, there)
+    assert (there == 7).all()
+    back = gpu.pinned(6, np.uint32)
+    gpu.down.copy(there, back)
+    assert back.view(np.float32).tolist() == [7] * 6
+    gpu.down.copy(there[:0], back[:0])
+    assert sys.modules["cupy"].calls == [(24, gpu.up.pointer), (24, gpu.down.pointer)]
+    event = gpu.up.record()
+    gpu.train.after(event)
+    gpu.train.after(DONE)
+    assert gpu.train._stream.log == [event.event]
+    event.wait()
+    assert event.event.waited
+
+
+def test_work_goes_to_another_stream_than_the_one_it_is_given_to(gpu):
+    seen = []
+    gpu.train.run(lambda: seen.append((launch._here.stream, gpu.train._stream.entered)))
+    assert seen == [(gpu.train.pointer, 1)]
+    assert (launch._here.stream, gpu.train._stream.entered) == (0, 0)
+
+
+def test_what_the_gpu_was_timed_at_is_lost_or_told_twice(gpu):
+    with gpu.timed("train", 5, gpu.train):
+        pass
+    (span,) = gpu.drain()
+    assert (span.stage, span.number) == ("gpu train", 5)
+    assert span.stop > span.start
+    assert gpu.drain() == []
+
+
+def test_large_pinned_memory_takes_twice_its_size_or_is_kept(gpu, monkeypatch):
+    monkeypatch.setattr(device, "POOLED_BYTES", 100)
+    for rows in (1, 1000):
+        array = gpu.pinned((rows, 5), np.uint64)
+        array[:] = rows
+        assert (array.shape, array.dtype, array.flags.c_contiguous) == ((rows, 5), np.uint64, True)
+    gpu.give_back()
+    assert sys.modules["cupy"].calls == ["freed"]
+
+
+def test_arrays_of_others_are_copied(gpu):
+    numbers = np.arange(3)
+    assert gpu.there(numbers).tolist() == [0, 1, 2]
+    tensor = torch.zeros(2)
+    gpu.array(tensor)[:] = 4
+    assert tensor.tolist() == [4, 4]

@@ -11,20 +11,21 @@ from pipeline.kernels.dedup import RUN, refill_table, renumber, unique_keys
 from pipeline.records import I32, U32, U64
 from pipeline.threads import Threads
 
-ENTRIES_PER_KEY = 8
+ENTRIES_PER_KEY, ENTRIES_PER_KEY_OF_A_BLOCK = 16, 8
 """At least; 4 bytes each. A key that is not at its first place costs as much as several that are. Measured, 3.4 M
-values with 0.3 M keys, one thread: 12.1 ms with 2, 9.2 with 4, 8.2 with 8, 7.4 with 16."""
+values with 0.3 M keys, one thread: 12.1 ms with 2, 9.2 with 4, 8.2 with 8, 7.4 with 16. A block has more keys than a
+batch, and each of them few times."""
 FIRST_KEYS = 4 * RUN
 
 
 class KeyTable:
     """A table that numbers keys. It is used again for array after array, grows to the largest, and forgets for free."""
 
-    def __init__(self) -> None:
+    def __init__(self, entries_per_key: int = ENTRIES_PER_KEY) -> None:
         self._num_keys = 0
         self._base = 1
         self._keys_U: U64 = np.empty(FIRST_KEYS + 1, np.uint64)
-        self._table: U32 = np.zeros(ENTRIES_PER_KEY * FIRST_KEYS, np.uint32)
+        self._table: U32 = np.zeros(entries_per_key * FIRST_KEYS, np.uint32)
         self._numbers_P: I32 = np.empty(0, np.int32)
 
     @property

@@ -109,14 +109,12 @@ class Learner:
         """
         block = plan.block
         self._run(self._set_up, block.trains)
-        losses_K2, scores_NT = self._empty(block.num_batches, 2), self._empty(block.num_examples, self._num_labels)
-        there = unique.examples or examples
+        work: Callable[..., object] = self._step if block.trains else self._score
+        results = [self._empty(block.num_batches, 2)]
+        if not block.trains:
+            results.append(self._empty(block.num_examples, self._num_labels))
         for batch, index in enumerate(unique.batches):
-            if block.trains:
-                self._run(self._step, plan, staged, there, index, batch, losses_K2)
-            else:
-                self._run(self._score, plan, staged, there, index, batch, losses_K2, scores_NT)
-        results = [losses_K2] if block.trains else [losses_K2, scores_NT]
+            self._run(work, plan, staged, unique.examples or examples, index, batch, *results)
         on_host = [torch.empty(result.shape, pin_memory=self._stream is not None) for result in results]
         for result, here in zip(results, on_host, strict=True):
             self._run(here.copy_, result, True)

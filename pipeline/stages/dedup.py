@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.kernels.dedup import group_sources
-from pipeline.kernels.key_table import KeyTable, Part, number_parts
+from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable, Part, number_parts
 from pipeline.records import I32, U64, BatchIndex, Examples, Layout, Refusal, Unique
 from pipeline.threads import Threads, cut
 
@@ -19,7 +19,7 @@ class Workspace:
         self.single_S = np.array(layout.single_S, np.int32)
         self.multi_M = np.array(layout.multi_M, np.int32)
         self.threads = threads or Threads(1)
-        self.block = KeyTable()
+        self.block = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
         self.tables = [KeyTable() for _ in range(self.threads.num_threads)]
         """One for each thread, which takes it out while it works on a batch."""
         self._kept: list[U64] = []

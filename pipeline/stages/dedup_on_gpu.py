@@ -127,10 +127,11 @@ def _index(examples: Examples, starts: tuple[int, ...], there: GpuBuffer, work: 
     unique_keys_cuda(
         examples.keys_V, work.table_C, work.first_C, position_V, len(there.keys_U), there.keys_U, counts[:1]
     )
+    slots = _slots(examples, starts, there)
     for batch, (begin, past) in enumerate(pairwise(starts)):
         index_batch_cuda(
             position_V[begin:past], examples.bags[batch], work.single_S, work.multi_M, work.first_U,
-            *_slots(examples, starts, there)[batch], counts[batch + 1 : batch + 2],
+            *slots[batch], counts[batch + 1 : batch + 2],
         )  # fmt: skip
 
 
