@@ -161,6 +161,7 @@ def report(bench: Bench, dask: dict[str, float]) -> None:
     share_of_limit = bench.share_of_limit()
     print("Dask: " + ", ".join(f"{name} {value:.3f}" for name, value in dask.items()))
     fbgemm = {f"a_vs_fbgemm_mlp{h}": m[f"a{h}"] / max(m[f"e{h}"], m[f"e{h} tuned"]) for h in (64, 400) if f"e{h}" in m}
+    fbgemm |= {f"a_vs_fbgemm_untuned_mlp{h}": m[f"a{h}"] / m[f"e{h}"] for h in (64, 400) if f"e{h}" in m}
     finish({
         "a_vs_c_mlp64": m["a64"] / m["c64"],
         "a_vs_c_mlp64_tuned": m["a64"] / m["c64 tuned"],
