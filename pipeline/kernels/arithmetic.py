@@ -17,7 +17,7 @@ def product(a: Any, b: Any) -> Any:
     return a * b
 
 
-@overload(product, inline="always")
+@overload(product, target="cpu")
 def _product_on_cpu(a: Any, b: Any) -> Any:
     # Numba wants the same annotations on both.
     def rounded(a: Any, b: Any) -> Any:
