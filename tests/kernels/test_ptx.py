@@ -5,11 +5,12 @@ import importlib
 import re
 from unittest import mock
 
+import numpy as np
 import pytest
 from numba import config, cuda, float32, int8, int32, int64, types, uint8, uint32, uint64
 from numba.cuda import dispatcher
 
-from pipeline.kernels import segment_sum
+from pipeline.kernels import adam, segment_sum
 
 KEYS, WORDS, INTS, FLOATS = (types.Array(t, 1, "C") for t in (uint64, uint32, int32, float32))
 ROWS, FLOAT_ROWS, INT_ROWS, PAIRS = (types.Array(t, 2, "C") for t in (uint32, float32, int32, uint64))
@@ -88,6 +89,13 @@ def test_a_product_may_be_fused_with_the_sum_that_takes_it(name):
     text = ptx(name, SIGNATURES[name][0], (9, 0))
     assert "mul.rn.f32" in text
     assert not re.findall(r"\b(?:fma|mad)[.\w]*f32|mul\.f32|div\.(?!rn)[.\w]*f32|sqrt\.(?!rn)[.\w]*f32", text)
+
+
+def test_what_was_compiled_for_the_cpu_is_in_the_way():
+    """Both in one process, as at the first start on a GPU."""
+    adam.adam_weight(*map(np.float32, (1, 0, 0, 1, 0.1, 0.1, 1e-8, 0.1)))
+    adam.adam_weight.recompile()
+    assert "mul.rn.f32" in ptx("adam.adam_rows_cuda", SIGNATURES["adam.adam_rows_cuda"][0], (9, 0))
 
 
 def test_a_kernel_may_get_more_registers_than_its_threads_can_have():
