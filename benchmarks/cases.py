@@ -53,6 +53,7 @@ def make_workflow(
             map="2 GiB",
             read="2 GiB",
         ),
+        device="cpu",
         schedule=Schedule(batch_size=sizes.pop("batch_size"), epochs=1000, block_batches=sizes.pop("block_batches")),
     )
 

@@ -20,15 +20,18 @@ PARTS = {
     "kernels": ["-m", "benchmarks.kernels_gpu"],
     "criteo": ["-m", "benchmarks.criteo_shape"],
     # Small sizes: under the sanitizer a kernel takes a hundred times as long.
-    "sanitizer": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "small or never"],
+    "memcheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "beyond"],
+    "racecheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "beyond"],
 }
+SANITIZED = ("memcheck", "racecheck")
+"""Parts that run under the tool of compute-sanitizer of that name."""
 
 
 def run_part(name: str, arguments: list[str], out: Path, seconds: float) -> tuple[str, str]:
     """What came of it in a word, and its last line."""
     command = [sys.executable, *arguments]
-    if name == "sanitizer":
-        command = ["compute-sanitizer", "--tool", "memcheck", "--error-exitcode", "9", *command]
+    if name in SANITIZED:
+        command = ["compute-sanitizer", "--tool", name, "--error-exitcode", "9", *command]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds)
         status, text = ("ok" if done.returncode == 0 else f"exit {done.returncode}"), done.stdout

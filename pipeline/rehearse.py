@@ -15,6 +15,7 @@ from pipeline.models.learner import build_model
 from pipeline.models.state import dense_bytes
 from pipeline.records import U64, Refusal
 from pipeline.stages.dedup import Workspace, dedup
+from pipeline.stages.dedup_on_gpu import limit_of
 from pipeline.storage.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes, resolve
 from pipeline.workflow import Workflow
 
@@ -39,6 +40,12 @@ def rehearse(
             if block_batches not in measured:
                 num_blocks = -(-(schedule.look_ahead + 1) * schedule.block_batches // block_batches)
                 measured[block_batches] = first_window(source, agenda, num_blocks, block_batches, buffer_bytes)
+            keys = max(measured[block_batches].keys_of_blocks)
+            if device.on_gpu and keys > limit_of(buffer_bytes):
+                raise DoesNotFit(
+                    f"blocks of {block_batches} batches have {keys:,} unique keys, and where each has {buffer_bytes:,} "
+                    f"bytes, dedup's table on the GPU has room for {limit_of(buffer_bytes):,}; raise storage.read"
+                )
             num_examples = min(block_batches * schedule.batch_size, max(source.num_examples.values()))
             needed = source.block_bytes(num_examples, block_batches)
             if needed > buffer_bytes:

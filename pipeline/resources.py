@@ -52,7 +52,7 @@ from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reopen import open_log
-from pipeline.storage.sizes import Sizes, device_table
+from pipeline.storage.sizes import Sizes, device_table, table
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole, share_of
 from pipeline.workflow import Workflow
@@ -150,7 +150,7 @@ class Resources:
         self._look_ahead = look_ahead
         if rings != self._rings:
             self._flights.clear()
-            buffer_bytes = self.sizes.read_ring_bytes // rings.read
+            buffer_bytes = self.sizes.read_buffer_bytes(rings.read)
             self._read_ring: list[ReadBuffer] = []
             self._read_ring = [ReadBuffer(buffer_bytes, self.device.pinned) for _ in range(rings.read)]
             if self._gpu:
@@ -216,9 +216,12 @@ class Resources:
         return _progress(self._unasked.popleft())
 
     def drain(self) -> list[Done]:
-        """Wait for the device; what was not told yet of the blocks that are through."""
-        spans = [Done(span.stage, span.number, span) for span in self.device.drain()]
-        last = [Done("train", t.block.number, trained=_progress(t)) for t in self._unasked]
+        """Wait for the device; what was not told yet of the blocks that are through. PipelineError: one failed."""
+        try:
+            spans = [Done(span.stage, span.number, span) for span in self.device.drain()]
+            last = [Done("train", t.block.number, trained=_progress(t)) for t in self._unasked]
+        except Exception as error:
+            raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
         self._unasked.clear()
         return spans + last
 
@@ -301,12 +304,13 @@ class Resources:
 
 
 def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
-    """What takes how much of the device's memory."""
-    lines = [f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in device_table(sizes, look_ahead)]
-    planned = "\n".join(lines)
+    """What takes how much memory: of the GPU, if there is one."""
+    planned = (device_table if device.on_gpu else table)(sizes, look_ahead)
+    lines = "\n".join(f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in planned)
+    settings = "storage.device, storage.read" if device.on_gpu else "storage.device, storage.host, storage.read"
     return (
-        f"out of memory ({error})\n{planned}\nbesides, the dense model, its gradients and activations of a batch; "
-        f"{device.free_bytes():,} bytes are free; lower storage.device, storage.read or schedule.batch_size"
+        f"out of memory ({error})\n{lines}\nbesides, the dense model, its gradients and activations of a batch; "
+        f"{device.free_bytes():,} bytes are free; lower {settings} or schedule.batch_size"
     )
 
 

@@ -17,7 +17,7 @@ HARMLESS = (
     "storage.policy", "storage.log_multiple", "storage.log_growth", "storage.direct", "schedule.block_batches",
     "schedule.look_ahead", "schedule.epochs", "commit", "device",
 )  # fmt: skip
-"""Change no bit of the result (more epochs: none of those before)."""
+"""Change no bit of the result (more epochs: none of those before). Which device it is is told by the environment."""
 TOLD = ("optimizer", "schedule.threads")
 """May change, with a warning: the result is not that of one workflow any more."""
 
@@ -43,7 +43,7 @@ def check(before: Mapping[str, Any], now: Mapping[str, Any], position: Position)
 
     Both are `description`s; `position` is the commit's.
     """
-    differences = list(_differences(before["workflow"], now["workflow"], ""))
+    differences = list(_differences(_with_defaults(before["workflow"]), now["workflow"], ""))
     refused = [text for path, text in differences if not _is_in(path, HARMLESS + TOLD)]
     refused += [text for _, text in _differences(before["num_examples"], now["num_examples"], "examples of ")]
     was, epochs = (d["workflow"]["schedule"]["epochs"] for d in (before, now))
@@ -57,7 +57,17 @@ def check(before: Mapping[str, Any], now: Mapping[str, Any], position: Position)
             + "\n       change the workflow back, begin anew with --fresh, or name another place with --run-dir"
         )
     told = [text for path, text in differences if _is_in(path, TOLD)]
-    return told + [text for _, text in _differences(before["environment"], now["environment"], "")]
+    # Before there was a choice it was the CPU.
+    environment = {"device": "cpu"} | before["environment"]
+    return told + [text for _, text in _differences(environment, now["environment"], "")]
+
+
+def _with_defaults(workflow: Mapping[str, Any]) -> Any:
+    """With the fields that came after the commit was taken, as they then were."""
+    try:
+        return json.loads(Workflow.model_validate_json(json.dumps(workflow)).model_dump_json())
+    except ValueError:
+        return workflow
 
 
 def _is_in(path: str, prefixes: tuple[str, ...]) -> bool:

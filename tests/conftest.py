@@ -81,6 +81,7 @@ def make_workflow(root: Path, **changes: Any) -> Workflow:
         optimizer=Optimizer(rows=Adam(lr=0.05), dense=Adam(lr=0.01)),
         storage=storage,
         schedule=schedule,
+        device="cpu",
         seed=7,
     )
 

@@ -15,12 +15,12 @@ import torch
 
 from pipeline.data import order
 from pipeline.kernels.adam import adam_rows_reference, step_size
-from pipeline.kernels.dedup import bag_scale, sources_reference, unique_keys_reference
+from pipeline.kernels.dedup import sources_reference, unique_keys_reference
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, table_salt
 from pipeline.kernels.init_rows import init_weights_reference
 from pipeline.kernels.pool import pool_reference
 from pipeline.kernels.row_hash import row_hash_reference
-from pipeline.kernels.segment_sum import segment_sum_reference
+from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.memory import aligned_empty
 from pipeline.models.learner import binary_cross_entropy, build_model, row_layout, seed_of_step
 from pipeline.models.state import dense_state

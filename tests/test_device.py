@@ -79,11 +79,11 @@ def test_memory_that_ends_while_training_is_not_told_with_the_plan(small_workflo
         driver.run()
 
 
-def test_a_share_is_taken_of_something_else_than_what_is_free(small_workflow):
-    workflow = small_workflow(storage={"device": "50 %"})
-    check_memory(workflow, RAM)
-    on_gpu = type("Gpu", (Small,), {"on_gpu": True})(1 << 40)
-    check_memory(workflow, on_gpu)
+def test_more_than_the_gpu_s_free_memory_is_taken_or_counted_as_ram(small_workflow):
+    huge = small_workflow(storage={"device": "1 TiB"})
+    check_memory(huge, type("Gpu", (Small,), {"on_gpu": True})(1 << 40))
+    with pytest.raises(ValueError, match=r"storage\.device, host, read and map add up to"):
+        check_memory(huge, RAM)
     with pytest.raises(ValueError, match=r"storage.device is 2,048 bytes, and 1,000 of the GPU's memory are free"):
         check_memory(small_workflow(storage={"device": "2 KiB"}), type("Gpu", (Small,), {"on_gpu": True})(1000))
 

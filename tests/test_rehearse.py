@@ -3,8 +3,15 @@
 from itertools import pairwise
 
 import pytest
+from conftest import make_workflow, write_data
 
-from pipeline.rehearse import reductions
+from pipeline.agenda import Agenda
+from pipeline.data.source import Source
+from pipeline.device import Ram
+from pipeline.models.learner import row_layout
+from pipeline.rehearse import reductions, rehearse
+from pipeline.stages import dedup_on_gpu
+from pipeline.storage.sizes import DoesNotFit
 
 
 @pytest.mark.parametrize(
@@ -33,3 +40,47 @@ def test_a_step_is_tried_twice_or_the_smallest_never(look_ahead, block_batches):
         assert fewer <= batches
         # What `plan` refused is planned again with less: taking up where the list stands gives the rest of it.
         assert reductions(ahead, batches)[1] == (less_ahead, fewer)
+
+
+class Gpu(Ram):
+    """Asked for nothing but its free memory."""
+
+    on_gpu = True
+
+    def free_bytes(self):
+        return 1 << 26
+
+
+def fit_of(workflow, device, said=None):
+    source = Source(workflow.data, workflow.seed)
+    agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
+    say = (lambda line: None) if said is None else said.append
+    return rehearse(workflow, source, agenda, row_layout(workflow).num_bytes, say, device)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("rehearse"))
+
+
+def test_a_share_of_the_free_memory_is_another_size(root):
+    of_gpu, as_size = (
+        make_workflow(root, storage={"device": device, "read": "1 MiB"}) for device in ("25 %", "16 MiB")
+    )
+    assert fit_of(of_gpu, Gpu()) == fit_of(as_size, Gpu())
+    assert fit_of(of_gpu, Gpu()).sizes.gpu_bytes > 1 << 20
+    assert fit_of(as_size, Ram()).sizes.gpu_bytes == 0
+
+
+def test_more_keys_than_dedups_table_holds_are_found_while_training(root, monkeypatch):
+    """A batch has some 30 keys."""
+    workflow = make_workflow(root, storage={"read": "1 MiB"}, block_batches=4)
+    said = []
+    monkeypatch.setattr("pipeline.rehearse.limit_of", lambda num_bytes: 40)
+    assert fit_of(workflow, Gpu(), said).block_batches == 1
+    assert "dedup's table on the GPU has room for 40; raise storage.read" in said[0]
+    monkeypatch.setattr("pipeline.rehearse.limit_of", lambda num_bytes: 4)
+    with pytest.raises(DoesNotFit, match="one batch alone does not fit: blocks of 1 batches have"):
+        fit_of(workflow, Gpu())
+    assert fit_of(workflow, Ram()).block_batches == 4
+    assert dedup_on_gpu.limit_of(1 << 20) == 1 << 16

@@ -237,3 +237,18 @@ def test_older_commits_go_before_the_newest_is_known_to_be_whole(workflow, tmp_p
         make_driver(changed(workflow, commit=Commit(keep=1, keep_best=False)), tmp_path, **SIZES)
     assert older
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == before
+
+
+def test_a_commit_of_the_version_before_is_refused_or_told_to_give_other_bits(workflow):
+    """It knew neither a device nor a precision."""
+    described = json.loads(json.dumps(description(workflow, {"train": 90})))
+    before = json.loads(json.dumps(described))
+    del before["workflow"]["device"], before["workflow"]["model"]["precision"], before["environment"]["device"]
+    assert check(before, described, Position(0, "train", 3)) == []
+
+
+def test_another_device_is_refused_or_not_told(workflow):
+    on_cpu, on_gpu = (description(workflow, {"train": 90}, device) for device in ("cpu", "Some GPU"))
+    assert check(on_cpu, on_gpu, Position(0, "train", 3)) == ['device: was "cpu", is "Some GPU"']
+    auto = description(changed(workflow, device="auto"), {"train": 90})
+    assert check(on_cpu, auto, Position(0, "train", 3)) == []

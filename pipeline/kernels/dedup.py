@@ -7,8 +7,7 @@ from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import prefetch_line
-from pipeline.kernels.launch import array_library
-from pipeline.records import F32, I32, RESERVED, TILE, U32, U64
+from pipeline.records import I32, RESERVED, TILE, U32, U64
 
 U16 = NDArray[np.uint16]
 
@@ -178,14 +177,3 @@ def sources_reference(
     for b, f, o in sorted(places, key=lambda place: place[0] // TILE):
         groups[inverse_V[o]].append(b * num_fields + f)
     return groups
-
-
-def bag_scale(bags_MB: I32, multi_M: tuple[int, ...], mean_M: tuple[bool, ...], num_fields: int) -> F32:
-    """[B * F] factor of each occurrence's gradient: 1 / length of the bag where it is pooled by mean, else 1."""
-    xp = array_library(bags_MB)
-    lengths_MB = xp.diff(bags_MB, axis=1)
-    scale_BF: F32 = xp.ones((lengths_MB.shape[1], num_fields), np.float32)
-    for m, (field, mean) in enumerate(zip(multi_M, mean_M, strict=True)):
-        if mean:
-            scale_BF[:, field] = np.float32(1) / xp.maximum(lengths_MB[m], 1).astype(np.float32)
-    return scale_BF.reshape(-1)

@@ -34,6 +34,7 @@ def on_host(array: Any) -> bool:
 
 def array_library(array: Any) -> Any:
     """The module whose functions take this array: NumPy, or CuPy, which has been imported where one is."""
+    # The simulator's arrays are NumPy's, and lie elsewhere.
     return np if isinstance(array, np.ndarray) else sys.modules["cupy"]
 
 

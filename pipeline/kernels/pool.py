@@ -38,15 +38,17 @@ def pool_singles(
 
 
 def pool_bags(
-    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32
-) -> None:
-    """Sum or average the weights of each bag, in the order of its values; an empty bag gives zeros."""
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, past: int,
+    embeddings_BFD: F32, first_BF: F32,
+) -> None:  # fmt: skip
+    """Sum or average the weights of each bag of examples `begin` to `past` - 1, in the order of its values; an empty
+    bag gives zeros."""
     if on_host(weights_PC):
-        pool_bags_cpu(weights_PC, inverse_V, bags_MB, multi_M, mean_M, embeddings_BFD, first_BF)
+        pool_bags_cpu(weights_PC, inverse_V, bags_MB, multi_M, mean_M, begin, past, embeddings_BFD, first_BF)
     else:
         lanes = lanes_for(weights_PC.shape[1])
         launch(
-            pool_bags_cuda, embeddings_BFD.shape[0], weights_PC, inverse_V, bags_MB, multi_M, mean_M,
+            pool_bags_cuda, past - begin, weights_PC, inverse_V, bags_MB, multi_M, mean_M, begin, past,
             embeddings_BFD, first_BF, lanes, lanes=lanes,
         )  # fmt: skip
 
@@ -110,25 +112,26 @@ def pool_singles_cpu(
 
 @cpu
 def pool_bags_cpu(
-    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32
-) -> None:
-    num_examples, _, dim = embeddings_BFD.shape
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, past: int,
+    embeddings_BFD: F32, first_BF: F32,
+) -> None:  # fmt: skip
+    dim = embeddings_BFD.shape[2]
     for m in range(multi_M.size):
         field = multi_M[m]
-        for b in range(num_examples):
-            begin, past = bags_MB[m, b], bags_MB[m, b + 1]
+        for b in range(begin, past):
+            bag = inverse_V[bags_MB[m, b] : bags_MB[m, b + 1]]
             scale = np.float32(1)
-            if mean_M[m] and past > begin:
-                scale = np.float32(1) / np.float32(past - begin)
+            if mean_M[m] and bag.size:
+                scale = np.float32(1) / np.float32(bag.size)
             for d in range(dim):
                 total = np.float32(0)
-                for o in range(begin, past):
-                    total += weights_PC[inverse_V[o], d]
+                for p in bag:
+                    total += weights_PC[p, d]
                 embeddings_BFD[b, field, d] = total * scale
             if first_BF.size:
                 total = np.float32(0)
-                for o in range(begin, past):
-                    total += weights_PC[inverse_V[o], dim]
+                for p in bag:
+                    total += weights_PC[p, dim]
                 first_BF[b, field] = total * scale
 
 
@@ -160,19 +163,19 @@ def pool_singles_cuda(
 
 @gpu
 def pool_bags_cuda(
-    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, embeddings_BFD: F32, first_BF: F32,
-    lanes: int,
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, past: int,
+    embeddings_BFD: F32, first_BF: F32, lanes: int,
 ) -> None:  # fmt: skip
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
-    for b in range(group, embeddings_BFD.shape[0], cuda.gridsize(1) // lanes):
+    for b in range(begin + group, past, cuda.gridsize(1) // lanes):
         for m in range(multi_M.size):
-            begin, past = bags_MB[m, b], bags_MB[m, b + 1]
+            first, end = bags_MB[m, b], bags_MB[m, b + 1]
             scale = np.float32(1)
-            if mean_M[m] != 0 and past > begin:
-                scale = np.float32(1) / np.float32(past - begin)
+            if mean_M[m] != 0 and end > first:
+                scale = np.float32(1) / np.float32(end - first)
             for c in range(lane, weights_PC.shape[1], lanes):
                 total = np.float32(0)
-                for o in range(begin, past):
+                for o in range(first, end):
                     total += weights_PC[inverse_V[o], c]
                 if c < embeddings_BFD.shape[2]:
                     embeddings_BFD[b, multi_M[m], c] = total * scale

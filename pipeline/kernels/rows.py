@@ -67,6 +67,8 @@ def scatter_cpu(slab_SW: U32, at_U: I32, rows_UW: U32) -> None:
     base, source, row_bytes = slab_SW.ctypes.data, rows_UW.ctypes.data, slab_SW.shape[1] * 4
     streams = may_stream(slab_SW)
     for u in range(at_U.size):
+        if not streams and u + AHEAD < at_U.size:
+            prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
         at = np.int64(at_U[u])
         if streams:
             stream_row(source + u * row_bytes, base + at * row_bytes, row_bytes)

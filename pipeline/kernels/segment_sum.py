@@ -12,7 +12,7 @@ from numba import cuda, float32, int32
 from pipeline.kernels import cpu, gpu, gpu_blocks_of
 from pipeline.kernels.arithmetic import product
 from pipeline.kernels.hint import AHEAD, prefetch_line, prefetch_row
-from pipeline.kernels.launch import MOST_BLOCKS, lanes_for, launch, launch_blocks, on_host
+from pipeline.kernels.launch import MOST_BLOCKS, array_library, lanes_for, launch, launch_blocks, on_host
 from pipeline.records import F32, I32, TILE
 
 LONG = 128
@@ -34,6 +34,17 @@ def segment_sum(
     lanes = lanes_for(out_PC.shape[1])
     launch(short_sums_cuda, len(out_PC), *args, lanes, lanes=lanes)
     launch_blocks(long_sums_cuda, min(len(out_PC), MOST_BLOCKS), LONG_THREADS, *args, lanes)
+
+
+def bag_scale(bags_MB: I32, multi_M: tuple[int, ...], mean_M: tuple[bool, ...], num_fields: int) -> F32:
+    """[B * F] factor of each occurrence's gradient: 1 / length of the bag where it is pooled by mean, else 1."""
+    xp = array_library(bags_MB)
+    lengths_MB = xp.diff(bags_MB, axis=1)
+    scale_BF: F32 = xp.ones((lengths_MB.shape[1], num_fields), np.float32)
+    for m, (field, mean) in enumerate(zip(multi_M, mean_M, strict=True)):
+        if mean:
+            scale_BF[:, field] = np.float32(1) / xp.maximum(lengths_MB[m], 1).astype(np.float32)
+    return scale_BF.reshape(-1)
 
 
 def segment_sum_reference(

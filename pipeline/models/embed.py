@@ -6,9 +6,8 @@ import numpy as np
 from torch import Tensor
 
 from pipeline.device import Device
-from pipeline.kernels.dedup import bag_scale
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
-from pipeline.kernels.segment_sum import segment_sum
+from pipeline.kernels.segment_sum import bag_scale, segment_sum
 from pipeline.models.tensors import tensor_of
 from pipeline.records import F32, I32, TILE, BatchIndex, Layout
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
@@ -48,7 +47,11 @@ class Embed:
             lambda a, b: pool_singles(weights_PC, index.inverse_V, self._single_S, a, b, embeddings_BFD, first_BF),
         )
         if len(self._multi_M):
-            pool_bags(weights_PC, index.inverse_V, bags_MB, self._multi_M, self._mean_M, embeddings_BFD, first_BF)
+            fields = self._multi_M, self._mean_M
+            self._threads.split(
+                num_examples,
+                lambda a, b: pool_bags(weights_PC, index.inverse_V, bags_MB, *fields, a, b, embeddings_BFD, first_BF),
+            )
         embeddings, first = self._tensors
         return embeddings[:num_examples], first[:num_examples]
 

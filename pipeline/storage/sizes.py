@@ -49,8 +49,21 @@ class Sizes:
     read_ring_bytes: int
     window_bytes: int
     map_bytes: int
-    on_gpu: bool = False
-    """Then both rings are in both tiers, and the device holds what `gpu_bytes` says."""
+    gpu_bytes: int = 0
+    """On a GPU, what its cap leaves for copies of the read buffers, indices and dedup's workspace; else 0. There both
+    rings are in both tiers."""
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.gpu_bytes > 0
+
+    def read_buffer_bytes(self, num_buffers: int) -> int:
+        """Of one buffer of the read ring. On a GPU, where each has a copy and an index, fewer buffers may not take more
+        than there was for more of them."""
+        whole = self.read_ring_bytes // num_buffers
+        if not self.on_gpu:
+            return whole
+        return min(whole, int(self.gpu_bytes / (INDEX_SHARE * num_buffers + DEDUP_SHARE)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +125,7 @@ def fit(
         read_ring_bytes=ring_bytes,
         window_bytes=window_bytes,
         map_bytes=storage.map,
-        on_gpu=on_gpu,
+        gpu_bytes=beside,
     )
 
 
@@ -214,9 +227,9 @@ def device_table(sizes: Sizes, look_ahead: int) -> list[Line]:
         ("device outgoing ring", *_ring(sizes.outgoing_rows, row, look_ahead)),
     ]
     if sizes.on_gpu:
-        beside = gpu_bytes(sizes.read_ring_bytes, 2 * look_ahead + 1)
         lines.append(("device staging ring", *_ring(sizes.staging_rows, row, look_ahead)))
-        lines.append(("device indices", beside, "at most; copies of the read buffers, their indices, dedup's table"))
+        indices = "at most; copies of the read buffers, their indices, dedup's table"
+        lines.append(("device indices", sizes.gpu_bytes, indices))
     return lines
 
 

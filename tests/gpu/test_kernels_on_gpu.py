@@ -26,6 +26,19 @@ def rng():
     return np.random.default_rng(6)
 
 
+def test_a_kernel_reads_or_writes_beyond_its_arrays(rng):
+    """Every kernel at small sizes, for compute-sanitizer; without it, one more comparison."""
+    check_hashing(on_gpu, rng, 300)
+    check_rows(on_gpu, rng, 500, 300, 38)
+    check_rows(on_gpu, rng, 500, 300, 53)
+    check_adam(on_gpu, rng, 500, 300, 11)
+    check_unique(on_gpu, zipf_keys(rng, 3000, 500), 600)
+    for batch in small_batches(rng):
+        check_pool(on_gpu, rng, batch, 10, 1)
+        check_segment_sum(on_gpu, rng, batch, 10, 1, True)
+        check_index(on_gpu, batch, 7)
+
+
 @pytest.mark.parametrize("size", [0, 1, 1000, 3_000_000])
 def test_the_key_of_a_value_is_another(rng, size):
     check_hashing(on_gpu, rng, size)

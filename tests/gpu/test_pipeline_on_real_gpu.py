@@ -5,10 +5,10 @@ import math
 import on_gpu
 import pytest
 from conftest import make_workflow, write_data
-from harness import run
+from harness import make_driver, run
 
 from pipeline.cluster import local_client
-from pipeline.device import choose
+from pipeline.storage.sizes import DoesNotFit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(on_gpu.reason()), reason=on_gpu.reason() or "there is a GPU")]
 
@@ -67,7 +67,6 @@ def test_what_the_gpu_did_is_not_in_the_timeline(root):
     assert result["stages"]["gpu train"] > 0
 
 
-def test_memory_of_the_gpu_that_is_not_there_ends_without_the_plan():
-    device = choose("cuda")
-    with pytest.raises(MemoryError):
-        device.empty(1 << 45, "uint8")
+def test_memory_of_the_gpu_that_is_not_there_ends_without_the_plan(root, tmp_path):
+    with pytest.raises(DoesNotFit, match=r"out of memory [\s\S]*device slab"):
+        make_driver(workflow_of(root), tmp_path, device_rows=1 << 31)

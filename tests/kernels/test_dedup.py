@@ -8,7 +8,6 @@ from made_batches import batches, make_batch
 
 from pipeline.kernels.dedup import (
     RUN,
-    bag_scale,
     group_sources,
     refill_table,
     renumber,
@@ -164,14 +163,3 @@ def test_an_empty_bag_gives_an_occurrence():
     group_sources(inverse_V, bags_MB, none, np.array([0], np.int32), 3, starts_P, source_V)
     assert source_V.tolist() == [1, 1]
     assert starts_P.tolist() == [0, 2]
-
-
-@pytest.mark.parametrize("mean", [False, True])
-def test_the_gradient_of_a_mean_is_not_divided_by_the_length_of_its_bag(mean):
-    bags_MB = np.array([[0, 0, 1, 4], [4, 6, 6, 7]], np.int32)
-    scale = bag_scale(bags_MB, (2, 0), (mean, False), 3).reshape(3, 3)
-    expected = np.ones((3, 3), np.float32)
-    if mean:
-        expected[:, 2] = [1, 1, np.float32(1) / np.float32(3)]
-    np.testing.assert_array_equal(scale, expected)
-    assert scale.dtype == np.float32

@@ -14,7 +14,10 @@ def pooled(batch, weights_PC, mean_M, dim, first_order):
     embeddings = np.full((batch.num_examples, batch.num_fields, dim), np.nan, np.float32)
     first = np.full((batch.num_examples, batch.num_fields if first_order else 0), np.nan, np.float32)
     pool_singles(weights_PC, batch.inverse_V, batch.single_S, 0, len(embeddings), embeddings, first)
-    pool_bags(weights_PC, batch.inverse_V, batch.bags_MB, batch.multi_M, mean_M, embeddings, first)
+    cut = batch.num_examples // 3
+    for begin, past in ((cut, batch.num_examples), (0, cut)):
+        args = (batch.inverse_V, batch.bags_MB, batch.multi_M, mean_M, begin, past)
+        pool_bags(weights_PC, *args, embeddings, first)
     return embeddings, first
 
 
@@ -47,7 +50,7 @@ def test_a_bag_is_summed_in_another_order_than_that_of_its_values():
     bags_MB, multi_M = np.array([[0, 3, 6]], np.int32), np.zeros(1, np.int32)
     inverse_V = np.array([0, 1, 2, 0, 2, 1], np.int32)
     out = np.empty((2, 1, 1), np.float32)
-    pool_bags(weights_PC, inverse_V, bags_MB, multi_M, np.zeros(1, np.int32), out, np.empty((2, 0), np.float32))
+    pool_bags(weights_PC, inverse_V, bags_MB, multi_M, np.zeros(1, np.int32), 0, 2, out, np.empty((2, 0), np.float32))
     assert out.ravel().tolist() == [0.0, 1.0]
 
 

@@ -26,7 +26,7 @@ SIGNATURES = {
     "rows.scatter_cuda": [(ROWS, INTS, ROWS, int64), (PAIRS, INTS, PAIRS, int64)],
     "pool.lookup_cuda": [(FLOAT_ROWS, FLOAT_ROWS, INTS, int64, FLOAT_ROWS, int64)],
     "pool.pool_singles_cuda": [(FLOAT_ROWS, INTS, INTS, int64, int64, FLOAT_CUBE, FLOAT_ROWS, int64)],
-    "pool.pool_bags_cuda": [(FLOAT_ROWS, INTS, INT_ROWS, INTS, INTS, FLOAT_CUBE, FLOAT_ROWS, int64)],
+    "pool.pool_bags_cuda": [(FLOAT_ROWS, INTS, INT_ROWS, INTS, INTS, int64, int64, FLOAT_CUBE, FLOAT_ROWS, int64)],
     "segment_sum.short_sums_cuda": [SUM],
     "segment_sum.long_sums_cuda": [SUM],
     "adam.adam_rows_cuda": [

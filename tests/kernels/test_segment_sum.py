@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_batches import batches, make_batch, same_bits
 
-from pipeline.kernels.segment_sum import segment_sum, segment_sum_reference
+from pipeline.kernels.segment_sum import bag_scale, segment_sum, segment_sum_reference
 from pipeline.records import TILE
 
 NONE = np.empty(0, np.float32)
@@ -77,3 +77,14 @@ def test_the_order_of_the_unique_keys_changes_the_bits_of_a_sum():
     other_starts = np.cumsum([0, *map(len, groups)]).astype(np.int32)
     out = summed(batch, grads, first, NONE, 4, source_V, starts_P)
     same_bits(summed(batch, grads, first, NONE, 4, np.concatenate(groups), other_starts), out[turn])
+
+
+@pytest.mark.parametrize("mean", [False, True])
+def test_the_gradient_of_a_mean_is_not_divided_by_the_length_of_its_bag(mean):
+    bags_MB = np.array([[0, 0, 1, 4], [4, 6, 6, 7]], np.int32)
+    scale = bag_scale(bags_MB, (2, 0), (mean, False), 3).reshape(3, 3)
+    expected = np.ones((3, 3), np.float32)
+    if mean:
+        expected[:, 2] = [1, 1, np.float32(1) / np.float32(3)]
+    np.testing.assert_array_equal(scale, expected)
+    assert scale.dtype == np.float32

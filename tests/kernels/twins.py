@@ -7,12 +7,12 @@ import numpy as np
 from made_batches import make_batch
 
 from pipeline.kernels.adam import adam_rows, step_size
-from pipeline.kernels.dedup import bag_scale, group_sources, unique_keys_reference
+from pipeline.kernels.dedup import group_sources, unique_keys_reference
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.kernels.hashing import hash_integers, hash_strings
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
 from pipeline.kernels.rows import gather_rows, scatter_rows
-from pipeline.kernels.segment_sum import segment_sum
+from pipeline.kernels.segment_sum import bag_scale, segment_sum
 from pipeline.records import RESERVED, TILE
 
 
@@ -62,7 +62,8 @@ def check_pool(gpu, rng, batch, dim, first_order):
     args = (weights, batch.inverse_V, batch.single_S, begin, batch.num_examples, out, first)
     same(gpu, pool_singles, args, [5, 6])
     mean = rng.integers(0, 2, len(batch.multi_M)).astype(np.int32)
-    same(gpu, pool_bags, (weights, batch.inverse_V, batch.bags_MB, batch.multi_M, mean, out, first), [5, 6])
+    bags = (weights, batch.inverse_V, batch.bags_MB, batch.multi_M, mean, begin, batch.num_examples, out, first)
+    same(gpu, pool_bags, bags, [7, 8])
 
 
 def check_segment_sum(gpu, rng, batch, dim, first_order, mean, sources=None):

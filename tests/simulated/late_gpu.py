@@ -28,16 +28,22 @@ class There(np.ndarray):
 class Memory:
     """Overwritten as soon as nobody holds an array of it any more, whatever the streams still have to do with it."""
 
-    def __init__(self, num_bytes, keep):
+    def __init__(self, num_bytes, keep, live):
         if num_bytes < 0:
             raise ValueError(f"memory of {num_bytes} bytes")
         raw = (ctypes.c_uint8 * max(1, num_bytes))()
         ctypes.memset(raw, GARBAGE, num_bytes)
         keep.append(raw)
+        live[0] += num_bytes
         self.__array_interface__ = {
             "shape": (num_bytes,), "typestr": "|u1", "data": (ctypes.addressof(raw), False), "version": 3
         }  # fmt: skip
-        weakref.finalize(self, ctypes.memset, raw, GARBAGE, num_bytes)
+        weakref.finalize(self, give_back, raw, num_bytes, live)
+
+
+def give_back(raw, num_bytes, live):
+    ctypes.memset(raw, GARBAGE, num_bytes)
+    live[0] -= num_bytes
 
 
 class LateEvent:
@@ -96,18 +102,22 @@ class LateGpu:
         self._eager = eager
         self._random = None if seed is None else np.random.default_rng(seed)
         self._memory, self._pinned = [], []
-        self.allocated = 0
+        self._live, self._live_pinned = [0], [0]
         self._timed = []
 
     def empty(self, shape, dtype):
         num_bytes = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
-        self.allocated += num_bytes
-        return np.asarray(Memory(num_bytes, self._memory)).view(dtype).reshape(shape).view(There)
+        return np.asarray(Memory(num_bytes, self._memory, self._live)).view(dtype).reshape(shape).view(There)
 
     def pinned(self, shape, dtype):
         num_bytes = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
-        array = np.asarray(Memory(num_bytes, self._pinned)).view(dtype).reshape(shape)
+        array = np.asarray(Memory(num_bytes, self._pinned, self._live_pinned)).view(dtype).reshape(shape)
         return array
+
+    @property
+    def allocated(self):
+        """Bytes on the device that somebody holds."""
+        return self._live[0]
 
     def is_pinned(self, array):
         at = array.ctypes.data

@@ -25,7 +25,7 @@ from pipeline.records import Layout
 from pipeline.resources import PipelineError
 from pipeline.stages import dedup_on_gpu
 from pipeline.stages.dedup_on_gpu import Pending
-from pipeline.storage.sizes import device_table
+from pipeline.storage.sizes import device_table, gpu_bytes
 from pipeline.storage.slab import Slab
 
 THREE_TIERS = {"device_rows": 100, "host_rows": 24, "chunk_rows": 4, "ring_rows": 300}
@@ -161,7 +161,9 @@ LEFT_OUT = {
     "victims are copied before they have left": (("down", "train"), ("down",)),
     "a block is deduplicated into the index of one that trains": (("unique", "train"), ("unique",)),
     "write_back does not wait for the swap": (("host", "down"), ()),
-    "plan does not wait for the keys": (("host", "unique"), ()),
+    "plan does not wait for the keys to be found": (("host", "unique"), ()),
+    "plan does not wait for the keys to come": (("host", "keys"), ()),
+    "a commit does not wait for the rows": (("host", "train"), ()),
 }
 
 
@@ -171,7 +173,7 @@ def test_an_event_that_is_not_waited_for_does_no_harm(root, expected, what):
     left_out, eager = LEFT_OUT[what]
     try:
         got = result_of(workflow_of(root), LateGpu(eager, left_out=[left_out]))
-    except (PipelineError, IndexError, ValueError):
+    except (PipelineError, IndexError, ValueError, AssertionError):
         return
     assert got["fingerprint"] != expected["fingerprint"]
 
@@ -219,14 +221,35 @@ def test_more_keys_than_dedups_table_holds_are_lost(root, monkeypatch):
     assert got["fingerprint"] == result_of(workflow)["fingerprint"]
 
 
-@pytest.mark.parametrize("look_ahead", [0, 1, 3])
 @pytest.mark.parametrize("ring_bytes", [10_000, 300_000])
-def test_the_gpu_s_memory_is_more_than_was_planned(look_ahead, ring_bytes):
-    """All that lives as long as the run, on the device."""
-    sizes = replace(sizes_of(make_workflow(Path("."))), read_ring_bytes=ring_bytes, on_gpu=True)
-    device, buffers = LateGpu(), 2 * look_ahead + 1
-    OnGpu(Layout((0, 1), (2,), (True,)), sizes, device).start(buffers, ring_bytes // buffers)
-    Slab(sizes.device_rows, sizes.row_bytes // 4, device=device)
-    planned = sum(num_bytes for _, num_bytes, _ in device_table(sizes, look_ahead))
-    # Without look-ahead a quarter is for a sort, and comes and goes.
-    assert 0.5 * planned < device.allocated <= planned
+def test_the_gpu_s_memory_is_more_than_was_planned(ring_bytes):
+    """All that lives as long as the run, also when a smaller look-ahead divides the read ring anew."""
+    sizes = sizes_of(make_workflow(Path(".")))
+    sizes = replace(sizes, read_ring_bytes=ring_bytes, gpu_bytes=gpu_bytes(ring_bytes, 5))
+    planned = sum(num_bytes for _, num_bytes, _ in device_table(sizes, 2))
+    device = LateGpu()
+    on_gpu = OnGpu(Layout((0, 1), (2,), (True,)), sizes, device)
+    slab = Slab(sizes.device_rows, sizes.row_bytes // 4, device=device)
+    assert sizes.read_buffer_bytes(5) == ring_bytes // 5
+    for buffers in (5, 3, 1):
+        on_gpu.start(buffers, sizes.read_buffer_bytes(buffers))
+        assert 0.5 * planned < device.allocated <= planned
+    slab.close()
+
+
+def test_what_fails_at_the_end_of_a_stretch_is_a_traceback(root):
+    """There a block is asked after the stages are through, what it came to."""
+    workflow = workflow_of(root)
+    workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
+    with tempfile.TemporaryDirectory() as run_dir:
+        driver = driver_of(workflow, run_dir, LateGpu())
+        found = driver.resources.learner._found
+
+        def bad(block, *args):
+            if block.number == 5:
+                raise FloatingPointError("the loss is nan")
+            return found(block, *args)
+
+        driver.resources.learner._found = bad
+        with pytest.raises(PipelineError, match="the loss is nan\ncommit 1 stands"):
+            driver.run()
