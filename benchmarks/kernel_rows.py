@@ -37,10 +37,11 @@ def filled(num_rows: int, width: int, dtype: Any, value: int) -> Any:
     return array
 
 
-def move_cases(num_rows: int, count: int) -> list[Case]:
-    """Rows of a table larger than any cache, to and from a buffer; what a plain copy of as many bytes takes."""
-    slab_SW: U32 = filled(num_rows, ROW.num_words, np.uint32, 1)
-    out_UW, rows_UW = (filled(count, ROW.num_words, np.uint32, value) for value in (2, 3))
+def move_cases(num_rows: int, count: int, words: int = ROW.num_words) -> list[Case]:
+    """Rows of a table larger than any cache, to and from a buffer; what a plain copy of as many bytes takes. Ratios of
+    another width than D = 16's have the row's bytes in their names."""
+    slab_SW: U32 = filled(num_rows, words, np.uint32, 1)
+    out_UW, rows_UW = (filled(count, words, np.uint32, value) for value in (2, 3))
     slots = random_slots(num_rows, count)
 
     def move(kernel: Callable[..., object], *rows: U32) -> Callable[[Threads, int], object]:
@@ -50,7 +51,8 @@ def move_cases(num_rows: int, count: int) -> list[Case]:
 
         return run
 
-    size = f"{count:,} rows of {ROW.num_words * 4} bytes, {num_rows:,} rows in all"
+    size = f"{count:,} rows of {words * 4} bytes, {num_rows:,} rows in all"
+    width = "" if words == ROW.num_words else f"_{4 * words}"
     cases = []
     for name, kernel, rows, peers, theirs in (
         ("gather", gather_rows, out_UW, gather_peers, "index_select"),
@@ -58,8 +60,8 @@ def move_cases(num_rows: int, count: int) -> list[Case]:
     ):
         runs = by_threads("ours", move(kernel, rows)) | peers(slab_SW, slots, rows) | copies(rows_UW, out_UW)
         runs |= by_threads("limit: random rows only read", move(read_rows_only)) if name == "gather" else {}
-        ratios = vs(f"{name}_vs_copy", "copy") | vs(f"{name}_vs_{theirs}", "torch")
-        if name == "gather":
+        ratios = vs(f"{name}{width}_vs_copy", "copy") | vs(f"{name}{width}_vs_{theirs}", "torch")
+        if name == "gather" and not width:
             ratios["random_reads_vs_copy_1t"] = ("copy 1t", "limit: random rows only read 1t")
         cases.append(Case(f"{name} {size}", "row", count, runs, ratios))
     return cases
