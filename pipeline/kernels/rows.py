@@ -10,7 +10,7 @@ from numba import cuda
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
-from pipeline.kernels.stream import finish_streams, may_stream, stream_row
+from pipeline.kernels.stream import finish_streams, stream_row, streams_by
 from pipeline.records import I32, I64, U32
 
 
@@ -49,13 +49,13 @@ def scatter_rows_reference(slab_SW: U32, at_U: I32, rows_UW: U32) -> None:
 @cpu
 def gather_cpu(slab_SW: U32, at_U: I32, out_UW: U32) -> None:
     base, into, row_bytes = slab_SW.ctypes.data, out_UW.ctypes.data, slab_SW.shape[1] * 4
-    streams = may_stream(out_UW)
+    by = streams_by(out_UW)
     for u in range(at_U.size):
         if u + AHEAD < at_U.size:
             prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
         at = np.int64(at_U[u])
-        if streams:
-            stream_row(base + at * row_bytes, into + u * row_bytes, row_bytes)
+        if by:
+            stream_row(base + at * row_bytes, into + u * row_bytes, row_bytes, by)
         else:
             for w in range(slab_SW.shape[1]):
                 out_UW[u, w] = slab_SW[at, w]
@@ -65,13 +65,13 @@ def gather_cpu(slab_SW: U32, at_U: I32, out_UW: U32) -> None:
 @cpu
 def scatter_cpu(slab_SW: U32, at_U: I32, rows_UW: U32) -> None:
     base, source, row_bytes = slab_SW.ctypes.data, rows_UW.ctypes.data, slab_SW.shape[1] * 4
-    streams = may_stream(slab_SW)
+    by = streams_by(slab_SW)
     for u in range(at_U.size):
-        if not streams and u + AHEAD < at_U.size:
+        if by == 0 and u + AHEAD < at_U.size:
             prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
         at = np.int64(at_U[u])
-        if streams:
-            stream_row(source + u * row_bytes, base + at * row_bytes, row_bytes)
+        if by:
+            stream_row(source + u * row_bytes, base + at * row_bytes, row_bytes, by)
         else:
             for w in range(slab_SW.shape[1]):
                 slab_SW[at, w] = rows_UW[u, w]
