@@ -20,13 +20,14 @@ from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
 from pipeline.records import Block, Done, Refusal
 from pipeline.rehearse import reductions
-from pipeline.resources import PipelineError, Resources, no_room
+from pipeline.resources import PipelineError, Resources
 from pipeline.result import write_metrics, write_result
 from pipeline.resume import check, description
 from pipeline.schedule import Executor, Schedule, SerialExecutor
 from pipeline.stop import on_signal
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed, measure
+from pipeline.storage.explain import no_room
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.reopen import clean

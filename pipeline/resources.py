@@ -50,9 +50,10 @@ from pipeline.stages.write_back import write_back
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.explain import no_room
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reopen import open_log
-from pipeline.storage.sizes import Sizes, device_table, table
+from pipeline.storage.sizes import Sizes
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole, share_of
 from pipeline.workflow import Workflow
@@ -301,17 +302,6 @@ class Resources:
         self.source.close()
         for tier in (self.slab, self.host, self.log):
             tier.close()
-
-
-def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
-    """What takes how much memory: of the GPU, if there is one."""
-    planned = (device_table if device.on_gpu else table)(sizes, look_ahead)
-    lines = "\n".join(f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in planned)
-    settings = "storage.device, storage.read" if device.on_gpu else "storage.device, storage.host, storage.read"
-    return (
-        f"out of memory ({error})\n{lines}\nbesides, the dense model, its gradients and activations of a batch; "
-        f"{device.free_bytes():,} bytes are free; lower {settings} or schedule.batch_size"
-    )
 
 
 def _progress(trained: Trained) -> Progressed:

@@ -26,10 +26,11 @@ from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.report import print_report
 from pipeline.rehearse import rehearse
 from pipeline.resources import PipelineError
+from pipeline.storage.explain import Line, table
 from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import NUM_READERS
-from pipeline.storage.sizes import Fit, Line, resolve, table
+from pipeline.storage.sizes import Fit, resolve
 from pipeline.threads import share_of
 from pipeline.workflow import Workflow, format_size, format_size_or_share
 

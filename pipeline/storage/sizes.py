@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pipeline.storage.chunks import LEAST_GROWTH
@@ -73,10 +72,6 @@ class Fit:
     sizes: Sizes
     look_ahead: int
     block_batches: int
-
-
-Line = tuple[str, int, str]
-"""Name, bytes, and what that is."""
 
 
 class DoesNotFit(ValueError):
@@ -194,44 +189,3 @@ def _too_small(
         f"{rows:,} rows ({rows * row_bytes:,} bytes: {what} and {'a ring' if rings == 1 else f'{rings} rings'} of "
         f"{look_ahead + 1} buffers){gpu}; raise storage.{tier} or lower schedule.batch_size"
     )
-
-
-def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Line]:
-    """Everything that a run allocates, for --explain."""
-    row = sizes.row_bytes
-    outgoing, staging = (_ring(rows, row, look_ahead) for rows in (sizes.outgoing_rows, sizes.staging_rows))
-    both = [("host outgoing ring", *outgoing), ("host staging ring", *staging)]
-    return [
-        *device_table(sizes, look_ahead),
-        ("host slab", sizes.host_rows * row, f"{sizes.host_rows:,} rows"),
-        *(both if sizes.on_gpu else both[1:]),
-        ("host chunk buffer", sizes.chunk_rows * row, f"{sizes.chunk_rows:,} rows"),
-        (
-            "disk log",
-            sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row),
-            f"at most; {sizes.disk_chunks:,} chunks of {sizes.chunk_rows:,} rows, with space for one whole commit",
-        ),
-        ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
-        ("shuffle window", sizes.window_bytes, "with one row group"),
-        ("key map", sizes.map_bytes, f"at most; 23 to 46 bytes a key, so {sizes.map_bytes // 46:,} keys or more"),
-        *others,
-        ("slot marks", 22 * (sizes.device_rows + sizes.host_rows), "key, copy, free list and policy of each slot"),
-    ]
-
-
-def device_table(sizes: Sizes, look_ahead: int) -> list[Line]:
-    """What lies in the memory of the device, but for the dense model and the batch that it trains on."""
-    row = sizes.row_bytes
-    lines = [
-        ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
-        ("device outgoing ring", *_ring(sizes.outgoing_rows, row, look_ahead)),
-    ]
-    if sizes.on_gpu:
-        lines.append(("device staging ring", *_ring(sizes.staging_rows, row, look_ahead)))
-        indices = "at most; copies of the read buffers, their indices, dedup's table"
-        lines.append(("device indices", sizes.gpu_bytes, indices))
-    return lines
-
-
-def _ring(rows: int, row_bytes: int, look_ahead: int) -> tuple[int, str]:
-    return rows * row_bytes, f"{look_ahead + 1} buffers of {rows // (look_ahead + 1):,} rows"

@@ -25,7 +25,8 @@ from pipeline.records import Layout
 from pipeline.resources import PipelineError
 from pipeline.stages import dedup_on_gpu
 from pipeline.stages.dedup_on_gpu import Pending
-from pipeline.storage.sizes import device_table, gpu_bytes
+from pipeline.storage.explain import device_table
+from pipeline.storage.sizes import gpu_bytes
 from pipeline.storage.slab import Slab
 
 THREE_TIERS = {"device_rows": 100, "host_rows": 24, "chunk_rows": 4, "ring_rows": 300}

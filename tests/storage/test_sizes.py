@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.storage.chunks import LEAST_GROWTH
+from pipeline.storage.explain import table
 from pipeline.storage.key_map import LEAST_BYTES
 from pipeline.storage.sizes import (
     DoesNotFit,
@@ -16,7 +17,6 @@ from pipeline.storage.sizes import (
     log_chunk_bytes,
     read_ring_bytes,
     resolve,
-    table,
 )
 from pipeline.workflow import Storage, format_size
 
