@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.device import choose
+from pipeline.gpu import choose
 
 TESTS = ["-m", "pytest", "-m", "gpu", "-rs", "-q", "--timeout", "300"]
 PARTS = {

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.common import arguments, finish, machine
 from benchmarks.kernel_cases import LAYOUT, zipf_keys
-from pipeline.device import choose
+from pipeline.gpu import choose
 from pipeline.kernels.adam import adam_rows, step_size
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.kernels.rows import gather_rows, scatter_rows

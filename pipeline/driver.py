@@ -14,7 +14,8 @@ from pipeline.agenda import Agenda, Position
 from pipeline.cluster import DaskExecutor, dashboard_link, local_client
 from pipeline.committer import Committer
 from pipeline.data.source import Source
-from pipeline.device import Device, choose
+from pipeline.device import Device
+from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress

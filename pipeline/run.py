@@ -17,8 +17,9 @@ from pydantic import ValidationError
 from pipeline.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
-from pipeline.device import Device, choose
+from pipeline.device import Device
 from pipeline.driver import open_run
+from pipeline.gpu import choose
 from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.models.check import check_model
 from pipeline.models.learner import row_layout

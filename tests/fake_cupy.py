@@ -1,4 +1,4 @@
-"""As much of CuPy as `pipeline.device.Gpu` calls, in RAM and at once. What CuPy itself does is for tests on a GPU."""
+"""As much of CuPy as `pipeline.gpu.Gpu` calls, in RAM and at once. What CuPy itself does is for tests on a GPU."""
 
 import ctypes
 import itertools

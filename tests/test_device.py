@@ -8,8 +8,9 @@ import pytest
 import torch
 from harness import make_driver
 
-from pipeline import device
-from pipeline.device import RAM, STREAMS, Ram, available_ram, choose
+from pipeline import gpu as gpu_module
+from pipeline.device import RAM, STREAMS, Ram, available_ram
+from pipeline.gpu import choose
 from pipeline.kernels import launch
 from pipeline.records import DONE
 from pipeline.resources import PipelineError
@@ -18,7 +19,7 @@ from pipeline.storage.sizes import DoesNotFit
 
 
 def test_a_gpu_that_is_not_there_is_taken_or_not_missed(monkeypatch):
-    monkeypatch.setattr(device, "_why_no_gpu", lambda: "CuPy sees no CUDA device")
+    monkeypatch.setattr(gpu_module, "_why_no_gpu", lambda: "CuPy sees no CUDA device")
     assert choose("auto") is RAM
     assert choose("cpu") is RAM
     with pytest.raises(ValueError, match="device is cuda, and there is none: CuPy sees no CUDA device; set device to"):
@@ -133,7 +134,7 @@ def test_what_the_gpu_was_timed_at_is_lost_or_told_twice(gpu):
 
 
 def test_large_pinned_memory_takes_twice_its_size_or_is_kept(gpu, monkeypatch):
-    monkeypatch.setattr(device, "POOLED_BYTES", 100)
+    monkeypatch.setattr(gpu_module, "POOLED_BYTES", 100)
     for rows in (1, 1000):
         array = gpu.pinned((rows, 5), np.uint64)
         array[:] = rows

@@ -17,8 +17,8 @@ DOORS = {
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
     "pyarrow": ("pipeline.data",),
-    "cupy": ("pipeline.device",),
-    "cupyx": ("pipeline.device",),
+    "cupy": ("pipeline.gpu",),
+    "cupyx": ("pipeline.gpu",),
     "torch": ("pipeline.models", "pipeline.optim"),
     "pydantic": ("pipeline.workflow", "pipeline.run"),
     "rich": ("pipeline.monitor",),
@@ -34,7 +34,15 @@ LAYERS = (
     ("pipeline.stages",),
     ("pipeline.storage", "pipeline.models", "pipeline.optim", "pipeline.data", "pipeline.monitor", "pipeline.resume"),
     ("pipeline.workflow", "pipeline.agenda"),
-    ("pipeline.kernels", "pipeline.records", "pipeline.memory", "pipeline.threads", "pipeline.stop", "pipeline.device"),
+    (
+        "pipeline.kernels",
+        "pipeline.records",
+        "pipeline.memory",
+        "pipeline.threads",
+        "pipeline.stop",
+        "pipeline.device",
+        "pipeline.gpu",
+    ),
 )
 """From above to below; a module imports from its own layer and from those below it."""
 

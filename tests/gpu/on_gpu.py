@@ -5,7 +5,7 @@ import numpy as np
 
 def reason():
     """Why the tests of this folder cannot run here; empty if they can."""
-    from pipeline.device import choose
+    from pipeline.gpu import choose
 
     try:
         choose("cuda")
