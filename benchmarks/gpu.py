@@ -14,7 +14,8 @@ from pathlib import Path
 
 from pipeline.gpu import choose
 
-TESTS = ["-m", "pytest", "-m", "gpu", "-rs", "-q", "--timeout", "300"]
+# Warnings of other versions of the libraries are shown, and end nothing.
+TESTS = ["-m", "pytest", "-m", "gpu", "-rs", "-q", "--timeout", "300", "-W", "default"]
 PARTS = {
     "tests": [*TESTS, "tests/gpu"],
     "kernels": ["-m", "benchmarks.kernels_gpu"],
