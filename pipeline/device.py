@@ -56,7 +56,7 @@ class Device(Protocol):
         """Host memory, a NumPy array, that streams copy from and to."""
 
     def there(self, array: Any) -> Any:
-        """A copy of a host array on the device, made before this returns."""
+        """A host array as the device reaches it: a copy, made before this returns, or in RAM the array itself."""
 
     def array(self, tensor: Any) -> Any:
         """The device's array over the memory of a torch tensor that needs no gradient."""

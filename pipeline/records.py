@@ -11,7 +11,7 @@ Shape letters, everywhere in this project:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -225,23 +225,13 @@ class Staged:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a block's training or evaluation came to."""
-
-    loss: float
-    """Mean loss over the block's examples, weighted."""
-    metrics: dict[str, float] = field(default_factory=dict)
-    """Filled by the block that closes an evaluated split."""
-
-
-@dataclass(frozen=True, slots=True)
 class Trained:
     """A block that was trained or scored, or that a GPU was told to; `outgoing_EW` is a view of an outgoing buffer."""
 
     block: Block
     outgoing_EW: U32
-    found: Callable[[], Found] | None = None
-    """Once the block's work is done."""
+    found: Callable[[], Progressed] | None = None
+    """What came of it; to be called once the block's work is done."""
     swapped: Event = DONE
     """When `outgoing_EW` is filled, and what arrived is not read any more: after the swap, or after the last score."""
 
@@ -288,4 +278,6 @@ class Progressed:
 
     block: Block
     loss: float
+    """Mean loss over the block's examples, weighted."""
     metrics: dict[str, float]
+    """Filled by the block that closes an evaluated split."""

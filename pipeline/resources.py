@@ -214,13 +214,13 @@ class Resources:
         asks = stage == ("write_back" if self._gpu else "train")
         if not asks or not self._unasked or self._unasked[0].block.number > known:
             return None
-        return _progress(self._unasked.popleft())
+        return _found(self._unasked.popleft())
 
     def drain(self) -> list[Done]:
         """Wait for the device; what was not told yet of the blocks that are through. PipelineError: one failed."""
         try:
             spans = [Done(span.stage, span.number, span) for span in self.device.drain()]
-            last = [Done("train", t.block.number, trained=_progress(t)) for t in self._unasked]
+            last = [Done("train", t.block.number, trained=_found(t)) for t in self._unasked]
         except Exception as error:
             raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
         self._unasked.clear()
@@ -304,10 +304,9 @@ class Resources:
             tier.close()
 
 
-def _progress(trained: Trained) -> Progressed:
+def _found(trained: Trained) -> Progressed:
     assert trained.found
-    found = trained.found()
-    return Progressed(trained.block, found.loss, found.metrics)
+    return trained.found()
 
 
 def _slice(ring_RW: U32, at: int, rows: int) -> U32:

@@ -20,8 +20,8 @@ from pipeline.threads import Threads, cut
 class Bank:
     """Columns of one type, each of which is one array, that are decoded and shuffled by one thread."""
 
-    def __init__(self, columns: list[Column], size: int, dtype: str, fill: Fill) -> None:
-        self._columns, self._fill = columns, fill
+    def __init__(self, columns: list[Column], size: int, dtype: str) -> None:
+        self._columns = columns
         # One row more than there are columns: decoding fills all rows but the first, `shuffle` permutes each into
         # the row before it.
         self._values_CN: Array = aligned_empty((len(columns) + 1, size), dtype)
@@ -34,7 +34,7 @@ class Bank:
     def append(self, to: int, group: RowGroup, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
         for out, column in zip(self._values_CN[1:], self._columns, strict=True):
             for row, array, dictionary in _pieces(chunks[column.name], begin, end):
-                self._fill(array, column, f"{group}", row, dictionary, out[to + row : to + row + len(array)])
+                _fill(array, column, dictionary, str(group), row, out[to + row : to + row + len(array)])
 
     def shuffle(self, order: I64) -> None:
         assemble.permute_columns(self._values_CN, order)
@@ -48,9 +48,9 @@ class Window:
         floats = [c for c in columns if not c.is_category]
         single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
-        self._floats = Bank(floats, size, "float32", _fill_floats)
+        self._floats = Bank(floats, size, "float32")
         fields = cut(len(single), threads.num_threads)
-        self._keys = [(some, Bank(single[some], size, "uint64", _fill_keys)) for some in fields]
+        self._keys = [(some, Bank(single[some], size, "uint64")) for some in fields]
         self._banks = [self._floats, *(bank for _, bank in self._keys)]
         self.bags = tuple(Bags() for _ in self._multi)
         """In the order of the files; `order` leads to them."""
@@ -96,16 +96,11 @@ class Window:
         self._threads.split(len(self._banks), some, least=1)
 
 
-Fill = Callable[[pa.Array, Column, str, int, U64 | None, Any], None]
-"""Converts an array of a column. Where it stands in the files, and from which row, is for the message of ValueError."""
-
-
-def _fill_floats(array: pa.Array, column: Column, where: str, row: int, dictionary: U64 | None, out: F32) -> None:
-    fill_floats(array, column, where, row, out)
-
-
-def _fill_keys(array: pa.Array, column: Column, where: str, row: int, dictionary: U64 | None, out: U64) -> None:
-    fill_keys(array, column, dictionary, out)
+def _fill(array: pa.Array, column: Column, dictionary: U64 | None, where: str, first_row: int, out: Any) -> None:
+    if column.is_category:
+        fill_keys(array, column, dictionary, out)
+    else:
+        fill_floats(array, column, where, first_row, out)
 
 
 def _pieces(chunks: list[Chunk], begin: int, end: int) -> Iterator[tuple[int, pa.Array, U64 | None]]:

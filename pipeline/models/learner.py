@@ -20,7 +20,7 @@ from pipeline.models.embed import Embed
 from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.row_adam import RowAdam
-from pipeline.records import F32, I32, BatchIndex, Block, Examples, Found, Layout, Plan, Staged, Unique
+from pipeline.records import F32, I32, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
@@ -102,7 +102,7 @@ class Learner:
         self._columns = [device.empty((workflow.schedule.batch_size, width), np.float32) for width in columns]
         self._tensors = [tensor_of(column) for column in self._columns]
 
-    def learn(self, plan: Plan, examples: Examples, unique: Unique, staged: Staged) -> Callable[[], Found]:
+    def learn(self, plan: Plan, examples: Examples, unique: Unique, staged: Staged) -> Callable[[], Progressed]:
         """Give the device every step of a block, or its scoring. What came of it may be asked for once that is done.
 
         `examples` are those on the host; `plan` and `staged` hold what lies on the device.
@@ -215,7 +215,7 @@ class Learner:
             return labels_NT, weights_N
         return labels_NT.copy(), None if weights_N is None else weights_N.copy()
 
-    def _found(self, block: Block, found: Sequence[F32], truth: tuple[F32, F32 | None] | None) -> Found:
+    def _found(self, block: Block, found: Sequence[F32], truth: tuple[F32, F32 | None] | None) -> Progressed:
         """The block's mean loss, and the split's metrics if the block closes an evaluated split."""
         losses_K2 = found[0].astype(np.float64)
         for batch in np.flatnonzero(~np.isfinite(losses_K2[:, 0])).tolist():
@@ -225,7 +225,7 @@ class Learner:
         if truth:
             self._evaluate(block, found[1], *truth)
         metrics = self._evaluation.result() if block.closes_split and truth else {}
-        return Found(float(losses_K2.prod(1).sum()) / max(float(losses_K2[:, 1].sum()), 1e-300), metrics)
+        return Progressed(block, float(losses_K2.prod(1).sum()) / max(float(losses_K2[:, 1].sum()), 1e-300), metrics)
 
     def _evaluate(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None) -> None:
         for batch in range(block.num_batches):

@@ -78,6 +78,7 @@ class Pending:
     counts: I32
     """[1 + K] unique keys of the block and of each batch: in host memory, once it is `done`."""
     counts_there: I32
+    """The same in the memory of the GPU: held until they are copied."""
     done: Event
 
     def get(self) -> Unique | Refusal:
