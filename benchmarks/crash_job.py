@@ -19,6 +19,7 @@ from pipeline.driver import Driver
 from pipeline.models import DeepFM
 from pipeline.models.learner import row_layout
 from pipeline.monitor.progress import Progress
+from pipeline.optimizer import Adam, DenseAdam, Optimizer
 from pipeline.run import prepare
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed
@@ -27,13 +28,11 @@ from pipeline.storage.inspect import read_manifests, unnamed
 from pipeline.storage.sizes import Fit, Sizes
 from pipeline.verify import verify
 from pipeline.workflow import (
-    Adam,
     Category,
     Commit,
     Data,
     Model,
     Number,
-    Optimizer,
     Schedule,
     Storage,
     Synthetic,
@@ -68,7 +67,7 @@ def make_workflow(data: Path, epochs: int) -> Workflow:
             synthetic=planted,
         ),
         model=Model(kind=DeepFM, embedding_dim=16, args={"hidden": (8,)}),
-        optimizer=Optimizer(rows=Adam(lr=0.05), dense=Adam(lr=0.01)),
+        optimizer=Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01)),
         storage=Storage(device="16 MiB", host="16 MiB", disk="1 GiB", read="64 MiB", map="64 MiB", chunk_rows=1024),
         schedule=Schedule(batch_size=6, epochs=epochs, block_batches=2, threads=1),
         commit=Commit(every_blocks=3, every_minutes=None),

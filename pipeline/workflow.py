@@ -9,15 +9,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     ImportString,
     PlainSerializer,
     WithJsonSchema,
     model_validator,
 )
+
+from pipeline.optimizer import Optimizer, Plateau
+from pipeline.strict import Strict
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
@@ -64,10 +65,6 @@ SizeOrShare = Annotated[
     WithJsonSchema({"type": "string", "examples": ["512 MiB", "80 %"]}),
 ]
 FilePath = Annotated[Path, Field(strict=False)]
-
-
-class Strict(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", allow_inf_nan=False)
 
 
 class Number(Strict):
@@ -137,25 +134,13 @@ class Model(Strict):
     kind: ImportString[Any]
     """A `torch.nn.Module` class, or its dotted name. Called as
     kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
-    embedding_dim: Annotated[int, Field(ge=1)] = 16
+    embedding_dim: Annotated[int, Field(ge=0)] = 16
+    """Of every field: rows are moved whole, and all are equally wide. 0 for a model of first-order weights alone."""
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
     args: dict[str, Any] = Field(default_factory=dict)
     precision: Literal["float32", "bfloat16"] = "float32"
     """Of the dense model's matrix products (torch.autocast). Rows, gradients and optimizers are float32 always."""
-
-
-class Adam(Strict):
-    lr: Annotated[float, Field(gt=0.0)] = 1e-3
-    beta1: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.9
-    beta2: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.999
-    eps: Annotated[float, Field(gt=0.0)] = 1e-8
-
-
-class Optimizer(Strict):
-    rows: Adam = Adam()
-    """Lazy: a row moves when it is in the batch, bias correction by the run's step (as torch.optim.SparseAdam)."""
-    dense: Adam = Adam()
 
 
 class Storage(Strict):
@@ -190,6 +175,8 @@ class Schedule(Strict):
     """Blocks that are planned and prefetched while one trains (L); an upper bound."""
     threads: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
     """Threads of `train`. Part of what fixes a result's bits."""
+    plateau: Plateau | None = None
+    """Early stopping, and lower learning rates, by the validation split. `epochs` is then an upper bound."""
 
 
 MOST_KEPT = 16
@@ -207,6 +194,16 @@ class Commit(Strict):
     """So is that of the epoch with the best AUC on the validation split, under the name "best"."""
 
 
+class Metrics(Strict):
+    """What is reported besides AUC, logloss, normalized entropy and calibration of the evaluated splits."""
+
+    group: str | None = None
+    """A column of integers or strings, a user's id say: AUC within each of its values, averaged over them."""
+    progressive: bool = False
+    """The same metrics of the training split, each batch scored by the model that has not trained on it yet. By its own
+    forward pass, so dropout and batch norm are as in training."""
+
+
 class Workflow(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     data: Data
@@ -215,6 +212,18 @@ class Workflow(Strict):
     storage: Storage
     schedule: Schedule
     commit: Commit = Commit()
+    metrics: Metrics = Metrics()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the device tier is and the model trains: "auto" takes a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> Workflow:
+        if self.optimizer.rows.kind == "ftrl" and self.model.embedding_dim and self.model.init_std:
+            raise ValueError(
+                "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
+                "take Ftrl for a model of first-order weights (model.embedding_dim = 0)"
+            )
+        if self.schedule.plateau and not self.data.validation:
+            raise ValueError("schedule.plateau needs data.validation; name the files, or leave plateau out")
+        return self

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.models import DeepFM
-from pipeline.workflow import Adam, Category, Data, Model, Number, Optimizer, Schedule, Storage, Workflow
+from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
 
 # Numba's simulator is chosen before Numba is imported: those tests run by themselves.
 collect_ignore = [] if os.environ.get("NUMBA_ENABLE_CUDASIM") == "1" else ["simulated"]
@@ -78,7 +79,7 @@ def make_workflow(root: Path, **changes: Any) -> Workflow:
         name="small",
         data=data,
         model=model,
-        optimizer=Optimizer(rows=Adam(lr=0.05), dense=Adam(lr=0.01)),
+        optimizer=Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01)),
         storage=storage,
         schedule=schedule,
         device="cpu",

@@ -20,7 +20,7 @@ DOORS = {
     "cupy": ("pipeline.gpu",),
     "cupyx": ("pipeline.gpu",),
     "torch": ("pipeline.models", "pipeline.optim"),
-    "pydantic": ("pipeline.workflow", "pipeline.run"),
+    "pydantic": ("pipeline.strict", "pipeline.optimizer", "pipeline.workflow", "pipeline.run"),
     "rich": ("pipeline.monitor",),
     "safetensors": ("pipeline.storage.commits",),
     "xxhash": ("pipeline.storage.files",),
@@ -34,6 +34,8 @@ LAYERS = (
     ("pipeline.stages",),
     ("pipeline.storage", "pipeline.models", "pipeline.optim", "pipeline.data", "pipeline.monitor", "pipeline.resume"),
     ("pipeline.workflow", "pipeline.agenda"),
+    ("pipeline.optimizer",),
+    ("pipeline.strict",),
     (
         "pipeline.kernels",
         "pipeline.records",

@@ -95,7 +95,7 @@ def test_a_size_of_more_digits_than_a_float_has_ends_in_a_traceback():
     ],
 )  # fmt: skip
 def test_an_unknown_field_is_ignored_or_not_named(path, value):
-    deepest = {"data.synthetic": "data.synthetic.zip", "optimizer": "optimizer.rows.learning_rate"}.get(path, path)
+    deepest = {"data.synthetic": "data.synthetic.zip", "optimizer": "optimizer.rows.adam.learning_rate"}.get(path, path)
     assert errors_of(changed(path, value)) == {deepest: "Extra inputs are not permitted"}
 
 
@@ -106,7 +106,7 @@ def test_an_unknown_field_is_ignored_or_not_named(path, value):
         ("data.train", "train.parquet"), ("data.train", ()), ("data.labels", ()), ("data.shuffle_window", -1),
         ("data.shuffle_window", "5"), ("data.numbers", ({"name": "i0", "log1p": 1},)),
         ("data.categories", ({"name": "c0", "pooling": "max"},)), ("model.kind", "pipeline.models.NoSuchModel"),
-        ("model.embedding_dim", 0), ("model.init_std", -0.1), ("optimizer", {"rows": {"lr": 0.0}}),
+        ("model.embedding_dim", -1), ("model.init_std", -0.1), ("optimizer", {"rows": {"lr": 0.0}}),
         ("optimizer", {"dense": {"beta1": 1.0}}), ("storage.device", -1), ("storage.device", 1.5),
         ("storage.device", True), ("storage.device", None), ("storage.chunk_rows", 1000), ("storage.chunk_rows", 0),
         ("storage.policy", "lru"), ("schedule.batch_size", 0), ("schedule.batch_size", "32"),

@@ -1,7 +1,8 @@
 """DeepFM on Criteo's click logs as Parquet: label, i1 .. i13, c1 .. c26. data.root names the folder with the parts."""
 
 from pipeline.models import DeepFM
-from pipeline.workflow import Adam, Category, Data, Model, Number, Optimizer, Schedule, Storage, Workflow
+from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Workflow
 
 workflow = Workflow(
     name="criteo",
@@ -16,7 +17,7 @@ workflow = Workflow(
         categories=tuple(Category(name=f"c{n}") for n in range(1, 27)),
     ),
     model=Model(kind=DeepFM, embedding_dim=16, args={"hidden": (400, 400, 400)}),
-    optimizer=Optimizer(rows=Adam(lr=2e-3), dense=Adam(lr=5e-4)),
+    optimizer=Optimizer(rows=Adam(lr=2e-3), dense=DenseAdam(lr=5e-4)),
     storage=Storage(device="32 MiB", host="24 MiB", disk="4 GiB", read="512 MiB", map="64 MiB", chunk_rows=1024),
     schedule=Schedule(batch_size=512, epochs=1, block_batches=8),
     seed=2022,

@@ -5,7 +5,8 @@ which is the best that any model can reach.
 """
 
 from pipeline.models import DeepFM
-from pipeline.workflow import Adam, Category, Data, Model, Number, Optimizer, Schedule, Storage, Synthetic, Workflow
+from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
 
 KEYS = (1_200_000, 400_000, 100_000, 30_000, 10_000, 2_000, 500, 100, 20, 4)
 
@@ -29,7 +30,7 @@ workflow = Workflow(
         ),
     ),
     model=Model(kind=DeepFM, embedding_dim=8, args={"hidden": (128, 64)}),
-    optimizer=Optimizer(rows=Adam(lr=2e-3), dense=Adam(lr=1e-3)),
+    optimizer=Optimizer(rows=Adam(lr=2e-3), dense=DenseAdam(lr=1e-3)),
     storage=Storage(device="40 MiB", host="28 MiB", disk="8 GiB", read="512 MiB", map="128 MiB"),
     schedule=Schedule(batch_size=4096, epochs=2, block_batches=8),
     seed=1,

@@ -20,11 +20,12 @@ from pipeline.models.embed import Embed
 from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.row_adam import RowAdam
+from pipeline.optimizer import Adam, DenseAdam
 from pipeline.records import F32, I32, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
-from pipeline.workflow import Adam, Workflow
+from pipeline.workflow import Workflow
 
 TINY = 1e-30
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
@@ -45,7 +46,7 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
     return model
 
 
-def build_optimizer(model: torch.nn.Module, adam: Adam) -> torch.optim.Optimizer:
+def build_optimizer(model: torch.nn.Module, adam: DenseAdam) -> torch.optim.Optimizer:
     """Adam on the dense part; a model that is nothing but its rows has one that does nothing."""
     parameters = list(model.parameters()) or [torch.nn.Parameter(torch.empty(0))]
     return torch.optim.Adam(parameters, lr=adam.lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
@@ -90,6 +91,7 @@ class Learner:
         self.model = build_model(workflow).to(self._where)
         self._loss: Loss = getattr(self.model, "loss", binary_cross_entropy)
         self.optimizer = build_optimizer(self.model, workflow.optimizer.dense)
+        assert isinstance(workflow.optimizer.rows, Adam)
         self._rows = RowAdam(workflow.optimizer.rows, slab, threads)
         self._slab = slab
         self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels.adam import adam_rows, step_size
+from pipeline.optimizer import Adam
 from pipeline.records import F32, I32
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
-from pipeline.workflow import Adam
 
 
 class RowAdam:
