@@ -11,13 +11,14 @@ from benchmarks.cases import DIM
 from benchmarks.kernel_cases import Case, Run, all_cores, by_threads
 from benchmarks.kernel_limits import copies, read_lines_only, read_rows_only
 from benchmarks.kernel_peers import adam_peers, find_peers, gather_peers, scatter_peers, segment_sum_peers
-from pipeline.kernels.adam import adam_rows, step_size
+from pipeline.kernels.row_rules import ADAM, adam_size
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import segment_sum
+from pipeline.kernels.update_rows import update_rows
 from pipeline.memory import aligned_empty
 from pipeline.records import F32, I32, TILE, U32, BatchIndex
 from pipeline.storage.key_map import KeyMap
-from pipeline.storage.layout import RowLayout
+from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.threads import Threads
 
 ROW = RowLayout(DIM, True)
@@ -99,14 +100,17 @@ def adam_case(num_rows: int, index: BatchIndex) -> Case:
     words_SW: U32 = filled(num_rows, ROW.num_words, np.uint32, 0)
     floats_SW, grads_PC = words_SW.view(np.float32), filled(num_keys, DIM + 1, np.float32, 1)
     slots = random_slots(num_rows, num_keys)
-    rates = np.float32(0.1), np.float32(0.001), np.float32(1e-8), step_size(0.01, 0.9, 0.999, 1)
+    rates_T4 = np.array([(0, 0, 0, 0), (adam_size(0.01, 0.9, 0.999, 1), 1e-8, 0, 1)], np.float32)
+    no_bytes = np.empty(0, np.uint8)
+    settings, none = (np.float32(0.1), np.float32(0.001), np.float32(0), np.float32(0)), np.float32(0)
 
     def ours(threads: Threads, repeat: int) -> None:
         at_P = slots[repeat % SETS]
         threads.split(
             num_keys,
-            lambda a, b: adam_rows(
-                floats_SW, words_SW, at_P[a:b], grads_PC[a:b], index.starts_P[a : b + 1], 1, *rates
+            lambda a, b: update_rows(
+                ADAM, floats_SW, words_SW, WEIGHTS_AT, ROW.last_step_at, at_P[a:b], grads_PC[a:b], grads_PC[a:b],
+                index.starts_P[a : b + 1], at_P[:0], DIM, 1, rates_T4, settings, (none, none), no_bytes,
             ),
         )  # fmt: skip
 

@@ -16,10 +16,11 @@ import torch
 from benchmarks.common import arguments, finish, machine
 from benchmarks.kernel_cases import LAYOUT, zipf_keys
 from pipeline.gpu import choose
-from pipeline.kernels.adam import adam_rows, step_size
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
+from pipeline.kernels.row_rules import ADAM, adam_size
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import segment_sum
+from pipeline.kernels.update_rows import update_rows
 from pipeline.records import TILE, U64
 
 DIM = 16
@@ -156,13 +157,16 @@ def sum_gradients(bench: Bench, index: Any, num_unique: int) -> None:
     bench.ratios["segment_sum_vs_index_add"] = ms["torch index_add_"] / ms["ours"]
 
 
-def update_rows(bench: Bench, slots: int, rows: int) -> None:
+def move_by_adam(bench: Bench, slots: int, rows: int) -> None:
     words = bench.cupy.zeros((slots, WORDS), np.uint32)
     floats = words.view(np.float32)
     at_host = np.sort(np.random.default_rng(1).permutation(slots)[:rows])
     at, starts = bench.there(at_host.astype(np.int32), np.arange(rows + 1, dtype=np.int32))
     grads = bench.cupy.random.standard_normal((rows, WIDTH), np.float32)
-    rates = np.float32(0.1), np.float32(0.001), np.float32(1e-8), step_size(0.01, 0.9, 0.999, 7)
+    rates_T4 = np.array([(0, 0, 0, 0), (adam_size(0.01, 0.9, 0.999, 1), 1e-8, 0, 1)], np.float32)
+    (rates,) = bench.there(rates_T4)
+    settings, none = (np.float32(0.1), np.float32(0.001), np.float32(0), np.float32(0)), np.float32(0)
+    at_last, no_bytes = 2 + 3 * WIDTH, bench.cupy.empty(0, np.uint8)
     weights = torch.nn.Parameter(torch.zeros(slots, WIDTH, device="cuda"))
     optimizer = torch.optim.SparseAdam([weights], lr=0.01)
     indices = torch.from_numpy(at_host)[None].cuda()
@@ -173,7 +177,24 @@ def update_rows(bench: Bench, slots: int, rows: int) -> None:
     ms = bench.compare(
         f"row Adam of {rows:,} rows",
         {
-            "ours": lambda: adam_rows(floats, words, at, grads, starts, 7, *rates),
+            "ours": lambda: update_rows(
+                ADAM,
+                floats,
+                words,
+                2,
+                at_last,
+                at,
+                grads,
+                grads,
+                starts,
+                at[:0],
+                DIM,
+                1,
+                rates,
+                settings,
+                (none, none),
+                no_bytes,
+            ),
             "torch SparseAdam": optimizer.step,
             f"copy of {NOISE_BYTES >> 20} MiB": lambda: bench.cupy.copyto(one, other),
         },
@@ -199,7 +220,7 @@ def main() -> None:
     sum_gradients(bench, index, num_unique)
     slots, rows = (20_000, 2_000) if args.quick else (8_000_000, 1_000_000)
     move_rows(bench, slots, rows)
-    update_rows(bench, slots, rows)
+    move_by_adam(bench, slots, rows)
     finish(bench.ratios)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pipeline.models.state import dense_bytes, save_dense
+from pipeline.models.state import dense_bytes
 from pipeline.monitor.history import DiskTotals
 from pipeline.resources import Resources
 from pipeline.storage.commits import ChunkState, Commits, Manifest
@@ -40,7 +40,7 @@ class Committer:
         flushed = flush(r.places, r.slab, r.host, r.log, r.chunk_RW)
         r.log.sync()
         number = self.newest.number + 1 if self.newest else 1
-        dense = self._commits.write_dense(number, save_dense(r.learner.model, r.learner.optimizer))
+        dense = self._commits.write_dense(number, r.learner.save())
         self.totals.commits += 1
         self.totals.rows_changed += flushed.changed
         self.totals.rows_merged += flushed.merged

@@ -21,7 +21,6 @@ from pipeline.device import Device
 from pipeline.kernels.init_rows import init_rows
 from pipeline.memory import aligned_empty
 from pipeline.models.learner import Learner, row_layout
-from pipeline.models.state import load_dense
 from pipeline.monitor.metrics import Evaluation
 from pipeline.on_gpu import OnGpu
 from pipeline.records import (
@@ -123,7 +122,7 @@ class Resources:
         self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, commits.files, storage.direct)
         self.learner = Learner(
             workflow, source.layout, self.slab, Evaluation(workflow.data.labels, run_dir / "scores"), self.threads,
-            device,
+            device, -(-source.num_examples["train"] // workflow.schedule.batch_size),
         )  # fmt: skip
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
@@ -136,7 +135,7 @@ class Resources:
         self.pause: str | None = None
         """Why no further block is to be planned; set by the driver, from any thread."""
         if kept:
-            load_dense(self.learner.model, self.learner.optimizer, commits.load_dense(kept[-1]))
+            self.learner.load(commits.load_dense(kept[-1]))
 
     @property
     def stages(self) -> Sequence[str]:

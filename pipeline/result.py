@@ -19,8 +19,8 @@ def write_result(
 ) -> dict[str, Any]:
     """Write them; everything is in the log, since a commit was just taken. Returns the result: where this session
     trained nothing, and the result of an earlier one is there and true, that."""
-    rows, num_rows = table_hash(r.places, r.log, r.chunk_RW)
-    digest = fingerprint(rows, dense_state(r.learner.model, r.learner.optimizer))
+    rows, num_rows = table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_all)
+    digest = fingerprint(rows, dense_state(r.learner.model, r.learner.dense.optimizer))
     earlier = _read(run_dir / "result.json")
     if not history.spans and earlier.get("fingerprint") == digest:
         return earlier

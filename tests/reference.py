@@ -14,16 +14,17 @@ import pyarrow.parquet as pq
 import torch
 
 from pipeline.data import order
-from pipeline.kernels.adam import adam_rows_reference, step_size
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, table_salt
 from pipeline.kernels.init_rows import init_weights_reference
 from pipeline.kernels.pool import pool_reference
 from pipeline.kernels.row_hash import row_hash_reference
+from pipeline.kernels.row_rules import RULES, adam_size, step_reference
 from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.memory import aligned_empty
 from pipeline.models.learner import binary_cross_entropy, build_model, row_layout, seed_of_step
 from pipeline.models.state import dense_state
+from pipeline.optim.dense import clip_factor
 from pipeline.storage.finish import fingerprint
 from pipeline.workflow import Workflow
 
@@ -52,9 +53,11 @@ class Reference:
         self.schema = pq.read_schema(next(Path(workflow.data.root).glob(workflow.data.train[0])))
         self.model = build_model(workflow)
         dense = workflow.optimizer.dense
+        parameters = list(self.model.parameters()) or [torch.nn.Parameter(torch.empty(0))]
         self.optimizer = torch.optim.Adam(
-            self.model.parameters(), lr=dense.lr, betas=(dense.beta1, dense.beta2), eps=dense.eps, fused=True
+            parameters, lr=dense.lr, betas=(dense.beta1, dense.beta2), eps=dense.eps, fused=True
         )
+        self.factors: list[np.float32] = []
         self.rows: dict[int, dict[str, np.ndarray]] = {}
         self.counts: dict[int, tuple[int, int]] = {}
         self.step = 0
@@ -109,10 +112,38 @@ class Reference:
         weights[: self.row.embedding_dim] = init_weights_reference(
             key, w.seed, w.model.init_std, self.row.embedding_dim
         )
-        row = {"w": weights, "m": np.zeros(width, np.float32), "v": np.zeros(width, np.float32)}
+        shape = (2, 1) if w.optimizer.rows.kind == "rowwise_adagrad" else (2, width)
+        row = {"w": weights, "state": np.zeros(shape, np.float32)}
+        if self.moves_absent_rows:
+            # A row is born before the first step.
+            for step in range(1, self.step + (not create)):
+                self.move(row, np.zeros(width, np.float32), step)
         if create:
             self.rows[key] = row
         return row
+
+    @property
+    def moves_absent_rows(self) -> bool:
+        rows = self.workflow.optimizer.rows
+        return rows.semantics == "dense" and rows.kind != "ftrl" and (rows.kind == "adam" or rows.l2 > 0)
+
+    def move(self, row: dict[str, np.ndarray], grad: np.ndarray, step: int, count: int = 1) -> None:
+        """One step of one row, of whichever optimizer."""
+        o = self.workflow.optimizer.rows
+        size, eps, settings, clip = o.lr, getattr(o, "eps", 0.0), (0.0, 0.0, 0.0), None
+        l2 = 0.0 if o.kind == "ftrl" else o.l2
+        if o.kind == "adam":
+            size, settings = adam_size(o.lr, o.beta1, o.beta2, step), (1 - o.beta1, 1 - o.beta2, 0.0)
+            eps *= (1 - o.beta2**step) ** 0.5 if o.eps_place == "torch" else 1
+            clip = (o.clip.r, o.clip.floor_of(self.row.embedding_dim)) if o.clip else None
+        elif o.kind == "ftrl":
+            settings = (o.beta, o.l1, o.l2)
+        factor = self.factors[step - 1]
+        rates = [np.float32(size), np.float32(eps), np.float32(l2) * factor, factor]
+        settings = [np.float32(s) for s in settings]
+        clip = clip and [np.float32(c) for c in clip]
+        dim = self.row.embedding_dim
+        step_reference(RULES[o.kind], row["w"], row["state"], grad, rates, settings, dim, clip, count)
 
     def values_of(self, batch: list[dict[str, object]]) -> tuple[np.ndarray, np.ndarray, list[int], list[int], list]:
         """Keys of the batch in the documented order, and the bags of its multi-hot fields."""
@@ -164,7 +195,6 @@ class Reference:
         loss = getattr(self.model, "loss", binary_cross_entropy)(output, labels, weights)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        self.optimizer.step()
         groups = sources_reference(inverse_V, bags, single, multi, len(batch))
         starts = np.cumsum([0, *map(len, groups)]).astype(np.int32)
         scale = (
@@ -174,18 +204,33 @@ class Reference:
             emb.grad.numpy(), first.grad.numpy() if self.row.first_order else None,
             np.array([s for group in groups for s in group]), starts, scale, self.row.num_weights,
         )  # fmt: skip
-        a = self.workflow.optimizer.rows
+        self.factors.append(np.float32(1))
+        if self.workflow.optimizer.max_grad_norm:
+            self.clip(grads_PC, rows)
+        self.optimizer.step()
         for key, row, grad, group in zip(keys_P, rows, grads_PC, groups, strict=True):
-            adam_rows_reference(
-                row["w"], row["m"], row["v"], grad, np.float32(1 - a.beta1), np.float32(1 - a.beta2), np.float32(a.eps),
-                step_size(a.lr, a.beta1, a.beta2, self.step),
-            )  # fmt: skip
+            self.move(row, grad, self.step, len({source // len(data.categories) for source in group}))
             self.counts[key] = (self.step, self.counts.get(key, (0, 0))[1] + len(group))
+        if self.moves_absent_rows:
+            for key in self.rows.keys() - set(keys_P):
+                self.move(self.rows[key], np.zeros(self.row.num_weights, np.float32), self.step)
+                self.counts[key] = (self.step, self.counts[key][1])
+
+    def clip(self, grads_PC: np.ndarray, rows: list[dict[str, np.ndarray]]) -> None:
+        optimizer = self.workflow.optimizer
+        weights = aligned([row["w"] for row in rows])
+        dense = [p.grad for p in self.model.parameters() if p.grad is not None]
+        full = aligned(grads_PC).add(weights, alpha=optimizer.rows.l2)
+        factor = clip_factor([*dense, full], optimizer.max_grad_norm)
+        for gradient in dense:
+            gradient.mul_(factor)
+        self.factors[-1] = np.float32(factor.item())
 
     def words(self, key: int) -> list[int]:
         """The row's record, but for its tag."""
         row = self.rows[key]
-        floats = np.concatenate([row["w"], row["m"], row["v"]]).astype(np.float32)
+        num_state = self.row.last_step_at - 2 - self.row.num_weights
+        floats = np.concatenate([row["w"], row["state"].reshape(-1)[:num_state]]).astype(np.float32)
         return [key & 0xFFFFFFFF, key >> 32, *floats.view(np.uint32).tolist(), *self.counts[key]]
 
     def fingerprint(self) -> str:

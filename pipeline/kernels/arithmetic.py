@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from numba import types
 from numba.cuda import libdevice
 from numba.extending import overload
 
+from pipeline.kernels import cpu
+
 
 def product(a: Any, b: Any) -> Any:
-    """a * b in float32."""
+    """a * b in float32, or in float64 if either is."""
     return a * b
 
 
@@ -28,7 +31,26 @@ def _product_on_cpu(a: Any, b: Any) -> Any:
 
 @overload(product, target="cuda")
 def _product_on_gpu(a: Any, b: Any) -> Any:
-    def rounded(a: Any, b: Any) -> Any:
-        return libdevice.fmul_rn(a, b)
+    if types.float64 in (a, b):
+
+        def rounded(a: Any, b: Any) -> Any:
+            return libdevice.dmul_rn(a, b)
+
+    else:
+
+        def rounded(a: Any, b: Any) -> Any:
+            return libdevice.fmul_rn(a, b)
 
     return rounded
+
+
+@cpu
+def power(base: float, exponent: int) -> float:
+    """base ** exponent by squaring, for exponents from 0: no two libraries' `pow` agree in every bit."""
+    result = 1.0
+    while exponent > 0:
+        if exponent & 1:
+            result = product(result, base)
+        base = product(base, base)
+        exponent >>= 1
+    return result

@@ -55,13 +55,15 @@ class Embed:
         embeddings, first = self._tensors
         return embeddings[:num_examples], first[:num_examples]
 
-    def sum_gradients(self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32) -> F32:
-        """[P, C] gradients of the batch's unique keys; valid until the next call."""
-        sums_PC = self._grown(len(index.unique_P))[1]
+    def sum_gradients(self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32) -> tuple[F32, F32]:
+        """[P, C] weights of the batch's unique keys, as they were looked up, and their gradients; valid until the next
+        call."""
+        weights_PC, sums_PC = self._grown(len(index.unique_P))
         scale_G: F32 = self._weights_PC.reshape(-1)[:0]
         if any(self._layout.mean_M):
             scale_G = bag_scale(bags_MB, self._layout.multi_M, self._layout.mean_M, self._layout.num_fields)
-        flat_GD, first_G = grads_BFD.reshape(-1, self._row.embedding_dim), first_BF.reshape(-1)
+        flat_GD = grads_BFD.reshape(grads_BFD.shape[0] * grads_BFD.shape[1], self._row.embedding_dim)
+        first_G = first_BF.reshape(-1)
         tile_G = TILE * self._layout.num_fields
         self._threads.split(
             len(sums_PC),
@@ -69,7 +71,7 @@ class Embed:
                 flat_GD, first_G, index.source_V, index.starts_P[a : b + 1], scale_G, tile_G, sums_PC[a:b]
             ),
         )
-        return sums_PC
+        return weights_PC, sums_PC
 
     def _grown(self, num_unique: int) -> tuple[F32, F32]:
         if len(self._weights_PC) < num_unique:

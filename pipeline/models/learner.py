@@ -7,7 +7,7 @@ at when somebody knows that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -17,11 +17,13 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.device import Device
 from pipeline.models.embed import Embed
+from pipeline.models.state import load_dense, save_dense
 from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
-from pipeline.optim.row_adam import RowAdam
-from pipeline.optimizer import Adam, DenseAdam
-from pipeline.records import F32, I32, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
+from pipeline.optim.dense import Dense, clip_factor
+from pipeline.optim.rates import RUNS
+from pipeline.optim.row_optimizer import RowOptimizer
+from pipeline.records import F32, Array, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
@@ -46,12 +48,6 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
     return model
 
 
-def build_optimizer(model: torch.nn.Module, adam: DenseAdam) -> torch.optim.Optimizer:
-    """Adam on the dense part; a model that is nothing but its rows has one that does nothing."""
-    parameters = list(model.parameters()) or [torch.nn.Parameter(torch.empty(0))]
-    return torch.optim.Adam(parameters, lr=adam.lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True)
-
-
 def seed_of_step(seed: int, step: int) -> int:
     """What random numbers of a step (dropout) start from; torch looks at the low 32 bits, so all are mixed."""
     return int.from_bytes(hashlib.blake2b(f"{seed} {step}".encode(), digest_size=4).digest(), "little")
@@ -59,7 +55,14 @@ def seed_of_step(seed: int, step: int) -> int:
 
 def row_layout(workflow: Workflow) -> RowLayout:
     """A model class with `first_order = True` has one more weight in every row."""
-    return RowLayout(workflow.model.embedding_dim, bool(getattr(workflow.model.kind, "first_order", False)))
+    first_order = bool(getattr(workflow.model.kind, "first_order", False))
+    return RowLayout(workflow.model.embedding_dim, first_order, workflow.optimizer.rows.kind)
+
+
+def repeats_keys(workflow: Workflow, layout: Layout) -> bool:
+    """Whether one example may hold a key more than once."""
+    tables = [category.table_name for category in workflow.data.categories]
+    return bool(layout.multi_M) or len(set(tables)) < len(tables)
 
 
 def binary_cross_entropy(output_B: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
@@ -79,6 +82,7 @@ class Learner:
         evaluation: Evaluation,
         threads: Threads | Whole,
         device: Device,
+        steps_of_epoch: int = 1,
     ) -> None:
         row = row_layout(workflow)
         self._device, self._where = device, torch_device(device)
@@ -90,9 +94,12 @@ class Learner:
             self._generator = torch.cuda.default_generators[torch.cuda.current_device()]
         self.model = build_model(workflow).to(self._where)
         self._loss: Loss = getattr(self.model, "loss", binary_cross_entropy)
-        self.optimizer = build_optimizer(self.model, workflow.optimizer.dense)
-        assert isinstance(workflow.optimizer.rows, Adam)
-        self._rows = RowAdam(workflow.optimizer.rows, slab, threads)
+        self.dense = Dense(self.model, workflow.optimizer.dense, steps_of_epoch)
+        self.rows = RowOptimizer(
+            workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout)
+        )
+        self._max_grad_norm = workflow.optimizer.max_grad_norm
+        self._num_fields = layout.num_fields
         self._slab = slab
         self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)
         self._evaluation = evaluation
@@ -104,15 +111,25 @@ class Learner:
         self._columns = [device.empty((workflow.schedule.batch_size, width), np.float32) for width in columns]
         self._tensors = [tensor_of(column) for column in self._columns]
 
+    def save(self) -> dict[str, Array]:
+        """All of it but the rows, for a commit."""
+        return save_dense(self.model, self.dense.optimizer) | self.rows.rates.save()
+
+    def load(self, saved: Mapping[str, Array]) -> None:
+        """Take back what `save` gave. ValueError: it is that of another model."""
+        load_dense(self.model, self.dense.optimizer, saved)
+        if RUNS in saved:
+            self.rows.rates.load(saved)
+
     def learn(self, plan: Plan, examples: Examples, unique: Unique, staged: Staged) -> Callable[[], Progressed]:
         """Give the device every step of a block, or its scoring. What came of it may be asked for once that is done.
 
         `examples` are those on the host; `plan` and `staged` hold what lies on the device.
         """
         block = plan.block
-        self._run(self._set_up, block.trains)
+        self._run(self._set_up, block)
         work: Callable[..., object] = self._step if block.trains else self._score
-        results = [self._empty(block.num_batches, 2)]
+        results = [self._empty(block.num_batches, 4)]
         if not block.trains:
             results.append(self._empty(block.num_examples, self._num_labels))
         for batch, index in enumerate(unique.batches):
@@ -139,56 +156,70 @@ class Learner:
         with self._torch_stream():
             return torch.empty(shape, device=self._where)
 
-    def _set_up(self, trains: bool) -> None:
+    def _set_up(self, block: Block) -> None:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
-        self.model.train(trains)
+        self.model.train(block.trains)
+        if block.trains:
+            self.rows.expect(block.first_step + block.num_batches)
 
     def _step(
-        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, losses_K2: Tensor
+        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, results_K4: Tensor
     ) -> None:
         """Forward, backward, and one update of the dense model and of the batch's rows."""
         step = plan.block.first_step + batch + 1
         self._generator.manual_seed(seed_of_step(self._seed, step))
         rows_P = plan.rows_U[index.unique_P]
-        embeddings, first = self._look_up(rows_P, staged, examples, index, batch)
+        self.rows.catch_up(rows_P, step - 1)
+        staged_AW: F32 = staged.rows_AW.view(np.float32)
+        embeddings, first = self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P, index, examples.bags[batch])
         embeddings.requires_grad_()
         first.requires_grad_()
-        loss = self._batch_loss(examples, batch, embeddings, first, losses_K2)[1]
-        self.optimizer.zero_grad(set_to_none=True)
+        loss = self._batch_loss(examples, batch, embeddings, first, results_K4)[1]
+        self.dense.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        self.optimizer.step()
+        self.dense.regularize()
         grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first)]
-        sums_PC = self._embed.sum_gradients(grads[0], grads[1], index, examples.bags[batch])
-        self._rows.update(rows_P, sums_PC, index.starts_P, step)
+        weights_PC, sums_PC = self._embed.sum_gradients(grads[0], grads[1], index, examples.bags[batch])
+        if self._max_grad_norm:
+            self._clip(weights_PC, sums_PC, step, self._max_grad_norm)
+        self.dense.step(step)
+        clipped_P = self.rows.update(rows_P, sums_PC, weights_PC, index, self._num_fields, step)
+        results_K4[batch, 2] = tensor_of(clipped_P).sum()
+        results_K4[batch, 3] = len(clipped_P)
+
+    def _clip(self, weights_PC: F32, sums_PC: F32, step: int, most: float) -> None:
+        """Scale the gradients of the dense part; those of the rows are scaled as they are used."""
+        dense = self.dense.gradients()
+        rows = tensor_of(sums_PC).add(tensor_of(weights_PC), alpha=self.rows.rates.l2)
+        factor = clip_factor([*dense, rows], most)
+        for gradient in dense:
+            gradient.mul_(factor)
+        self.rows.scale(step, factor)
 
     def _score(
-        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, losses_K2: Tensor,
+        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, results_K4: Tensor,
         scores_NT: Tensor,
     ) -> None:  # fmt: skip
         """Forward only."""
-        embeddings, first = self._look_up(plan.rows_U[index.unique_P], staged, examples, index, batch)
+        rows_P, staged_AW = plan.rows_U[index.unique_P], staged.rows_AW.view(np.float32)
+        slab_SW, at_P = self.rows.caught_up(staged_AW, rows_P, plan.block.first_step)
+        embeddings, first = self._embed.look_up(slab_SW, staged_AW, at_P, index, examples.bags[batch])
         with torch.inference_mode():
-            output, _ = self._batch_loss(examples, batch, embeddings, first, losses_K2)
+            output, _ = self._batch_loss(examples, batch, embeddings, first, results_K4)
             begin, past = plan.block.batch_bounds(batch)
             scores_NT[begin:past] = output.reshape(past - begin, -1)
 
-    def _look_up(
-        self, rows_P: I32, staged: Staged, examples: Examples, index: BatchIndex, batch: int
-    ) -> tuple[Tensor, Tensor]:
-        staged_AW: F32 = staged.rows_AW.view(np.float32)
-        return self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P, index, examples.bags[batch])
-
     def _batch_loss(
-        self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, losses_K2: Tensor
+        self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Outputs and loss; the loss and what it weighs go into `losses_K2`."""
+        """Outputs and loss; the loss and what it weighs go into the first columns of `results_K4`."""
         begin, past = examples.block.batch_bounds(batch)
         numbers, labels, weights = self._aligned(examples, begin, past)
         output = self._forward(numbers, embeddings, first)
         loss = self._loss(output, labels, weights)
-        losses_K2[batch, 0] = loss.detach()
-        losses_K2[batch, 1] = past - begin if weights is None else weights.sum()
+        results_K4[batch, 0] = loss.detach()
+        results_K4[batch, 1] = past - begin if weights is None else weights.sum()
         return output, loss
 
     def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Tensor:
@@ -219,15 +250,17 @@ class Learner:
 
     def _found(self, block: Block, found: Sequence[F32], truth: tuple[F32, F32 | None] | None) -> Progressed:
         """The block's mean loss, and the split's metrics if the block closes an evaluated split."""
-        losses_K2 = found[0].astype(np.float64)
-        for batch in np.flatnonzero(~np.isfinite(losses_K2[:, 0])).tolist():
+        results_K4 = found[0].astype(np.float64)
+        for batch in np.flatnonzero(~np.isfinite(results_K4[:, 0])).tolist():
             where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
-            loss = losses_K2[batch, 0]
+            loss = results_K4[batch, 0]
             raise FloatingPointError(f"the loss of {where} is {loss}: lower optimizer.dense.lr or optimizer.rows.lr")
         if truth:
             self._evaluate(block, found[1], *truth)
         metrics = self._evaluation.result() if block.closes_split and truth else {}
-        return Progressed(block, float(losses_K2.prod(1).sum()) / max(float(losses_K2[:, 1].sum()), 1e-300), metrics)
+        return Progressed(
+            block, float(results_K4[:, :2].prod(1).sum()) / max(float(results_K4[:, 1].sum()), 1e-300), metrics
+        )
 
     def _evaluate(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None) -> None:
         for batch in range(block.num_batches):

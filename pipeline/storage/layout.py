@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -11,24 +13,42 @@ from pipeline.records import U32, U64
 
 KEY_WORDS = 2
 WEIGHTS_AT = 2
+STATE = {
+    "sgd": (),
+    "adagrad": ("adagrad_sum",),
+    "rowwise_adagrad": ("rowwise_adagrad_sum",),
+    "adam": ("adam_m", "adam_v"),
+    "ftrl": ("ftrl_z", "ftrl_n"),
+}
+"""Parts of a row that belong to its optimizer: each of one word a weight, or, row-wise, of one for the embedding and
+one for the first-order weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """key (2 words) | weights | m | v | last step | count | tag; weights, m and v of `num_weights` words. The tag is
-    right in the log alone."""
+    """key (2 words) | weights | optimizer state | last step | count | tag. The tag is right in the log alone."""
 
     embedding_dim: int
     first_order: bool
+    optimizer: str = "adam"
+    """A kind of `pipeline.optimizer`."""
 
     @property
     def num_weights(self) -> int:
         return self.embedding_dim + self.first_order
 
     @property
+    def last_step_at(self) -> int:
+        parts = len(STATE[self.optimizer])
+        width = self.num_weights
+        if self.optimizer == "rowwise_adagrad":
+            width = (self.embedding_dim > 0) + self.first_order
+        return WEIGHTS_AT + self.num_weights + parts * width
+
+    @property
     def tag_at(self) -> int:
         """Word of the tag, the last one; what stands before it is the row proper."""
-        return KEY_WORDS + 3 * self.num_weights + 2
+        return self.last_step_at + 2
 
     @property
     def num_words(self) -> int:
@@ -39,22 +59,26 @@ class RowLayout:
         return 4 * self.num_words
 
     @classmethod
-    def of(cls, described: dict[str, Any]) -> RowLayout:
+    def of(cls, described: Mapping[str, Any]) -> RowLayout:
         """The layout that `describe` described."""
         begin, past = described["embedding"]
-        return cls(past - begin, described["first_order"][0] != described["first_order"][1])
+        first_order = described["first_order"][0] != described["first_order"][1]
+        optimizer = next(kind for kind in reversed(STATE) if all(name in described for name in STATE[kind]))
+        return cls(past - begin, first_order, optimizer)
 
     def describe(self) -> dict[str, Any]:
         """Attributes of the log: word offsets, so that a reader needs nothing but the array."""
-        c = self.num_weights
+        state_at = WEIGHTS_AT + self.num_weights
+        names = STATE[self.optimizer]
+        width = (self.last_step_at - state_at) // max(1, len(names))
+        ends = [state_at + part * width for part in range(len(names) + 1)]
         return {
             "key": [0, 2],
             "embedding": [WEIGHTS_AT, WEIGHTS_AT + self.embedding_dim],
-            "first_order": [WEIGHTS_AT + self.embedding_dim, WEIGHTS_AT + c],
-            "adam_m": [WEIGHTS_AT + c, WEIGHTS_AT + 2 * c],
-            "adam_v": [WEIGHTS_AT + 2 * c, WEIGHTS_AT + 3 * c],
-            "last_step": WEIGHTS_AT + 3 * c,
-            "count": WEIGHTS_AT + 3 * c + 1,
+            "first_order": [WEIGHTS_AT + self.embedding_dim, state_at],
+            **{name: list(bounds) for name, bounds in zip(names, pairwise(ends), strict=True)},
+            "last_step": self.last_step_at,
+            "count": self.last_step_at + 1,
             "tag": self.tag_at,
         }
 

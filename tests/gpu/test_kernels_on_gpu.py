@@ -5,17 +5,21 @@ import on_gpu
 import pytest
 from made_batches import make_batch
 from twins import (
-    check_adam,
+    check_catch_up,
+    check_count_examples,
     check_hashing,
     check_index,
     check_pool,
     check_rows,
     check_segment_sum,
     check_unique,
+    check_update,
     fast_sources,
     small_batches,
     zipf_keys,
 )
+
+from pipeline.kernels.row_rules import RULES
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(on_gpu.reason()), reason=on_gpu.reason() or "there is a GPU")]
 TIMES = range(3)
@@ -31,12 +35,17 @@ def test_a_kernel_reads_or_writes_beyond_its_arrays(rng):
     check_hashing(on_gpu, rng, 300)
     check_rows(on_gpu, rng, 500, 300, 38)
     check_rows(on_gpu, rng, 500, 300, 53)
-    check_adam(on_gpu, rng, 500, 300, 11)
+    for kind in RULES:
+        check_update(on_gpu, rng, kind, 500, 300, 11)
+    check_update(on_gpu, rng, "adam", 500, 300, 11, (0.01, 1e-4))
+    for kind in ("sgd", "adagrad", "rowwise_adagrad", "adam"):
+        check_catch_up(on_gpu, rng, kind, 500, 300, 11)
     check_unique(on_gpu, zipf_keys(rng, 3000, 500), 600)
     for batch in small_batches(rng):
         check_pool(on_gpu, rng, batch, 10, 1)
         check_segment_sum(on_gpu, rng, batch, 10, 1, True)
         check_index(on_gpu, batch, 7)
+        check_count_examples(on_gpu, batch)
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 3_000_000])
@@ -73,10 +82,13 @@ def test_sums_of_small_batches_are_taken_in_another_order(rng, dim):
         check_segment_sum(on_gpu, rng, batch, dim, 1, True)
 
 
+@pytest.mark.parametrize("kind", RULES)
 @pytest.mark.parametrize(("slots", "rows", "width"), [(9, 0, 1), (9, 6, 3), (3_000_000, 1_000_000, 11), (50, 40, 70)])
-def test_an_update_gives_other_bits(rng, slots, rows, width):
+def test_an_update_or_catching_up_gives_other_bits(rng, kind, slots, rows, width):
     for _ in TIMES:
-        check_adam(on_gpu, rng, slots, rows, width)
+        check_update(on_gpu, rng, kind, slots, rows, width)
+        if kind != "ftrl":
+            check_catch_up(on_gpu, rng, kind, slots, rows, width)
 
 
 @pytest.mark.parametrize(("size", "num_keys"), [(1, 1), (1000, 1), (5000, 10**9), (30_000_000, 2_000_000)])

@@ -10,7 +10,7 @@ import pytest
 from numba import config, cuda, float32, int8, int32, int64, types, uint8, uint32, uint64
 from numba.cuda import dispatcher
 
-from pipeline.kernels import adam, segment_sum
+from pipeline.kernels import row_rules, segment_sum
 
 KEYS, WORDS, INTS, FLOATS = (types.Array(t, 1, "C") for t in (uint64, uint32, int32, float32))
 ROWS, FLOAT_ROWS, INT_ROWS, PAIRS = (types.Array(t, 2, "C") for t in (uint32, float32, int32, uint64))
@@ -18,6 +18,11 @@ FLOAT_CUBE, LONGS, BYTES, FLAGS = (
     types.Array(float32, 3, "C"), types.Array(int64, 1, "C"), types.Array(uint8, 1, "C"), types.Array(int8, 1, "C")
 )  # fmt: skip
 SUM = (FLOAT_ROWS, FLOATS, INTS, INTS, FLOATS, int64, FLOAT_ROWS, int64)
+
+CATCH_UP = (
+    int64, FLOAT_ROWS, ROWS, int64, int64, INTS, int64, int64, int64, FLOAT_ROWS, INTS,
+    types.UniTuple(float32, 4), types.Tuple((int64, int64, float32, int64)),
+)  # fmt: skip
 
 SIGNATURES = {
     "hashing.hash_integers_cuda": [(LONGS, uint64, KEYS), (INTS, uint64, KEYS)],
@@ -29,9 +34,31 @@ SIGNATURES = {
     "pool.pool_bags_cuda": [(FLOAT_ROWS, INTS, INT_ROWS, INTS, INTS, int64, int64, FLOAT_CUBE, FLOAT_ROWS, int64)],
     "segment_sum.short_sums_cuda": [SUM],
     "segment_sum.long_sums_cuda": [SUM],
-    "adam.adam_rows_cuda": [
-        (FLOAT_ROWS, ROWS, INTS, FLOAT_ROWS, INTS, int64, float32, float32, float32, float32, int64)
+    "update_rows.update_rows_cuda": [
+        (
+            int64,
+            FLOAT_ROWS,
+            ROWS,
+            int64,
+            int64,
+            INTS,
+            FLOAT_ROWS,
+            FLOAT_ROWS,
+            INTS,
+            INTS,
+            int64,
+            int64,
+            FLOAT_ROWS,
+            types.UniTuple(float32, 4),
+            types.UniTuple(float32, 2),
+            BYTES,
+            int64,
+        ),
     ],
+    "catch_up.catch_up_cuda": [(*CATCH_UP, int64)],
+    "catch_up.catch_up_rowwise_cuda": [CATCH_UP],
+    "catch_up.mark_cuda": [(ROWS, int64, INTS, int64)],
+    "count_examples.count_examples_cuda": [(INTS, INTS, int64, INTS)],
     "dedup_cuda.insert_keys": [(KEYS, KEYS, INTS, INTS, INTS)],
     "dedup_cuda.find_first": [(INTS, INTS)],
     "dedup_cuda.mark_first": [(INTS, INTS, FLAGS)],
@@ -83,7 +110,15 @@ def test_a_kernel_does_not_compile(name, capability):
         assert ".visible .entry" in text
 
 
-@pytest.mark.parametrize("name", ["adam.adam_rows_cuda", "segment_sum.short_sums_cuda", "segment_sum.long_sums_cuda"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "update_rows.update_rows_cuda",
+        "catch_up.catch_up_cuda",
+        "segment_sum.short_sums_cuda",
+        "segment_sum.long_sums_cuda",
+    ],
+)
 def test_a_product_may_be_fused_with_the_sum_that_takes_it(name):
     """Then a row would have other bits than on the CPU."""
     text = ptx(name, SIGNATURES[name][0], (9, 0))
@@ -93,9 +128,10 @@ def test_a_product_may_be_fused_with_the_sum_that_takes_it(name):
 
 def test_what_was_compiled_for_the_cpu_is_in_the_way():
     """Both in one process, as at the first start on a GPU."""
-    adam.adam_weight(*map(np.float32, (1, 0, 0, 1, 0.1, 0.1, 1e-8, 0.1)))
-    adam.adam_weight.recompile()
-    assert "mul.rn.f32" in ptx("adam.adam_rows_cuda", SIGNATURES["adam.adam_rows_cuda"][0], (9, 0))
+    row_rules.adam_weight(*map(np.float32, (1, 0, 0, 1, 0.1, 0.1, 1e-8, 0.1)))
+    row_rules.adam_weight.recompile()
+    name = "update_rows.update_rows_cuda"
+    assert "mul.rn.f32" in ptx(name, SIGNATURES[name][0], (9, 0))
 
 
 def test_a_kernel_may_get_more_registers_than_its_threads_can_have():

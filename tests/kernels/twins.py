@@ -5,14 +5,17 @@ from dataclasses import replace
 
 import numpy as np
 from made_batches import make_batch
+from row_table import Table
 
-from pipeline.kernels.adam import adam_rows, step_size
+from pipeline.kernels.catch_up import catch_up
+from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.dedup import group_sources, unique_keys_reference
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.kernels.hashing import hash_integers, hash_strings
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
+from pipeline.kernels.update_rows import update_rows
 from pipeline.records import RESERVED, TILE
 
 
@@ -79,19 +82,58 @@ def check_segment_sum(gpu, rng, batch, dim, first_order, mean, sources=None):
     same(gpu, segment_sum, (grads, first, source, starts, scale, TILE * batch.num_fields, out), [6])
 
 
-def check_adam(gpu, rng, slots, rows, width):
-    words = rng.standard_normal((slots, 5 + 3 * width)).astype(np.float32)
-    words[:, 2 + 2 * width : 2 + 3 * width] **= 2
-    words = words.view(np.uint32)
+def check_update(gpu, rng, kind, slots, rows, width, clip=(0.0, 0.0)):
+    table = random_table(rng, kind, slots, width)
     at = rng.permutation(slots)[:rows].astype(np.int32)
-    grads = rng.standard_normal((rows, width)).astype(np.float32) * np.float32(10.0) ** rng.integers(-20, 3, (rows, 1))
-    starts = np.concatenate([[0], np.cumsum(rng.integers(1, 5, rows))]).astype(np.int32)
-    rates = np.float32(0.1), np.float32(0.001), np.float32(1e-8), step_size(0.01, 0.9, 0.999, 7)
+    grads = rng.standard_normal((rows, width)) * 10.0 ** rng.integers(-18, 3, (rows, 1))
+    counts = rng.integers(1, 5, rows)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    arrays = (
+        table.floats, table.words, at, grads.astype(np.float32), table.weights[at], starts, counts.astype(np.int32),
+        table.rates, np.zeros(rows, np.uint8),
+    )  # fmt: skip
+    clip = tuple(map(np.float32, clip))
 
-    def update(words_SW, at_P, grads_PC, starts_P):
-        adam_rows(words_SW.view(np.float32), words_SW, at_P, grads_PC, starts_P, 7, *rates)
+    def update(floats_SW, words_SW, at_P, grads_PC, weights_PC, starts_P, counts_P, rates_T4, clipped_P):
+        update_rows(
+            table.rule, floats_SW, words_SW, 0, 0, at_P, grads_PC, weights_PC, starts_P, counts_P, table.dim, 7,
+            rates_T4, table.settings, clip, clipped_P,
+        )  # fmt: skip
 
-    same(gpu, update, (words, at, grads.astype(np.float32), starts), [0])
+    same(gpu, update, arrays, [0, 1, 8])
+
+
+def check_catch_up(gpu, rng, kind, slots, rows, width):
+    table = random_table(rng, kind, slots, width)
+    arrays = table.floats, table.words, rng.permutation(slots)[:rows].astype(np.int32), table.rates, table.begins
+
+    def catch(floats_SW, words_SW, at_P, rates_T4, begins_T):
+        catch_up(
+            table.rule, floats_SW, words_SW, 0, 0, at_P, width, table.dim, 300, rates_T4, begins_T, table.settings,
+            (*table.ahead[:3], 290),
+        )  # fmt: skip
+
+    same(gpu, catch, arrays, [0, 1])
+
+
+def random_table(rng, kind, slots, width):
+    """Rows that were last seen at some step up to 320; rates that change on the way, and a stretch without L2."""
+    table = Table(
+        kind, np.float32, slots, width - 1, True, lambda t: (0.1 / (1 + t // 100), 1e-3 * (t < 150 or t > 260)), 320,
+        eps=1e-8, ftrl=(1.0, 1e-3, 0.1),
+    )  # fmt: skip
+    table.floats[:] = rng.standard_normal(table.floats.shape) * 10.0 ** rng.integers(-12, 1, (slots, 1))
+    table.floats[:, width:] **= 2
+    table.floats[rng.random(table.floats.shape) < 0.1] = 0
+    table.words[:, 0] = rng.integers(0, 320, slots)
+    table.words[rng.random(slots) < 0.1, 0] = 0
+    return table
+
+
+def check_count_examples(gpu, batch):
+    source, starts = batch.sources()
+    counts = np.zeros(batch.num_unique, np.int32)
+    same(gpu, count_examples, (source, starts, batch.num_fields, counts), [3])
 
 
 def check_unique(gpu, keys, limit):

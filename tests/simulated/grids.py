@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 from numba import config
+from row_table import Table
 
-from pipeline.kernels import dedup_cuda, hashing, launch, segment_sum
+from pipeline.kernels import catch_up, count_examples, dedup_cuda, hashing, launch, segment_sum, update_rows
+from pipeline.kernels.row_rules import RULES
 
 if config.ENABLE_CUDASIM:
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
@@ -12,9 +14,19 @@ if config.ENABLE_CUDASIM:
 SHARED = [
     (dedup_cuda, "example_of"), (hashing, "_eight_bytes"), (hashing, "_hash_bytes"), (hashing, "_key"),
     (hashing, "mix"), (segment_sum, "first_from"), (segment_sum, "gradient"), (segment_sum, "tile_sum"),
+    (count_examples, "count_one"),
+    *((update_rows, name) for name in (
+        "full_gradient", "squares", "clip_scale", "rowwise_step", "adam_weight", "adagrad_weight", "ftrl_sums",
+        "ftrl_weight",
+    )),
+    *((catch_up, name) for name in (
+        "shrinkage", "shrinks", "adagrad_absent", "rowwise_absent", "adam_rest", "stands_still", "adam_absent",
+        "adam_weight",
+        "adagrad_weight",
+    )),
 ]  # fmt: skip
-"""Functions of both targets that take the simulator's arrays, or give unsigned numbers, which compiled code would give
-it as Python's."""
+"""Functions of both targets that take the simulator's arrays, or give numbers that are not Python's, which compiled
+code would give it as such."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -35,6 +47,11 @@ def small_grids():
 
 def compile_what_calls_them():
     """The CPU's kernels, while what they call is compiled; `read` gives them arrays that are not to be written."""
+    for kind in RULES:
+        table = Table(kind, np.float32, 1, 2, True, lambda t: (0.1, 0.1), 1)
+        table.update(np.zeros(1, np.int32), np.zeros((1, 3)))
+    no_keys = np.zeros(1, np.int32), np.zeros(1, np.int32)
+    count_examples.count_examples(*no_keys, 1, no_keys[0][:0])
     out = np.empty(1, np.uint64)
     for dtype in (np.int8, np.int32, np.uint32, np.int64, np.uint64):
         for values in both(np.zeros(1, dtype)):

@@ -5,16 +5,20 @@ import pytest
 from grids import small_grids  # noqa: F401
 from late_gpu import There
 from twins import (
-    check_adam,
+    check_catch_up,
+    check_count_examples,
     check_hashing,
     check_index,
     check_pool,
     check_rows,
     check_segment_sum,
     check_unique,
+    check_update,
     small_batches,
     zipf_keys,
 )
+
+from pipeline.kernels.row_rules import RULES
 
 
 class Simulator:
@@ -57,9 +61,26 @@ def test_a_gpu_sums_in_another_order(rng, first_order, mean):
         check_segment_sum(Simulator, rng, batch, 1 + first_order, first_order, mean)
 
 
+@pytest.mark.parametrize("kind", RULES)
 @pytest.mark.parametrize(("rows", "width"), [(0, 1), (1, 1), (6, 3), (5, 4)])
-def test_a_gpu_updates_to_other_bits(rng, rows, width):
-    check_adam(Simulator, rng, 9, rows, width)
+def test_a_gpu_updates_to_other_bits(rng, kind, rows, width):
+    check_update(Simulator, rng, kind, 9, rows, width)
+
+
+@pytest.mark.parametrize("clip", [(1.0, 1e-5), (0.01, 1e-4), (1e-3, 0.0)])
+def test_a_gpu_clips_other_rows_or_by_another_factor(rng, clip):
+    check_update(Simulator, rng, "adam", 9, 7, 5, clip)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
+@pytest.mark.parametrize(("rows", "width"), [(0, 1), (4, 1), (5, 4)])
+def test_a_gpu_catches_up_to_other_bits(rng, kind, rows, width):
+    check_catch_up(Simulator, rng, kind, 6, rows, width)
+
+
+def test_a_gpu_counts_other_examples(rng):
+    for batch in small_batches(rng):
+        check_count_examples(Simulator, batch)
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 60, 300])

@@ -1,0 +1,57 @@
+"""How many examples of a batch hold a key: fewer than its occurrences where a list holds it twice, or two fields do."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numba import cuda, uint32
+
+from pipeline.kernels import cpu, gpu
+from pipeline.kernels.launch import launch, on_host
+from pipeline.records import I32, TILE
+
+WORDS = TILE // 32
+
+
+def count_examples(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
+    """counts[p] = different examples among the occurrences `starts[p]` to `starts[p + 1]`, each example * F + field."""
+    if on_host(source_V):
+        count_examples_cpu(source_V, starts_P, num_fields, counts_P)
+    else:
+        launch(count_examples_cuda, len(counts_P), source_V, starts_P, num_fields, counts_P)
+
+
+def count_examples_reference(source_V: I32, starts_P: I32, num_fields: int) -> list[int]:
+    return [len({int(s) // num_fields for s in source_V[a:b]}) for a, b in pairwise(starts_P)]
+
+
+@cpu
+def count_one(source_V: I32, begin: int, past: int, num_fields: int, seen: I32) -> int:
+    """Occurrences come tile by tile, so one bit for each example of a tile is enough. `seen`: [TILE / 32] words."""
+    tile, count = -1, 0
+    for j in range(begin, past):
+        example = source_V[j] // num_fields
+        if example // TILE != tile:
+            tile = example // TILE
+            for word in range(WORDS):
+                seen[word] = 0
+        at, bit = (example % TILE) // 32, np.uint32(1) << np.uint32(example % 32)
+        if seen[at] & bit == 0:
+            seen[at] |= bit
+            count += 1
+    return count
+
+
+@cpu
+def count_examples_cpu(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
+    seen = np.empty(WORDS, np.uint32)
+    for p in range(counts_P.size):
+        counts_P[p] = count_one(source_V, starts_P[p], starts_P[p + 1], num_fields, seen)
+
+
+@gpu
+def count_examples_cuda(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
+    seen = cuda.local.array(WORDS, uint32)
+    for p in range(cuda.grid(1), counts_P.size, cuda.gridsize(1)):
+        counts_P[p] = count_one(source_V, starts_P[p], starts_P[p + 1], num_fields, seen)

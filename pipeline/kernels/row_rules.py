@@ -1,0 +1,124 @@
+"""The arithmetic of the row optimizers: one weight, one step. Shared by all kernels that move rows, on both targets.
+
+A rule is a small number; what it needs besides the gradient of a step comes as four numbers of the step (`rates_T4`)
+and four of the rule (`settings`), all of the dtype of the weights:
+
+  rates     size, eps, l2, factor: the step's learning rate (Adam: with both bias corrections), eps, what a weight adds
+            to its own gradient, and by how much the gradient was scaled (it is in `l2` already)
+  settings  Adam: 1 - beta1, 1 - beta2. FTRL: beta, l1, l2. The rest is 0
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from pipeline.kernels import cpu
+from pipeline.kernels.arithmetic import product
+
+SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM, FTRL = range(5)
+RULES = {"sgd": SGD, "adagrad": ADAGRAD, "rowwise_adagrad": ROWWISE_ADAGRAD, "adam": ADAM, "ftrl": FTRL}
+SIZE, EPS, L2, FACTOR = range(4)
+"""Columns of `rates_T4`."""
+
+
+def adam_size(lr: float, beta1: float, beta2: float, step: int) -> float:
+    """Learning rate with both bias corrections; `step` counts from 1 (Kingma and Ba, 2015, end of section 2)."""
+    return lr * math.sqrt(1.0 - beta2**step) / (1.0 - beta1**step)
+
+
+@cpu
+def full_gradient(grad: Any, weight: Any, l2: Any, factor: Any) -> Any:
+    """With L2; `l2` has been scaled by `factor`."""
+    return product(factor, grad) + product(l2, weight)
+
+
+@cpu
+def adam_weight(weight: Any, m: Any, v: Any, grad: Any, rate1: Any, rate2: Any, eps: Any, size: Any) -> Any:
+    """Weight, m and v after the step (Kingma and Ba, 2015, algorithm 1); `rate1` is 1 - beta1, `rate2` 1 - beta2."""
+    m += product(grad - m, rate1)
+    v += product(product(grad, grad) - v, rate2)
+    return weight - product(size, m / (math.sqrt(v) + eps)), m, v
+
+
+@cpu
+def adagrad_weight(weight: Any, total: Any, grad: Any, eps: Any, size: Any) -> Any:
+    """Weight and sum of squares after the step (Duchi, Hazan and Singer, 2011)."""
+    total += product(grad, grad)
+    return weight - product(size, grad / (math.sqrt(total) + eps)), total
+
+
+@cpu
+def ftrl_sums(weight: Any, z: Any, n: Any, grad: Any, size: Any) -> Any:
+    """z and n after the step (McMahan et al., KDD 2013, algorithm 1); `size` is alpha. In float64: two roots that
+    hardly differ are subtracted."""
+    grad = np.float64(grad)
+    total = np.float64(n) + product(grad, grad)
+    sigma = (math.sqrt(total) - math.sqrt(np.float64(n))) / np.float64(size)
+    return np.float64(z) + (grad - product(sigma, np.float64(weight))), total
+
+
+@cpu
+def ftrl_weight(z: Any, n: Any, beta: Any, l1: Any, l2: Any, size: Any) -> Any:
+    """The weight that belongs to z and n, as they are stored."""
+    beyond = abs(np.float64(z)) - np.float64(l1)
+    if beyond <= 0:
+        return 0.0
+    shrink = (np.float64(beta) + math.sqrt(np.float64(n))) / np.float64(size) + np.float64(l2)
+    return math.copysign(beyond / shrink, -np.float64(z))
+
+
+def step_reference(
+    rule: int,
+    weights: Any,
+    state: Any,
+    grads: Any,
+    rates: Any,
+    settings: Any,
+    dim: int,
+    clip: Any = None,
+    count: int = 1,
+) -> None:
+    """One step of one row in place, by NumPy. `state` [G, C] (row-wise Adagrad: [2, 1]); `clip` is r and the floor."""
+    size, eps, l2, factor = rates
+    grads = factor * grads + l2 * weights
+    if clip is not None:
+        norm, own = (root_of_squares(values[:dim]) for values in (grads, weights))
+        bound = grads.dtype.type(count) * max(clip[0] * own, clip[1])
+        if norm > bound:
+            grads[:dim] *= bound / norm
+    if rule == SGD:
+        weights -= size * grads
+    elif rule == ADAGRAD:
+        state[0] += grads * grads
+        weights -= size * (grads / (np.sqrt(state[0]) + eps))
+    elif rule == ROWWISE_ADAGRAD:
+        for part, of in enumerate((slice(0, dim), slice(dim, None))):
+            if len(grads[of]):
+                state[part] += mean_of_squares(grads[of])
+                weights[of] -= size * (grads[of] / (np.sqrt(state[part]) + eps))
+    elif rule == ADAM:
+        state[0] += (grads - state[0]) * settings[0]
+        state[1] += (grads * grads - state[1]) * settings[1]
+        weights -= size * (state[0] / (np.sqrt(state[1]) + eps))
+    else:
+        for c in range(len(weights)):
+            state[0, c], state[1, c] = ftrl_sums.py_func(weights[c], state[0, c], state[1, c], grads[c], size)
+            weights[c] = ftrl_weight.py_func(state[0, c], state[1, c], *settings[:3], size)
+
+
+def mean_of_squares(values: Any) -> Any:
+    """Added one by one, as the kernels do."""
+    total = values.dtype.type(0)
+    for value in values:
+        total += value * value
+    return total / values.dtype.type(len(values))
+
+
+def root_of_squares(values: Any) -> Any:
+    total = values.dtype.type(0)
+    for value in values:
+        total += value * value
+    return np.sqrt(total)

@@ -1,0 +1,167 @@
+"""What each step of a run did to a row besides its gradient: learning rate, L2, and the factor of a clipped gradient.
+
+Under dense semantics a row that was absent is caught up by it, so it is part of every commit: run-length coded,
+in float64.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.device import Device
+from pipeline.kernels.row_rules import FACTOR, L2, adam_size
+from pipeline.optimizer import Adam, RowOptimizer
+from pipeline.records import F32, I32, Array
+
+F64 = NDArray[np.float64]
+
+FIRST_STEP, RUNS = "rates/first_step", "rates/runs"
+LEAST_STEPS = 1 << 12
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """Of a run of steps."""
+
+    lr: float
+    l2: float
+    factor: float = 1.0
+
+
+class Rates:
+    """A line of four numbers for each step (see `row_rules`), where the kernels are: 20 bytes a step of the run."""
+
+    def __init__(self, rows: RowOptimizer, device: Device, each_step: bool) -> None:
+        """`each_step`: a gradient may be clipped, so no step is known to have the rates of the one before it."""
+        self._rows, self._device, self.each_step = rows, device, each_step
+        self.num_steps = 0
+        self._runs: list[tuple[int, Rate]] = []
+        self._table_T4: F32 = np.zeros((LEAST_STEPS, 4), np.float32)
+        self._begins_T: I32 = np.zeros(LEAST_STEPS, np.int32)
+        self._there: tuple[Any, Any] | None = None
+        self.last_l2 = 0
+        """The last step with L2."""
+        self.most_l2 = 0.0
+
+    @property
+    def l2(self) -> float:
+        """Of FTRL it is part of the closed form, and no gradient."""
+        return 0.0 if self._rows.kind == "ftrl" else self._rows.l2
+
+    def through(self, last: int, lr: float) -> tuple[Any, Any]:
+        """Lines [T, 4] and the first step of each run [T], with steps up to `last`; new ones take this learning rate.
+
+        On a GPU within the work of the stream that uses them."""
+        if last > self.num_steps:
+            first = self.num_steps + 1
+            self._extend(last, Rate(lr, self.l2))
+            self._bring(first)
+        return self._there or self.on_host
+
+    @property
+    def on_host(self) -> tuple[F32, I32]:
+        """The same lines in host memory; on a GPU without the factors of clipped gradients."""
+        return self._table_T4, self._begins_T
+
+    def clip(self, step: int, factor: float) -> None:
+        """The gradient of the step was scaled, on the CPU; on a GPU nobody there knows yet by how much."""
+        line = self._table_T4[step]
+        line[FACTOR] = factor
+        line[L2] *= line[FACTOR]
+
+    def _extend(self, last: int, rate: Rate) -> None:
+        self._reserve(last + 1)
+        if not self._runs or self._runs[-1][1] != rate:
+            self._runs.append((self.num_steps + 1, rate))
+        for step in range(self.num_steps + 1, last + 1):
+            self._table_T4[step] = *self._size_and_eps(rate.lr, step), rate.l2, 1
+            self.clip(step, rate.factor)
+            self._begins_T[step] = step if self.each_step else self._runs[-1][0]
+        self.num_steps = last
+        if rate.l2:
+            self.last_l2, self.most_l2 = last, max(self.most_l2, rate.l2)
+
+    def _size_and_eps(self, lr: float, step: int) -> tuple[float, float]:
+        rows = self._rows
+        if not isinstance(rows, Adam):
+            return lr, getattr(rows, "eps", 0.0)
+        correction = math.sqrt(1.0 - rows.beta2**step) if rows.eps_place == "torch" else 1.0
+        return adam_size(lr, rows.beta1, rows.beta2, step), rows.eps * correction
+
+    def _reserve(self, num_lines: int) -> None:
+        if num_lines > len(self._table_T4):
+            more = max(num_lines, 2 * len(self._table_T4)) - len(self._table_T4)
+            self._table_T4 = np.concatenate([self._table_T4, np.zeros((more, 4), np.float32)])
+            self._begins_T = np.concatenate([self._begins_T, np.zeros(more, np.int32)])
+
+    def _bring(self, first: int) -> None:
+        """Copy the lines from step `first` on to the GPU's own table, where earlier ones may have other factors."""
+        if not self._device.on_gpu:
+            return
+        here, before = (self._table_T4, self._begins_T), self._there
+        if before is None or len(before[0]) < len(here[0]):
+            self._there = (self._device.empty(here[0].shape, np.float32), self._device.empty(here[1].shape, np.int32))
+            for old, longer in zip(before or (), self._there, strict=False):
+                longer[:first] = old[:first]
+            first = first if before else 0
+        end = self.num_steps + 1
+        for array, there in zip(here, self._there or (), strict=True):
+            there[first:end] = self._device.there(array[first:end])
+
+    def save(self) -> dict[str, Array]:
+        """The history, for a commit. Nothing is in flight."""
+        runs = self._clipped() if self.each_step else self._runs
+        return {
+            FIRST_STEP: np.array([self.num_steps, *(step for step, _ in runs)], np.int64),
+            RUNS: np.array([(r.lr, r.l2, r.factor) for _, r in runs], np.float64).reshape(-1, 3),
+        }
+
+    def _clipped(self) -> list[tuple[int, Rate]]:
+        """The runs, parted where a gradient was clipped."""
+        table_T4 = self.host_table()
+        parted: list[tuple[int, Rate]] = []
+        ends = [step for step, _ in self._runs[1:]] + [self.num_steps + 1]
+        for (begin, rate), end in zip(self._runs, ends, strict=True):
+            factors = table_T4[begin:end, FACTOR]
+            changes = np.flatnonzero(np.diff(factors, prepend=np.float32(np.nan)) != 0)
+            parted += [(begin + at, Rate(rate.lr, rate.l2, float(factors[at]))) for at in changes.tolist()]
+        return parted
+
+    def host_table(self) -> F32:
+        """All lines in host memory. Nothing is in flight."""
+        if self._there is None:
+            return self._table_T4
+        pinned: F32 = self._device.pinned(self._table_T4.shape, np.float32)
+        self._device.train.copy(self._there[0], pinned)
+        self._device.train.record().wait()
+        return pinned
+
+    def load(self, saved: Mapping[str, Array]) -> None:
+        """Take back what `save` gave."""
+        num_steps, *first_steps = saved[FIRST_STEP].tolist()
+        if self._rows.semantics == "lazy":
+            # Nobody looks at a step that is over.
+            self._reserve(num_steps + 1)
+            self.num_steps = num_steps
+            return
+        for last, numbers in zip(
+            [*(step - 1 for step in first_steps[1:]), num_steps], saved[RUNS].tolist(), strict=True
+        ):
+            self._extend(last, Rate(*numbers))
+        # A step whose gradient was clipped is a run of its own only in what is saved.
+        self._runs = _joined(self._runs)
+
+
+def _joined(runs: list[tuple[int, Rate]]) -> list[tuple[int, Rate]]:
+    joined: list[tuple[int, Rate]] = []
+    for step, rate in runs:
+        whole = Rate(rate.lr, rate.l2)
+        if not joined or joined[-1][1] != whole:
+            joined.append((step, whole))
+    return joined

@@ -1,0 +1,186 @@
+"""The optimizer of the rows: a step of a batch's rows where they lie, and, under dense semantics, catching up."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from pipeline.device import Device
+from pipeline.kernels.catch_up import catch_up
+from pipeline.kernels.count_examples import count_examples
+from pipeline.kernels.launch import array_library
+from pipeline.kernels.pool import lookup
+from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULES
+from pipeline.kernels.update_rows import update_rows
+from pipeline.models.tensors import tensor_of
+from pipeline.optim.rates import Rates
+from pipeline.optimizer import Adam, Ftrl, Optimizer
+from pipeline.records import F32, I32, U32, BatchIndex
+from pipeline.storage.layout import WEIGHTS_AT, RowLayout
+from pipeline.storage.slab import Slab
+from pipeline.threads import Threads, Whole
+
+QUIET = 7.1e-10
+"""beta1 to the power of the steps after which Adam's m moves a weight no more: 200 of them at 0.9."""
+NEVER = 1 << 60
+FARTHEST = 8.6
+"""Standard deviations that no first weight is beyond (see `init_rows`)."""
+
+
+class RowOptimizer:
+    """P rows of a batch, C weights of each."""
+
+    def __init__(
+        self, optimizer: Optimizer, row: RowLayout, init_std: float, slab: Slab, threads: Threads | Whole,
+        device: Device, counts_examples: bool,
+    ) -> None:  # fmt: skip
+        """`counts_examples`: a key may occur more than once in an example."""
+        self._rows = rows = optimizer.rows
+        self._rule = RULES[rows.kind]
+        self.lr = rows.lr
+        """Of the steps to come."""
+        self._row, self._slab, self._threads, self._device = row, slab, threads, device
+        self._init_std, self._counts_examples = init_std, counts_examples
+        self.rates = Rates(rows, device, each_step=optimizer.max_grad_norm is not None)
+        self._settings = tuple(np.float32(value) for value in _settings(rows))
+        self._quiet = 0
+        self.clips = False
+        clip = (0.0, 0.0)
+        if isinstance(rows, Adam):
+            self._quiet = math.ceil(math.log(QUIET) / math.log(max(rows.beta1, 1e-9)))
+            if rows.clip:
+                self.clips, clip = True, (rows.clip.r, rows.clip.floor_of(row.embedding_dim))
+        self._clip = np.float32(clip[0]), np.float32(clip[1])
+        self._lifespan, self._probed = NEVER, 0
+        self._copy_PW: U32 = device.empty((0, row.num_words), np.uint32)
+
+    @property
+    def catches_up(self) -> bool:
+        """Whether rows move while they are absent."""
+        if self._rows.semantics == "lazy" or isinstance(self._rows, Ftrl):
+            return False
+        return self._rule == ADAM or self.rates.l2 > 0 or self.rates.most_l2 > 0
+
+    def catch_up(self, rows_P: I32, step: int) -> None:
+        """Bring rows of the slab to where they stand after `step`."""
+        if self.catches_up:
+            self._catch_up(self._slab.words_SW, rows_P, step, NEVER)
+
+    def expect(self, last_step: int) -> None:
+        """Steps up to this one are about to be taken."""
+        self.rates.through(last_step, self.lr)
+
+    def scale(self, step: int, factor: Tensor) -> None:
+        """The gradients of this step, L2 included, are multiplied by a number that lies where the model does."""
+        table_T4 = self.rates.through(step, self.lr)[0]
+        if self._device.on_gpu:
+            line = tensor_of(table_T4)[step]
+            line[FACTOR] = factor
+            line[L2] *= factor
+        else:
+            self.rates.clip(step, float(factor))
+
+    def caught_up(self, staged_AW: F32, rows_P: I32, step: int) -> tuple[F32, I32]:
+        """For those who only read weights: rows [P, W] as they stand after `step`, and where each is; the slab itself
+        if rows do not move while they are absent. Row -1 - r of `rows_P` is row r of staging."""
+        if not self.catches_up or not step:
+            return self._slab.floats_SW, rows_P
+        if len(self._copy_PW) < len(rows_P):
+            self._copy_PW = self._device.empty((len(rows_P) + len(rows_P) // 2, self._row.num_words), np.uint32)
+        rows_PW = self._copy_PW[: len(rows_P)]
+        floats_PW: F32 = rows_PW.view(np.float32)
+        lookup(self._slab.floats_SW, staged_AW, rows_P, 0, floats_PW)
+        self.catch_up_copy(rows_PW, step)
+        return floats_PW, array_library(rows_P).arange(len(rows_P), dtype=np.int32)
+
+    def catch_up_copy(self, rows_PW: U32, step: int) -> None:
+        """Rows [P, W] that lie by themselves to where they stand after `step`. Right are their weights alone."""
+        if self.catches_up and step:
+            at_P = array_library(rows_PW).arange(len(rows_PW), dtype=np.int32)
+            self._catch_up(rows_PW, at_P, step, self._life_of_first_rows(step))
+
+    def catch_up_all(self, rows_UW: U32) -> None:
+        """Rows [U, W] in host memory to where they stand now, with their state. Nothing is in flight."""
+        if self.catches_up:
+            at_U = np.arange(len(rows_UW), dtype=np.int32)
+            tables = self.rates.host_table(), self.rates.on_host[1]
+            self._catch_up(rows_UW, at_U, self.rates.num_steps, NEVER, tables)
+
+    def _catch_up(
+        self, words_SW: U32, rows_P: I32, step: int, lifespan: int, tables: tuple[Any, Any] | None = None
+    ) -> None:
+        row, rates = self._row, self.rates
+        tables = tables or rates.through(step, self.lr)
+        ahead = (rates.last_l2, self._quiet, np.float32(rates.most_l2), lifespan)
+        floats_SW = words_SW.view(np.float32)
+        self._threads.split(
+            len(rows_P),
+            lambda a, b: catch_up(
+                self._rule, floats_SW, words_SW, WEIGHTS_AT, row.last_step_at, rows_P[a:b], row.num_weights,
+                row.embedding_dim, step, *tables, self._settings, ahead,
+            ),
+        )  # fmt: skip
+
+    def update(self, rows_P: I32, grads_PC: F32, weights_PC: F32, index: BatchIndex, num_fields: int, step: int) -> Any:
+        """One step, counted from 1, of rows with summed gradients and their weights as they are, both [P, C].
+
+        Under CowClip: whether each row's gradient was clipped, uint8 [P]; else empty.
+        """
+        row, starts_P = self._row, index.starts_P
+        table_T4 = self.rates.through(step, self.lr)[0]
+        clipped_P = self._device.empty(len(rows_P) if self.clips else 0, np.uint8)
+        counts_P = starts_P[:0]
+        if self.clips:
+            counts_P = array_library(starts_P).diff(starts_P)
+            if self._counts_examples:
+                self._threads.split(
+                    len(rows_P),
+                    lambda a, b: count_examples(index.source_V, starts_P[a : b + 1], num_fields, counts_P[a:b]),
+                )
+        floats_SW, words_SW = self._slab.floats_SW, self._slab.words_SW
+        self._threads.split(
+            len(rows_P),
+            lambda a, b: update_rows(
+                self._rule, floats_SW, words_SW, WEIGHTS_AT, row.last_step_at, rows_P[a:b], grads_PC[a:b],
+                weights_PC[a:b], starts_P[a : b + 1], counts_P[a:b], row.embedding_dim, step, table_T4, self._settings,
+                self._clip, clipped_P[a:b],
+            ),
+        )  # fmt: skip
+        return clipped_P
+
+    def _life_of_first_rows(self, step: int) -> int:
+        """A step, a power of two, by which whatever row was never trained has come to zero; NEVER if by none so far.
+
+        Found by sending weights of all sizes through the steps there were.
+        """
+        if self._rule != ADAM or (self._device.on_gpu and self.rates.each_step):
+            return NEVER
+        probe = 1 << 10
+        while self._lifespan == NEVER and probe <= step:
+            if probe > self._probed:
+                self._probed = probe
+                if self._all_dead(probe):
+                    self._lifespan = probe
+            probe *= 2
+        return self._lifespan
+
+    def _all_dead(self, step: int) -> bool:
+        width = 64
+        row_1W: F32 = np.zeros((1, 3 * width), np.float32)
+        row_1W[0, :width] = self._init_std * np.geomspace(1e-6, FARTHEST, width)
+        ahead = (self.rates.last_l2, self._quiet, np.float32(self.rates.most_l2), NEVER)
+        catch_up(
+            ADAM, row_1W, np.zeros((1, 1), np.uint32), 0, 0, np.zeros(1, np.int32), width, width, step,
+            *self.rates.on_host, self._settings, ahead,
+        )  # fmt: skip
+        return not row_1W[0, :width].any()
+
+
+def _settings(rows: Any) -> tuple[float, float, float, float]:
+    """The four numbers of the rule (see `row_rules`)."""
+    if isinstance(rows, Adam):
+        return 1 - rows.beta1, 1 - rows.beta2, 0.0, 0.0
+    return (rows.beta, rows.l1, rows.l2, 0.0) if isinstance(rows, Ftrl) else (0.0, 0.0, 0.0, 0.0)
