@@ -61,7 +61,8 @@ class Embed:
         scale_G: F32 = self._weights_PC.reshape(-1)[:0]
         if any(self._layout.mean_M):
             scale_G = bag_scale(bags_MB, self._layout.multi_M, self._layout.mean_M, self._layout.num_fields)
-        flat_GD, first_G = grads_BFD.reshape(-1, self._row.embedding_dim), first_BF.reshape(-1)
+        flat_GD = grads_BFD.reshape(len(grads_BFD) * self._layout.num_fields, self._row.embedding_dim)
+        first_G = first_BF.reshape(-1)
         tile_G = TILE * self._layout.num_fields
         self._threads.split(
             len(sums_PC),
