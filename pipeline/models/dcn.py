@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.models.args import whole
-from pipeline.models.mlp import Deep, draw, mlp, side_by_side
+from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
 
 
 class DCN(nn.Module):
@@ -20,7 +20,7 @@ class DCN(nn.Module):
         cross_layers: int = 3, **deep: Unpack[Deep],
     ):  # fmt: skip
         super().__init__()
-        width = num_fields * embedding_dim + num_numbers
+        width = width_of(num_fields, num_numbers, embedding_dim)
         self.mlp = mlp(width, hidden, out=False, **deep)
         self.cross = nn.ModuleList(Cross(width) for _ in range(whole("cross_layers", cross_layers)))
         self.out = nn.Linear(width + hidden[-1], 1)

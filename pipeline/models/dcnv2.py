@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, einsum, nn
 
 from pipeline.models.args import one_of, whole
-from pipeline.models.mlp import Deep, draw, mlp, side_by_side
+from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
 
 
 class CrossAndDeep(nn.Module):
@@ -42,7 +42,7 @@ class DCNv2(CrossAndDeep):
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
         cross_layers: int = 3, structure: str = "parallel", **deep: Unpack[Deep],
     ):  # fmt: skip
-        width = num_fields * embedding_dim + num_numbers
+        width = width_of(num_fields, num_numbers, embedding_dim)
         super().__init__(FullCross(width, whole("cross_layers", cross_layers)), width, hidden, structure, deep)
         draw(self.cross, deep.get("init", "torch"))
 
@@ -54,7 +54,7 @@ class DCNMix(CrossAndDeep):
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
         cross_layers: int = 3, experts: int = 4, rank: int = 32, structure: str = "parallel", **deep: Unpack[Deep],
     ):  # fmt: skip
-        width = num_fields * embedding_dim + num_numbers
+        width = width_of(num_fields, num_numbers, embedding_dim)
         sizes = whole("cross_layers", cross_layers), whole("experts", experts), whole("rank", rank)
         super().__init__(MixedCross(width, *sizes), width, hidden, structure, deep)
         draw(self.cross, deep.get("init", "torch"))

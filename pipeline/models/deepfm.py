@@ -9,7 +9,7 @@ from torch import Tensor
 
 from pipeline.models.fm import pairs
 from pipeline.models.lr import FirstOrder
-from pipeline.models.mlp import Deep, mlp, side_by_side
+from pipeline.models.mlp import Deep, mlp, side_by_side, width_of
 
 
 class DeepFM(FirstOrder):
@@ -20,7 +20,7 @@ class DeepFM(FirstOrder):
         **deep: Unpack[Deep],
     ):  # fmt: skip
         super().__init__(num_numbers)
-        self.mlp = mlp(num_fields * embedding_dim + num_numbers, hidden, **deep)
+        self.mlp = mlp(width_of(num_fields, num_numbers, embedding_dim), hidden, **deep)
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
         """Logits [B] of numbers [B, X], embeddings [B, F, D] and first-order weights [B, F]."""

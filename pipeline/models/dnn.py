@@ -8,7 +8,7 @@ from typing import Unpack
 from torch import Tensor, nn
 
 from pipeline.models.lr import FirstOrder
-from pipeline.models.mlp import Deep, mlp, side_by_side
+from pipeline.models.mlp import Deep, mlp, side_by_side, width_of
 
 
 class DNN(nn.Module):
@@ -19,7 +19,7 @@ class DNN(nn.Module):
         **deep: Unpack[Deep],
     ):  # fmt: skip
         super().__init__()
-        self.mlp = mlp(num_fields * embedding_dim + num_numbers, hidden, **deep)
+        self.mlp = mlp(width_of(num_fields, num_numbers, embedding_dim), hidden, **deep)
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
         """Logits [B] of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0] are not used."""
@@ -34,7 +34,7 @@ class WideDeep(FirstOrder):
         **deep: Unpack[Deep],
     ):  # fmt: skip
         super().__init__(num_numbers)
-        self.mlp = mlp(num_fields * embedding_dim + num_numbers, hidden, **deep)
+        self.mlp = mlp(width_of(num_fields, num_numbers, embedding_dim), hidden, **deep)
 
     def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
         """Logits [B] of numbers [B, X], embeddings [B, F, D] and first-order weights [B, F]."""

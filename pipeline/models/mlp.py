@@ -39,8 +39,6 @@ def mlp(
 
     ValueError names the argument that is wrong.
     """
-    if not num_inputs:
-        raise ValueError("the deep part has no inputs: there are no numbers, and model.embedding_dim is 0; raise it")
     if not isinstance(batch_norm, bool):
         raise ValueError(f"batch_norm is {batch_norm!r}; expected true or false")
     if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0 <= dropout < 1:
@@ -70,6 +68,13 @@ def draw(module: nn.Module, init: str) -> None:
             nn.init.xavier_normal_(layer.weight)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
+
+
+def width_of(num_fields: int, num_numbers: int, embedding_dim: int) -> int:
+    """F * D + X, the deep part's inputs. ValueError: there are none."""
+    if not (num_inputs := num_fields * embedding_dim + num_numbers):
+        raise ValueError("the deep part has no inputs: there are no numbers, and model.embedding_dim is 0; raise it")
+    return num_inputs
 
 
 def side_by_side(embeddings_BFD: Tensor, numbers_BX: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor, einsum, nn
 
 from pipeline.models.args import widths
 from pipeline.models.lr import FirstOrder
-from pipeline.models.mlp import Deep, draw, mlp, side_by_side
+from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
 
 
 class xDeepFM(FirstOrder):
@@ -21,7 +21,7 @@ class xDeepFM(FirstOrder):
         cin: Sequence[int] = (64,), **deep: Unpack[Deep],
     ):  # fmt: skip
         super().__init__(num_numbers)
-        self.mlp = mlp(num_fields * embedding_dim + num_numbers, hidden, **deep)
+        self.mlp = mlp(width_of(num_fields, num_numbers, embedding_dim), hidden, **deep)
         self.cin = CIN(num_fields, widths("cin", cin, least=1))
         self.cin_out = nn.Linear(sum(cin), 1, bias=False)
         for part in (self.cin, self.cin_out):
