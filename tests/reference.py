@@ -44,6 +44,11 @@ def aligned(values: object) -> torch.Tensor:
     return torch.from_numpy(copy)
 
 
+def gradient(leaf: torch.Tensor) -> np.ndarray:
+    """Zeros if the model made no use of the leaf."""
+    return np.zeros(leaf.shape, np.float32) if leaf.grad is None else leaf.grad.numpy()
+
+
 class Reference:
     """`train()` runs every epoch; then `fingerprint` and `metrics` are what the run must have."""
 
@@ -201,7 +206,7 @@ class Reference:
             bag_scale(bags, tuple(multi), tuple(mean), len(data.categories)) if any(mean) else np.empty(0, np.float32)
         )
         grads_PC = segment_sum_reference(
-            emb.grad.numpy(), first.grad.numpy() if self.row.first_order else None,
+            gradient(emb), gradient(first) if self.row.first_order else None,
             np.array([s for group in groups for s in group]), starts, scale, self.row.num_weights,
         )  # fmt: skip
         self.factors.append(np.float32(1))

@@ -1,6 +1,7 @@
 """The workflows that come with the project are valid, and run: in small, on real data where it is at hand."""
 
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,14 @@ def real_data(name, *files):
 
 
 def test_a_workflow_is_missing():
-    assert {file.stem for file in FILES} >= {"quickstart", "criteo", "frappe"}
+    assert {file.stem for file in FILES} >= {
+        "quickstart",
+        "criteo",
+        "criteo_cowclip",
+        "avazu",
+        "avazu_cowclip",
+        "frappe",
+    }
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
@@ -48,6 +56,21 @@ def test_a_workflow_of_the_project_is_not_valid(file, tmp_path, monkeypatch):
     assert Workflow.model_validate_json(text).model_dump_json() == text
     assert "shared" not in text, "the data's folder is a setting"
     assert list(tmp_path.iterdir()) == []
+
+
+FRAPPE = runpy.run_path(str(ROOT / "workflows" / "frappe.py"))
+
+
+@pytest.mark.parametrize("model", FRAPPE["MODELS"])
+def test_a_model_that_is_published_on_frappe_cannot_be_trained(model):
+    workflow = FRAPPE["frappe"](model)
+    check_model(workflow)
+    text = workflow.model_dump_json()
+    assert Workflow.model_validate_json(text).model_dump_json() == text
+    same = {"name", "model", "optimizer"}
+    assert workflow.model_dump(exclude=same) == FRAPPE["workflow"].model_dump(exclude=same)
+    if model == "DeepFM":
+        assert workflow.model_copy(update={"name": "frappe"}) == FRAPPE["workflow"]
 
 
 def test_the_quickstart_does_not_use_all_tiers(tmp_path, capsys):

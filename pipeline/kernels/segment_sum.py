@@ -52,7 +52,7 @@ def segment_sum_reference(
 ) -> F32:
     """[P, C] sums of the occurrences' gradients, the first-order weight's last."""
     num_fields = grads_BFD.shape[1]
-    columns = [grads_BFD.reshape(-1, grads_BFD.shape[2])]
+    columns = [grads_BFD.reshape(grads_BFD.shape[0] * num_fields, grads_BFD.shape[2])]
     if num_weights > grads_BFD.shape[2]:
         columns.append(first_BF.reshape(-1, 1))
     grads = np.concatenate(columns, axis=1)

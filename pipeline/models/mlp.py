@@ -3,18 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypedDict
 
 import torch
 from torch import Tensor, nn
 
+from pipeline.models.args import one_of, widths
 
-def mlp(num_inputs: int, hidden: Sequence[int]) -> nn.Sequential:
-    """Linear and ReLU per hidden layer, then one linear output."""
+ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "relu": nn.ReLU,
+    "leaky_relu": nn.LeakyReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+}
+INITS = ("torch", "xavier")
+
+
+class Deep(TypedDict, total=False):
+    """What a model passes on to its `mlp`; part of its workflow's `model.args`."""
+
+    batch_norm: bool
+    dropout: float
+    activation: str
+    init: str
+
+
+def mlp(
+    num_inputs: int, hidden: Sequence[int], batch_norm: bool = False, dropout: float = 0.0, activation: str = "relu",
+    init: str = "torch", out: bool = True,
+) -> nn.Sequential:  # fmt: skip
+    """Linear, batch norm, activation and dropout per hidden layer, then one linear output, or none of it.
+
+    ValueError names the argument that is wrong.
+    """
+    if not isinstance(batch_norm, bool):
+        raise ValueError(f"batch_norm is {batch_norm!r}; expected true or false")
+    if not isinstance(dropout, int | float) or isinstance(dropout, bool) or not 0 <= dropout < 1:
+        raise ValueError(f"dropout is {dropout!r}; expected a probability of at least 0 and less than 1")
+    one_of("activation", activation, ACTIVATIONS)
     layers: list[nn.Module] = []
-    for width in hidden:
-        layers += [nn.Linear(num_inputs, width), nn.ReLU()]
+    for width in widths("hidden", hidden, least=0 if out else 1):
+        layers.append(nn.Linear(num_inputs, width))
+        if batch_norm:
+            layers.append(nn.BatchNorm1d(width))
+        layers.append(ACTIVATIONS[activation]())
+        if dropout:
+            layers.append(nn.Dropout(dropout))
         num_inputs = width
-    return nn.Sequential(*layers, nn.Linear(num_inputs, 1))
+    stack = nn.Sequential(*layers, *([nn.Linear(num_inputs, 1)] if out else []))
+    draw(stack, init)
+    return stack
+
+
+def draw(module: nn.Module, init: str) -> None:
+    """Draw the initial weights of every Linear in it. "torch": leave them as torch drew them. "xavier": normal of
+    variance 2 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010), and biases of zero."""
+    if one_of("init", init, INITS) == "torch":
+        return
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            nn.init.xavier_normal_(layer.weight)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def width_of(num_fields: int, num_numbers: int, embedding_dim: int) -> int:
+    """F * D + X, the deep part's inputs. ValueError: there are none."""
+    if not (num_inputs := num_fields * embedding_dim + num_numbers):
+        raise ValueError("the deep part has no inputs: there are no numbers, and model.embedding_dim is 0; raise it")
+    return num_inputs
 
 
 def side_by_side(embeddings_BFD: Tensor, numbers_BX: Tensor) -> Tensor:

@@ -1,0 +1,26 @@
+"""Checks of what a workflow gives a model as `model.args`: the name, the value, and what is expected instead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def whole(name: str, value: object, least: int = 1) -> int:
+    """The value, an integer of at least `least`. ValueError: it is none."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} is {value!r}; expected an integer of at least {least}")
+    return value
+
+
+def widths(name: str, values: Sequence[int], least: int = 0) -> tuple[int, ...]:
+    """Widths of at least `least` layers. ValueError: that is not what `values` are."""
+    if not isinstance(values, list | tuple) or len(values) < least:
+        raise ValueError(f"{name} is {values!r}; expected the widths of {least} layers or more, such as [400, 400]")
+    return tuple(whole(f"{name}[{layer}]", width) for layer, width in enumerate(values))
+
+
+def one_of(name: str, value: str, choices: Iterable[str]) -> str:
+    """The value, one of the choices. ValueError: it is none of them."""
+    if value not in (known := tuple(choices)):
+        raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
+    return value

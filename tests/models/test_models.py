@@ -1,0 +1,253 @@
+"""Every model is its paper's equation, of as many parameters, and learns from all that it is given."""
+
+import itertools
+
+import equations
+import numpy as np
+import pytest
+import torch
+from conftest import make_workflow
+from torch import nn
+
+from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, WideDeep, xDeepFM
+from pipeline.models.check import check_model
+from pipeline.models.learner import build_model
+from pipeline.models.mlp import ACTIVATIONS, mlp
+from pipeline.workflow import Workflow
+
+F, D = 4, 3
+HIDDEN = (6, 5)
+SMALL = {
+    "LR": (LR, {}, equations.lr),
+    "FM": (FM, {}, equations.fm),
+    "DNN": (DNN, {"hidden": HIDDEN}, equations.dnn),
+    "DNN_normed": (DNN, {"hidden": HIDDEN, "batch_norm": True, "dropout": 0.5}, equations.dnn),
+    "WideDeep": (WideDeep, {"hidden": HIDDEN}, equations.wide_deep),
+    "DeepFM": (DeepFM, {"hidden": HIDDEN}, equations.deep_fm),
+    "DCN": (DCN, {"hidden": HIDDEN, "cross_layers": 2}, equations.dcn),
+    "DCNv2": (DCNv2, {"hidden": HIDDEN, "cross_layers": 2}, equations.dcn_v2_parallel),
+    "DCNv2_stacked": (
+        DCNv2,
+        {"hidden": HIDDEN, "cross_layers": 2, "structure": "stacked", "batch_norm": True},
+        equations.dcn_v2_stacked,
+    ),
+    "DCNMix": (DCNMix, {"hidden": HIDDEN, "cross_layers": 2, "experts": 3, "rank": 2}, equations.dcn_mix),
+    "xDeepFM": (xDeepFM, {"hidden": HIDDEN, "cin": (3, 2)}, equations.x_deep_fm),
+    "AutoInt": (AutoInt, {"attention_layers": 2, "heads": 2, "attention_dim": 3}, equations.auto_int),
+}
+MODELS = pytest.mark.parametrize("name", SMALL)
+NUMBERS = pytest.mark.parametrize("num_numbers", [0, 2])
+
+
+def make(name, num_numbers=2, dtype=torch.float64, **args):
+    """A model of which nothing is as it was drawn, biases and running means included."""
+    kind, own, _ = SMALL[name]
+    torch.manual_seed(0)
+    model = kind(F, num_numbers, D, **own, **args).to(dtype)
+    for value in model.state_dict().values():
+        if value.is_floating_point():
+            value.copy_(torch.rand_like(value) - 0.4 if value.ndim > 1 else torch.rand_like(value) + 0.1)
+    return model
+
+
+def examples(name, num_numbers=2, dtype=torch.float64, num_examples=5):
+    rng = np.random.default_rng(1)
+    first = F if getattr(SMALL[name][0], "first_order", False) else 0
+    shapes = (num_examples, num_numbers), (num_examples, F, D), (num_examples, first)
+    return [torch.from_numpy(rng.standard_normal(shape)).to(dtype).requires_grad_() for shape in shapes]
+
+
+def num_parameters(model):
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+@MODELS
+@NUMBERS
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_a_model_is_not_the_equation_of_its_paper(name, num_numbers, dtype):
+    model, given = make(name, num_numbers, dtype).eval(), examples(name, num_numbers, dtype)
+    parameters = {key: value.double().numpy() for key, value in model.state_dict().items()}
+    expected = SMALL[name][2](parameters, *(tensor.detach().double().numpy() for tensor in given))
+    tolerance = 1e-12 if dtype is torch.float64 else 1e-5
+    assert model(*given).shape == (5,)
+    assert model(*given).detach().numpy() == pytest.approx(expected, rel=tolerance, abs=tolerance)
+
+
+@pytest.mark.parametrize("activation", equations.ACTIVATIONS)
+def test_the_deep_part_has_another_activation_than_asked_for(activation):
+    model, given = make("DNN_normed", activation=activation).eval(), examples("DNN_normed")
+    parameters = {key: value.numpy() for key, value in model.state_dict().items()}
+    x = equations.inputs(*(tensor.detach().numpy() for tensor in given[:2]))
+    assert model(*given).detach().numpy() == pytest.approx(equations.mlp(parameters, x, activation)[:, 0], rel=1e-12)
+
+
+@MODELS
+def test_embeddings_first_order_weights_or_parameters_get_no_gradient(name):
+    model, given = make(name), examples(name)
+    model(*given).square().sum().backward()
+    unused = {"LR": {1}}.get(name, set())
+    for at, tensor in enumerate(given):
+        assert at in unused or not tensor.numel() or torch.all(tensor.grad.abs().sum(0) > 0)
+    assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", ["DCNMix", "xDeepFM", "AutoInt", "FM"])
+def test_a_gradient_is_not_that_of_the_function(name):
+    model, (*given, first) = make(name).eval(), examples(name, num_examples=2)
+    torch.autograd.gradcheck(lambda *inputs: model(*inputs, first), given)
+
+
+@MODELS
+def test_products_in_bfloat16_cannot_be_learned_from(name):
+    model, given = make(name, dtype=torch.float32), examples(name, dtype=torch.float32, num_examples=64)
+    exact = model.eval()(*given).detach().numpy()
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = model(*given).float()
+    rounded.sum().backward()
+    assert rounded.detach().numpy() == pytest.approx(exact, rel=0.05, abs=0.05 * float(abs(exact).max()))
+    assert all(torch.all(parameter.grad.isfinite()) for parameter in model.parameters())
+
+
+@MODELS
+@NUMBERS
+def test_one_example_cannot_be_scored_by_itself(name, num_numbers):
+    model, given = make(name, num_numbers).eval(), examples(name, num_numbers)
+    alone = [model(*(tensor[at : at + 1] for tensor in given)) for at in range(5)]
+    assert all(logit.shape == (1,) for logit in alone)
+    assert torch.cat(alone).detach().numpy() == pytest.approx(model(*given).detach().numpy(), rel=1e-12)
+
+
+def mlp_count(num_inputs, hidden, num_out=1):
+    widths = [num_inputs, *hidden, *[1] * num_out]
+    return sum((before + 1) * after for before, after in itertools.pairwise(widths))
+
+
+X = 2
+INPUTS = F * D + X
+COUNTS = {
+    "LR": 1 + X,
+    "FM": 1 + X,
+    "DNN": mlp_count(INPUTS, HIDDEN),
+    "DNN_normed": mlp_count(INPUTS, HIDDEN) + 2 * sum(HIDDEN),
+    "WideDeep": 1 + X + mlp_count(INPUTS, HIDDEN),
+    "DeepFM": 1 + X + mlp_count(INPUTS, HIDDEN),
+    "DCN": 2 * 2 * INPUTS + mlp_count(INPUTS, HIDDEN, 0) + INPUTS + HIDDEN[-1] + 1,
+    "DCNv2": 2 * (INPUTS + 1) * INPUTS + mlp_count(INPUTS, HIDDEN, 0) + INPUTS + HIDDEN[-1] + 1,
+    "DCNv2_stacked": 2 * (INPUTS + 1) * INPUTS + mlp_count(INPUTS, HIDDEN) + 2 * sum(HIDDEN),
+    "DCNMix": (
+        2 * (3 * (2 * INPUTS * 2 + 2 * 2) + INPUTS) + 3 * INPUTS
+        + mlp_count(INPUTS, HIDDEN, 0) + INPUTS + HIDDEN[-1] + 1
+    ),
+    "xDeepFM": 1 + X + mlp_count(INPUTS, HIDDEN) + (F * F + 1) * 3 + (3 * F + 1) * 2 + 3 + 2,
+    "AutoInt": X * D + 4 * D * 6 + 4 * 6 * 6 + (F + X) * 6 + 1,
+}  # fmt: skip
+
+
+@MODELS
+def test_a_model_has_more_or_fewer_parameters_than_its_paper_says(name):
+    assert num_parameters(make(name, X)) == COUNTS[name]
+
+
+DEEP = {"hidden": (400, 400, 400), "batch_norm": True}
+KEYS = 5389
+
+
+@pytest.mark.parametrize(
+    ("kind", "args", "width", "published", "biases"),
+    [
+        (LR, {}, 1, 5390, 0),
+        (FM, {}, 11, 59280, 0),
+        (DeepFM, DEEP, 11, 423280, 1),
+        (DCN, DEEP | {"cross_layers": 3}, 10, 418591, 0),
+        (DCNv2, DEEP | {"cross_layers": 4, "structure": "parallel"}, 10, 458391, 0),
+        (xDeepFM, DEEP | {"cin": (64,)}, 11, 429809, 0),
+    ],
+)
+def test_a_model_on_frappe_has_another_number_of_parameters_than_the_published_run(
+    kind, args, width, published, biases
+):
+    """BARS's logs tell it, rows included. Its DeepFM has no bias but the MLP's."""
+    embedding_dim = 0 if width == 1 else 10
+    assert num_parameters(kind(10, 0, embedding_dim, **args)) + KEYS * width == published + biases
+
+
+@MODELS
+def test_what_a_workflow_says_of_a_model_does_not_survive_json(name, tmp_path):
+    kind, args, _ = SMALL[name]
+    workflow = make_workflow(tmp_path, kind=kind, args=args)
+    read = Workflow.model_validate_json(workflow.model_dump_json())
+    check_model(read)
+    one, other = build_model(workflow).state_dict(), build_model(read).state_dict()
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[key], other[key]) for key in one)
+
+
+def test_the_defaults_draw_other_weights_than_torch_does():
+    torch.manual_seed(3)
+    drawn = mlp(7, (5, 4)).state_dict()
+    torch.manual_seed(3)
+    expected = nn.Sequential(nn.Linear(7, 5), nn.ReLU(), nn.Linear(5, 4), nn.ReLU(), nn.Linear(4, 1)).state_dict()
+    assert list(drawn) == list(expected)
+    assert all(torch.equal(drawn[key], expected[key]) for key in expected)
+
+
+@pytest.mark.parametrize("name", [name for name in SMALL if name not in ("LR", "FM")])
+def test_a_linear_layer_is_not_drawn_as_asked_for(name):
+    kind, args, _ = SMALL[name]
+    torch.manual_seed(0)
+    wide = {"hidden": (300, 200), "cin": (300, 200), "attention_dim": 30}
+    args = args | {key: width for key, width in wide.items() if key in args}
+    for layer in kind(30, 5, 16, **args, init="xavier").modules():
+        if isinstance(layer, nn.Linear):
+            assert layer.bias is None or not layer.bias.any()
+            expected, weight = (2 / sum(layer.weight.shape)) ** 0.5, layer.weight.detach()
+            assert float(weight.std()) == pytest.approx(expected, rel=0.2)
+            assert float(weight.abs().max()) > 2.2 * expected
+
+
+def test_a_matrix_of_an_expert_is_not_drawn_by_itself():
+    cross = DCNMix(20, 0, 16, cross_layers=2, experts=3, rank=40).cross
+    for parameter, sides in ((cross.v_KQRI, 360), (cross.u_KQIR, 360), (cross.c_KQRR, 80)):
+        for matrix in parameter.flatten(0, 1):
+            assert float(matrix.detach().std()) == pytest.approx((2 / sides) ** 0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [
+        ("DNN", {"activation": "swish"}, "activation is 'swish'; expected one of relu, "),
+        ("DNN", {"init": "he"}, "init is 'he'; expected one of torch, xavier"),
+        ("DeepFM", {"dropout": 1.0}, "dropout is 1.0; expected a probability of at least 0 and less than 1"),
+        ("DeepFM", {"dropout": "0.2"}, "dropout is '0.2'; expected a probability"),
+        ("WideDeep", {"batch_norm": 1}, "batch_norm is 1; expected true or false"),
+        ("WideDeep", {"hidden": [400, 0]}, "hidden[1] is 0; expected an integer of at least 1"),
+        ("WideDeep", {"hidden": 400}, "hidden is 400; expected the widths of 0 layers or more"),
+        ("DCN", {"hidden": []}, "hidden is []; expected the widths of 1 layers or more"),
+        ("DCN", {"cross_layers": 0}, "cross_layers is 0; expected an integer of at least 1"),
+        ("DCNv2", {"structure": "both"}, "structure is 'both'; expected one of stacked, parallel"),
+        ("DCNMix", {"experts": 2.5}, "experts is 2.5; expected an integer of at least 1"),
+        ("DCNMix", {"rank": -1}, "rank is -1; expected an integer of at least 1"),
+        ("xDeepFM", {"cin": []}, "cin is []; expected the widths of 1 layers or more"),
+        ("AutoInt", {"heads": 0}, "heads is 0; expected an integer of at least 1"),
+        ("AutoInt", {"attention_dim": True}, "attention_dim is True; expected an integer of at least 1"),
+        ("FM", {"hidden": [4]}, "unexpected keyword argument 'hidden'"),
+        ("DCN", {"drop_out": 0.1}, "unexpected keyword argument 'drop_out'"),
+    ],
+)
+def test_a_wrong_argument_is_taken_or_not_named(name, args, said, tmp_path):
+    kind, own, _ = SMALL[name]
+    with pytest.raises(ValueError, match=r"cannot be made with model\.args: ") as caught:
+        check_model(make_workflow(tmp_path, kind=kind, args=own | args))
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["DNN", "DeepFM", "DCN", "DCNv2", "DCNMix", "AutoInt"])
+def test_a_deep_model_without_inputs_is_made(name):
+    kind, args, _ = SMALL[name]
+    with pytest.raises(ValueError, match=r"model\.embedding_dim"):
+        kind(F, 0, 0, **args)
+
+
+def test_an_activation_cannot_be_used_under_its_name():
+    for activation in ACTIVATIONS:
+        assert mlp(3, (4,), activation=activation)(torch.ones(2, 3)).shape == (2, 1)
