@@ -19,6 +19,7 @@ from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
+from pipeline.monitor.report import evaluated
 from pipeline.records import Block, Done, Refusal
 from pipeline.rehearse import reductions
 from pipeline.resources import PipelineError, Resources
@@ -239,9 +240,7 @@ class Driver:
         self._examples += done.trained.block.num_examples
         self._progress.update(self._examples, done.trained.loss, self.history.ready)
         if done.trained.metrics:
-            metrics = self.history.epochs[-1]
-            shown = ", ".join(f"{k} {v:.5f}" for k, v in metrics.items() if isinstance(v, float))
-            self._progress.line(f"epoch {metrics['epoch']} {metrics['split']}: {shown}")
+            self._progress.line(evaluated(self.history.epochs[-1]))
             write_metrics(self.run_dir, self.files, self.history)
 
 

@@ -121,10 +121,8 @@ class Resources:
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
         self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, commits.files, storage.direct)
-        self.learner = Learner(
-            workflow, source.layout, self.slab, Evaluation(workflow.data.labels, run_dir / "scores"), self.threads,
-            device,
-        )  # fmt: skip
+        evaluation = Evaluation(workflow.data.labels, run_dir / "scores", grouped=workflow.metrics.group is not None)
+        self.learner = Learner(workflow, source.layout, self.slab, evaluation, self.threads, device)
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
         self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")

@@ -15,7 +15,7 @@ from pipeline.workflow import Workflow
 HARMLESS = (
     "name", "data.root", "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map",
     "storage.policy", "storage.log_multiple", "storage.log_growth", "storage.direct", "schedule.block_batches",
-    "schedule.look_ahead", "schedule.epochs", "commit", "device",
+    "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "device",
 )  # fmt: skip
 """Change no bit of the result (more epochs: none of those before). Which device it is is told by the environment."""
 TOLD = ("optimizer", "schedule.threads")

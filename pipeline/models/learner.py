@@ -21,7 +21,7 @@ from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.row_adam import RowAdam
 from pipeline.optimizer import Adam, DenseAdam
-from pipeline.records import F32, I32, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
+from pipeline.records import F32, I32, U64, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
@@ -29,6 +29,8 @@ from pipeline.workflow import Workflow
 
 TINY = 1e-30
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+Truth = tuple[F32, F32 | None, U64 | None]
+"""Labels [N, T], weights [N] and groups [N] of a block."""
 
 
 def build_model(workflow: Workflow) -> torch.nn.Module:
@@ -96,6 +98,7 @@ class Learner:
         self._slab = slab
         self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)
         self._evaluation = evaluation
+        self._progressive = workflow.metrics.progressive
         self._threads = workflow.schedule.threads
         self._seed = workflow.seed
         self._precision = getattr(torch, workflow.model.precision)
@@ -113,7 +116,8 @@ class Learner:
         self._run(self._set_up, block.trains)
         work: Callable[..., object] = self._step if block.trains else self._score
         results = [self._empty(block.num_batches, 2)]
-        if not block.trains:
+        evaluated = self._progressive or not block.trains
+        if evaluated:
             results.append(self._empty(block.num_examples, self._num_labels))
         for batch, index in enumerate(unique.batches):
             self._run(work, plan, staged, unique.examples or examples, index, batch, *results)
@@ -121,7 +125,7 @@ class Learner:
         for result, here in zip(results, on_host, strict=True):
             self._run(here.copy_, result, True)
         found = [here.numpy() for here in on_host]
-        truth = None if block.trains else self._truth(examples)
+        truth = self._truth(examples) if evaluated else None
         # Holds `staged`, whose memory the steps use until they are done.
         return lambda: self._found(staged.block, found, truth)
 
@@ -145,8 +149,9 @@ class Learner:
         self.model.train(trains)
 
     def _step(
-        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, losses_K2: Tensor
-    ) -> None:
+        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, losses_K2: Tensor,
+        scores_NT: Tensor | None = None,
+    ) -> None:  # fmt: skip
         """Forward, backward, and one update of the dense model and of the batch's rows."""
         step = plan.block.first_step + batch + 1
         self._generator.manual_seed(seed_of_step(self._seed, step))
@@ -154,7 +159,9 @@ class Learner:
         embeddings, first = self._look_up(rows_P, staged, examples, index, batch)
         embeddings.requires_grad_()
         first.requires_grad_()
-        loss = self._batch_loss(examples, batch, embeddings, first, losses_K2)[1]
+        output, loss = self._batch_loss(examples, batch, embeddings, first, losses_K2)
+        if scores_NT is not None:
+            _keep(output, plan.block, batch, scores_NT)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
@@ -170,8 +177,7 @@ class Learner:
         embeddings, first = self._look_up(plan.rows_U[index.unique_P], staged, examples, index, batch)
         with torch.inference_mode():
             output, _ = self._batch_loss(examples, batch, embeddings, first, losses_K2)
-            begin, past = plan.block.batch_bounds(batch)
-            scores_NT[begin:past] = output.reshape(past - begin, -1)
+            _keep(output, plan.block, batch, scores_NT)
 
     def _look_up(
         self, rows_P: I32, staged: Staged, examples: Examples, index: BatchIndex, batch: int
@@ -210,15 +216,20 @@ class Learner:
         weights_B1[:, 0] = examples.weights_N[begin:past]
         return numbers, labels, weights[:, 0]
 
-    def _truth(self, examples: Examples) -> tuple[F32, F32 | None]:
-        """Labels and weights of a block that is scored; on a GPU its buffer may be read into before it is done."""
-        labels_NT, weights_N = examples.labels_NT, examples.weights_N
+    def _truth(self, examples: Examples) -> Truth:
+        """What a block's scores are held against; on a GPU its buffer may be read into before it is done."""
+        labels_NT, weights_N, groups_N = examples.labels_NT, examples.weights_N, examples.groups_N
         if not self._device.on_gpu:
-            return labels_NT, weights_N
-        return labels_NT.copy(), None if weights_N is None else weights_N.copy()
+            return labels_NT, weights_N, groups_N
+        return (
+            labels_NT.copy(),
+            None if weights_N is None else weights_N.copy(),
+            None if groups_N is None else groups_N.copy(),
+        )
 
-    def _found(self, block: Block, found: Sequence[F32], truth: tuple[F32, F32 | None] | None) -> Progressed:
-        """The block's mean loss, and the split's metrics if the block closes an evaluated split."""
+    def _found(self, block: Block, found: Sequence[F32], truth: Truth | None) -> Progressed:
+        """The block's mean loss, and the split's metrics if the block closes one of which there are metrics: of the
+        training split those of the examples that this session trained on."""
         losses_K2 = found[0].astype(np.float64)
         for batch in np.flatnonzero(~np.isfinite(losses_K2[:, 0])).tolist():
             where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
@@ -229,10 +240,20 @@ class Learner:
         metrics = self._evaluation.result() if block.closes_split and truth else {}
         return Progressed(block, float(losses_K2.prod(1).sum()) / max(float(losses_K2[:, 1].sum()), 1e-300), metrics)
 
-    def _evaluate(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None) -> None:
+    def _evaluate(
+        self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None
+    ) -> None:
         for batch in range(block.num_batches):
             of = slice(*block.batch_bounds(batch))
-            self._evaluation.add(scores_NT[of], labels_NT[of], None if weights_N is None else weights_N[of])
+            weights_B = None if weights_N is None else weights_N[of]
+            groups_B = None if groups_N is None else groups_N[of]
+            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B)
+
+
+def _keep(output: Tensor, block: Block, batch: int, scores_NT: Tensor) -> None:
+    """Copy a batch's outputs, [B] or [B, T], to its place among the block's."""
+    begin, past = block.batch_bounds(batch)
+    scores_NT[begin:past] = output.detach().reshape(past - begin, -1)
 
 
 def _gradient(leaf: Tensor) -> Tensor:

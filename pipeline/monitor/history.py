@@ -102,12 +102,14 @@ class History:
         self.disk = DiskTotals(**state["disk"])
 
     def report(self) -> dict[str, Any]:
-        """All of `result.json` that needs nothing but this."""
-        last = self.epochs[-1] if self.epochs else {}
+        """All of `result.json` that needs nothing but this. Its metrics are those of the last evaluation: those of a
+        training split are of the model as it was while it trained."""
+        last: dict[str, Any] = next((e for e in reversed(self.epochs) if e["split"] != "train"), {})
         seconds = self.seconds
         return {
             "auc": last.get("auc"),
             "logloss": last.get("logloss"),
+            "gauc": last.get("gauc"),
             "split": last.get("split"),
             "examples": self.trained,
             "seconds": seconds,
