@@ -17,12 +17,12 @@ from pipeline.records import F32, U64
 
 GROUP_BOUND = SPILL_BOUND // 4
 """Examples held in memory for a label; what is more goes to disk as sorted runs."""
-GROUP_BYTES = 36
-"""Of one example: 16 to hold, and 20 while they are sorted."""
+GROUP_BYTES = 32
+"""Of one example: 16 to hold, and 16 while they are sorted."""
 
 
 class GroupAUC:
-    """Exact, with ties (half credit) and weights; in memory 16 bytes an example for up to `bound` examples, and 20 more
+    """Exact, with ties (half credit) and weights; in memory 16 bytes an example for up to `bound` examples, and 16 more
     while they are sorted. What exceeds `bound` is sorted and spilled to files in `spill_dir`, 16 bytes an example.
 
     The result has the same bits for every `bound` and every order of the examples.

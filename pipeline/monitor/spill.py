@@ -18,7 +18,7 @@ MERGED = 1 << 18
 
 
 class Spill:
-    """Holds 8 C bytes an entry for up to `bound` entries, and 20 more of each while it sorts if C > 1.
+    """Holds 8 C bytes an entry for up to `bound` entries, and as many again while it sorts if C > 1.
 
     Files are in `folder`, which is created when needed. A file has no name any more once it is mapped, so that a
     killed run leaves none behind.
