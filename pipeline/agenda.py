@@ -31,20 +31,23 @@ class Agenda:
     A block never spans two legs. How many batches a block has changes only where the legs are cut.
     """
 
-    def __init__(self, num_examples: Mapping[str, int], batch_size: int, epochs: int) -> None:
+    def __init__(self, num_examples: Mapping[str, int], batch_size: int, epochs: int, test_apart: bool = False) -> None:
+        """`test_apart`: the test is of another epoch than the last, known when all is trained (see `test`)."""
         self._num_examples = num_examples
+        self._test_apart = test_apart
         self._batch_size = batch_size
         self.legs: list[Leg] = []
         for epoch in range(epochs):
             self.legs.append(Leg("train", epoch))
             if num_examples.get("validation"):
                 self.legs.append(Leg("validation", epoch))
-        if num_examples.get("test"):
+        if num_examples.get("test") and not test_apart:
             self.legs.append(Leg("test", epochs - 1))
 
     @property
     def total_examples(self) -> int:
-        return sum(self._num_examples[leg.split] for leg in self.legs)
+        apart = self._num_examples.get("test", 0) if self._test_apart else 0
+        return sum(self._num_examples[leg.split] for leg in self.legs) + apart
 
     @property
     def end(self) -> Position:
@@ -92,6 +95,12 @@ class Agenda:
             blocks.append(block)
             trained += block.trains
         return blocks, None
+
+    def test(self, epoch: int, block_batches: int, first_batch: int = 0) -> list[Block]:
+        """The blocks of the test, from a batch on, of the weights as they are after this epoch."""
+        firsts = range(first_batch, self._num_batches("test"), block_batches)
+        leg = Leg("test", epoch)
+        return [self._block(number, leg, first, block_batches) for number, first in enumerate(firsts)]
 
     def blocks(self, block_batches: int, begin: Block | None = None) -> Iterator[Block]:
         """Blocks of at most `block_batches` batches from where `begin` begins, whose number the first one takes."""

@@ -19,10 +19,12 @@ from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
+from pipeline.monitor.report import evaluated
+from pipeline.optim.plateau import Verdict, judge
 from pipeline.records import Block, Done, Refusal
 from pipeline.rehearse import reductions
 from pipeline.resources import PipelineError, Resources
-from pipeline.result import write_metrics, write_result
+from pipeline.result import earlier_result, write_metrics, write_result
 from pipeline.resume import check, description
 from pipeline.schedule import Executor, Schedule, SerialExecutor
 from pipeline.stop import on_signal
@@ -55,7 +57,10 @@ class Driver:
         """
         self.workflow, self.run_dir = workflow, run_dir
         self.files = files or Files(cached=not workflow.storage.direct)
-        self.agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
+        self._plateau = workflow.schedule.plateau
+        self.agenda = Agenda(
+            source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs, self._plateau is not None
+        )
         self.history = History()
         device = device or choose(workflow.device)
         self._description = description(workflow, source.num_examples, device.model)
@@ -64,13 +69,11 @@ class Driver:
         self._progress = progress or Progress(self.agenda.total_examples)
         self._warnings: list[str] = []
         self._signal: str | None = None
-        commits = Commits(run_dir, self.files, workflow.commit.keep)
+        commits = self._commits = Commits(run_dir, self.files, workflow.commit.keep)
         kept = self._open(commits)
         self._speed = speed or self._known_speed(kept) or measure(run_dir, workflow.storage.direct)
-        try:
-            self.resources = Resources(workflow, source, fit.sizes, run_dir, commits, kept, self._speed, device)
-        except MemoryError as error:
-            raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, device)) from error
+        self._source, self._fit, self._device = source, fit, device
+        self.resources = self._open_resources(kept)
         self._tidy(commits, kept)
         self._committer = Committer(self.resources, commits, kept[-1] if kept else None, self.history.disk)
         self.files.replace(run_dir / "workflow.json", [(workflow.model_dump_json(indent=1) + "\n").encode()])
@@ -84,6 +87,15 @@ class Driver:
             self._warnings = check(state, self._description, Position(**state["position"]))
             self.history.load(state)
         return kept
+
+    def _open_resources(self, kept: Sequence[Manifest]) -> Resources:
+        fit = self._fit
+        try:
+            return Resources(
+                self.workflow, self._source, fit.sizes, self.run_dir, self._commits, kept, self._speed, self._device
+            )
+        except MemoryError as error:
+            raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, self._device)) from error
 
     def _tidy(self, commits: Commits, kept: Sequence[Manifest]) -> None:
         """What was being written when an earlier run ended goes, now that the last commit is known to be readable."""
@@ -104,25 +116,30 @@ class Driver:
             self.history.begin()
             self._examples = self.agenda.examples_before(self._position)
             self._progress.begin_at(self._examples)
-            with on_signal(self._stop):
-                with self._progress:
-                    self._say_how_it_begins()
-                    stopped = self._train()
-                if self._position != self.agenda.end and not stopped:
-                    return None
-                result = write_result(
-                    self.workflow.name, self.run_dir, self.files, self.resources, self.history, stopped
-                )
+            with on_signal(self._stop), self._progress:
+                self._say_how_it_begins()
+                stopped = self._train()
+                result = self._finish(stopped) if stopped or self._is_over else None
         except (OSError, PipelineError) as error:
             raise PipelineError(f"{error}\n{self.what_stands()}") from error
         finally:
             self.resources.close()
+            self._source.close()
         if stopped:
             raise PipelineError(
                 f"stopped before block {stopped.block.number} (epoch {stopped.block.epoch + 1}, batch "
                 f"{stopped.block.first_batch}): {stopped.message}\n{self.what_stands()}"
             )
         return result
+
+    @property
+    def _is_over(self) -> bool:
+        """Whether nothing is left to train."""
+        return self._position == self.agenda.end or self._verdict().stops(self._plateau)
+
+    def _verdict(self) -> Verdict:
+        metric = self._plateau.metric if self._plateau else "auc"
+        return judge(metric, self.history.validated(metric))
 
     @property
     def _position(self) -> Position:
@@ -135,7 +152,7 @@ class Driver:
         if newest is None:
             return "nothing is committed yet: the same command begins anew"
         at = self._position
-        if at == self.agenda.end:
+        if self._is_over:
             return f"commit {newest.number} holds the whole run; more epochs go on from it, --fresh anew"
         return (
             f"commit {newest.number} stands, up to epoch {at.epoch + 1}, {at.split}, batch {at.batch}: "
@@ -158,7 +175,7 @@ class Driver:
     def _train(self) -> Refusal | None:
         """All that is left of the run; the refusal that nothing mends, if there was one."""
         self._committed = time.perf_counter()
-        begin = self.agenda.block_at(self._position, self._block_batches)
+        begin = None if self._is_over else self.agenda.block_at(self._position, self._block_batches)
         refused: list[Refusal] = []
         while begin and not self._signal:
             refusal, following = self._stretch(begin)
@@ -169,6 +186,8 @@ class Driver:
             if refusal:
                 refused.append(refusal)
             self._commit(begin, refused)
+            if self._verdict().stops(self._plateau):
+                return None
             if refusal and [r.what for r in refused].count(refusal.what) >= ATTEMPTS.get(refusal.what, 1 << 30):
                 return refusal
         return None
@@ -176,6 +195,10 @@ class Driver:
     def _stretch(self, begin: Block) -> tuple[Refusal | None, Block | None]:
         """Run the pipeline from block `begin` to the next commit, or to the block that `plan` refuses."""
         blocks, following = self.agenda.stretch(self._block_batches, begin, self.workflow.commit.every_blocks)
+        self._set_learning_rates()
+        return self._run_blocks(blocks), following
+
+    def _run_blocks(self, blocks: Sequence[Block]) -> Refusal | None:
         self.resources.start(blocks, self._look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         with self._executor() as executor:
@@ -183,7 +206,37 @@ class Driver:
             refusal = schedule.run()
         for done in self.resources.drain():
             self._watch(done)
-        return refusal, following
+        return refusal
+
+    def _set_learning_rates(self) -> None:
+        verdict, learner, optimizer = self._verdict(), self.resources.learner, self.workflow.optimizer
+        learner.rows.lr = verdict.lr(optimizer.rows.lr, self._plateau)
+        learner.dense.lr = verdict.lr(optimizer.dense.lr, self._plateau)
+
+    def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
+        """The result of the run, or, where the test is of the best epoch, of that commit; None: a signal came."""
+        best = self._verdict().best
+        if self._plateau and not stopped:
+            kept = [manifest for manifest in self._commits.kept() if manifest.name == "best"]
+            if kept and kept[-1] != self._committer.newest:
+                self.resources.close()
+                self.resources = self._open_resources(kept)
+        if not self.history.spans and (earlier := earlier_result(self.run_dir, self.resources)):
+            return earlier
+        if self._plateau and not stopped and best is not None:
+            self._test(best)
+            if self._signal:
+                return None
+        return write_result(self.workflow.name, self.run_dir, self.files, self.resources, self.history, stopped)
+
+    def _test(self, epoch: int) -> None:
+        """Score the test split with the weights as they are after this epoch. PipelineError: there is no room for it."""
+        blocks = self.agenda.test(epoch, self._block_batches)
+        while blocks and not self._signal:
+            refusal = self._run_blocks(blocks)
+            if refusal and not (refusal.what == "window" and self._reduce(refusal)):
+                raise PipelineError(f"the test of epoch {epoch + 1} was refused: {refusal.message}")
+            blocks = self.agenda.test(epoch, self._block_batches, refusal.block.first_batch) if refusal else []
 
     @contextmanager
     def _executor(self) -> Iterator[Executor]:
@@ -201,7 +254,7 @@ class Driver:
         must make room."""
         position = self.agenda.position(begin)
         epoch_ended = begin is None or (begin.trains and begin.first_batch == 0)
-        best = self.workflow.commit.keep_best and epoch_ended and self.history.last_is_best()
+        best = self.workflow.commit.keep_best and epoch_ended and self._last_is_best()
 
         def state() -> dict[str, Any]:
             speed = {**asdict(self._speed), "direct": self.workflow.storage.direct}
@@ -215,6 +268,10 @@ class Driver:
         )
         self._committed = time.perf_counter()
         self.resources.pause = self._signal
+
+    def _last_is_best(self) -> bool:
+        verdict = self._verdict()
+        return verdict.best is not None and verdict.in_a_row == 0
 
     def _reduce(self, refusal: Refusal) -> bool:
         """Take a smaller look-ahead, then smaller blocks; False if both are at their least."""
@@ -239,9 +296,7 @@ class Driver:
         self._examples += done.trained.block.num_examples
         self._progress.update(self._examples, done.trained.loss, self.history.ready)
         if done.trained.metrics:
-            metrics = self.history.epochs[-1]
-            shown = ", ".join(f"{k} {v:.5f}" for k, v in metrics.items() if isinstance(v, float))
-            self._progress.line(f"epoch {metrics['epoch']} {metrics['split']}: {shown}")
+            self._progress.line(evaluated(self.history.epochs[-1]))
             write_metrics(self.run_dir, self.files, self.history)
 
 

@@ -115,6 +115,8 @@ class Examples:
     """Per batch [M, B + 1]: where each example's bag begins, counted from the batch's first value."""
     nbytes: int
     """Bytes of the read ring that the block takes."""
+    groups_N: U64 | None = None
+    """Which group each example belongs to, for the metrics; None if the workflow names none. On the host alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,4 +282,4 @@ class Progressed:
     loss: float
     """Mean loss over the block's examples, weighted."""
     metrics: dict[str, float]
-    """Filled by the block that closes an evaluated split."""
+    """Filled by the block that closes a split of which there are metrics."""

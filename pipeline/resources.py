@@ -120,9 +120,10 @@ class Resources:
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
         self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, commits.files, storage.direct)
+        evaluation = Evaluation(workflow.data.labels, run_dir / "scores", grouped=workflow.metrics.group is not None)
         self.learner = Learner(
-            workflow, source.layout, self.slab, Evaluation(workflow.data.labels, run_dir / "scores"), self.threads,
-            device, -(-source.num_examples["train"] // workflow.schedule.batch_size),
+            workflow, source.layout, self.slab, evaluation, self.threads, device,
+            -(-source.num_examples["train"] // workflow.schedule.batch_size),
         )  # fmt: skip
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
@@ -298,7 +299,6 @@ class Resources:
         """Give back threads, files and memory. May be called twice."""
         self.threads.close()
         self._dedup_threads.close()
-        self.source.close()
         for tier in (self.slab, self.host, self.log):
             tier.close()
 

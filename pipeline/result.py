@@ -14,16 +14,23 @@ from pipeline.storage.files import Files, tensors
 from pipeline.storage.finish import fingerprint, table_hash
 
 
+def table_and_model(r: Resources) -> tuple[str, int]:
+    """The fingerprint, and the number of rows; all of them are in the log, since a commit was just taken or opened."""
+    rows, num_rows = table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_all)
+    return fingerprint(rows, dense_state(r.learner.model, r.learner.dense.optimizer)), num_rows
+
+
+def earlier_result(run_dir: Path, r: Resources) -> dict[str, Any] | None:
+    """That of an earlier session, if it is of these rows and this model."""
+    earlier = _read(run_dir / "result.json")
+    return earlier if earlier.get("fingerprint") == table_and_model(r)[0] else None
+
+
 def write_result(
     name: str, run_dir: Path, files: Files, r: Resources, history: History, stopped: Refusal | None
 ) -> dict[str, Any]:
-    """Write them; everything is in the log, since a commit was just taken. Returns the result: where this session
-    trained nothing, and the result of an earlier one is there and true, that."""
-    rows, num_rows = table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_all)
-    digest = fingerprint(rows, dense_state(r.learner.model, r.learner.dense.optimizer))
-    earlier = _read(run_dir / "result.json")
-    if not history.spans and earlier.get("fingerprint") == digest:
-        return earlier
+    """Write them. Returns the result."""
+    digest, num_rows = table_and_model(r)
     result = plain({
         "name": name,
         "stopped": stopped.message if stopped else None,

@@ -15,10 +15,13 @@ from pipeline.workflow import Workflow
 HARMLESS = (
     "name", "data.root", "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map",
     "storage.policy", "storage.log_multiple", "storage.log_growth", "storage.direct", "schedule.block_batches",
-    "schedule.look_ahead", "schedule.epochs", "commit", "device",
+    "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "device",
 )  # fmt: skip
 """Change no bit of the result (more epochs: none of those before). Which device it is is told by the environment."""
-TOLD = ("optimizer", "schedule.threads")
+TOLD = (
+    "optimizer.dense", "optimizer.max_grad_norm", "optimizer.rows.lr", "optimizer.rows.l2", "optimizer.rows.clip",
+    "schedule.plateau", "schedule.threads",
+)  # fmt: skip
 """May change, with a warning: the result is not that of one workflow any more."""
 
 

@@ -24,6 +24,7 @@ from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.models.check import check_model
 from pipeline.models.learner import row_layout
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
+from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
 from pipeline.monitor.report import print_report
 from pipeline.rehearse import rehearse
 from pipeline.resources import PipelineError
@@ -132,7 +133,7 @@ def open_workflow(workflow: Workflow, device: Device) -> tuple[Source, Fit]:
     check_model(workflow)
     check_memory(workflow, device)
     ensure(workflow.data)
-    source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads))
+    source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
     row_bytes = row_layout(workflow).num_bytes
     fit = rehearse(workflow, source, agenda, row_bytes, lambda line: print(line, flush=True), device)
@@ -182,12 +183,14 @@ def explain(workflow: Workflow, source: Source, fit: Fit) -> None:
 def other_buffers(workflow: Workflow, source: Source) -> list[Line]:
     """What no cap covers: it depends on a batch or on the evaluated splits, not on the table."""
     batch = workflow.schedule.batch_size * (len(workflow.data.categories) * (row_layout(workflow).num_weights))
-    evaluated = max(source.num_examples["validation"], source.num_examples["test"])
-    scores = len(workflow.data.labels) * SCORE_BYTES * min(evaluated, SPILL_BOUND)
+    splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))
+    evaluated = max(source.num_examples[split] for split in splits)
+    grouped = GROUP_BYTES * min(evaluated, GROUP_BOUND) if workflow.metrics.group else 0
+    scores = len(workflow.data.labels) * (SCORE_BYTES * min(evaluated, SPILL_BOUND) + grouped)
     return [
         ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
         ("log readers", NUM_READERS * SCRATCH_BYTES, f"buffers of {NUM_READERS} threads"),
-        ("scores", scores, f"of an evaluated split; beyond {SPILL_BOUND:,} a label they go to disk"),
+        ("scores", scores, f"of a split's metrics; beyond {SPILL_BOUND:,} a label they go to disk"),
     ]
 
 

@@ -201,7 +201,8 @@ class Metrics(Strict):
     """A column of integers or strings, a user's id say: AUC within each of its values, averaged over them."""
     progressive: bool = False
     """The same metrics of the training split, each batch scored by the model that has not trained on it yet. By its own
-    forward pass, so dropout and batch norm are as in training."""
+    forward pass, so dropout and batch norm are as in training. Where a run went on within an epoch, of the examples of
+    that epoch since then."""
 
 
 class Workflow(Strict):
@@ -226,4 +227,6 @@ class Workflow(Strict):
             )
         if self.schedule.plateau and not self.data.validation:
             raise ValueError("schedule.plateau needs data.validation; name the files, or leave plateau out")
+        if self.schedule.plateau and not self.commit.keep_best:
+            raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
         return self

@@ -45,7 +45,7 @@ def make_driver(
     workflow: Workflow, run_dir: Path, client: Any = None, files: Files | None = None, device: Device | None = None,
     **sizes: int,
 ) -> Driver:  # fmt: skip
-    source = Source(workflow.data, workflow.seed)
+    source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
     schedule = workflow.schedule
     fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
     agenda = Agenda(source.num_examples, schedule.batch_size, schedule.epochs)

@@ -14,7 +14,7 @@ from pipeline.monitor.progress import Progress
 from pipeline.resources import Resources
 from pipeline.resume import check, description
 from pipeline.storage.files import Damaged
-from pipeline.workflow import Commit
+from pipeline.workflow import Commit, Metrics
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
@@ -84,6 +84,16 @@ def test_what_changes_no_bit_is_refused_or_shows(workflow, whole, tmp_path, monk
     assert driver._warnings == []
     result = driver.run()
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
+
+
+def test_other_metrics_are_refused_or_change_a_bit(workflow, whole, tmp_path, monkeypatch):
+    kill_after(4, workflow, tmp_path, monkeypatch)
+    driver = make_driver(changed(workflow, metrics=Metrics(group="user", progressive=True)), tmp_path, **SIZES)
+    assert driver._warnings == []
+    result = driver.run()
+    assert result["fingerprint"] == whole["fingerprint"]
+    evaluated = [entry for entry in result["epochs"] if entry["split"] != "train"]
+    assert [{k: v for k, v in e.items() if not k.startswith("gauc")} for e in evaluated] == whole["epochs"]
 
 
 def test_a_change_of_the_executor_shows(workflow, whole, tmp_path, monkeypatch):

@@ -301,6 +301,29 @@ def test_a_batch_larger_than_the_data_does_not_fit(workflow_file):
     assert main([str(workflow_file), "--explain", "--set", "schedule.batch_size=1000000"]) == 0
 
 
+def test_a_group_that_no_file_has_is_taken(refused, workflow_file):
+    message = refused(workflow_file, "--set", "metrics.group=user")
+    assert "column 'user' (metrics.group) is missing" in message
+
+
+def test_metrics_asked_for_on_the_command_line_are_not_reported(workflow_file, tmp_path, capsys):
+    asked = ["--set", "metrics.group=text", "--set", "metrics.progressive=true"]
+    assert main([str(workflow_file), "--serial", *asked]) == 0
+    lines = (tmp_path / "runs/tiny/metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["split"] for line in lines] == ["train", "validation"]
+    assert all(json.loads(line)["gauc_share"] == 0 for line in lines), "every text is another"
+    assert "epoch 1 train (progressive, in training mode" in "".join(capsys.readouterr())
+
+
+def test_explain_leaves_out_scores_of_groups_or_of_the_training_split(workflow_file, capsys):
+    found = []
+    for asked in ([], ["metrics.group=c0"], ["data.validation=[]"], ["data.validation=[]", "metrics.progressive=true"]):
+        assert main([str(workflow_file), "--explain", *(f for a in asked for f in ("--set", a))]) == 0
+        (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("scores ")]
+        found.append(int(line.split()[1].replace(",", "")))
+    assert found == [40 * 8, 40 * (8 + 32), 0, 40 * 8]
+
+
 def test_explain_leaves_out_a_tier_or_buffer(workflow_file, capsys):
     assert main([str(workflow_file), "--explain"]) == 0
     out = capsys.readouterr().out

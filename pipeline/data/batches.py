@@ -36,6 +36,8 @@ class BatchWriter:
         if examples.weights_N is not None:
             examples.weights_N[to] = window.floats_CN[w.num_labels, begin:end]
         assemble.transpose_floats(window.floats_CN, w.num_labels + w.weighted, begin, examples.numbers_NX[to])
+        if examples.groups_N is not None:
+            examples.groups_N[to] = window.groups_N[begin:end]
         for fields, keys_SN in window.key_banks():
             self._keys_SB[fields, at - self._first : at - self._first + end - begin] = keys_SN[:, begin:end]
         for source, bags in zip(window.bags, self._bags, strict=True):

@@ -40,13 +40,15 @@ class Widths:
     num_numbers: int
     num_single: int
     num_multi: int
+    grouped: bool = False
 
     def array_bytes(self, batch_sizes: Sequence[int]) -> int:
         """Bytes of a block's arrays but for its values."""
         num_examples = sum(batch_sizes)
         floats = [self.num_labels, int(self.weighted), self.num_numbers]
         bags = [padded(4 * self.num_multi * (size + 1)) for size in batch_sizes]
-        return sum(padded(4 * num_examples * f) for f in floats) + padded(8 * (len(bags) + 1)) + sum(bags)
+        groups = padded(8 * num_examples * self.grouped)
+        return sum(padded(4 * num_examples * f) for f in floats) + groups + padded(8 * (len(bags) + 1)) + sum(bags)
 
 
 class ReadBuffer:
@@ -79,6 +81,7 @@ class ReadBuffer:
             labels_NT=self._cut((n, widths.num_labels), np.float32),
             weights_N=self._cut((n,), np.float32) if widths.weighted else None,
             numbers_NX=self._cut((n, widths.num_numbers), np.float32),
+            groups_N=self._cut((n,), np.uint64) if widths.grouped else None,
             batch_starts=self._cut((len(sizes) + 1,), np.int64),
             bags=tuple(self._cut((widths.num_multi, size + 1), np.int32) for size in sizes),
             keys_V=self._rest(),

@@ -15,6 +15,7 @@ from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
 FLOATS = "integers, floating-point numbers or booleans"
+GROUPS = "integers, strings or binary, or a dictionary of those"
 KEYS = "integers, strings or binary, a dictionary of those, or a list of those"
 
 
@@ -24,7 +25,7 @@ class Column:
 
     name: str
     setting: str
-    """"data.labels", "data.weight", "data.numbers" or "data.categories"."""
+    """"data.labels", "data.weight", "data.numbers", "data.categories" or "metrics.group"."""
     number: Number | None = None
     table: str = ""
 
@@ -32,18 +33,31 @@ class Column:
     def is_category(self) -> bool:
         return self.setting == "data.categories"
 
+    @property
+    def is_group(self) -> bool:
+        return self.setting == "metrics.group"
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether its values are hashed."""
+        return self.is_category or self.is_group
+
     def is_multi(self, kinds: dict[str, str]) -> bool:
         """Whether it is a column of lists; `kinds` as in `SchemaCheck`."""
         return kinds.get(self.name, "").startswith("lists")
 
 
-def columns_of(data: Data) -> list[Column]:
-    """Every column to be read: labels, weight, numbers, categories, each in the order of the workflow."""
+def columns_of(data: Data, group: str | None = None) -> list[Column]:
+    """Every column to be read: labels, weight, numbers, categories, each in the order of the workflow, and the one that
+    `group` names, which may be one of those before."""
     labels = [Column(name, "data.labels") for name in data.labels]
     weight = [Column(data.weight, "data.weight")] if data.weight else []
     numbers = [Column(n.name, "data.numbers", number=n) for n in data.numbers]
     categories = [Column(c.name, "data.categories", table=c.table_name) for c in data.categories]
-    return [*labels, *weight, *numbers, *categories]
+    # The keys of a dictionary that a category and the group share are those of the category's table.
+    table = next((c.table_name for c in data.categories if c.name == group), group)
+    groups = [Column(group, "metrics.group", table=table or group)] if group else []
+    return [*labels, *weight, *numbers, *categories, *groups]
 
 
 def resolve(data: Data, split: str) -> list[Path]:
@@ -104,14 +118,14 @@ class SchemaCheck:
     def __init__(self, columns: list[Column]) -> None:
         self.columns = columns
         self.kinds: dict[str, str] = {}
-        """What each categorical column holds, as the first file has it."""
+        """What each column of keys holds, as the first file has it."""
         self._first: Path | None = None
 
     def check(self, path: Path, schema: pa.Schema) -> None:
         """ValueError names file, column, the type found, the types expected, and what to change."""
         for column in self.columns:
             kind = _checked_kind(path, schema, column)
-            if column.is_category and self.kinds.setdefault(column.name, kind) != kind:
+            if column.has_keys and self.kinds.setdefault(column.name, kind) != kind:
                 raise ValueError(
                     f"{path}: column {column.name!r} ({column.setting}) holds {kind}, expected "
                     f"{self.kinds[column.name]} as in {self._first}; "
@@ -133,17 +147,24 @@ def _checked_kind(path: Path, schema: pa.Schema, column: Column) -> str:
     kind = kind_of(found)
     allowed = _allowed_kinds(found, column)
     if kind is None or kind not in allowed:
-        expected, other = (KEYS, "data.numbers") if column.is_category else (FLOATS, "data.categories")
-        raise ValueError(
-            f"{where} has type {found}, expected {expected}; convert the column in the file, "
-            f"or leave it out of {column.setting} (would it fit {other}?)"
-        )
+        expected, instead = _expected(column)
+        raise ValueError(f"{where} has type {found}, expected {expected}; convert the column in the file, or {instead}")
     return kind
+
+
+def _expected(column: Column) -> tuple[str, str]:
+    """The types that a column may have, and what to do about another, both in words."""
+    if column.is_group:
+        return GROUPS, "name another one in metrics.group"
+    expected, other = (KEYS, "data.numbers") if column.is_category else (FLOATS, "data.categories")
+    return expected, f"leave it out of {column.setting} (would it fit {other}?)"
 
 
 def _allowed_kinds(found: pa.DataType, column: Column) -> tuple[str, ...]:
     if column.is_category:
         return ("integers", "text", "lists of integers", "lists of text")
+    if column.is_group:
+        return ("integers", "text")
     return () if pa.types.is_dictionary(found) else ("integers", "numbers")
 
 

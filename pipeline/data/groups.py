@@ -48,7 +48,8 @@ def list_groups(path: Path, check: SchemaCheck) -> list[RowGroup]:
     with open_file(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         check.check(path, schema)
-        places = list(leaves(schema, metadata, check.columns))
+        # A column that is a category and the group of the metrics is read once.
+        places = list({place: (column, place) for column, place in leaves(schema, metadata, check.columns)}.values())
         return [_describe(path, metadata, g, places, check) for g in range(metadata.num_row_groups)]
 
 
@@ -74,7 +75,7 @@ class GroupReader:
     """Reads row groups and keeps the last one; keeps a few files open."""
 
     def __init__(self, columns: list[Column], kinds: dict[str, str]) -> None:
-        self._columns = columns
+        self._columns = list({column.name: column for column in columns}.values())
         self._kinds = kinds
         self._files: OrderedDict[Path, pq.ParquetFile] = OrderedDict()
         self._group: RowGroup | None = None

@@ -32,11 +32,14 @@ class Source:
     layout: Layout
     num_examples: dict[str, int]
 
-    def __init__(self, data: Data, seed: int, num_threads: int = 1) -> None:
-        """Looks at every file's metadata. ValueError for a pattern or a column that does not fit the files."""
+    def __init__(self, data: Data, seed: int, num_threads: int = 1, group: str | None = None) -> None:
+        """Looks at every file's metadata. `group`: the column that `metrics.group` names.
+
+        ValueError for a pattern or a column that does not fit the files.
+        """
         self._threads = Threads(num_threads, "read")
         self._seed, self._shuffle_window = seed, data.shuffle_window
-        columns = columns_of(data)
+        columns = columns_of(data, group)
         check = SchemaCheck(columns)
         self._groups = {split: _list_split(data, split, check) for split in SPLITS}
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
@@ -49,6 +52,7 @@ class Source:
             num_numbers=len(data.numbers),
             num_single=len(self.layout.single_S),
             num_multi=len(self.layout.multi_M),
+            grouped=group is not None,
         )
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, max(self.num_examples.values()))
         self._reader = GroupReader(columns, check.kinds)
@@ -84,7 +88,7 @@ class Source:
         floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
         # And a spare row for each bank (see Window), the order, and the offsets of each list field.
         spare = 4 + 8 * self._threads.num_threads
-        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi)
+        window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi + 16 * w.grouped)
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
         return window + lists + max(g.read_bytes for groups in self._groups.values() for g in groups)
 

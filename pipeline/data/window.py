@@ -45,13 +45,15 @@ class Window:
 
     def __init__(self, columns: list[Column], kinds: dict[str, str], size: int, threads: Threads) -> None:
         self.size, self._threads = size, threads
-        floats = [c for c in columns if not c.is_category]
+        floats = [c for c in columns if not c.has_keys]
+        groups = [c for c in columns if c.is_group]
         single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
         self._floats = Bank(floats, size, "float32")
         fields = cut(len(single), threads.num_threads)
         self._keys = [(some, Bank(single[some], size, "uint64")) for some in fields]
-        self._banks = [self._floats, *(bank for _, bank in self._keys)]
+        self._groups = Bank(groups, size if groups else 0, "uint64")
+        self._banks = [self._floats, *(bank for _, bank in self._keys), *([self._groups] if groups else [])]
         self.bags = tuple(Bags() for _ in self._multi)
         """In the order of the files; `order` leads to them."""
         self.order: I64 = aligned_empty(0, "int64")
@@ -63,6 +65,12 @@ class Window:
         """Labels, weight and numbers, one row a column, shuffled."""
         floats_CN: F32 = self._floats.values_CN
         return floats_CN
+
+    @property
+    def groups_N(self) -> U64:
+        """Groups of the metrics, shuffled, where the workflow names a column of them."""
+        groups_N: U64 = self._groups.values_CN[0]
+        return groups_N
 
     def key_banks(self) -> Iterator[tuple[slice, U64]]:
         """Keys of the single-valued fields, one row a field, shuffled: some fields, and theirs."""
@@ -97,7 +105,7 @@ class Window:
 
 
 def _fill(array: pa.Array, column: Column, dictionary: U64 | None, where: str, first_row: int, out: Any) -> None:
-    if column.is_category:
+    if column.has_keys:
         fill_keys(array, column, dictionary, out)
     else:
         fill_floats(array, column, where, first_row, out)

@@ -23,7 +23,7 @@ from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.dense import Dense, clip_factor
 from pipeline.optim.rates import RUNS
 from pipeline.optim.row_optimizer import RowOptimizer
-from pipeline.records import F32, Array, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
+from pipeline.records import F32, U64, Array, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
@@ -31,6 +31,8 @@ from pipeline.workflow import Workflow
 
 TINY = 1e-30
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+Truth = tuple[F32, F32 | None, U64 | None]
+"""Labels [N, T], weights [N] and groups [N] of a block."""
 
 
 def build_model(workflow: Workflow) -> torch.nn.Module:
@@ -100,9 +102,11 @@ class Learner:
         )
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields = layout.num_fields
+        self._clipped = self._clippable = 0.0
         self._slab = slab
         self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)
         self._evaluation = evaluation
+        self._progressive = workflow.metrics.progressive
         self._threads = workflow.schedule.threads
         self._seed = workflow.seed
         self._precision = getattr(torch, workflow.model.precision)
@@ -130,7 +134,8 @@ class Learner:
         self._run(self._set_up, block)
         work: Callable[..., object] = self._step if block.trains else self._score
         results = [self._empty(block.num_batches, 4)]
-        if not block.trains:
+        evaluated = self._progressive or not block.trains
+        if evaluated:
             results.append(self._empty(block.num_examples, self._num_labels))
         for batch, index in enumerate(unique.batches):
             self._run(work, plan, staged, unique.examples or examples, index, batch, *results)
@@ -138,7 +143,7 @@ class Learner:
         for result, here in zip(results, on_host, strict=True):
             self._run(here.copy_, result, True)
         found = [here.numpy() for here in on_host]
-        truth = None if block.trains else self._truth(examples)
+        truth = self._truth(examples) if evaluated else None
         # Holds `staged`, whose memory the steps use until they are done.
         return lambda: self._found(staged.block, found, truth)
 
@@ -164,8 +169,9 @@ class Learner:
             self.rows.expect(block.first_step + block.num_batches)
 
     def _step(
-        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, results_K4: Tensor
-    ) -> None:
+        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, results_K4: Tensor,
+        scores_NT: Tensor | None = None,
+    ) -> None:  # fmt: skip
         """Forward, backward, and one update of the dense model and of the batch's rows."""
         step = plan.block.first_step + batch + 1
         self._generator.manual_seed(seed_of_step(self._seed, step))
@@ -175,7 +181,9 @@ class Learner:
         embeddings, first = self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P, index, examples.bags[batch])
         embeddings.requires_grad_()
         first.requires_grad_()
-        loss = self._batch_loss(examples, batch, embeddings, first, results_K4)[1]
+        output, loss = self._batch_loss(examples, batch, embeddings, first, results_K4)
+        if scores_NT is not None:
+            _keep(output, plan.block, batch, scores_NT)
         self.dense.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.dense.regularize()
@@ -207,8 +215,7 @@ class Learner:
         embeddings, first = self._embed.look_up(slab_SW, staged_AW, at_P, index, examples.bags[batch])
         with torch.inference_mode():
             output, _ = self._batch_loss(examples, batch, embeddings, first, results_K4)
-            begin, past = plan.block.batch_bounds(batch)
-            scores_NT[begin:past] = output.reshape(past - begin, -1)
+            _keep(output, plan.block, batch, scores_NT)
 
     def _batch_loss(
         self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor
@@ -241,15 +248,20 @@ class Learner:
         weights_B1[:, 0] = examples.weights_N[begin:past]
         return numbers, labels, weights[:, 0]
 
-    def _truth(self, examples: Examples) -> tuple[F32, F32 | None]:
-        """Labels and weights of a block that is scored; on a GPU its buffer may be read into before it is done."""
-        labels_NT, weights_N = examples.labels_NT, examples.weights_N
+    def _truth(self, examples: Examples) -> Truth:
+        """What a block's scores are held against; on a GPU its buffer may be read into before it is done."""
+        labels_NT, weights_N, groups_N = examples.labels_NT, examples.weights_N, examples.groups_N
         if not self._device.on_gpu:
-            return labels_NT, weights_N
-        return labels_NT.copy(), None if weights_N is None else weights_N.copy()
+            return labels_NT, weights_N, groups_N
+        return (
+            labels_NT.copy(),
+            None if weights_N is None else weights_N.copy(),
+            None if groups_N is None else groups_N.copy(),
+        )
 
-    def _found(self, block: Block, found: Sequence[F32], truth: tuple[F32, F32 | None] | None) -> Progressed:
-        """The block's mean loss, and the split's metrics if the block closes an evaluated split."""
+    def _found(self, block: Block, found: Sequence[F32], truth: Truth | None) -> Progressed:
+        """The block's mean loss, and the split's metrics if the block closes one of which there are metrics: of the
+        training split those of the examples that this session trained on."""
         results_K4 = found[0].astype(np.float64)
         for batch in np.flatnonzero(~np.isfinite(results_K4[:, 0])).tolist():
             where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
@@ -258,14 +270,35 @@ class Learner:
         if truth:
             self._evaluate(block, found[1], *truth)
         metrics = self._evaluation.result() if block.closes_split and truth else {}
-        return Progressed(
-            block, float(results_K4[:, :2].prod(1).sum()) / max(float(results_K4[:, 1].sum()), 1e-300), metrics
-        )
+        if self.rows.clips and block.trains:
+            metrics |= self._share_clipped(block, *results_K4[:, 2:].sum(0).tolist())
+        loss = float(results_K4[:, :2].prod(1).sum()) / max(float(results_K4[:, 1].sum()), 1e-300)
+        return Progressed(block, loss, metrics)
 
-    def _evaluate(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None) -> None:
+    def _share_clipped(self, block: Block, clipped: float, rows: float) -> dict[str, float]:
+        """Of the rows of all batches of an epoch, once that is over, those whose gradient was clipped."""
+        self._clipped += clipped
+        self._clippable += rows
+        if not block.closes_split:
+            return {}
+        share = self._clipped / self._clippable
+        self._clipped = self._clippable = 0.0
+        return {"clipped": share}
+
+    def _evaluate(
+        self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None
+    ) -> None:
         for batch in range(block.num_batches):
             of = slice(*block.batch_bounds(batch))
-            self._evaluation.add(scores_NT[of], labels_NT[of], None if weights_N is None else weights_N[of])
+            weights_B = None if weights_N is None else weights_N[of]
+            groups_B = None if groups_N is None else groups_N[of]
+            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B)
+
+
+def _keep(output: Tensor, block: Block, batch: int, scores_NT: Tensor) -> None:
+    """Copy a batch's outputs, [B] or [B, T], to its place among the block's."""
+    begin, past = block.batch_bounds(batch)
+    scores_NT[begin:past] = output.detach().reshape(past - begin, -1)
 
 
 def _gradient(leaf: Tensor) -> Tensor:

@@ -10,13 +10,12 @@ N keys    G tie groups (equal scores) that end within a chunk
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.monitor.spill import Spill
 from pipeline.records import F32, U64
 
 F64 = NDArray[np.float64]
@@ -24,9 +23,6 @@ F64 = NDArray[np.float64]
 SIGN = np.uint32(1 << 31)
 LABEL = np.uint64(1 << 31)
 WEIGHT = np.uint64((1 << 31) - 1)
-MERGED = 1 << 18
-"""Examples merged at a time: their temporary arrays take some 25 MiB."""
-
 SPILL_BOUND = 1 << 24
 """Examples held in memory for a label; what is more goes to disk as sorted runs."""
 SCORE_BYTES = 8
@@ -49,24 +45,18 @@ def pack(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
     return (ordered_B.astype(np.uint64) << np.uint64(32)) | label_B | _weight_bits(weights_B)
 
 
+def unpack(keys_N: U64) -> tuple[U64, NDArray[np.bool_], F32]:
+    """[N] integers in the order of the scores, whether the label is 1, weights."""
+    weights_N = (keys_N & WEIGHT).astype(np.uint32).view(np.float32)
+    return keys_N >> np.uint64(32), (keys_N & LABEL) != 0, weights_N
+
+
 def _weight_bits(weights_B: F32 | None) -> U64 | np.uint64:
     if weights_B is None:
         return np.uint64(np.float32(1).view(np.uint32))
     if not ((weights_B >= 0) & (weights_B < np.inf)).all():
         raise ValueError("sample weights must be finite and not negative; found others")
     return (weights_B + np.float32(0)).view(np.uint32).astype(np.uint64)
-
-
-def merged(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
-    """All keys of the sorted `runs` in ascending order, about `chunk` at a time; copies, never views."""
-    window = max(1, chunk // max(1, len(runs)))
-    rest = [run for run in runs if len(run)]
-    while rest:
-        # Whatever follows a window is at least as large as its last key, so nothing below `cut` can follow.
-        cut = min(run[:window][-1] for run in rest)
-        counts = [int(np.searchsorted(run[:window], cut, side="right")) for run in rest]
-        yield np.sort(np.concatenate([run[:n] for run, n in zip(rest, counts, strict=True)]))
-        rest = [run[n:] for run, n in zip(rest, counts, strict=True) if n < len(run)]
 
 
 def _running(start: float, terms_N: F64) -> F64:
@@ -89,9 +79,8 @@ class Area:
 
     def add(self, keys_N: U64) -> None:
         """Take the next keys, N >= 1, sorted and none below those before."""
-        score_N = keys_N >> np.uint64(32)
-        is_positive_N = (keys_N & LABEL) != 0
-        weights_N = (keys_N & WEIGHT).astype(np.uint32).view(np.float32).astype(np.float64)
+        score_N, is_positive_N, packed_N = unpack(keys_N)
+        weights_N = packed_N.astype(np.float64)
         negative = _running(self._negative, np.where(is_positive_N, 0.0, weights_N))
         positive = _running(self._positive, np.where(is_positive_N, weights_N, 0.0))
         starts_G = np.flatnonzero(np.diff(score_N, prepend=self._score))
@@ -118,61 +107,19 @@ class Area:
 class ExactAUC:
     """Exact AUC with ties (half credit) and weights; holds 8 bytes an example for up to `bound` examples.
 
-    What exceeds `bound` is sorted and spilled to files in `spill_dir`, which is created when needed. A file has
-    no name any more once it is mapped, so that a killed run leaves none behind.
+    What exceeds `bound` is sorted and spilled to files in `spill_dir`.
     """
 
     def __init__(self, spill_dir: Path, bound: int = SPILL_BOUND) -> None:
-        if bound < 1:
-            raise ValueError(f"bound: expected at least 1 example; got {bound}")
-        self._spill_dir = spill_dir
-        self._bound = bound
-        self._keys: U64 = np.empty(0, np.uint64)
-        self._count = 0
-        self._runs: list[U64] = []
+        self._keys = Spill(spill_dir, bound)
 
     def add(self, scores_B: F32, labels_B: F32, weights_B: F32 | None = None) -> None:
         """Take a batch, copied: scores of any scale, labels 0 or 1. ValueError as of `pack`, nothing taken."""
-        keys_B = pack(scores_B, labels_B, weights_B)
-        while len(keys_B):
-            if self._count == self._bound:
-                self._spill()
-            self._reserve(len(keys_B))
-            taken = min(len(keys_B), self._bound - self._count)
-            self._keys[self._count : self._count + taken] = keys_B[:taken]
-            self._count += taken
-            keys_B = keys_B[taken:]
+        self._keys.add(pack(scores_B, labels_B, weights_B))
 
     def result(self) -> float:
         """AUC of all examples since the last result; nan if a class is absent or has no weight."""
         area = Area()
-        runs = [*self._runs, self._sorted()]
-        self.reset()
-        for keys_N in merged(runs, min(MERGED, self._bound)):
+        for (keys_N,) in self._keys.take():
             area.add(keys_N)
         return area.result()
-
-    def reset(self) -> None:
-        """Forget all examples; the disk space of spilled runs is free once nobody reads them."""
-        self._runs = []
-        self._count = 0
-
-    def _sorted(self) -> U64:
-        buffered = self._keys[: self._count]
-        buffered.sort()
-        return buffered
-
-    def _reserve(self, more: int) -> None:
-        """Grow the buffer, by doubling, towards room for `more` keys; never beyond `bound`."""
-        needed = min(self._bound, self._count + more)
-        if needed > len(self._keys):
-            grown = np.empty(min(self._bound, max(needed, 2 * len(self._keys))), np.uint64)
-            grown[: self._count] = self._keys[: self._count]
-            self._keys = grown
-
-    def _spill(self) -> None:
-        self._spill_dir.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(dir=self._spill_dir, prefix="auc-", suffix=".npy") as file:
-            np.save(file.name, self._sorted())
-            self._runs.append(np.asarray(np.load(file.name, mmap_mode="r")))
-        self._count = 0

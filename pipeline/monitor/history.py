@@ -12,9 +12,6 @@ from pipeline.monitor.tiers import TierTotals
 from pipeline.monitor.timeline import cpu_seconds, hidden_share, mean_ready, stage_seconds
 from pipeline.records import Done, Progressed, Span
 
-BETTER = 1e-6
-"""By which an AUC must exceed the best one so far."""
-
 
 @dataclass(slots=True)
 class DiskTotals:
@@ -79,12 +76,9 @@ class History:
         if trained.metrics:
             self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics})
 
-    def last_is_best(self) -> bool:
-        """Whether the last evaluation on the validation split has the best AUC of them all."""
-        aucs = [e["auc"] for e in self.epochs if e["split"] == "validation"]
-        if not aucs or not math.isfinite(aucs[-1]):
-            return False
-        return all(aucs[-1] > auc + BETTER for auc in aucs[:-1] if math.isfinite(auc))
+    def validated(self, metric: str) -> list[float]:
+        """The validation split's, epoch by epoch."""
+        return [epoch[metric] for epoch in self.epochs if epoch["split"] == "validation"]
 
     def state(self) -> dict[str, Any]:
         """For a commit; `load` takes it back."""
@@ -102,12 +96,14 @@ class History:
         self.disk = DiskTotals(**state["disk"])
 
     def report(self) -> dict[str, Any]:
-        """All of `result.json` that needs nothing but this."""
-        last = self.epochs[-1] if self.epochs else {}
+        """All of `result.json` that needs nothing but this. Its metrics are those of the last evaluation: those of a
+        training split are of the model as it was while it trained."""
+        last: dict[str, Any] = next((e for e in reversed(self.epochs) if e["split"] != "train"), {})
         seconds = self.seconds
         return {
             "auc": last.get("auc"),
             "logloss": last.get("logloss"),
+            "gauc": last.get("gauc"),
             "split": last.get("split"),
             "examples": self.trained,
             "seconds": seconds,

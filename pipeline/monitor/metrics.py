@@ -1,17 +1,19 @@
-"""What an evaluated split reports: exact AUC and logloss of each label.
+"""What a split reports of each label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups.
 
 B examples of a batch    T labels
 """
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.monitor.auc import SPILL_BOUND, ExactAUC
-from pipeline.records import F32
+from pipeline.monitor.group_auc import GroupAUC
+from pipeline.records import F32, U64
 
 F64 = NDArray[np.float64]
 
@@ -26,44 +28,83 @@ def cross_entropy(logits_BT: F32, labels_BT: F32) -> F64:
     return np.maximum(wrong_BT, 0) + np.log1p(np.exp(-np.abs(wrong_BT)))
 
 
+def probability(logits_BT: F32) -> F64:
+    """[B, T] 1 / (1 + exp(-logit)), in float64, without overflow."""
+    small_BT = np.exp(-np.abs(logits_BT.astype(np.float64)))
+    return np.where(logits_BT >= 0, 1.0, small_BT) / (1.0 + small_BT)
+
+
+def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[str, float]:
+    """`logloss`, `ne` and `calibration` of sums over examples, each times its weight.
+
+    ne, normalized entropy: logloss by that of a model that always predicts the mean label (He et al., Practical Lessons
+    from Predicting Clicks on Ads at Facebook, ADKDD 2014); nan if only one class has weight. calibration: the mean
+    prediction by the mean label; nan without a positive. A mean over no weight is nan.
+    """
+    mean = clicked / weight if weight else math.nan
+    entropy = -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean)) if 0 < mean < 1 else math.nan
+    logloss = loss / weight if weight else math.nan
+    return {
+        "logloss": logloss,
+        "ne": logloss / entropy,
+        "calibration": predicted / clicked if clicked else math.nan,
+    }
+
+
 class Evaluation:
     """Accumulates the outputs of one split, batch by batch; batches come in the same order in every run.
 
-    Memory: 8 bytes an example and label, for at most `bound` examples; beyond that AUC spills to `spill_dir`.
+    Memory: 8 bytes an example and label, for at most `bound` examples; beyond that AUC spills to `spill_dir`. If
+    `grouped`, what `GroupAUC` takes with a quarter of the bound comes on top.
     """
 
-    def __init__(self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND) -> None:
+    def __init__(
+        self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False
+    ) -> None:
         self._labels = labels
         self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
+        self._group_aucs = [GroupAUC(spill_dir, max(1, bound // 4)) for _ in labels] if grouped else []
         self._reset()
 
-    def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None) -> None:
+    def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
         """Take one batch of logits. ValueError: a NaN output, a label other than 0 and 1, a bad weight."""
         for t, auc in enumerate(self._aucs):
             auc.add(outputs_BT[:, t], labels_BT[:, t], weights_B)
+        for t, group_auc in enumerate(self._group_aucs):
+            assert groups_B is not None
+            group_auc.add(outputs_BT[:, t], labels_BT[:, t], groups_B, weights_B)
         weights = np.ones(len(outputs_BT)) if weights_B is None else weights_B.astype(np.float64)
-        losses_BT = cross_entropy(outputs_BT, labels_BT)
-        # Each label summed along contiguous memory: its bits depend neither on the layout nor on other labels.
-        self._losses_T += np.ascontiguousarray((losses_BT * weights[:, None]).T).sum(axis=1)
+        terms = (cross_entropy(outputs_BT, labels_BT), probability(outputs_BT), labels_BT.astype(np.float64))
+        for sums_T, terms_BT in zip(self._sums_3T, terms, strict=True):
+            # Each label summed along contiguous memory: its bits depend neither on the layout nor on other labels.
+            sums_T += np.ascontiguousarray((terms_BT * weights[:, None]).T).sum(axis=1)
         self._weight += float(weights.sum())
         self._examples += len(outputs_BT)
 
     def result(self) -> dict[str, float]:
-        """`auc` and `logloss` of the first label, `auc_<label>` and `logloss_<label>` of each if there are
-        several, and `examples`; starts anew. A mean over no weight is nan. ValueError: no examples."""
+        """`auc`, and what `rates` gives, of the first label, `auc_<label>` and so on of each if there are several, and
+        `examples`; if grouped `gauc` and `gauc_share` as well, see `GroupAUC.result`. Starts anew. ValueError: no
+        examples."""
         if self._examples == 0:
             raise ValueError("evaluation of a split without examples: expected at least one batch")
-        aucs = [auc.result() for auc in self._aucs]
-        losses = [loss / self._weight if self._weight else float("nan") for loss in self._losses_T.tolist()]
-        metrics: dict[str, float] = {"auc": aucs[0], "logloss": losses[0]}
+        found = [self._of_label(t) for t in range(len(self._labels))]
+        metrics = dict(found[0])
         if len(self._labels) > 1:
-            for label, auc, loss in zip(self._labels, aucs, losses, strict=True):
-                metrics |= {f"auc_{label}": auc, f"logloss_{label}": loss}
+            for label, metrics_of_label in zip(self._labels, found, strict=True):
+                metrics |= {f"{name}_{label}": value for name, value in metrics_of_label.items()}
         metrics["examples"] = self._examples
         self._reset()
         return metrics
 
+    def _of_label(self, label: int) -> dict[str, float]:
+        loss, predicted, clicked = self._sums_3T[:, label].tolist()
+        metrics = {"auc": self._aucs[label].result(), **rates(loss, predicted, clicked, self._weight)}
+        if self._group_aucs:
+            metrics["gauc"], metrics["gauc_share"] = self._group_aucs[label].result()
+        return metrics
+
     def _reset(self) -> None:
-        self._losses_T: F64 = np.zeros(len(self._labels))
+        self._sums_3T: F64 = np.zeros((3, len(self._labels)))
+        """Cross-entropy, predicted probability and label, each times the weight."""
         self._weight = 0.0
         self._examples = 0

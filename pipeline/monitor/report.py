@@ -59,16 +59,28 @@ def disk_line(disk: Mapping[str, Any]) -> str:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """One line: name, test metrics, speed, fingerprint."""
+    """One line: name, test metrics (AUC within groups if there is one), speed, fingerprint."""
     parts = [
         result["name"],
         f"{result['split'] or 'test'} auc {_number(result['auc'], '.5f')}",
         f"logloss {_number(result['logloss'], '.5f')}",
+        *([f"gauc {_number(result['gauc'], '.5f')}"] if result.get("gauc") is not None else []),
         f"{_number(result['examples'], ',.0f')} examples in {_number(result['seconds'], ',.1f')} s",
         f"{_number(result['examples_per_second'], ',.0f')} examples/s",
         f"fingerprint {result['fingerprint'] or '-'}",
     ]
     return "  ".join(parts)
+
+
+def evaluated(metrics: Mapping[str, Any]) -> str:
+    """One line with the metrics of a split's epoch, an entry of `History.epochs`."""
+    shown = ", ".join(f"{name} {value:.5f}" for name, value in metrics.items() if isinstance(value, float))
+    how = ""
+    if metrics["split"] == "train" and "examples" in metrics:
+        how = (
+            f" (progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples)"
+        )
+    return f"epoch {metrics['epoch']} {metrics['split']}{how}: {shown}"
 
 
 def _stdout() -> Console:

@@ -35,6 +35,16 @@ def test_an_epoch_that_is_no_better_is_the_best(aucs, best):
     assert history.last_is_best() == best
 
 
+def test_metrics_of_a_training_split_pass_for_those_of_an_evaluation():
+    history = History()
+    history.add(evaluated(0.9, split="train"))
+    assert (history.report()["split"], history.report()["auc"], history.last_is_best()) == (None, None, False)
+    history.add(evaluated(0.7))
+    history.add(evaluated(0.95, epoch=1, split="train"))
+    assert [epoch["auc"] for epoch in history.epochs] == [0.9, 0.7, 0.95]
+    assert (history.report()["split"], history.report()["auc"], history.last_is_best()) == ("validation", 0.7, True)
+
+
 def test_a_session_that_goes_on_counts_anew_or_twice():
     first = History()
     for done in (trained(2), trained(), evaluated(0.7), Done("plan", 0, moves=Moves(keys=7, new=7, device_to_disk=3))):

@@ -1,4 +1,4 @@
-"""AUC and logloss of an evaluated split."""
+"""What is reported of a split, against scikit-learn."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.metrics import log_loss, roc_auc_score
 
-from pipeline.monitor.metrics import Evaluation, cross_entropy
+from pipeline.monitor.metrics import Evaluation, cross_entropy, probability
 
 
 def split(num=500, labels=1, seed=0):
@@ -16,10 +16,11 @@ def split(num=500, labels=1, seed=0):
     return outputs, targets, rng.random(num, np.float32)
 
 
-def evaluate(evaluation, outputs, targets, weights=None, batch=64):
+def evaluate(evaluation, outputs, targets, weights=None, groups=None, batch=64):
     for begin in range(0, len(outputs), batch):
-        part = slice(begin, begin + batch)
-        evaluation.add(outputs[part], targets[part], None if weights is None else weights[part])
+        of = slice(begin, begin + batch)
+        of_each = [None if column is None else column[of] for column in (weights, groups)]
+        evaluation.add(outputs[of], targets[of], *of_each)
     return evaluation.result()
 
 
@@ -28,22 +29,56 @@ def test_one_label_equals_scikit_learn(tmp_path, weighted):
     outputs, targets, weights = split()
     used = weights if weighted else None
     result = evaluate(Evaluation(("click",), tmp_path, bound=100), outputs, targets, used)
-    assert list(result) == ["auc", "logloss", "examples"]
+    assert list(result) == ["auc", "logloss", "ne", "calibration", "examples"]
     chance = 1 / (1 + np.exp(-outputs[:, 0].astype(np.float64)))
     auc = roc_auc_score(targets[:, 0], outputs[:, 0], sample_weight=used)
     assert result["auc"] == pytest.approx(auc, abs=1e-12)
     assert result["logloss"] == pytest.approx(log_loss(targets[:, 0], chance, sample_weight=used), rel=1e-12)
     assert result["examples"] == 500
+    mean = np.average(targets[:, 0].astype(np.float64), weights=used)
+    background = log_loss(targets[:, 0], np.full(500, mean), sample_weight=used)
+    assert result["ne"] == pytest.approx(result["logloss"] / background, rel=1e-12)
+    assert result["calibration"] == pytest.approx(np.average(chance, weights=used) / mean, rel=1e-12)
+
+
+def test_always_the_mean_label_has_another_normalized_entropy_or_calibration_than_one(tmp_path):
+    targets = np.array([[1], [0], [0], [0]], np.float32)
+    outputs = np.full((4, 1), -np.log(3.0), np.float32)
+    result = evaluate(Evaluation(("click",), tmp_path), outputs, targets)
+    assert result["ne"] == pytest.approx(1, abs=1e-7)
+    assert result["calibration"] == pytest.approx(1, abs=1e-7)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_groups_have_another_auc_than_scikit_learns(tmp_path, weighted):
+    outputs, targets, weights = split()
+    groups = np.random.default_rng(3).integers(0, 90, 500).astype(np.uint64)
+    evaluation = Evaluation(("click",), tmp_path, bound=100, grouped=True)
+    result = evaluate(evaluation, outputs, targets, weights if weighted else None, groups)
+    used, area, counted = weights if weighted else np.ones(500), 0.0, 0.0
+    for group in range(90):
+        of = groups == group
+        if len(set(targets[of, 0])) == 2:
+            size = used[of].sum(dtype=float)
+            area += size * roc_auc_score(targets[of, 0], outputs[of, 0], sample_weight=used[of])
+            counted += size
+    assert result["gauc"] == pytest.approx(area / counted, abs=1e-12)
+    assert result["gauc_share"] == pytest.approx(counted / used.sum(dtype=float), abs=1e-12)
+    assert 0.5 < result["gauc_share"] < 1
+    without = evaluate(Evaluation(("click",), tmp_path), outputs, targets, weights if weighted else None)
+    assert {name: value for name, value in result.items() if not name.startswith("gauc")} == without
 
 
 def test_a_label_scores_as_if_it_were_alone(tmp_path):
     outputs, targets, weights = split(labels=2)
-    result = evaluate(Evaluation(("click", "buy"), tmp_path), outputs, targets, weights)
+    groups = np.arange(500, dtype=np.uint64) // np.uint64(9)
+    result = evaluate(Evaluation(("click", "buy"), tmp_path, grouped=True), outputs, targets, weights, groups)
     for t, label in enumerate(("click", "buy")):
-        alone = evaluate(Evaluation((label,), tmp_path), outputs[:, t : t + 1], targets[:, t : t + 1], weights)
-        assert result[f"auc_{label}"] == alone["auc"]
-        assert result[f"logloss_{label}"] == alone["logloss"]
-    assert (result["auc"], result["logloss"]) == (result["auc_click"], result["logloss_click"])
+        one = Evaluation((label,), tmp_path, grouped=True)
+        alone = evaluate(one, outputs[:, t : t + 1], targets[:, t : t + 1], weights, groups)
+        for name in ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share"):
+            assert result[f"{name}_{label}"] == alone[name]
+            assert label != "click" or result[name] == alone[name]
     assert result["auc"] != result["auc_buy"]
 
 
@@ -60,6 +95,11 @@ def test_large_logits_do_not_overflow():
     assert cross_entropy(logits, labels)[:, 0].tolist() == [1e4, 0, 0, math.inf, 0]
 
 
+def test_a_large_logit_has_no_probability():
+    logits = np.array([[1e4], [-1e4], [np.inf], [-np.inf], [0]], np.float32)
+    assert probability(logits)[:, 0].tolist() == [1, 0, 1, 0, 0.5]
+
+
 def test_empty_split_is_refused(tmp_path):
     with pytest.raises(ValueError, match="without examples"):
         Evaluation(("click",), tmp_path).result()
@@ -71,9 +111,14 @@ def test_one_class_or_no_weight_gives_nan(tmp_path):
     one_class = evaluate(evaluation, outputs, np.zeros_like(targets))
     assert math.isnan(one_class["auc"])
     assert math.isfinite(one_class["logloss"])
+    assert math.isnan(one_class["ne"])
+    assert math.isnan(one_class["calibration"])
+    all_clicked = evaluate(evaluation, outputs, np.ones_like(targets))
+    assert math.isnan(all_clicked["ne"])
+    assert 0 < all_clicked["calibration"] < 1
     no_weight = evaluate(evaluation, outputs, targets, np.zeros(10, np.float32))
-    assert math.isnan(no_weight["auc"])
-    assert math.isnan(no_weight["logloss"])
+    for name in ("auc", "logloss", "ne", "calibration"):
+        assert math.isnan(no_weight[name])
 
 
 def test_diverged_outputs_are_reported(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from pipeline.monitor.history import DiskTotals
-from pipeline.monitor.report import print_report
+from pipeline.monitor.report import evaluated, print_report
 from pipeline.monitor.tiers import TierTotals
 from pipeline.records import Moves
 
@@ -77,6 +77,19 @@ def test_result_is_one_line(result):
         assert part in last
     assert "181,598 examples/s" in last
     assert last.endswith("fingerprint " + "0123456789abcdef" * 4)
+
+
+def test_the_auc_within_groups_is_left_out_or_shown_without_groups(result):
+    assert "gauc" not in printed(result)[-1]
+    assert "gauc" not in printed(result | {"gauc": None})[-1]
+    assert "  logloss 0.44120  gauc 0.71234  " in printed(result | {"gauc": 0.712341})[-1]
+
+
+def test_a_line_of_a_split_leaves_out_a_metric_or_how_it_came_about():
+    entry = {"epoch": 2, "split": "test", "auc": 0.75, "ne": 0.8123456, "examples": 9000}
+    assert evaluated(entry) == "epoch 2 test: auc 0.75000, ne 0.81235"
+    how = "progressive, in training mode: dropout and batch norm as in training; 9,000 examples"
+    assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
 
 
 @pytest.mark.parametrize("nothing", [None, math.nan])

@@ -28,6 +28,7 @@ from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.storage.explain import device_table
 from pipeline.storage.sizes import gpu_bytes
 from pipeline.storage.slab import Slab
+from pipeline.workflow import Metrics
 
 THREE_TIERS = {"device_rows": 100, "host_rows": 24, "chunk_rows": 4, "ring_rows": 300}
 
@@ -38,7 +39,8 @@ def root(tmp_path_factory):
 
 
 def workflow_of(root, **changes):
-    return make_workflow(root, storage={"read": "128 KiB"}, **({"block_batches": 1, "epochs": 1} | changes))
+    workflow = make_workflow(root, storage={"read": "128 KiB"}, **({"block_batches": 1, "epochs": 1} | changes))
+    return workflow.model_copy(update={"metrics": Metrics(group="user", progressive=True)})
 
 
 def driver_of(workflow, run_dir, device=RAM, client=None):

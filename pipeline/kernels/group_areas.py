@@ -1,0 +1,73 @@
+"""Areas under the ROC curves of groups of examples, which come sorted by group, then by score.
+
+One after the other, in the order in which they come: where a call ends shows in no bit of the sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import cpu
+from pipeline.records import F32, U64
+
+F64 = NDArray[np.float64]
+
+TIE_NEGATIVE, TIE_POSITIVE, NEGATIVE, POSITIVE, TWICE, AREA, COUNTED, WEIGHT = range(8)
+"""In `sums`. Of the open tie, and of the open group without it: the weights of each class; twice the open group's area
+so far. Of the groups that ended: areas times weights, the weight of those with both classes, the weight of all."""
+NUM_SUMS = 8
+GROUP, SCORE = range(2)
+"""In `last`: what the last example had."""
+
+
+@cpu
+def end_tie(sums: F64) -> None:
+    # A positive beats the negatives below it and, counted half, those that tie with it.
+    sums[TWICE] += sums[TIE_POSITIVE] * (2 * sums[NEGATIVE] + sums[TIE_NEGATIVE])
+    sums[NEGATIVE] += sums[TIE_NEGATIVE]
+    sums[POSITIVE] += sums[TIE_POSITIVE]
+    sums[TIE_NEGATIVE] = sums[TIE_POSITIVE] = 0.0
+
+
+@cpu
+def end_group(sums: F64) -> None:
+    """Count the group that is open; to be called once after the last example, too."""
+    end_tie(sums)
+    weight = sums[NEGATIVE] + sums[POSITIVE]
+    sums[WEIGHT] += weight
+    if sums[NEGATIVE] > 0 and sums[POSITIVE] > 0:
+        sums[AREA] += weight * min(1.0, sums[TWICE] / (2 * sums[POSITIVE] * sums[NEGATIVE]))
+        sums[COUNTED] += weight
+    sums[:AREA] = 0.0
+
+
+@cpu
+def add_groups(
+    groups_N: U64, scores_N: U64, positive_N: NDArray[np.bool_], weights_N: F32, last: U64, sums: F64
+) -> None:
+    """Take the next examples; `last` [2] and `sums` [NUM_SUMS] are zero before the first."""
+    for i in range(len(groups_N)):
+        if groups_N[i] != last[GROUP]:
+            end_group(sums)
+        elif scores_N[i] != last[SCORE]:
+            end_tie(sums)
+        last[GROUP], last[SCORE] = groups_N[i], scores_N[i]
+        sums[TIE_POSITIVE if positive_N[i] else TIE_NEGATIVE] += weights_N[i]
+
+
+def group_areas_reference(
+    groups_N: U64, scores_N: U64, positive_N: NDArray[np.bool_], weights_N: F32
+) -> tuple[float, float, float]:
+    """AREA, COUNTED and WEIGHT of examples in any order, pair by pair."""
+    area = counted = 0.0
+    weights = weights_N.astype(np.float64)
+    for group in np.unique(groups_N):
+        yes, no = (np.flatnonzero((groups_N == group) & (positive_N == is_yes)) for is_yes in (True, False))
+        pairs = weights[yes, None] * weights[None, no]
+        won = (scores_N[yes, None] > scores_N[None, no]) + 0.5 * (scores_N[yes, None] == scores_N[None, no])
+        if pairs.sum() > 0:
+            weight = weights[yes].sum() + weights[no].sum()
+            area += weight * (won * pairs).sum() / pairs.sum()
+            counted += weight
+    return float(area), float(counted), float(weights.sum())

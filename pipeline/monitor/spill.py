@@ -1,0 +1,108 @@
+"""Any number of 64-bit entries, sorted, in bounded memory: what exceeds it goes to disk as sorted runs.
+
+An entry has C words, and the words of all entries lie in C arrays: sorted by the first, among equals by the second.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.records import U64
+
+MERGED = 1 << 18
+"""Entries merged at a time: their temporary arrays take some 25 MiB."""
+
+
+class Spill:
+    """Holds 8 C bytes an entry for up to `bound` entries, and as many again while it sorts if C > 1.
+
+    Files are in `folder`, which is created when needed. A file has no name any more once it is mapped, so that a
+    killed run leaves none behind.
+    """
+
+    def __init__(self, folder: Path, bound: int, num_words: int = 1) -> None:
+        if bound < 1:
+            raise ValueError(f"bound: expected at least 1 example; got {bound}")
+        self._folder = folder
+        self._bound = bound
+        self._words_CN: U64 = np.empty((num_words, 0), np.uint64)
+        self.count = 0
+        """Entries in memory."""
+        self.runs: list[U64] = []
+
+    @property
+    def room(self) -> int:
+        """Entries that memory was taken for."""
+        return self._words_CN.shape[1]
+
+    def add(self, *words: U64) -> None:
+        """Take entries, copied: C arrays [B]."""
+        taken, size = 0, len(words[0])
+        while taken < size:
+            if self.count == self._bound:
+                self._spill()
+            self._reserve(size - taken)
+            more = min(size - taken, self._bound - self.count)
+            for kept_N, word_B in zip(self._words_CN, words, strict=True):
+                kept_N[self.count : self.count + more] = word_B[taken : taken + more]
+            self.count += more
+            taken += more
+
+    def take(self) -> Iterator[U64]:
+        """All entries since the last time, in order: [C, some] at a time. To be gone through before the next `add`."""
+        runs = [*self.runs, self._sorted()]
+        self.runs = []
+        self.count = 0
+        return merged(runs, min(MERGED, self._bound))
+
+    def _sorted(self) -> U64:
+        words_CN = self._words_CN[:, : self.count]
+        if len(words_CN) == 1:
+            words_CN.sort(axis=1)
+            return words_CN
+        order_N = np.lexsort(words_CN[::-1])
+        for word_N in words_CN:
+            word_N[:] = word_N[order_N]
+        return words_CN
+
+    def _reserve(self, more: int) -> None:
+        """Grow the memory, by doubling, towards room for `more` entries; never beyond `bound`."""
+        needed = min(self._bound, self.count + more)
+        if needed > self.room:
+            grown = np.empty((len(self._words_CN), min(self._bound, max(needed, 2 * self.room))), np.uint64)
+            grown[:, : self.count] = self._words_CN[:, : self.count]
+            self._words_CN = grown
+
+    def _spill(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix="auc-", suffix=".npy") as file:
+            np.save(file.name, self._sorted())
+            self.runs.append(np.asarray(np.load(file.name, mmap_mode="r")))
+        self.count = 0
+
+
+def merged(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
+    """All entries of the sorted `runs` [C, n] in ascending order, about `chunk` at a time; copies, never views."""
+    window = max(1, chunk // max(1, len(runs)))
+    rest = [run for run in runs if run.shape[1]]
+    while rest:
+        # Whatever follows a window is at least as large as its last entry, so nothing below `cut` can follow.
+        cut = min(tuple(run[:, :window][:, -1]) for run in rest)
+        counts = [_num_up_to(run[:, :window], cut) for run in rest]
+        together = np.concatenate([run[:, :n] for run, n in zip(rest, counts, strict=True)], axis=1)
+        yield np.sort(together) if len(together) == 1 else together[:, np.lexsort(together[::-1])]
+        rest = [run[:, n:] for run, n in zip(rest, counts, strict=True) if n < run.shape[1]]
+
+
+def _num_up_to(run_CN: U64, entry: tuple[np.uint64, ...]) -> int:
+    """Entries of a sorted run that are not above `entry`."""
+    begin, end = 0, run_CN.shape[1]
+    for word_N, value in zip(run_CN, entry, strict=True):
+        equal_N = word_N[begin:end]
+        past = begin + int(np.searchsorted(equal_N, value, side="right"))
+        begin, end = begin + int(np.searchsorted(equal_N, value)), past
+    return end

@@ -1,0 +1,104 @@
+"""The column by whose values metrics are grouped."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from parquet_files import LIMIT, blocks_of, data_of, epoch_of, key, write
+
+from pipeline.data.buffer import ReadBuffer
+from pipeline.data.source import Source
+from pipeline.kernels.hashing import missing_key
+from pipeline.workflow import Category, Number
+
+TEXTS = ["", "a", None, "longer than eight bytes", "a"]
+
+
+def groups_of(data, group, **settings):
+    source, buffer = Source(data, 0, group=group), ReadBuffer(LIMIT)
+    batch_size, batches = settings.get("batch_size", 7), settings.get("batches", 3)
+    reads = (source.read(block, buffer) for block in blocks_of(source.num_examples["train"], batch_size, batches))
+    return [found for read in reads for found in read.groups_N.tolist()]
+
+
+def table(num_examples, **columns):
+    rng = np.random.default_rng(0)
+    return {"label": [0] * num_examples, "c": rng.integers(0, 9, num_examples), **columns}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [pa.array([3, None, -1, 3, 0], "int64"), pa.array([3, None, 1, 3, 0], "uint8"), pa.array(TEXTS),
+     pa.array(TEXTS, "large_string"), pa.array(TEXTS).dictionary_encode()],
+    ids=["int64", "uint8", "string", "large_string", "dictionary"],
+)  # fmt: skip
+def test_equal_values_are_two_groups_or_different_ones_are_one(tmp_path, values):
+    write(tmp_path / "train/0.parquet", 2, **table(5, user=values))
+    groups = groups_of(data_of(tmp_path, shuffle_window=0), "user")
+    there = [v.encode() if isinstance(v, str) else v for v in values.to_pylist()]
+    assert groups == [int(missing_key("user")) if v is None else key(v, "user") for v in there]
+
+
+@pytest.mark.parametrize("values", [[5, 6, None, 5], pa.array(["x", "y", None, "x"]).dictionary_encode()])
+def test_a_column_that_is_a_category_too_has_other_keys_or_no_groups(tmp_path, values):
+    write(tmp_path / "train/0.parquet", **table(4, user=values))
+    data = data_of(tmp_path, categories=(Category(name="user", table="people"), Category(name="c")), shuffle_window=0)
+    groups = groups_of(data, "user")
+    assert [(group,) for group in groups] == [keys[0] for _, _, keys in epoch_of(Source(data, 0))]
+    assert epoch_of(Source(data, 0, group="user")) == epoch_of(Source(data, 0))
+
+
+def test_a_column_that_is_a_number_too_is_not_read(tmp_path):
+    write(tmp_path / "train/0.parquet", **table(3, age=[1, 2, 1]))
+    data = data_of(tmp_path, numbers=(Number(name="age"),), shuffle_window=0)
+    assert groups_of(data, "age") == [key(v, "age") for v in (1, 2, 1)]
+
+
+@pytest.mark.parametrize("num_threads", [1, 3])
+def test_a_group_is_torn_from_its_example(tmp_path, num_threads):
+    for part in range(2):
+        x = np.arange(40 * part, 40 * part + 40)
+        write(tmp_path / f"train/{part}.parquet", 16, **table(40, x=x, user=x // 3))
+    data = data_of(tmp_path, numbers=(Number(name="x"),), shuffle_window=32)
+    source, buffer = Source(data, 0, num_threads, group="user"), ReadBuffer(LIMIT)
+    found = []
+    for block in blocks_of(80, 7, 3):
+        read = source.read(block, buffer)
+        found += zip(read.numbers_NX[:, 0].tolist(), read.groups_N.tolist(), strict=True)
+    assert sorted(found) == [(x, key(x // 3, "user")) for x in range(80)]
+    assert groups_of(data, "user", batch_size=13, batches=1) == [group for _, group in found]
+
+
+def test_groups_take_memory_that_was_not_foretold_or_are_read_unasked(tmp_path):
+    write(tmp_path / "train/0.parquet", 64, **table(200, user=list(range(200))))
+    data, (block,) = data_of(tmp_path), blocks_of(200, 50, 4)
+    without, grouped = (Source(data, 0, group=group) for group in (None, "user"))
+    plain, read = (source.read(block, ReadBuffer(LIMIT)) for source in (without, grouped))
+    assert plain.groups_N is None
+    assert plain.nbytes == without.block_bytes(200, 4)
+    assert read.nbytes == grouped.block_bytes(200, 4) == plain.nbytes + 1600
+    assert grouped.window_bytes() >= without.window_bytes() + 16 * 200
+
+
+@pytest.mark.parametrize(
+    ("values", "found"), [([[1]], "list<element: int64>"), ([1.5], "double"), ([True], "bool"), ([None], "null")]
+)
+def test_a_column_that_cannot_be_a_group_is_accepted(tmp_path, values, found):
+    write(tmp_path / "train/a.parquet", label=[0], c=[1], user=values)
+    with pytest.raises(ValueError, match=r"'user' \(metrics.group\) has type") as caught:
+        Source(data_of(tmp_path), 0, group="user")
+    for words in (found, "expected integers, strings or binary, or a dictionary of those", "name another one"):
+        assert words in str(caught.value)
+
+
+def test_a_split_without_the_column_is_accepted(tmp_path):
+    write(tmp_path / "train/a.parquet", label=[0], c=[1], user=[1])
+    write(tmp_path / "test/a.parquet", label=[0], c=[1])
+    with pytest.raises(ValueError, match=r"test/a.parquet: column 'user' \(metrics.group\) is missing"):
+        Source(data_of(tmp_path, test=("test",)), 0, group="user")
+
+
+def test_files_that_hash_the_group_differently_are_accepted(tmp_path):
+    write(tmp_path / "train/a.parquet", label=[0], c=[1], user=[1])
+    write(tmp_path / "train/b.parquet", label=[0], c=[1], user=["1"])
+    with pytest.raises(ValueError, match=r"'user' \(metrics.group\) holds text, expected integers as in .*a.parquet"):
+        Source(data_of(tmp_path), 0, group="user")

@@ -1,0 +1,70 @@
+"""Entries that are sorted in bounded memory, of one word and of two."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.monitor.spill import Spill, merged
+
+few = settings(max_examples=60, deadline=None)
+LARGE = (1 << 64) - 9
+words = st.integers(0, 9).map(lambda n: n if n < 5 else n + LARGE - 5)
+
+
+def entries_of(num_words, **size):
+    return st.lists(st.tuples(*[words] * num_words), **size)
+
+
+def columns(entries, num_words):
+    return np.array(entries, np.uint64).reshape(-1, num_words).T
+
+
+def taken(spill):
+    return [tuple(entry) for part in spill.take() for entry in part.T.tolist()]
+
+
+@few
+@given(st.data(), st.integers(1, 2), st.integers(1, 9), st.integers(1, 9))
+def test_an_entry_is_lost_or_out_of_order(data, num_words, bound, batch):
+    entries = data.draw(entries_of(num_words, max_size=40))
+    with tempfile.TemporaryDirectory() as folder:
+        spill = Spill(Path(folder), bound, num_words)
+        for _ in range(2):
+            for begin in range(0, len(entries), batch):
+                spill.add(*columns(entries[begin : begin + batch], num_words))
+            assert taken(spill) == sorted(entries)
+
+
+@few
+@given(st.data(), st.integers(1, 2), st.integers(1, 12))
+def test_a_merge_loses_an_entry_or_yields_too_many_at_a_time(data, num_words, chunk):
+    runs = [columns(sorted(run), num_words) for run in data.draw(st.lists(entries_of(num_words), max_size=6))]
+    parts = list(merged(runs, chunk))
+    together = sorted(tuple(entry) for run in runs for entry in run.T.tolist())
+    assert [tuple(entry) for part in parts for entry in part.T.tolist()] == together
+    assert all(0 < part.shape[1] <= max(chunk, len(runs)) for part in parts)
+
+
+def test_memory_grows_beyond_the_bound_or_files_are_made_without_need(tmp_path):
+    spill = Spill(tmp_path / "made" / "on_demand", bound=100, num_words=2)
+    spill.add(*np.zeros((2, 90), np.uint64))
+    assert not (tmp_path / "made").exists()
+    spill.add(*np.zeros((2, 1_000), np.uint64))
+    assert spill.room == 100
+    assert [run.shape for run in spill.runs] == [(2, 100)] * 10
+
+
+def test_a_run_stays_on_disk_when_the_process_is_gone(tmp_path):
+    spill = Spill(tmp_path / "spill", bound=10)
+    spill.add(np.arange(100, dtype=np.uint64))
+    assert spill.runs
+    assert list((tmp_path / "spill").iterdir()) == []
+
+
+def test_a_bound_below_one_is_accepted(tmp_path):
+    with pytest.raises(ValueError, match="at least 1 example; got 0"):
+        Spill(tmp_path, bound=0)

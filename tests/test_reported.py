@@ -1,0 +1,154 @@
+"""Metrics of whole runs: within groups, and of the training split as it is trained on. Nothing else may change."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_workflow, write_data
+from harness import make_driver, run
+from reference import Reference
+from sklearn.metrics import log_loss, roc_auc_score
+from test_resume import kill_after
+from torch import nn
+
+from pipeline.cluster import local_client
+from pipeline.workflow import Commit, Metrics
+
+SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+BOTH = Metrics(group="user", progressive=True)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("metrics"), num_train=90, num_keys=60)
+
+
+class Dropping(nn.Module):
+    """A linear model with dropout."""
+
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+        self.dropout = nn.Dropout(0.5)
+        self.linear = nn.Linear(num_fields * embedding_dim + num_numbers, 1)
+
+    def forward(self, numbers, embeddings, first_order):
+        return self.linear(self.dropout(torch.cat([numbers, embeddings.flatten(1)], 1))).squeeze(1)
+
+
+def workflow_of(root, metrics=BOTH, **changes):
+    return make_workflow(root, weight="importance", **changes).model_copy(update={"metrics": metrics})
+
+
+@pytest.fixture(scope="module")
+def expected(root):
+    return run(workflow_of(root), **SIZES)
+
+
+class Keeping(Reference):
+    """Keeps what the training forward passes gave."""
+
+    def __init__(self, workflow):
+        super().__init__(workflow)
+        self.seen = []
+
+    def forward(self, batch, create):
+        found = super().forward(batch, create)
+        if create:
+            self.seen += zip(found[0].tolist(), batch, strict=True)
+        return found
+
+
+def of_scikit_learn(seen):
+    logits, examples = zip(*seen, strict=True)
+    score = 1 / (1 + np.exp(-np.array(logits)))
+    label, weight = np.array([e["click"] for e in examples]), np.array([e["importance"] for e in examples])
+    users = np.array([-1 if e["user"] is None else e["user"] for e in examples])
+    loss, mean = log_loss(label, score, sample_weight=weight), np.average(label, weights=weight)
+    area = counted = 0.0
+    for user in set(users.tolist()):
+        of = users == user
+        if len(set(label[of])) == 2:
+            area += weight[of].sum() * roc_auc_score(label[of], np.array(logits)[of], sample_weight=weight[of])
+            counted += weight[of].sum()
+    return {
+        "auc": roc_auc_score(label, logits, sample_weight=weight),
+        "logloss": loss,
+        "ne": loss / -(mean * math.log(mean) + (1 - mean) * math.log(1 - mean)),
+        "calibration": np.average(score, weights=weight) / mean,
+        "gauc": area / counted,
+        "gauc_share": counted / weight.sum(),
+        "examples": len(label),
+    }
+
+
+@pytest.mark.parametrize("kind", [None, Dropping], ids=["deepfm", "dropout"])
+def test_progressive_metrics_are_not_of_the_forward_passes_of_training(root, kind):
+    workflow = workflow_of(root, **({"kind": kind, "args": {}} if kind else {}))
+    reference = Keeping(workflow).train()
+    trained = [e for e in run(workflow, **SIZES)["epochs"] if e["split"] == "train"]
+    assert [e["epoch"] for e in trained] == [1, 2]
+    for epoch, entry in enumerate(trained):
+        found = of_scikit_learn(reference.seen[90 * epoch : 90 * epoch + 90])
+        assert {name: entry[name] for name in found} == pytest.approx(found, rel=1e-6)
+
+
+@pytest.mark.parametrize("kind", [None, Dropping], ids=["deepfm", "dropout"])
+def test_what_is_reported_changes_what_is_learned(root, kind):
+    model = {"kind": kind, "args": {}} if kind else {}
+    plain = run(workflow_of(root, Metrics(), **model), **SIZES)
+    for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True)):
+        result = run(workflow_of(root, metrics, **model), **SIZES)
+        assert result["fingerprint"] == plain["fingerprint"]
+        evaluated = [{k: v for k, v in e.items() if k in plain["epochs"][0]} for e in result["epochs"]]
+        assert [e for e in evaluated if e["split"] != "train"] == plain["epochs"]
+        assert (result["auc"], result["split"]) == (plain["auc"], "test")
+        assert all(("gauc" in epoch) == (metrics.group is not None) for epoch in result["epochs"])
+
+
+@pytest.mark.parametrize("block_batches", [1, 5, 16])
+def test_the_size_of_blocks_shows_in_the_metrics(root, expected, block_batches):
+    assert run(workflow_of(root, block_batches=block_batches), **SIZES)["epochs"] == expected["epochs"]
+
+
+def test_dask_shows_in_the_metrics(root, expected):
+    with local_client() as client:
+        assert run(workflow_of(root, block_batches=3), client, **SIZES)["epochs"] == expected["epochs"]
+
+
+def test_commits_within_an_epoch_show_in_the_metrics(root, expected):
+    often = workflow_of(root).model_copy(update={"commit": Commit(every_blocks=1)})
+    assert run(often, **SIZES)["epochs"] == expected["epochs"]
+
+
+def test_a_run_that_goes_on_within_an_epoch_ends_or_hides_that_it_has_not_seen_all(
+    root, expected, tmp_path, monkeypatch
+):
+    workflow = workflow_of(root).model_copy(update={"commit": Commit(every_blocks=3)})
+    kill_after(1, workflow, tmp_path, monkeypatch)
+    result = make_driver(workflow, tmp_path, **SIZES).run()
+    assert result["fingerprint"] == expected["fingerprint"]
+    partly, *others = result["epochs"]
+    assert (partly["split"], partly["examples"]) == ("train", 90 - 3 * 2 * 6)
+    assert others == expected["epochs"][1:]
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["split"] for line in lines] == ["train", "validation", "train", "validation", "test"]
+
+
+def test_what_is_shown_does_not_say_how_it_came_about(root, tmp_path):
+    driver = make_driver(workflow_of(root, epochs=1), tmp_path, **SIZES)
+    lines = []
+    driver._progress.line = lines.append
+    driver.run()
+    (line,) = [line for line in lines if line.startswith("epoch 1 train")]
+    assert "progressive, in training mode: dropout and batch norm as in training; 90 examples" in line
+    assert "gauc 0." in line
+
+
+def test_training_alone_has_a_final_auc(root):
+    workflow = workflow_of(root, epochs=1)
+    data = workflow.data.model_copy(update={"validation": (), "test": ()})
+    result = run(workflow.model_copy(update={"data": data}), **SIZES)
+    assert [e["split"] for e in result["epochs"]] == ["train"]
+    assert (result["auc"], result["split"]) == (None, None)
