@@ -13,6 +13,7 @@ run by two processes at once.
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -50,6 +51,8 @@ class Bench:
         workflow = first_steps(workflow, NUM_STEPS)
         if side == "torch":
             return {"losses": PlainTorch(workflow).losses(NUM_STEPS)}
+        # A run that went on from a commit would not tell the losses before it.
+        shutil.rmtree(self._run_dir(name), ignore_errors=True)
         progress = Quiet()
         result = train(workflow, self._run_dir(name), progress, keep=self._keep)
         hits = {tier: found["hits"] for tier, found in result["tiers"].items()}

@@ -40,7 +40,8 @@ def once(path: Path, work: Callable[[], Json]) -> None:
             partial = path.with_suffix(".partial")
             partial.write_text(json.dumps(plain(work()), indent=1) + "\n")
             os.replace(partial, path)
-        lock.path.unlink()
+        # Another process may have come after the result was there, and removed it.
+        lock.path.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Json | None:
