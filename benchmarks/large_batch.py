@@ -35,10 +35,11 @@ from pipeline.resources import PipelineError
 from pipeline.workflow import Workflow
 
 STAGES = ("tune", "run", "ablate")
+WAIT_SECONDS = 2.0
 
 
 class NotTuned(Exception):
-    """Another process may be at it, or the time was up."""
+    """The time was up before it was."""
 
 
 class Bench:
@@ -63,10 +64,15 @@ class Bench:
         return [best._replace(dense_lr=lr) for lr in (self.scale.dense_lr, *self.scale.other_dense_lrs)]
 
     def _tune_all(self, all_settings: Sequence[Settings]) -> None:
+        """Returns once all are there, whichever process made them, or the time is up."""
         short = replace(self.scale, epochs=self.scale.tune_epochs)
-        for settings in all_settings:
-            workflow = base(short, self._data, self._threads, settings, seed=1)
-            self._once(settings.name, workflow, settings._asdict())
+        while time.monotonic() < self._deadline:
+            for settings in all_settings:
+                workflow = base(short, self._data, self._threads, settings, seed=1)
+                self._once(settings.name, workflow, settings._asdict())
+            if all(read(self.out / f"{settings.name}.json") for settings in all_settings):
+                return
+            time.sleep(WAIT_SECONDS)
 
     def _best_of(self, all_settings: Sequence[Settings]) -> Settings:
         """Those with the best AUC. NotTuned: of some it is not known."""
