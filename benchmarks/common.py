@@ -9,18 +9,23 @@ import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from pipeline.resume import environment
 
 
-def arguments(name: str, what: str) -> argparse.Namespace:
+def arguments(
+    name: str, what: str, options: Callable[[argparse.ArgumentParser], None] | None = None
+) -> argparse.Namespace:
+    """The command line that all benchmarks share, and the `options` of this one."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=what)
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, says nothing of speed")
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"), help="where synthetic data is made once")
     parser.add_argument("--repeats", type=int, default=3)
+    if options:
+        options(parser)
     return parser.parse_args()
 
 

@@ -1,0 +1,90 @@
+"""Long benchmarks in parts that survive: a run of the pipeline is made once, and a JSON file tells what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from pipeline.cluster import local_client
+from pipeline.driver import Driver
+from pipeline.gpu import choose
+from pipeline.memory import keep_freed_memory
+from pipeline.monitor.history import plain
+from pipeline.monitor.progress import Progress
+from pipeline.run import open_workflow, prepare
+from pipeline.storage.lock import InUse, RunLock
+from pipeline.storage.reader import allow_many_files
+from pipeline.workflow import Workflow
+
+Json = dict[str, Any]
+
+
+def once(path: Path, work: Callable[[], Json]) -> None:
+    """Write what `work` returns to `path`, unless it is there, or another process is at it."""
+    if path.exists():
+        return
+    try:
+        lock = RunLock(path)
+    except InUse:
+        return
+    with lock:
+        # Another process may have finished it since.
+        if not path.exists():
+            print(f"{path.stem} ...", flush=True)
+            partial = path.with_suffix(".partial")
+            partial.write_text(json.dumps(plain(work()), indent=1) + "\n")
+            os.replace(partial, path)
+        # Another process may have come after the result was there, and removed it.
+        lock.path.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Json | None:
+    """What `once` wrote, if it is there."""
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+class Quiet(Progress):
+    """Shows nothing. Keeps the loss of every block, and when the run had come to how many examples."""
+
+    def __init__(self) -> None:
+        super().__init__(1, StringIO())
+        self.losses: list[float] = []
+        self.seconds_at: dict[int, float] = {}
+
+    def begin_at(self, examples_done: int) -> None:
+        super().begin_at(examples_done)
+        self.seconds_at[examples_done] = self._clock()
+
+    def update(self, examples_done: int, loss: float, ready: int) -> None:
+        self.losses.append(loss)
+        self.seconds_at[examples_done] = self._clock()
+
+    def seconds(self, first: int, past: int) -> float | None:
+        """From when the run had come to `first` examples to when it had to `past`; None if that was not seen whole."""
+        stamps = [self.seconds_at.get(at) for at in (first, past)]
+        return None if None in stamps else stamps[1] - stamps[0]
+
+
+def train(workflow: Workflow, run_dir: Path, progress: Progress, serial: bool = False, keep: bool = False) -> Json:
+    """The result of the workflow's run, which goes on from where an earlier process left it. The run directory is
+    removed then, unless `keep`."""
+    device = choose(workflow.device)
+    source, fit = open_workflow(workflow, device)
+    with RunLock(run_dir) as lock:
+        prepare(run_dir, fresh=False)
+        keep_freed_memory()
+        allow_many_files()
+        with nullcontext() if serial else local_client() as client:
+            result = Driver(workflow, source, fit, run_dir, client, progress, device=device).run()
+        if result is None:
+            raise SystemExit("stopped at a commit; the same command goes on from there")
+        if not keep:
+            shutil.rmtree(run_dir)
+        lock.path.unlink()
+    return result
