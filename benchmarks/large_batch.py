@@ -109,7 +109,7 @@ class Bench:
             result = train(workflow, self.out / f".{name}", progress, serial=True)
         except PipelineError as error:
             return {"failed": str(error), "best": None}
-        aucs = [epoch["auc"] for epoch in result["epochs"]]
+        aucs = [epoch["auc"] for epoch in result["epochs"] if epoch["split"] == "validation"]
         begins = [epoch * (planted.train + planted.test) for epoch in range(len(aucs))]
         seconds = [progress.seconds(begin, begin + planted.train) for begin in begins]
         return {

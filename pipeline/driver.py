@@ -230,7 +230,7 @@ class Driver:
         return write_result(self.workflow.name, self.run_dir, self.files, self.resources, self.history, stopped)
 
     def _test(self, epoch: int) -> None:
-        """Score the test split with the weights as they are after this epoch. PipelineError: there is no room for it."""
+        """Score the test split with the weights that are open, those of this epoch. PipelineError: there is no room."""
         blocks = self.agenda.test(epoch, self._block_batches)
         while blocks and not self._signal:
             refusal = self._run_blocks(blocks)

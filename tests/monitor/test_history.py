@@ -7,6 +7,7 @@ import time
 import pytest
 
 from pipeline.monitor.history import DiskTotals, History, plain
+from pipeline.optim.plateau import judge
 from pipeline.records import Block, Done, Moves, Progressed, Span
 
 
@@ -32,17 +33,18 @@ def test_an_epoch_that_is_no_better_is_the_best(aucs, best):
     history.add(evaluated(0.99, split="test"))
     for epoch, auc in enumerate(aucs):
         history.add(evaluated(auc, epoch))
-    assert history.last_is_best() == best
+    verdict = judge("auc", history.validated("auc"))
+    assert (verdict.best is not None and verdict.in_a_row == 0) == best
 
 
 def test_metrics_of_a_training_split_pass_for_those_of_an_evaluation():
     history = History()
     history.add(evaluated(0.9, split="train"))
-    assert (history.report()["split"], history.report()["auc"], history.last_is_best()) == (None, None, False)
+    assert (history.report()["split"], history.report()["auc"], history.validated("auc")) == (None, None, [])
     history.add(evaluated(0.7))
     history.add(evaluated(0.95, epoch=1, split="train"))
     assert [epoch["auc"] for epoch in history.epochs] == [0.9, 0.7, 0.95]
-    assert (history.report()["split"], history.report()["auc"], history.last_is_best()) == ("validation", 0.7, True)
+    assert (history.report()["split"], history.report()["auc"], history.validated("auc")) == ("validation", 0.7, [0.7])
 
 
 def test_a_session_that_goes_on_counts_anew_or_twice():
@@ -87,9 +89,8 @@ def test_an_epoch_without_an_auc_ends_a_run_that_goes_on():
     first.add(evaluated(math.nan))
     second = History()
     second.load(json.loads(json.dumps(first.state())))
-    assert not second.last_is_best()
     second.add(evaluated(0.6, 1))
-    assert second.last_is_best()
+    assert [str(auc) for auc in second.validated("auc")] == ["nan", "0.6"]
 
 
 def test_how_much_more_is_written_than_needed_leaves_out_a_part():

@@ -1,0 +1,64 @@
+"""The history of rates: what a commit keeps of it is all of it."""
+
+import numpy as np
+import pytest
+
+from pipeline.device import RAM
+from pipeline.kernels.row_rules import FACTOR, L2
+from pipeline.optim.rates import RUNS, Rates
+from pipeline.optimizer import Adam, Ftrl, Sgd
+
+ROWS = Adam(lr=1e-3, l2=0.02, semantics="dense")
+
+
+def lived(each_step, rows=ROWS):
+    rates = Rates(rows, RAM, each_step)
+    for last, lr in ((5, 1e-3), (5000, 1e-3), (5003, 1e-4)):
+        rates.through(last, lr)
+    if each_step:
+        for step, factor in ((3, 0.5), (4, 0.5), (700, 0.1), (5003, 1 / 3)):
+            rates.clip(step, factor)
+    return rates
+
+
+@pytest.mark.parametrize("each_step", [False, True])
+def test_a_run_that_goes_on_catches_up_by_other_rates(each_step):
+    before = lived(each_step)
+    after = Rates(before._rows, RAM, each_step)
+    after.load(before.save())
+    assert (after.num_steps, after.last_l2, after.most_l2) == (5003, 5003, 0.02)
+    for rates in (before, after):
+        rates.through(5100, 1e-5)
+    for mine, its in zip(before.on_host, after.on_host, strict=True):
+        assert mine[:5101].tobytes() == its[:5101].tobytes()
+    assert before.save()[RUNS].tolist() == after.save()[RUNS].tolist()
+
+
+def test_a_run_of_equal_steps_takes_a_line_for_each():
+    assert len(lived(False).save()[RUNS]) == 2
+    assert lived(True).save()[RUNS][:, 2].tolist() == pytest.approx([1, 0.5, 1, 0.1, 1, 1, 1 / 3])
+
+
+def test_a_clipped_step_regularizes_at_full_strength():
+    line = lived(True).on_host[0][700]
+    assert line[FACTOR] == np.float32(0.1)
+    assert line[L2] == np.float32(0.02) * np.float32(0.1)
+
+
+def test_a_step_that_may_have_been_clipped_is_in_one_power_with_others():
+    assert lived(True).on_host[1][1:5004].tolist() == list(range(1, 5004))
+    assert set(lived(False).on_host[1][1:5004].tolist()) == {1, 5001}
+
+
+def test_ftrl_adds_its_l2_to_the_gradient_as_well():
+    rates = Rates(Ftrl(l2=0.1), RAM, False)
+    assert rates.through(3, 0.1)[0][3].tolist() == [np.float32(0.1), 0, 0, 1]
+
+
+def test_lazy_rows_make_a_resume_go_through_every_step():
+    saved = lived(False, Sgd(lr=1e-3, l2=0.02)).save()
+    after = Rates(Sgd(lr=1e-3, l2=0.02), RAM, False)
+    after.load(saved)
+    assert after.num_steps == 5003
+    assert not after.on_host[0].any()
+    assert after.through(5004, 1e-3)[0][5004, L2] == np.float32(0.02)

@@ -1,0 +1,162 @@
+"""Every row optimizer in both semantics through the whole pipeline: the bits are those of a plain loop in memory."""
+
+import json
+
+import numpy as np
+import pytest
+from conftest import make_workflow, write_data
+from harness import make_driver, run
+from reference import Reference
+from sklearn.metrics import roc_auc_score
+from test_resume import kill_after
+
+from pipeline.models import LR
+from pipeline.optim.rates import RUNS
+from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Ftrl, Optimizer, Plateau, RowWiseAdagrad, Sgd
+from pipeline.workflow import Commit
+
+THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+DENSE = DenseAdam(lr=0.01)
+DENSE_ADAM = {"lr": 0.05, "semantics": "dense", "l2": 0.01}
+
+EXACT = {
+    "lazy adam": Optimizer(rows=Adam(lr=0.05), dense=DENSE),
+    "lazy adam with L2": Optimizer(rows=Adam(lr=0.05, l2=0.01), dense=DENSE),
+    "lazy, clipped norm": Optimizer(rows=Adam(lr=0.05, l2=0.01), dense=DENSE, max_grad_norm=0.1),
+    "lazy CowClip": Optimizer(rows=Adam(lr=0.05, clip=CowClip(r=0.1, floor="paper")), dense=DENSE),
+    "dense adam": Optimizer(rows=Adam(lr=0.05, semantics="dense"), dense=DENSE),
+    "dense adam with L2": Optimizer(rows=Adam(**DENSE_ADAM, eps_place="torch"), dense=DENSE),
+    "dense, clipped norm": Optimizer(rows=Adam(**DENSE_ADAM), dense=DENSE, max_grad_norm=0.3),
+    "CowClip": Optimizer(rows=Adam(**DENSE_ADAM, clip=CowClip(zeta=1e-3)), dense=DENSE),
+    "sgd": Optimizer(rows=Sgd(lr=0.05, l2=0.01), dense=DENSE),
+    "dense sgd": Optimizer(rows=Sgd(lr=0.05, semantics="dense"), dense=DENSE),
+    "adagrad": Optimizer(rows=Adagrad(lr=0.05, l2=0.01), dense=DENSE),
+    "row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01), dense=DENSE),
+    "dense row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, semantics="dense"), dense=DENSE),
+}
+"""Steps are gone through one by one, so the plain loop, which moves every row at every step, has the same bits."""
+
+POWERS = {
+    "dense sgd with L2": Optimizer(rows=Sgd(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
+    "dense adagrad with L2": Optimizer(rows=Adagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
+    "dense row-wise with L2": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
+}
+"""Powers take the place of many steps."""
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("dense"), num_train=200, num_keys=60)
+
+
+def workflow_of(root, optimizer, **changes):
+    return make_workflow(root, **changes).model_copy(update={"optimizer": optimizer})
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_tiers_change_a_bit_of(root, name):
+    workflow = workflow_of(root, EXACT[name])
+    plain = Reference(workflow).train()
+    result = run(workflow, **THREE_TIERS)
+    assert result["fingerprint"] == plain.fingerprint()
+    assert result["tiers"]["disk"]["rows_in"] > 100, "nothing came from the disk"
+    aucs = [entry["auc"] for entry in result["epochs"] if entry["split"] != "train"]
+    assert aucs == pytest.approx([roc_auc_score(labels, scores) for _, scores, labels in plain.scores], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", EXACT | POWERS)
+def test_tiers_blocks_commits_or_kills_show_in(root, name, tmp_path, monkeypatch):
+    workflow = workflow_of(root, (EXACT | POWERS)[name], block_batches=2)
+    whole = run(workflow)
+    assert run(workflow_of(root, (EXACT | POWERS)[name], block_batches=5), **THREE_TIERS)["epochs"] == whole["epochs"]
+    often = workflow.model_copy(update={"commit": Commit(every_blocks=2)})
+    kill_after(4, often, tmp_path, monkeypatch, **THREE_TIERS)
+    result = make_driver(often, tmp_path, **THREE_TIERS).run()
+    assert result["fingerprint"] == whole["fingerprint"]
+    # Of the training split there is what the session saw.
+    assert [e for e in result["epochs"] if e["split"] != "train"] == [
+        e for e in whole["epochs"] if e["split"] != "train"
+    ]
+
+
+@pytest.mark.parametrize("name", ["dense adam with L2", "dense, clipped norm", "dense sgd with L2"])
+def test_an_evaluation_leaves_a_row_that_it_caught_up(root, name):
+    workflow = workflow_of(root, (EXACT | POWERS)[name])
+    data = workflow.data.model_copy(update={"validation": (), "test": ()})
+    without = workflow.model_copy(update={"data": data})
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == run(without, **THREE_TIERS)["fingerprint"]
+
+
+@pytest.mark.parametrize("kind", [Ftrl, Adam])
+def test_rows_without_an_embedding_train_otherwise(root, kind):
+    workflow = workflow_of(root, Optimizer(rows=kind(lr=0.1, semantics="dense"), dense=DENSE))
+    model = workflow.model.model_copy(update={"kind": LR, "embedding_dim": 0, "args": {}})
+    workflow = workflow.model_copy(update={"model": model})
+    assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+def test_a_row_that_nobody_trained_is_not_read_as_a_dense_optimizer_would_have_it(root):
+    """A workflow whose test split has keys of its own: past their lifespan they are zero without a loop."""
+    rows = Adam(lr=0.01, l2=0.1, semantics="dense")
+    workflow = workflow_of(root, Optimizer(rows=rows, dense=DENSE), batch_size=1, epochs=8)
+    driver = make_driver(workflow, root.parent / "lifespan")
+    driver.run()
+    optimizer = driver.resources.learner.rows
+    assert optimizer._life_of_first_rows(1 << 30) == 1 << 10
+    row = np.zeros((3, driver.resources.row.num_words), np.uint32)
+    weights = row.view(np.float32)[:, 2:6]
+    weights[:] = 0.01
+    # Seen last at no step, at one long ago, and just now.
+    row[:, driver.resources.row.last_step_at] = 0, 1, optimizer.rates.num_steps
+    optimizer.catch_up_copy(row, optimizer.rates.num_steps)
+    assert not weights[:2].any()
+    assert (weights[2] == np.float32(0.01)).all()
+
+
+def plateau_workflow(root, **changes):
+    plateau = Plateau(lr_factor=0.1, stop_after=2, **changes)
+    workflow = workflow_of(root, EXACT["dense, clipped norm"], epochs=12)
+    return workflow.model_copy(update={
+        "schedule": workflow.schedule.model_copy(update={"plateau": plateau}), "commit": Commit(every_blocks=3),
+    })  # fmt: skip
+
+
+def test_the_test_is_not_of_the_best_epoch_or_the_run_goes_on_after_it_should_stop(root, tmp_path):
+    workflow = plateau_workflow(root)
+    result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
+    validated = [e["auc"] for e in result["epochs"] if e["split"] == "validation"]
+    best = int(np.argmax(validated))
+    assert len(validated) == best + 3 < 12, "the data is to overfit at once"
+    assert result["epochs"][-1]["split"] == "test"
+    assert result["epochs"][-1]["epoch"] == best + 1
+    schedule = workflow.schedule.model_copy(update={"plateau": None, "epochs": best + 1})
+    # Without a reduction before the best epoch, the run up to there is one of a constant learning rate.
+    if best == 0:
+        shorter = workflow.model_copy(update={"schedule": schedule})
+        assert run(shorter, **THREE_TIERS)["fingerprint"] == result["fingerprint"]
+        assert run(shorter, **THREE_TIERS)["epochs"][-1] == result["epochs"][-1]
+    again = make_driver(workflow, tmp_path, **THREE_TIERS).run()
+    assert again == json.loads((tmp_path / "result.json").read_text()) == result
+
+
+@pytest.mark.parametrize("commits", [2, 6, 9])
+def test_a_kill_shows_in_the_learning_rates_or_in_the_best_epoch(root, tmp_path, monkeypatch, commits):
+    workflow = plateau_workflow(root)
+    whole = run(workflow, **THREE_TIERS)
+    kill_after(commits, workflow, tmp_path, monkeypatch, **THREE_TIERS)
+    result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
+    assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
+
+
+def test_a_learning_rate_that_was_reduced_is_not_in_the_history(root, tmp_path):
+    driver = make_driver(plateau_workflow(root, metric="logloss"), tmp_path, **THREE_TIERS)
+    learner, close = driver.resources.learner, driver.resources.close
+    lived = []
+    driver.resources.close = lambda: (lived.extend(learner.rows.rates.save()[RUNS][:, 0].tolist()), close())
+    driver.run()
+    verdict = driver._verdict()
+    assert verdict.worse >= 2
+    # The last epoch was the last that was worse.
+    assert learner.rows.lr == pytest.approx(0.05 * 0.1 ** (verdict.worse - 1))
+    assert learner.dense.lr == pytest.approx(0.01 * 0.1 ** (verdict.worse - 1))
+    assert sorted(set(lived), reverse=True) == pytest.approx([0.05 * 0.1**n for n in range(verdict.worse)])
