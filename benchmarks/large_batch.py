@@ -109,7 +109,8 @@ class Bench:
             result = train(workflow, self.out / f".{name}", progress, serial=True)
         except PipelineError as error:
             return {"failed": str(error), "best": None}
-        aucs = [epoch["auc"] for epoch in result["epochs"] if epoch["split"] == "validation"]
+        tested = [epoch for epoch in result["epochs"] if epoch["split"] == "validation"]
+        aucs = [epoch["auc"] for epoch in tested]
         begins = [epoch * (planted.train + planted.test) for epoch in range(len(aucs))]
         seconds = [progress.seconds(begin, begin + planted.train) for begin in begins]
         return {
@@ -117,7 +118,8 @@ class Bench:
             "last": aucs[-1],
             "standard_error": standard_error(max(aucs), self.told["positives"], self.told["negatives"]),
             "aucs": aucs,
-            "logloss": [epoch["logloss"] for epoch in result["epochs"]],
+            "logloss": [epoch["logloss"] for epoch in tested],
+            "clipped": [epoch["clipped"] for epoch in result["epochs"] if "clipped" in epoch],
             "epoch_seconds": statistics.median([s for s in seconds if s is not None] or [float("nan")]),
             "seconds": result["seconds"],
             "optimizer": workflow.optimizer.model_dump(mode="json"),

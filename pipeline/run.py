@@ -198,8 +198,13 @@ def message(error: Exception) -> str:
     """One message; a validation error as one line for each field."""
     if not isinstance(error, ValidationError):
         return str(error)
-    lines = [f"{'.'.join(map(str, e['loc'])) or error.title}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
+    lines = [f"{_path(e['loc']) or error.title}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
     return "\n       ".join(lines)
+
+
+def _path(location: Sequence[int | str]) -> str:
+    """As --set takes it; pydantic names the kind of a row optimizer as well."""
+    return ".".join(str(part) for at, part in enumerate(location) if location[max(0, at - 1)] != "rows" or not at)
 
 
 if __name__ == "__main__":

@@ -31,9 +31,15 @@ from pipeline.records import F32, I32, U32
 TINY = 1e-12
 """A weight and its m below this are zero."""
 STRIDE = 32
-"""Steps from one look at whether they are to the next."""
+"""At steps that are a multiple of this it is looked whether they are."""
 LANES = 8
-"""Weights that the CPU takes at once, so that all of a row's are a multiple of it."""
+"""Weights that the CPU takes at once."""
+GROUP = 8
+"""Rows that it takes side by side."""
+SORTED = 64
+"""Rows of which those that were last seen at about the same step are side by side."""
+MOVING = -1
+"""Of a weight that has not come to a stand."""
 
 
 def catch_up(
@@ -165,40 +171,90 @@ def stands_still(weight: Any, m: Any, last: int, last_l2: int) -> bool:
 
 
 @cpu
-def adam_absent_row(
-    row_W: F32, weights_at: int, width: int, last: int, step: int, rates_T4: F32, settings: tuple[Any, ...],
-    ahead: tuple[Any, ...], lanes_4L: F32, since_C: I32,
+def adam_join(
+    row_W: F32, weights_at: int, width: int, last: int, last_l2: int, begin: int, lanes_6L: F32, since_L: I32
+) -> None:
+    """Put a row's weights into lanes `begin` and on. `lanes_6L`: weights, m, v; the same when they came to a stand."""
+    for c in range(width):
+        lane = begin + c
+        for part in range(3):
+            value = row_W[weights_at + part * width + c]
+            lanes_6L[part, lane], lanes_6L[3 + part, lane] = value, value
+        still = stands_still(lanes_6L[0, lane], lanes_6L[1, lane], last, last_l2)
+        since_L[lane] = last if still else MOVING
+
+
+@cpu
+def adam_steps(begin: int, past: int, num_lanes: int, lanes_6L: F32, rates_T4: F32, settings: tuple[Any, ...]) -> None:
+    """Steps `begin` + 1 to `past` of all lanes, which have no part in each other: many at once, each in its time."""
+    weights_L, m_L, v_L = lanes_6L[0, :num_lanes], lanes_6L[1, :num_lanes], lanes_6L[2, :num_lanes]
+    for t in range(begin + 1, past + 1):
+        size, eps, l2 = rates_T4[t, SIZE], rates_T4[t, EPS], rates_T4[t, L2]
+        for c in range(num_lanes):
+            weight, m, v = adam_weight(
+                weights_L[c], m_L[c], v_L[c], product(l2, weights_L[c]), settings[0], settings[1], eps, size
+            )
+            weights_L[c], m_L[c], v_L[c] = weight, m, v
+
+
+@cpu
+def adam_stop(begin: int, past: int, at: int, all_of_them: bool, lanes_6L: F32, since_L: I32) -> int:
+    """Take down lanes that have died by step `at`, or all; how many there were."""
+    stopped = 0
+    for lane in range(begin, past):
+        if since_L[lane] == MOVING:
+            dead = abs(lanes_6L[0, lane]) < TINY and abs(lanes_6L[1, lane]) < TINY
+            if dead or all_of_them:
+                for part in range(3):
+                    lanes_6L[3 + part, lane] = 0 if dead and part < 2 else lanes_6L[part, lane]
+                since_L[lane] = at
+                stopped += 1
+    return stopped
+
+
+@cpu
+def adam_absent_rows(
+    floats_SW: F32, weights_at: int, width: int, rows_G: I32, lasts_G: I32, step: int, rates_T4: F32,
+    settings: tuple[Any, ...], ahead: tuple[Any, ...], lanes_6L: F32, since_L: I32,
 ) -> None:  # fmt: skip
-    """All weights of a row at once. `lanes_4L`: room for weights, m, v, and v when the weight came to a stand."""
-    weights_L, m_L, v_L, still_L = lanes_4L[0], lanes_4L[1], lanes_4L[2], lanes_4L[3]
-    moving = 0
-    for c in range(width):
-        weights_L[c] = row_W[weights_at + c]
-        m_L[c], v_L[c] = row_W[weights_at + width + c], row_W[weights_at + 2 * width + c]
-        still_L[c], since_C[c] = v_L[c], last
-        if not stands_still(weights_L[c], m_L[c], last, ahead[0]):
-            since_C[c] = -1
-            moving += 1
-    at, end = last, min(step, max(last, ahead[0]) + ahead[1])
-    while at < end and moving > 0:
-        past = min(at + STRIDE, end)
-        for t in range(at + 1, past + 1):
-            size, eps, l2 = rates_T4[t, SIZE], rates_T4[t, EPS], rates_T4[t, L2]
-            for c in range(weights_L.size):
-                weight, m, v = adam_weight(
-                    weights_L[c], m_L[c], v_L[c], product(l2, weights_L[c]), settings[0], settings[1], eps, size
-                )
-                weights_L[c], m_L[c], v_L[c] = weight, m, v
+    """A few rows side by side, those that were last seen first before the others: one row alone would wait for each of
+    its roots and quotients."""
+    lanes_6L[:] = 0
+    joined, moving, at = 0, 0, lasts_G[0]
+    while at < step and (moving > 0 or joined < rows_G.size):
+        if moving == 0:
+            at = max(at, lasts_G[joined])
+        while joined < rows_G.size and lasts_G[joined] <= at:
+            begin = joined * width
+            adam_join(floats_SW[rows_G[joined]], weights_at, width, lasts_G[joined], ahead[0], begin, lanes_6L, since_L)
+            for lane in range(begin, begin + width):
+                moving += since_L[lane] == MOVING
+            joined += 1
+        # The next step at which a row joins, is looked at, or is through.
+        past = min(step, (at // STRIDE + 1) * STRIDE)
+        if joined < rows_G.size:
+            past = min(past, lasts_G[joined])
+        for g in range(joined):
+            end = max(lasts_G[g], ahead[0]) + ahead[1]
+            if end > at:
+                past = min(past, end)
+        if moving > 0:
+            adam_steps(at, past, -(-joined * width // LANES) * LANES, lanes_6L, rates_T4, settings)
         at = past
+        for g in range(joined):
+            is_over = at == max(lasts_G[g], ahead[0]) + ahead[1]
+            if is_over or at % STRIDE == 0:
+                moving -= adam_stop(g * width, (g + 1) * width, at, is_over, lanes_6L, since_L)
+    for g in range(rows_G.size):
+        row_W, begin = floats_SW[rows_G[g]], g * width
+        adam_stop(begin, begin + width, step, True, lanes_6L, since_L)
         for c in range(width):
-            if since_C[c] < 0 and abs(weights_L[c]) < TINY and abs(m_L[c]) < TINY:
-                weights_L[c], m_L[c], still_L[c], since_C[c] = 0, 0, v_L[c], at
-                moving -= 1
-    for c in range(width):
-        v, since = (v_L[c], at) if since_C[c] < 0 else (still_L[c], since_C[c])
-        weight, m, v = adam_rest(weights_L[c], m_L[c], v, since, step, settings)
-        row_W[weights_at + c] = weight
-        row_W[weights_at + width + c], row_W[weights_at + 2 * width + c] = m, v
+            lane = begin + c
+            weight, m, v = adam_rest(
+                lanes_6L[3, lane], lanes_6L[4, lane], lanes_6L[5, lane], since_L[lane], step, settings
+            )
+            at_c = weights_at + c
+            row_W[at_c], row_W[at_c + width], row_W[at_c + 2 * width] = weight, m, v
 
 
 @cpu
@@ -210,14 +266,14 @@ def adam_absent(
         return adam_rest(weight, m, v, last, step, settings)
     at, end = last, min(step, max(last, ahead[0]) + ahead[1])
     while at < end:
-        past = min(at + STRIDE, end)
+        past = min((at // STRIDE + 1) * STRIDE, end)
         for t in range(at + 1, past + 1):
             grad = product(rates_T4[t, L2], weight)
             weight, m, v = adam_weight(
                 weight, m, v, grad, settings[0], settings[1], rates_T4[t, EPS], rates_T4[t, SIZE]
             )
         at = past
-        if abs(weight) < TINY and abs(m) < TINY:
+        if (at % STRIDE == 0 or at == end) and abs(weight) < TINY and abs(m) < TINY:
             weight, m = weight - weight, m - m
             break
     return adam_rest(weight, m, v, at, step, settings)
@@ -229,10 +285,22 @@ def catch_up_cpu(
     step: int, rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...],
 ) -> None:  # fmt: skip
     base, row_bytes = words_SW.ctypes.data, words_SW.shape[1] * 4
-    # Zeros beyond the row's own weights stay zeros.
-    lanes_4L = np.zeros((4, -(-width // LANES) * LANES), floats_SW.dtype)
-    since_C = np.empty(width, np.int64)
-    for p in range(rows_P.size):
+    lanes_6L = np.empty((6, (GROUP * width // LANES + 1) * LANES), floats_SW.dtype)
+    since_L = np.empty(lanes_6L.shape[1], np.int64)
+    # Of Adam, rows that wait for others that were last seen about when they were.
+    rows_Q, lasts_Q, waiting = np.empty(SORTED, np.int32), np.empty(SORTED, np.int64), 0
+    for p in range(rows_P.size + 1):
+        if waiting == SORTED or (p == rows_P.size and waiting > 0):
+            order_Q = np.argsort(lasts_Q[:waiting])
+            for first in range(0, waiting, GROUP):
+                order_G = order_Q[first : first + GROUP]
+                adam_absent_rows(
+                    floats_SW, weights_at, width, rows_Q[order_G], lasts_Q[order_G], step, rates_T4, settings, ahead,
+                    lanes_6L, since_L,
+                )  # fmt: skip
+            waiting = 0
+        if p == rows_P.size:
+            break
         if p + AHEAD < rows_P.size:
             prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
         row = rows_P[p]
@@ -244,7 +312,8 @@ def catch_up_cpu(
         if rule == ADAM and last == 0 and step > ahead[3]:
             row_W[weights_at : weights_at + width] = 0
         elif rule == ADAM:
-            adam_absent_row(row_W, weights_at, width, last, step, rates_T4, settings, ahead, lanes_4L, since_C)
+            rows_Q[waiting], lasts_Q[waiting] = row, last
+            waiting += 1
         elif rule == SGD:
             factor = shrinkage(last, step, rates_T4, begins_T, 0.0, False)
             for c in range(weights_at, weights_at + width):

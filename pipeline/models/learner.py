@@ -23,7 +23,7 @@ from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.dense import Dense, clip_factor
 from pipeline.optim.rates import RUNS
 from pipeline.optim.row_optimizer import RowOptimizer
-from pipeline.records import F32, U64, Array, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
+from pipeline.records import F32, I32, U64, Array, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
@@ -103,6 +103,8 @@ class Learner:
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields = layout.num_fields
         self._clipped = self._clippable = 0.0
+        self._read: tuple[F32, I32] = slab.floats_SW[:0], np.empty(0, np.int32)
+        """Of a block that is scored: rows, and where each of its keys is."""
         self._slab = slab
         self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)
         self._evaluation = evaluation
@@ -131,7 +133,7 @@ class Learner:
         `examples` are those on the host; `plan` and `staged` hold what lies on the device.
         """
         block = plan.block
-        self._run(self._set_up, block)
+        self._run(self._set_up, block, plan, staged)
         work: Callable[..., object] = self._step if block.trains else self._score
         results = [self._empty(block.num_batches, 4)]
         evaluated = self._progressive or not block.trains
@@ -161,12 +163,14 @@ class Learner:
         with self._torch_stream():
             return torch.empty(shape, device=self._where)
 
-    def _set_up(self, block: Block) -> None:
+    def _set_up(self, block: Block, plan: Plan, staged: Staged) -> None:
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
         self.model.train(block.trains)
         if block.trains:
             self.rows.expect(block.first_step + block.num_batches)
+        else:
+            self._read = self.rows.caught_up(staged.rows_AW.view(np.float32), plan.rows_U, block.first_step)
 
     def _step(
         self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, results_K4: Tensor,
@@ -210,9 +214,9 @@ class Learner:
         scores_NT: Tensor,
     ) -> None:  # fmt: skip
         """Forward only."""
-        rows_P, staged_AW = plan.rows_U[index.unique_P], staged.rows_AW.view(np.float32)
-        slab_SW, at_P = self.rows.caught_up(staged_AW, rows_P, plan.block.first_step)
-        embeddings, first = self._embed.look_up(slab_SW, staged_AW, at_P, index, examples.bags[batch])
+        rows_SW, at_U = self._read
+        staged_AW: F32 = staged.rows_AW.view(np.float32)
+        embeddings, first = self._embed.look_up(rows_SW, staged_AW, at_U[index.unique_P], index, examples.bags[batch])
         with torch.inference_mode():
             output, _ = self._batch_loss(examples, batch, embeddings, first, results_K4)
             _keep(output, plan.block, batch, scores_NT)
