@@ -27,7 +27,7 @@ from itertools import product
 from pathlib import Path
 
 from benchmarks.common import arguments, finish, machine
-from benchmarks.large_batch_cases import ABLATIONS, BASE, QUICK, VARIANTS, Job, Scale, Settings, base, scaled
+from benchmarks.large_batch_cases import ABLATIONS, BASE, QUICK, TUNED, VARIANTS, Job, Scale, Settings, base, scaled
 from benchmarks.large_batch_data import ensure
 from benchmarks.large_batch_table import print_runs, print_tuned, standard_error
 from benchmarks.once import Json, Quiet, once, read, train
@@ -51,17 +51,17 @@ class Bench:
         self.told = ensure(scale.planted, data)
 
     def tune(self) -> None:
-        """Row learning rate by L2 first; then, at the best of those, the dense learning rate."""
+        """One setting after the other, each at the best of those before."""
         for clip in (False, True):
-            self._tune_all(self._grid(clip))
-            self._tune_all(self._at_best(clip))
+            for stage in range(len(TUNED)):
+                self._tune_all(self._candidates(clip, stage))
 
-    def _grid(self, clip: bool) -> list[Settings]:
-        return [Settings(*pair, self.scale.dense_lr, clip) for pair in product(self.scale.row_lrs, self.scale.l2s)]
-
-    def _at_best(self, clip: bool) -> list[Settings]:
-        best = self._best_of(self._grid(clip))
-        return [best._replace(dense_lr=lr) for lr in (self.scale.dense_lr, *self.scale.other_dense_lrs)]
+    def _candidates(self, clip: bool, stage: int) -> list[Settings]:
+        """Of the setting that is tuned at this stage. NotTuned: those before it are not known."""
+        start = Settings(self.scale.row_lrs[0], self.scale.l2s[0], self.scale.dense_lrs[0], clip)
+        best = self._best_of(self._candidates(clip, stage - 1)) if stage else start
+        name, choices = TUNED[stage]
+        return [best._replace(**{name: value}) for value in getattr(self.scale, choices)]
 
     def _tune_all(self, all_settings: Sequence[Settings]) -> None:
         """Returns once all are there, whichever process made them, or the time is up."""
@@ -94,7 +94,9 @@ class Bench:
         for job in (Job(s, rule, seed) for seed, rule in product(self.scale.seeds, rules)):
             if all(wanted in ("", str(part)) for wanted, part in zip(self._only, job, strict=False)):
                 variant = VARIANTS[job.rule]
-                settings = self._best_of(self._at_best(variant.tuned_with_clip))._replace(clip=variant.clip)
+                settings = self._best_of(self._candidates(variant.tuned_with_clip, len(TUNED) - 1))._replace(
+                    clip=variant.clip
+                )
                 workflow = base(self.scale, self._data, self._threads, settings, job.seed)
                 self._once(job.name, scaled(workflow, variant, job.s), job._asdict())
 

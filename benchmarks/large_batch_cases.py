@@ -51,6 +51,10 @@ ABLATIONS = {
 VARIANTS = BASE | RULES | ABLATIONS
 
 
+TUNED = (("row_lr", "row_lrs"), ("l2", "l2s"), ("dense_lr", "dense_lrs"))
+"""In this order, each from the first of its values."""
+
+
 @dataclass(frozen=True)
 class Scale:
     """Sizes of everything; a quick run shows that it works and says nothing of accuracy."""
@@ -64,16 +68,15 @@ class Scale:
     seeds: tuple[int, ...] = (1, 2)
     rules: tuple[str, ...] = tuple(RULES)
     hidden: tuple[int, ...] = (64, 32)
-    row_lrs: tuple[float, ...] = (3e-4, 1e-3, 3e-3)
-    l2s: tuple[float, ...] = (1e-6, 1e-5, 1e-4)
-    dense_lr: float = 1e-3
-    other_dense_lrs: tuple[float, ...] = (3e-4, 3e-3)
+    row_lrs: tuple[float, ...] = (1e-3, 3e-4, 3e-3)
+    l2s: tuple[float, ...] = (1e-5, 1e-6, 1e-4)
+    dense_lrs: tuple[float, ...] = (1e-3, 3e-4, 3e-3)
     memory: str = "160 MiB"
 
 
 QUICK = Scale(
     Planted(4000, 2000, (200, 100, 50, 20)), 16, 16, 1, 1, (4,), (1,), ("none", "cowclip"), (8,), (1e-3,), (1e-5,),
-    1e-3, (), "8 MiB",
+    (1e-3,), "8 MiB",
 )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def rehearse(
             continue
         if why:
             say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
-        return Fit(sizes, look_ahead, block_batches)
+        return Fit(sizes, look_ahead, block_batches, measured[block_batches])
     raise DoesNotFit(f"one batch alone does not fit: {last}")
 
 
@@ -84,6 +84,7 @@ def first_window(source: Source, agenda: Agenda, num_blocks: int, block_batches:
     buffer, work = ReadBuffer(buffer_bytes), Workspace(source.layout)
     counts: list[int] = []
     unions: list[int] = []
+    keys_of_batch = 0
     seen: U64 = np.empty(0, np.uint64)
     for block in islice(agenda.blocks(block_batches), num_blocks):
         unique = dedup(source.read(block, buffer), work)
@@ -91,4 +92,5 @@ def first_window(source: Source, agenda: Agenda, num_blocks: int, block_batches:
         counts.append(len(unique.keys_U))
         seen = np.union1d(seen, unique.keys_U)
         unions.append(len(seen))
-    return FirstWindow(tuple(counts), tuple(unions))
+        keys_of_batch = max(keys_of_batch, *(len(index.unique_P) for index in unique.batches))
+    return FirstWindow(tuple(counts), tuple(unions), keys_of_batch)

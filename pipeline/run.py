@@ -26,6 +26,7 @@ from pipeline.models.learner import row_layout
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
 from pipeline.monitor.report import print_report
+from pipeline.optim.cost import dense_cost
 from pipeline.rehearse import rehearse
 from pipeline.resources import PipelineError
 from pipeline.storage.explain import Line, table
@@ -176,6 +177,8 @@ def explain(workflow: Workflow, source: Source, fit: Fit) -> None:
     print(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches")
     for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(workflow, source)):
         print(f"{name:22} {num_bytes:>18,} bytes   {what}")
+    if cost := dense_cost(workflow, row_layout(workflow), fit.window.keys_of_batch, fit.window.union_of_first[-1]):
+        print(cost)
     storage = workflow.storage
     print(f"caps: device {format_size_or_share(storage.device)}, host {format_size(storage.host)}")
 

@@ -45,14 +45,24 @@ class Rates:
         self._table_T4: F32 = np.zeros((LEAST_STEPS, 4), np.float32)
         self._begins_T: I32 = np.zeros(LEAST_STEPS, np.int32)
         self._there: tuple[Any, Any] | None = None
-        self.last_l2 = 0
-        """The last step with L2."""
-        self.most_l2 = 0.0
 
     @property
     def l2(self) -> float:
         """Of FTRL it is part of the closed form, and no gradient."""
         return 0.0 if self._rows.kind == "ftrl" else self._rows.l2
+
+    @property
+    def had_l2(self) -> bool:
+        return any(rate.l2 for _, rate in self._runs)
+
+    def l2_until(self, step: int) -> tuple[int, float]:
+        """The last step with L2 up to this one, 0 if there is none; and the largest L2 of a step up to this one."""
+        last, most, end = 0, 0.0, step
+        for first, rate in reversed(self._runs):
+            if first <= step and rate.l2:
+                last, most = last or end, max(most, rate.l2)
+            end = min(end, first - 1)
+        return last, most
 
     def through(self, last: int, lr: float) -> tuple[Any, Any]:
         """Lines [T, 4] and the first step of each run [T], with steps up to `last`; new ones take this learning rate.
@@ -84,8 +94,6 @@ class Rates:
             self.clip(step, rate.factor)
             self._begins_T[step] = step if self.each_step else self._runs[-1][0]
         self.num_steps = last
-        if rate.l2:
-            self.last_l2, self.most_l2 = last, max(self.most_l2, rate.l2)
 
     def _size_and_eps(self, lr: float, step: int) -> tuple[float, float]:
         rows = self._rows

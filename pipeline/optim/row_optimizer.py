@@ -46,11 +46,11 @@ class RowOptimizer:
         self._init_std, self._counts_examples = init_std, counts_examples
         self.rates = Rates(rows, device, each_step=optimizer.max_grad_norm is not None)
         self._settings = tuple(np.float32(value) for value in _settings(rows))
-        self._quiet = 0
+        self.quiet = 0
         self.clips = False
         clip = (0.0, 0.0)
         if isinstance(rows, Adam):
-            self._quiet = math.ceil(math.log(QUIET) / math.log(max(rows.beta1, 1e-9)))
+            self.quiet = math.ceil(math.log(QUIET) / math.log(max(rows.beta1, 1e-9)))
             if rows.clip:
                 self.clips, clip = True, (rows.clip.r, rows.clip.floor_of(row.embedding_dim))
         self._clip = np.float32(clip[0]), np.float32(clip[1])
@@ -62,7 +62,7 @@ class RowOptimizer:
         """Whether rows move while they are absent."""
         if self._rows.semantics == "lazy" or isinstance(self._rows, Ftrl):
             return False
-        return self._rule == ADAM or self.rates.l2 > 0 or self.rates.most_l2 > 0
+        return self._rule == ADAM or self.rates.l2 > 0 or self.rates.had_l2
 
     def catch_up(self, rows_P: I32, step: int) -> None:
         """Bring rows of the slab to where they stand after `step`."""
@@ -114,7 +114,8 @@ class RowOptimizer:
     ) -> None:
         row, rates = self._row, self.rates
         tables = tables or rates.through(step, self.lr)
-        ahead = (rates.last_l2, self._quiet, np.float32(rates.most_l2), lifespan)
+        last_l2, most_l2 = rates.l2_until(step)
+        ahead = (last_l2, self.quiet, np.float32(most_l2), lifespan)
         floats_SW = words_SW.view(np.float32)
         self._threads.split(
             len(rows_P),
@@ -171,7 +172,8 @@ class RowOptimizer:
         width = 64
         row_1W: F32 = np.zeros((1, 3 * width), np.float32)
         row_1W[0, :width] = self._init_std * np.geomspace(1e-6, FARTHEST, width)
-        ahead = (self.rates.last_l2, self._quiet, np.float32(self.rates.most_l2), NEVER)
+        last_l2, most_l2 = self.rates.l2_until(step)
+        ahead = (last_l2, self.quiet, np.float32(most_l2), NEVER)
         catch_up(
             ADAM, row_1W, np.zeros((1, 1), np.uint32), 0, 0, np.zeros(1, np.int32), width, width, step,
             *self.rates.on_host, self._settings, ahead,

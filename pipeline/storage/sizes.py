@@ -32,6 +32,8 @@ class FirstWindow:
     """Unique keys of each of its blocks."""
     union_of_first: tuple[int, ...]
     """Unique keys of its first block, of its first two together, and so on."""
+    keys_of_batch: int = 0
+    """Unique keys of its largest batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Fit:
     sizes: Sizes
     look_ahead: int
     block_batches: int
+    window: FirstWindow = FirstWindow((), (0,))
 
 
 class DoesNotFit(ValueError):
