@@ -28,6 +28,10 @@ PUBLISHED = {
 }
 """Test AUC and logloss on Frappe_x1, reczoo/BARS: means of five runs, of LR and FM one run."""
 
+ONE_BIT_OFF = "one_bit_off"
+"""Plain torch from other embeddings."""
+CALM_EPS, CALM_STD = 1e-5, 1e-2
+
 SPARE = 1.03
 """Rows of the device's slab, in a run that is to use all tiers, by those of its first two batches."""
 LEAST_ROWS = 64
@@ -51,10 +55,22 @@ def _if_there(fields: dict[str, Any], name: str, value: object) -> None:
         fields["model"]["args"][name] = value
 
 
-def first_steps(workflow: Workflow, num_steps: int) -> Workflow:
-    """Only so many steps, dropout off, a block for each batch, and slabs that leave rows for host and disk."""
+def step_name(model: str, side: str, calm: bool) -> str:
+    return f"{model}_{'calm' if calm else 'steps'}_{side}"
+
+
+def first_steps(workflow: Workflow, num_steps: int, calm: bool) -> Workflow:
+    """Only so many steps, dropout off, a block for each batch, and slabs that leave rows for host and disk.
+
+    `calm`: without batch norm, with a larger eps and larger first embeddings, so that rounding is not amplified.
+    """
     fields = workflow.model_dump()
     _if_there(fields, "dropout", 0.0)
+    if calm:
+        _if_there(fields, "batch_norm", False)
+        fields["model"]["init_std"] = CALM_STD
+        for part in ("rows", "dense"):
+            fields["optimizer"][part]["eps"] = CALM_EPS
     fields["data"] |= {"validation": (), "test": ()}
     source = Source(workflow.data, workflow.seed)
     examples, batch_size = source.num_examples["train"], workflow.schedule.batch_size

@@ -88,7 +88,8 @@ class Tables(nn.Module):
 class PlainTorch:
     """Takes all settings from the workflow. ValueError for those that it has no plain form of."""
 
-    def __init__(self, workflow: Workflow) -> None:
+    def __init__(self, workflow: Workflow, one_bit_off: bool = False) -> None:
+        """`one_bit_off`: every embedding begins as the next larger number."""
         rows, dense = workflow.optimizer.rows, workflow.optimizer.dense
         if not isinstance(rows, Adam) or rows.clip or "keras" in (rows.eps_place, dense.eps_place):
             raise ValueError("plain torch knows Adam with torch's eps, for rows and dense part, and no CowClip")
@@ -104,6 +105,10 @@ class PlainTorch:
         parts = ids_NF.split([len(keys_NF) for keys_NF, *_ in read.values()])
         self._splits = {split: Split(part, *read[split][1:]) for split, part in zip(there, parts, strict=True)}
         self._model = Tables(workflow, keys_K)
+        if one_bit_off:
+            with torch.no_grad():
+                weight = self._model.embedding.weight
+                weight.copy_(torch.nextafter(weight, torch.full_like(weight, torch.inf)))
         tables = [*self._model.embedding.parameters(), *self._model.first_order.parameters()]
         groups = [{"params": tables, "lr": rows.lr, "betas": (rows.beta1, rows.beta2), "eps": rows.eps, "l2": rows.l2}]
         if parameters := list(self._model.dense.parameters()):

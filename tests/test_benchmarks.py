@@ -40,7 +40,14 @@ RATIOS = {
     "criteo_shape": {f"{name}_{precision}" for name in ("a_vs_aim", "a_vs_d", "b_vs_a") for precision in PRECISIONS},
     "kernels_gpu": set(),
     "large_batch": {"bayes_auc", "base_1", "base_with_clip_1", "none_4", "cowclip_4", "cowclip_warm_up_off_4"},
-    "accuracy": {"steps_apart_DeepFM", "auc_DeepFM", "auc_DeepFM_torch", "logloss_DeepFM", "logloss_DeepFM_torch"},
+    "accuracy": {
+        "steps_apart_DeepFM",
+        "calm_apart_DeepFM",
+        "auc_DeepFM",
+        "auc_DeepFM_torch",
+        "logloss_DeepFM",
+        "logloss_DeepFM_torch",
+    },
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""

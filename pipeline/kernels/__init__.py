@@ -5,9 +5,23 @@ an operation runs is decided by where its arrays lie (`launch.on_host`). No fast
 result with the order in which a compiler finds it convenient to add.
 """
 
+import hashlib
+from pathlib import Path
 from typing import Any
 
 from numba import config, cuda, njit
+
+
+def digest_of_sources() -> str:
+    """Of all kernels. A compiled one holds what it calls, also from other files, and Numba looks at its own alone."""
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+if not config.CACHE_DIR:
+    config.CACHE_DIR = str(Path(__file__).parent / "__pycache__" / digest_of_sources())
 
 cpu = njit(nogil=True, cache=True, error_model="numpy")
 gpu = cuda.jit(cache=True)

@@ -15,31 +15,21 @@ So the result is that of a dense optimizer in the same precision: bit for bit wh
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numba import cuda
 
 from pipeline.kernels import cpu, gpu
-from pipeline.kernels.arithmetic import power, product
+from pipeline.kernels.absent import adagrad_absent, rowwise_absent, shrinkage
+from pipeline.kernels.absent_adam import GROUP, LANES, adam_absent, adam_absent_rows
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
-from pipeline.kernels.row_rules import ADAGRAD, ADAM, EPS, L2, SGD, SIZE, adagrad_weight, adam_weight
+from pipeline.kernels.row_rules import ADAGRAD, ADAM, SGD
 from pipeline.records import F32, I32, U32
 
-TINY = 1e-12
-"""A weight and its m below this are zero."""
-STRIDE = 32
-"""At steps that are a multiple of this it is looked whether they are."""
-LANES = 8
-"""Weights that the CPU takes at once."""
-GROUP = 8
-"""Rows that it takes side by side."""
 SORTED = 64
 """Rows of which those that were last seen at about the same step are side by side."""
-MOVING = -1
-"""Of a weight that has not come to a stand."""
 
 
 def catch_up(
@@ -75,208 +65,6 @@ def catch_up(
         launch(mark_cuda, len(rows_P), words_SW, last_at, rows_P, step)
     else:
         launch(catch_up_rowwise_cuda, len(rows_P), *args)
-
-
-@cpu
-def shrinkage(
-    after: int, step: int, rates_T4: F32, begins_T: I32, root: float, divided: bool
-) -> float:  # fmt: skip
-    """What a weight is multiplied by from `after` to `step`, if a step takes lr * l2 * w, `divided` by root + eps."""
-    total = 1.0
-    while step > after:
-        first = max(begins_T[step], after + 1)
-        share = product(np.float64(rates_T4[step, SIZE]), np.float64(rates_T4[step, L2]))
-        if divided:
-            share /= root + np.float64(rates_T4[step, EPS])
-        total = product(total, power(1.0 - share, step - first + 1))
-        step = first - 1
-    return total
-
-
-@cpu
-def shrinks(most_l2: Any, rates_T4: F32, step: int, total: Any) -> bool:
-    """Whether a weight does not grow by its L2 term, which would bring the sum of squares `total` to grow again."""
-    return product(rates_T4[step, SIZE], most_l2) <= 2 * (math.sqrt(total) + rates_T4[step, EPS])
-
-
-@cpu
-def adagrad_absent(
-    weight: Any, total: Any, last: int, step: int, rates_T4: F32, begins_T: I32, most_l2: Any
-) -> tuple[Any, Any]:
-    """Weight and sum of squares at `step` of one that was last seen at `last`."""
-    at = last
-    while at < step and weight != 0:
-        grad = product(most_l2, weight)
-        if total + product(grad, grad) == total and shrinks(most_l2, rates_T4, at + 1, total):
-            break
-        at += 1
-        grad = product(rates_T4[at, L2], weight)
-        weight, total = adagrad_weight(weight, total, grad, rates_T4[at, EPS], rates_T4[at, SIZE])
-    if at < step and weight != 0:
-        weight = rates_T4.dtype.type(
-            np.float64(weight) * shrinkage(at, step, rates_T4, begins_T, math.sqrt(np.float64(total)), True)
-        )
-    return weight, total
-
-
-@cpu
-def rowwise_absent(
-    row_W: F32, weights_at: int, total_at: int, begin: int, past: int, last: int, step: int, rates_T4: F32,
-    begins_T: I32, most_l2: Any,
-) -> None:  # fmt: skip
-    """Weights `begin` to `past` - 1 share a sum, so they shrink by the same factor."""
-    if begin >= past:
-        return
-    mean, factor, at = 0.0, 1.0, last
-    for c in range(weights_at + begin, weights_at + past):
-        mean += product(np.float64(row_W[c]), np.float64(row_W[c]))
-    mean /= past - begin
-    while at < step and mean > 0:
-        total = row_W[total_at]
-        # Stored and read, it has the precision of the row.
-        row_W[total_at] = np.float64(total) + product(product(np.float64(most_l2), np.float64(most_l2)), mean)
-        unchanged = row_W[total_at] == total
-        row_W[total_at] = total
-        if unchanged and shrinks(most_l2, rates_T4, at + 1, total):
-            break
-        at += 1
-        l2 = np.float64(rates_T4[at, L2])
-        row_W[total_at] = np.float64(total) + product(product(l2, l2), mean)
-        share = product(np.float64(rates_T4[at, SIZE]), l2) / (
-            math.sqrt(np.float64(row_W[total_at])) + np.float64(rates_T4[at, EPS])
-        )
-        factor = product(factor, 1.0 - share)
-        mean = product(mean, product(1.0 - share, 1.0 - share))
-    if at < step and mean > 0:
-        root = math.sqrt(np.float64(row_W[total_at]))
-        factor = product(factor, shrinkage(at, step, rates_T4, begins_T, root, True))
-    for c in range(weights_at + begin, weights_at + past):
-        row_W[c] = np.float64(row_W[c]) * factor
-
-
-@cpu
-def adam_rest(weight: Any, m: Any, v: Any, since: int, step: int, settings: tuple[Any, ...]) -> tuple[Any, Any, Any]:
-    """m and v from `since` to `step`, once the weight stands still."""
-    if m != 0:
-        m = product(np.float64(m), power(1.0 - np.float64(settings[0]), step - since))
-    if v != 0:
-        v = product(np.float64(v), power(1.0 - np.float64(settings[1]), step - since))
-    return weight, m, v
-
-
-@cpu
-def stands_still(weight: Any, m: Any, last: int, last_l2: int) -> bool:
-    """Whether no missed step moves the weight."""
-    return m == 0 and (weight == 0 or last_l2 <= last)
-
-
-@cpu
-def adam_join(
-    row_W: F32, weights_at: int, width: int, last: int, last_l2: int, begin: int, lanes_6L: F32, since_L: I32
-) -> None:
-    """Put a row's weights into lanes `begin` and on. `lanes_6L`: weights, m, v; the same when they came to a stand."""
-    for c in range(width):
-        lane = begin + c
-        for part in range(3):
-            value = row_W[weights_at + part * width + c]
-            lanes_6L[part, lane], lanes_6L[3 + part, lane] = value, value
-        still = stands_still(lanes_6L[0, lane], lanes_6L[1, lane], last, last_l2)
-        since_L[lane] = last if still else MOVING
-
-
-@cpu
-def adam_steps(begin: int, past: int, num_lanes: int, lanes_6L: F32, rates_T4: F32, settings: tuple[Any, ...]) -> None:
-    """Steps `begin` + 1 to `past` of all lanes, which have no part in each other: many at once, each in its time."""
-    weights_L, m_L, v_L = lanes_6L[0, :num_lanes], lanes_6L[1, :num_lanes], lanes_6L[2, :num_lanes]
-    for t in range(begin + 1, past + 1):
-        size, eps, l2 = rates_T4[t, SIZE], rates_T4[t, EPS], rates_T4[t, L2]
-        for c in range(num_lanes):
-            weight, m, v = adam_weight(
-                weights_L[c], m_L[c], v_L[c], product(l2, weights_L[c]), settings[0], settings[1], eps, size
-            )
-            weights_L[c], m_L[c], v_L[c] = weight, m, v
-
-
-@cpu
-def adam_stop(begin: int, past: int, at: int, all_of_them: bool, lanes_6L: F32, since_L: I32) -> int:
-    """Take down lanes that have died by step `at`, or all; how many there were."""
-    stopped = 0
-    for lane in range(begin, past):
-        if since_L[lane] == MOVING:
-            dead = abs(lanes_6L[0, lane]) < TINY and abs(lanes_6L[1, lane]) < TINY
-            if dead or all_of_them:
-                for part in range(3):
-                    lanes_6L[3 + part, lane] = 0 if dead and part < 2 else lanes_6L[part, lane]
-                since_L[lane] = at
-                stopped += 1
-    return stopped
-
-
-@cpu
-def adam_absent_rows(
-    floats_SW: F32, weights_at: int, width: int, rows_G: I32, lasts_G: I32, step: int, rates_T4: F32,
-    settings: tuple[Any, ...], ahead: tuple[Any, ...], lanes_6L: F32, since_L: I32,
-) -> None:  # fmt: skip
-    """A few rows side by side, those that were last seen first before the others: one row alone would wait for each of
-    its roots and quotients."""
-    lanes_6L[:] = 0
-    joined, moving, at = 0, 0, lasts_G[0]
-    while at < step and (moving > 0 or joined < rows_G.size):
-        if moving == 0:
-            at = max(at, lasts_G[joined])
-        while joined < rows_G.size and lasts_G[joined] <= at:
-            begin = joined * width
-            adam_join(floats_SW[rows_G[joined]], weights_at, width, lasts_G[joined], ahead[0], begin, lanes_6L, since_L)
-            for lane in range(begin, begin + width):
-                moving += since_L[lane] == MOVING
-            joined += 1
-        # The next step at which a row joins, is looked at, or is through.
-        past = min(step, (at // STRIDE + 1) * STRIDE)
-        if joined < rows_G.size:
-            past = min(past, lasts_G[joined])
-        for g in range(joined):
-            end = max(lasts_G[g], ahead[0]) + ahead[1]
-            if end > at:
-                past = min(past, end)
-        if moving > 0:
-            adam_steps(at, past, -(-joined * width // LANES) * LANES, lanes_6L, rates_T4, settings)
-        at = past
-        for g in range(joined):
-            is_over = at == max(lasts_G[g], ahead[0]) + ahead[1]
-            if is_over or at % STRIDE == 0:
-                moving -= adam_stop(g * width, (g + 1) * width, at, is_over, lanes_6L, since_L)
-    for g in range(rows_G.size):
-        row_W, begin = floats_SW[rows_G[g]], g * width
-        adam_stop(begin, begin + width, step, True, lanes_6L, since_L)
-        for c in range(width):
-            lane = begin + c
-            weight, m, v = adam_rest(
-                lanes_6L[3, lane], lanes_6L[4, lane], lanes_6L[5, lane], since_L[lane], step, settings
-            )
-            at_c = weights_at + c
-            row_W[at_c], row_W[at_c + width], row_W[at_c + 2 * width] = weight, m, v
-
-
-@cpu
-def adam_absent(
-    weight: Any, m: Any, v: Any, last: int, step: int, rates_T4: F32, settings: tuple[Any, ...], ahead: tuple[Any, ...]
-) -> tuple[Any, Any, Any]:
-    """One weight, m and v: `adam_absent_row` for a thread of a GPU."""
-    if stands_still(weight, m, last, ahead[0]):
-        return adam_rest(weight, m, v, last, step, settings)
-    at, end = last, min(step, max(last, ahead[0]) + ahead[1])
-    while at < end:
-        past = min((at // STRIDE + 1) * STRIDE, end)
-        for t in range(at + 1, past + 1):
-            grad = product(rates_T4[t, L2], weight)
-            weight, m, v = adam_weight(
-                weight, m, v, grad, settings[0], settings[1], rates_T4[t, EPS], rates_T4[t, SIZE]
-            )
-        at = past
-        if (at % STRIDE == 0 or at == end) and abs(weight) < TINY and abs(m) < TINY:
-            weight, m = weight - weight, m - m
-            break
-    return adam_rest(weight, m, v, at, step, settings)
 
 
 @cpu

@@ -7,7 +7,7 @@ at when somebody knows that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
@@ -17,13 +17,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.device import Device
 from pipeline.models.embed import Embed
+from pipeline.models.findings import Findings, truth_of
 from pipeline.models.state import load_dense, save_dense
 from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.dense import Dense, clip_factor
 from pipeline.optim.rates import RUNS
 from pipeline.optim.row_optimizer import RowOptimizer
-from pipeline.records import F32, I32, U64, Array, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
+from pipeline.records import F32, I32, Array, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
@@ -31,8 +32,6 @@ from pipeline.workflow import Workflow
 
 TINY = 1e-30
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
-Truth = tuple[F32, F32 | None, U64 | None]
-"""Labels [N, T], weights [N] and groups [N] of a block."""
 
 
 def build_model(workflow: Workflow) -> torch.nn.Module:
@@ -102,12 +101,11 @@ class Learner:
         )
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields = layout.num_fields
-        self._clipped = self._clippable = 0.0
         self._read: tuple[F32, I32] = slab.floats_SW[:0], np.empty(0, np.int32)
         """Of a block that is scored: rows, and where each of its keys is."""
         self._slab = slab
         self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)
-        self._evaluation = evaluation
+        self._findings = Findings(evaluation)
         self._progressive = workflow.metrics.progressive
         self._threads = workflow.schedule.threads
         self._seed = workflow.seed
@@ -135,19 +133,20 @@ class Learner:
         block = plan.block
         self._run(self._set_up, block, plan, staged)
         work: Callable[..., object] = self._step if block.trains else self._score
-        results = [self._empty(block.num_batches, 4)]
+        results = [self._zeros(block.num_batches, 4)]
         evaluated = self._progressive or not block.trains
         if evaluated:
-            results.append(self._empty(block.num_examples, self._num_labels))
+            results.append(self._zeros(block.num_examples, self._num_labels))
         for batch, index in enumerate(unique.batches):
             self._run(work, plan, staged, unique.examples or examples, index, batch, *results)
         on_host = [torch.empty(result.shape, pin_memory=self._stream is not None) for result in results]
         for result, here in zip(results, on_host, strict=True):
             self._run(here.copy_, result, True)
         found = [here.numpy() for here in on_host]
-        truth = self._truth(examples) if evaluated else None
+        truth = truth_of(examples, self._device.on_gpu) if evaluated else None
+        scores_NT = found[1] if evaluated else None
         # Holds `staged`, whose memory the steps use until they are done.
-        return lambda: self._found(staged.block, found, truth)
+        return lambda: self._findings.of(staged.block, found[0], scores_NT, truth)
 
     def _run(self, work: Callable[..., object], *args: object) -> None:
         self._device.train.run(self._with_torch, work, *args)
@@ -159,9 +158,9 @@ class Learner:
     def _torch_stream(self) -> AbstractContextManager[object]:
         return torch.cuda.stream(self._stream) if self._stream else nullcontext()
 
-    def _empty(self, *shape: int) -> Tensor:
+    def _zeros(self, *shape: int) -> Tensor:
         with self._torch_stream():
-            return torch.empty(shape, device=self._where)
+            return torch.zeros(shape, device=self._where)
 
     def _set_up(self, block: Block, plan: Plan, staged: Staged) -> None:
         if torch.get_num_threads() != self._threads:
@@ -197,8 +196,9 @@ class Learner:
             self._clip(weights_PC, sums_PC, step, self._max_grad_norm)
         self.dense.step(step)
         clipped_P = self.rows.update(rows_P, sums_PC, weights_PC, index, self._num_fields, step)
-        results_K4[batch, 2] = tensor_of(clipped_P).sum()
-        results_K4[batch, 3] = len(clipped_P)
+        if self.rows.clips:
+            results_K4[batch, 2] = tensor_of(clipped_P).sum()
+            results_K4[batch, 3] = len(clipped_P)
 
     def _clip(self, weights_PC: F32, sums_PC: F32, step: int, most: float) -> None:
         """Scale the gradients of the dense part; those of the rows are scaled as they are used."""
@@ -251,52 +251,6 @@ class Learner:
             return numbers, labels, None
         weights_B1[:, 0] = examples.weights_N[begin:past]
         return numbers, labels, weights[:, 0]
-
-    def _truth(self, examples: Examples) -> Truth:
-        """What a block's scores are held against; on a GPU its buffer may be read into before it is done."""
-        labels_NT, weights_N, groups_N = examples.labels_NT, examples.weights_N, examples.groups_N
-        if not self._device.on_gpu:
-            return labels_NT, weights_N, groups_N
-        return (
-            labels_NT.copy(),
-            None if weights_N is None else weights_N.copy(),
-            None if groups_N is None else groups_N.copy(),
-        )
-
-    def _found(self, block: Block, found: Sequence[F32], truth: Truth | None) -> Progressed:
-        """The block's mean loss, and the split's metrics if the block closes one of which there are metrics: of the
-        training split those of the examples that this session trained on."""
-        results_K4 = found[0].astype(np.float64)
-        for batch in np.flatnonzero(~np.isfinite(results_K4[:, 0])).tolist():
-            where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
-            loss = results_K4[batch, 0]
-            raise FloatingPointError(f"the loss of {where} is {loss}: lower optimizer.dense.lr or optimizer.rows.lr")
-        if truth:
-            self._evaluate(block, found[1], *truth)
-        metrics = self._evaluation.result() if block.closes_split and truth else {}
-        if self.rows.clips and block.trains:
-            metrics |= self._share_clipped(block, *results_K4[:, 2:].sum(0).tolist())
-        loss = float(results_K4[:, :2].prod(1).sum()) / max(float(results_K4[:, 1].sum()), 1e-300)
-        return Progressed(block, loss, metrics)
-
-    def _share_clipped(self, block: Block, clipped: float, rows: float) -> dict[str, float]:
-        """Of the rows of all batches of an epoch, once that is over, those whose gradient was clipped."""
-        self._clipped += clipped
-        self._clippable += rows
-        if not block.closes_split:
-            return {}
-        share = self._clipped / self._clippable
-        self._clipped = self._clippable = 0.0
-        return {"clipped": share}
-
-    def _evaluate(
-        self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None
-    ) -> None:
-        for batch in range(block.num_batches):
-            of = slice(*block.batch_bounds(batch))
-            weights_B = None if weights_N is None else weights_N[of]
-            groups_B = None if groups_N is None else groups_N[of]
-            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B)
 
 
 def _keep(output: Tensor, block: Block, batch: int, scores_NT: Tensor) -> None:

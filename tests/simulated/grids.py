@@ -5,7 +5,17 @@ import pytest
 from numba import config
 from row_table import Table
 
-from pipeline.kernels import catch_up, count_examples, dedup_cuda, hashing, launch, segment_sum, update_rows
+from pipeline.kernels import (
+    absent,
+    absent_adam,
+    catch_up,
+    count_examples,
+    dedup_cuda,
+    hashing,
+    launch,
+    segment_sum,
+    update_rows,
+)
 from pipeline.kernels.row_rules import RULES
 
 if config.ENABLE_CUDASIM:
@@ -19,11 +29,9 @@ SHARED = [
         "full_gradient", "squares", "clip_scale", "rowwise_step", "adam_weight", "adagrad_weight", "ftrl_sums",
         "ftrl_weight",
     )),
-    *((catch_up, name) for name in (
-        "shrinkage", "shrinks", "adagrad_absent", "rowwise_absent", "adam_rest", "stands_still", "adam_absent",
-        "adam_weight",
-        "adagrad_weight",
-    )),
+    *((absent, name) for name in ("shrinkage", "shrinks", "adagrad_weight")),
+    *((absent_adam, name) for name in ("stands_still", "adam_rest", "adam_weight")),
+    *((catch_up, name) for name in ("shrinkage", "adagrad_absent", "rowwise_absent", "adam_absent")),
 ]  # fmt: skip
 """Functions of both targets that take the simulator's arrays, or give numbers that are not Python's, which compiled
 code would give it as such."""

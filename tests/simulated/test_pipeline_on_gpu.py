@@ -16,11 +16,13 @@ from conftest import make_workflow, write_data
 from grids import small_grids  # noqa: F401
 from harness import make_driver, run, sizes_of
 from late_gpu import LateGpu
+from test_resume import kill_after
 
 from pipeline.cluster import local_client
 from pipeline.device import RAM, STREAMS
 from pipeline.driver import Driver
 from pipeline.on_gpu import OnGpu
+from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.records import Layout
 from pipeline.resources import PipelineError
 from pipeline.stages import dedup_on_gpu
@@ -28,7 +30,7 @@ from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.storage.explain import device_table
 from pipeline.storage.sizes import gpu_bytes
 from pipeline.storage.slab import Slab
-from pipeline.workflow import Metrics
+from pipeline.workflow import Commit, Metrics
 
 THREE_TIERS = {"device_rows": 100, "host_rows": 24, "chunk_rows": 4, "ring_rows": 300}
 
@@ -69,6 +71,38 @@ def test_a_gpu_that_is_as_late_as_it_may_be_gives_other_bits(root, expected, loo
 @pytest.mark.parametrize("eager", [("unique",), ("up",), ("train",), ("down",), ("unique", "down"), ("up", "train")])
 def test_a_stream_that_runs_ahead_gives_other_bits(root, expected, eager):
     assert result_of(workflow_of(root), LateGpu(eager))["fingerprint"] == expected["fingerprint"]
+
+
+OPTIMIZERS = {
+    "dense, clipped norm": Optimizer(rows=Adam(lr=0.05, l2=0.01, semantics="dense"), max_grad_norm=0.1),
+    "CowClip": Optimizer(
+        rows=Adam(lr=0.05, l2=0.01, semantics="dense", clip=CowClip(zeta=1e-3)),
+        dense=DenseAdam(eps_place="keras", warm_up_epochs=0.5, l2=0.01),
+    ),
+    "dense adagrad": Optimizer(rows=Adagrad(lr=0.05, l2=0.01, semantics="dense")),
+    "dense row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01, semantics="dense")),
+    "sgd": Optimizer(rows=Sgd(lr=0.05, l2=0.01)),
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_gpu_gives_other_bits_of(root, name):
+    changes = {"optimizer": OPTIMIZERS[name]}
+    workflow = workflow_of(root).model_copy(update=changes)
+    expected = result_of(workflow)
+    for device in (LateGpu(), LateGpu(seed=1)):
+        got = result_of(workflow_of(root, block_batches=3).model_copy(update=changes), device)
+        assert got["fingerprint"] == expected["fingerprint"]
+        assert got["epochs"] == expected["epochs"]
+
+
+def test_a_gpu_that_goes_on_from_a_commit_has_lost_a_factor_of_a_clipped_step(root, tmp_path, monkeypatch):
+    workflow = workflow_of(root).model_copy(
+        update={"optimizer": OPTIMIZERS["dense, clipped norm"], "commit": Commit(every_blocks=2)}
+    )
+    kill_after(2, workflow, tmp_path, monkeypatch, device=LateGpu(), **THREE_TIERS)
+    got = driver_of(workflow, tmp_path, LateGpu()).run()
+    assert got["fingerprint"] == result_of(workflow)["fingerprint"]
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,0 +1,65 @@
+"""What the steps of a block, or its scores, come to: its loss, and the metrics of a split once the split is over."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.monitor.metrics import Evaluation
+from pipeline.records import F32, U64, Block, Examples, Progressed
+
+Truth = tuple[F32, F32 | None, U64 | None]
+"""Labels [N, T], weights [N] and groups [N] of a block."""
+
+
+def truth_of(examples: Examples, on_gpu: bool) -> Truth:
+    """What a block's scores are held against; on a GPU its buffer may be read into before they are there."""
+    truth = examples.labels_NT, examples.weights_N, examples.groups_N
+    if not on_gpu:
+        return truth
+    labels_NT, weights_N, groups_N = truth
+    return (
+        labels_NT.copy(),
+        None if weights_N is None else weights_N.copy(),
+        None if groups_N is None else groups_N.copy(),
+    )
+
+
+class Findings:
+    """Of the blocks of a run, in their order."""
+
+    def __init__(self, evaluation: Evaluation) -> None:
+        self._evaluation = evaluation
+        self._clipped = self._clippable = 0.0
+
+    def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> Progressed:
+        """A block's mean loss; with metrics if it closes a split of which there are any: of the training split those of
+        the examples that this session trained on.
+
+        Each batch has its loss, what that weighs, and under CowClip the clipped rows and all of them.
+        FloatingPointError: a loss is no number.
+        """
+        losses_K, weights_K, clipped_K, rows_K = results_K4.T.astype(np.float64)
+        for batch in np.flatnonzero(~np.isfinite(losses_K)).tolist():
+            where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
+            raise FloatingPointError(
+                f"the loss of {where} is {losses_K[batch]}: lower optimizer.dense.lr or optimizer.rows.lr"
+            )
+        metrics: dict[str, float] = {}
+        if truth and scores_NT is not None:
+            self._score(block, scores_NT, *truth)
+            metrics = self._evaluation.result() if block.closes_split else {}
+        if block.trains:
+            self._clipped += float(clipped_K.sum())
+            self._clippable += float(rows_K.sum())
+            if block.closes_split and self._clippable:
+                metrics["clipped"] = self._clipped / self._clippable
+                self._clipped = self._clippable = 0.0
+        loss = float((losses_K * weights_K).sum()) / max(float(weights_K.sum()), 1e-300)
+        return Progressed(block, loss, metrics)
+
+    def _score(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None) -> None:
+        for batch in range(block.num_batches):
+            of = slice(*block.batch_bounds(batch))
+            weights_B = None if weights_N is None else weights_N[of]
+            groups_B = None if groups_N is None else groups_N[of]
+            self._evaluation.add(scores_NT[of], labels_NT[of], weights_B, groups_B)
