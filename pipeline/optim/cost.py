@@ -16,6 +16,8 @@ from pipeline.threads import Whole
 from pipeline.workflow import Workflow
 
 ROWS, STEPS, REPEATS = 512, 256, 3
+STEEP = 38
+"""lr * l2 / eps above which Adam's steps are longer than the weight, and do not bring it to zero."""
 
 
 def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_window: int) -> str | None:
@@ -36,6 +38,11 @@ def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_w
     if isinstance(rows, Adam) and not rows.l2:
         most = keys_of_batch * optimizer.quiet
         text += f". Without L2 a row is through after {optimizer.quiet}: {1e-6 * most * nanoseconds:,.2f} ms at most"
+    if isinstance(rows, Adam) and (steep := rows.lr * rows.l2 / rows.eps) > STEEP:
+        text += (
+            f". lr * l2 / eps is {steep:,.0f}, above {STEEP}: rows that are absent for long are unstable in any float32 "
+            "implementation; here they come to zero"
+        )
     return text
 
 
