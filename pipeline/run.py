@@ -75,7 +75,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline.run", description="Train the workflow of a Python file.")
-    parser.add_argument("workflow", type=Path, help="a Python file with a module-level `workflow`")
+    parser.add_argument("workflow", type=Path, help="a Python file with a module-level `workflow`, or FILE.py:NAME")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
     parser.add_argument("--run-dir", type=Path, help="where the run leaves everything (default: runs/NAME)")
     parser.add_argument("--fresh", action="store_true", help="move what is in the run directory aside first")
@@ -87,7 +87,9 @@ def arguments() -> argparse.ArgumentParser:
 
 
 def load(path: Path) -> Workflow:
-    """The value named `workflow` of a Python file."""
+    """The value named `workflow` of a Python file, or, of FILE.py:NAME, that of another name."""
+    before, colon, wanted = str(path).rpartition(".py:")
+    path, wanted = (Path(f"{before}.py"), wanted) if colon else (path, "workflow")
     if not path.is_file():
         raise ValueError(f"{path} is not a file; name a Python file that holds a `workflow`")
     name = f"workflow_{path.stem}"
@@ -103,9 +105,9 @@ def load(path: Path) -> Workflow:
         raise
     except Exception as error:
         raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
-    workflow = getattr(module, "workflow", None)
+    workflow = getattr(module, wanted, None)
     if not isinstance(workflow, Workflow):
-        raise ValueError(f"{path} has no module-level `workflow` of type pipeline.workflow.Workflow")
+        raise ValueError(f"{path} has no module-level `{wanted}` of type pipeline.workflow.Workflow")
     return workflow
 
 

@@ -45,6 +45,19 @@ def test_a_workflow_is_missing():
     }
 
 
+@pytest.mark.parametrize(
+    ("name", "dense_lr", "l2", "zeta"),
+    [("criteo_cowclip", 90.5e-4, 2 * 128e-5, 1e-5), ("avazu_cowclip", 16e-4, 2 * 96e-5, 1e-4)],
+)
+def test_the_settings_at_128k_are_not_those_published(name, dense_lr, l2, zeta):
+    """Zheng et al., the tables of their code; Keras's L2 counts twice here."""
+    workflow = load(ROOT / "workflows" / f"{name}.py:at_128k")
+    rows, dense, schedule = workflow.optimizer.rows, workflow.optimizer.dense, workflow.schedule
+    assert (workflow.name, schedule.batch_size, schedule.block_batches) == (f"{name}_128k", 131_072, 1)
+    assert (rows.lr, dense.lr, rows.l2) == (1e-4, pytest.approx(dense_lr, rel=1e-3), pytest.approx(l2))
+    assert (rows.clip.zeta, rows.eps, rows.eps_place, dense.warm_up_epochs) == (zeta, 1e-7, "keras", 1.0)
+
+
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
 def test_a_workflow_of_the_project_is_not_valid(file, tmp_path, monkeypatch):
     """It may be loaded from anywhere, needs no data for that, and survives JSON."""

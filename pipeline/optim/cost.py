@@ -40,8 +40,8 @@ def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_w
         text += f". Without L2 a row is through after {optimizer.quiet}: {1e-6 * most * nanoseconds:,.2f} ms at most"
     if isinstance(rows, Adam) and (steep := rows.lr * rows.l2 / rows.eps) > STEEP:
         text += (
-            f". lr * l2 / eps is {steep:,.0f}, above {STEEP}: rows that are absent for long are unstable in any float32 "
-            "implementation; here they come to zero"
+            f". lr * l2 / eps is {steep:,.0f}, above {STEEP}: rows that are absent for long are unstable in any "
+            "float32 implementation"
         )
     return text
 
