@@ -63,6 +63,7 @@ class Reference:
             parameters, lr=dense.lr, betas=(dense.beta1, dense.beta2), eps=dense.eps, fused=True
         )
         self.factors: list[np.float32] = []
+        self.clipped: list[bool] = []
         self.rows: dict[int, dict[str, np.ndarray]] = {}
         self.counts: dict[int, tuple[int, int]] = {}
         self.step = 0
@@ -214,12 +215,22 @@ class Reference:
             self.clip(grads_PC, rows)
         self.optimizer.step()
         for key, row, grad, group in zip(keys_P, rows, grads_PC, groups, strict=True):
-            self.move(row, grad, self.step, len({source // len(data.categories) for source in group}))
+            count = len({source // len(data.categories) for source in group})
+            self.note_clip(row["w"], grad, count)
+            self.move(row, grad, self.step, count)
             self.counts[key] = (self.step, self.counts.get(key, (0, 0))[1] + len(group))
         if self.moves_absent_rows:
             for key in self.rows.keys() - set(keys_P):
                 self.move(self.rows[key], np.zeros(self.row.num_weights, np.float32), self.step)
                 self.counts[key] = (self.step, self.counts[key][1])
+
+    def note_clip(self, weights: np.ndarray, grad: np.ndarray, count: int) -> None:
+        """By the definition, in float64."""
+        rows, dim = self.workflow.optimizer.rows, self.row.embedding_dim
+        if clip := getattr(rows, "clip", None):
+            own, whole = weights[:dim].astype(np.float64), (grad + rows.l2 * weights)[:dim].astype(np.float64)
+            bound = count * max(clip.r * np.linalg.norm(own), clip.floor_of(dim))
+            self.clipped.append(bool(np.linalg.norm(whole) > bound))
 
     def clip(self, grads_PC: np.ndarray, rows: list[dict[str, np.ndarray]]) -> None:
         optimizer = self.workflow.optimizer

@@ -6,42 +6,17 @@ import numpy as np
 import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver, run
+from optimizers import DENSE, EXACT, POWERS
 from reference import Reference
 from sklearn.metrics import roc_auc_score
 from test_resume import kill_after
 
 from pipeline.models import LR
 from pipeline.optim.rates import RUNS
-from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Ftrl, Optimizer, Plateau, RowWiseAdagrad, Sgd
+from pipeline.optimizer import Adam, Ftrl, Optimizer, Plateau
 from pipeline.workflow import Commit
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
-DENSE = DenseAdam(lr=0.01)
-DENSE_ADAM = {"lr": 0.05, "semantics": "dense", "l2": 0.01}
-
-EXACT = {
-    "lazy adam": Optimizer(rows=Adam(lr=0.05), dense=DENSE),
-    "lazy adam with L2": Optimizer(rows=Adam(lr=0.05, l2=0.01), dense=DENSE),
-    "lazy, clipped norm": Optimizer(rows=Adam(lr=0.05, l2=0.01), dense=DENSE, max_grad_norm=0.1),
-    "lazy CowClip": Optimizer(rows=Adam(lr=0.05, clip=CowClip(r=0.1, floor="paper")), dense=DENSE),
-    "dense adam": Optimizer(rows=Adam(lr=0.05, semantics="dense"), dense=DENSE),
-    "dense adam with L2": Optimizer(rows=Adam(**DENSE_ADAM, eps_place="torch"), dense=DENSE),
-    "dense, clipped norm": Optimizer(rows=Adam(**DENSE_ADAM), dense=DENSE, max_grad_norm=0.3),
-    "CowClip": Optimizer(rows=Adam(**DENSE_ADAM, clip=CowClip(zeta=1e-3)), dense=DENSE),
-    "sgd": Optimizer(rows=Sgd(lr=0.05, l2=0.01), dense=DENSE),
-    "dense sgd": Optimizer(rows=Sgd(lr=0.05, semantics="dense"), dense=DENSE),
-    "adagrad": Optimizer(rows=Adagrad(lr=0.05, l2=0.01), dense=DENSE),
-    "row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01), dense=DENSE),
-    "dense row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, semantics="dense"), dense=DENSE),
-}
-"""Steps are gone through one by one, so the plain loop, which moves every row at every step, has the same bits."""
-
-POWERS = {
-    "dense sgd with L2": Optimizer(rows=Sgd(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
-    "dense adagrad with L2": Optimizer(rows=Adagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
-    "dense row-wise with L2": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
-}
-"""Powers take the place of many steps."""
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +37,16 @@ def test_tiers_change_a_bit_of(root, name):
     assert result["tiers"]["disk"]["rows_in"] > 100, "nothing came from the disk"
     aucs = [entry["auc"] for entry in result["epochs"] if entry["split"] != "train"]
     assert aucs == pytest.approx([roc_auc_score(labels, scores) for _, scores, labels in plain.scores], abs=1e-12)
+
+
+@pytest.mark.parametrize("name", ["CowClip", "lazy CowClip"])
+def test_the_share_of_clipped_rows_is_another(root, name):
+    """Fields share a table and lists hold keys twice, so a key's count is not that of its occurrences."""
+    workflow = workflow_of(root, EXACT[name], epochs=1)
+    clipped = Reference(workflow).train().clipped
+    assert 0 < sum(clipped) < len(clipped)
+    shares = [entry["clipped"] for entry in run(workflow, **THREE_TIERS)["epochs"] if entry["split"] == "train"]
+    assert shares == [pytest.approx(sum(clipped) / len(clipped), abs=1e-12)]
 
 
 @pytest.mark.parametrize("name", EXACT | POWERS)

@@ -15,10 +15,12 @@ from conftest import CATEGORIES, make_table, make_workflow, write_data
 from harness import make_driver, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from optimizers import EXACT
 from reference import Reference
 from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.cluster import local_client
+from pipeline.optimizer import Optimizer
 from pipeline.workflow import Category, Workflow
 
 NO_TIERS: dict[str, int] = {}
@@ -170,13 +172,14 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, int
     return data, workflow, sizes
 
 
-@given(runs(), st.booleans())
+@given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_no_combination_of_data_schedule_and_sizes_shows_in_the_result(
-    client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, int]], with_dask: bool
+def test_no_combination_of_data_schedule_optimizer_and_sizes_shows_in_the_result(
+    client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, int]], optimizer: Optimizer, with_dask: bool
 ) -> None:
     data, changes, sizes = case
     with tempfile.TemporaryDirectory() as root:
         workflow = make_workflow(write_data(Path(root), **data), **changes)
+        workflow = workflow.model_copy(update={"optimizer": optimizer})
         expected = Reference(workflow).train().fingerprint()
         assert run(workflow, client if with_dask else None, **sizes)["fingerprint"] == expected

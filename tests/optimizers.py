@@ -1,0 +1,30 @@
+"""Every row optimizer, in both semantics, with what may be asked of it besides."""
+
+from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
+
+DENSE = DenseAdam(lr=0.01)
+DENSE_ADAM = {"lr": 0.05, "semantics": "dense", "l2": 0.01}
+
+EXACT = {
+    "lazy adam": Optimizer(rows=Adam(lr=0.05), dense=DENSE),
+    "lazy adam with L2": Optimizer(rows=Adam(lr=0.05, l2=0.01), dense=DENSE),
+    "lazy, clipped norm": Optimizer(rows=Adam(lr=0.05, l2=0.01), dense=DENSE, max_grad_norm=0.1),
+    "lazy CowClip": Optimizer(rows=Adam(lr=0.05, clip=CowClip(r=0.1, floor="paper")), dense=DENSE),
+    "dense adam": Optimizer(rows=Adam(lr=0.05, semantics="dense"), dense=DENSE),
+    "dense adam with L2": Optimizer(rows=Adam(**DENSE_ADAM, eps_place="torch"), dense=DENSE),
+    "dense, clipped norm": Optimizer(rows=Adam(**DENSE_ADAM), dense=DENSE, max_grad_norm=0.3),
+    "CowClip": Optimizer(rows=Adam(**DENSE_ADAM, clip=CowClip(zeta=1e-3)), dense=DENSE),
+    "sgd": Optimizer(rows=Sgd(lr=0.05, l2=0.01), dense=DENSE),
+    "dense sgd": Optimizer(rows=Sgd(lr=0.05, semantics="dense"), dense=DENSE),
+    "adagrad": Optimizer(rows=Adagrad(lr=0.05, l2=0.01), dense=DENSE),
+    "row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01), dense=DENSE),
+    "dense row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, semantics="dense"), dense=DENSE),
+}
+"""Steps are gone through one by one, so the plain loop, which moves every row at every step, has the same bits."""
+
+POWERS = {
+    "dense sgd with L2": Optimizer(rows=Sgd(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
+    "dense adagrad with L2": Optimizer(rows=Adagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
+    "dense row-wise with L2": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
+}
+"""Powers take the place of many steps."""
