@@ -234,7 +234,7 @@ class Reference:
 
     def clip(self, grads_PC: np.ndarray, rows: list[dict[str, np.ndarray]]) -> None:
         optimizer = self.workflow.optimizer
-        weights = aligned([row["w"] for row in rows])
+        weights = aligned(np.array([row["w"] for row in rows]).reshape(grads_PC.shape))
         dense = [p.grad for p in self.model.parameters() if p.grad is not None]
         full = aligned(grads_PC).add(weights, alpha=optimizer.rows.l2)
         factor = clip_factor([*dense, full], optimizer.max_grad_norm)
