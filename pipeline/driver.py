@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -153,6 +154,8 @@ class Driver:
             return "nothing is committed yet: the same command begins anew"
         at = self._position
         if self._is_over:
+            if self._plateau:
+                return f"commit {newest.number} holds all of the training: the same command tests the best epoch"
             return f"commit {newest.number} holds the whole run; more epochs go on from it, --fresh anew"
         return (
             f"commit {newest.number} stands, up to epoch {at.epoch + 1}, {at.split}, batch {at.batch}: "
@@ -215,26 +218,44 @@ class Driver:
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """The result of the run, or, where the test is of the best epoch, of that commit; None: a signal came."""
-        best = self._verdict().best
-        if self._plateau and not stopped:
-            kept = [manifest for manifest in self._commits.kept() if manifest.name == "best"]
-            if kept and kept[-1] != self._committer.newest:
-                self.resources.close()
-                self.resources = self._open_resources(kept)
+        epoch = self._open_best() if self._plateau and not stopped else None
         if not self.history.spans and (earlier := earlier_result(self.run_dir, self.resources)):
             return earlier
-        if self._plateau and not stopped and best is not None:
-            self._test(best)
+        if epoch is not None:
+            self._test(epoch)
             if self._signal:
                 return None
         return write_result(self.workflow.name, self.run_dir, self.files, self.resources, self.history, stopped)
 
+    def _open_best(self) -> int:
+        """Have the weights of the best epoch open, in place of those that were trained last; the epoch they are of."""
+        newest = self._committer.newest
+        assert newest
+        named = [manifest for manifest in self._commits.kept() if manifest.name == "best"]
+        opened = named[-1] if named else newest
+        if opened != newest:
+            self.resources.close()
+            self._device.give_back()
+            try:
+                self.resources = self._open_resources([opened])
+            except DoesNotFit as error:
+                raise PipelineError(str(error)) from error
+        epoch, best = Position(**opened.state["position"]).epoch - 1, self._verdict().best
+        if best is not None and epoch != best:
+            self._progress.line(
+                f"the best epoch is {best + 1}, and its commit is not there any more, or never was: epoch {epoch + 1} "
+                "is tested instead"
+            )
+        return epoch
+
     def _test(self, epoch: int) -> None:
         """Score the test split with the weights that are open, those of this epoch. PipelineError: there is no room."""
+        # There is nothing to commit any more.
+        self._committed, self.resources.pause = math.inf, self._signal
         blocks = self.agenda.test(epoch, self._block_batches)
         while blocks and not self._signal:
             refusal = self._run_blocks(blocks)
-            if refusal and not (refusal.what == "window" and self._reduce(refusal)):
+            if refusal and refusal.what != "pause" and not (refusal.what == "window" and self._reduce(refusal)):
                 raise PipelineError(f"the test of epoch {epoch + 1} was refused: {refusal.message}")
             blocks = self.agenda.test(epoch, self._block_batches, refusal.block.first_batch) if refusal else []
 

@@ -73,7 +73,12 @@ class Adam(Rows):
     clip: CowClip | None = None
 
     @model_validator(mode="after")
-    def _absent_rows_are_not_clipped(self) -> Adam:
+    def _absent_rows_can_be_caught_up(self) -> Adam:
+        if self.semantics == "dense" and self.beta1**2 >= self.beta2 and self.beta1:
+            raise ValueError(
+                f"beta1 is {self.beta1} and beta2 {self.beta2}: m would outlive v, and dense semantics could not tell "
+                "when an absent row stands still; take a beta2 above beta1 * beta1"
+            )
         if self.clip and self.semantics == "dense" and self.l2 > self.clip.r:
             raise ValueError(
                 f"l2 is {self.l2} and clip.r {self.clip.r}: rows that are absent from a batch would be clipped, which "

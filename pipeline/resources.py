@@ -301,6 +301,11 @@ class Resources:
         self._dedup_threads.close()
         for tier in (self.slab, self.host, self.log):
             tier.close()
+        self.learner.close()
+        self._flights.clear()
+        self._unasked.clear()
+        self._read_ring, self._gpu = [], None
+        self._staging = self._outgoing = self._leaving = self.chunk_RW = self.chunk_RW[:0].copy()
 
 
 def _found(trained: Trained) -> Progressed:

@@ -16,7 +16,7 @@ from pipeline.storage.finish import fingerprint, table_hash
 
 def table_and_model(r: Resources) -> tuple[str, int]:
     """The fingerprint, and the number of rows; all of them are in the log, since a commit was just taken or opened."""
-    rows, num_rows = table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_all)
+    rows, num_rows = table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_on_host())
     return fingerprint(rows, dense_state(r.learner.model, r.learner.dense.optimizer)), num_rows
 
 

@@ -203,7 +203,10 @@ def message(error: Exception) -> str:
     """One message; a validation error as one line for each field."""
     if not isinstance(error, ValidationError):
         return str(error)
-    lines = [f"{_path(e['loc']) or error.title}: {e['msg']} (got {e['input']!r})" for e in error.errors()]
+    lines = [
+        f"{_path(e['loc']) or error.title}: {e['msg']}" + (f" (got {e['input']!r})" if e["loc"] else "")
+        for e in error.errors()
+    ]
     return "\n       ".join(lines)
 
 

@@ -191,7 +191,7 @@ class Commit(Strict):
     keep: Annotated[int, Field(ge=1, le=MOST_KEPT)] = 2
     """The last so many commits are kept."""
     keep_best: bool = True
-    """So is that of the epoch with the best AUC on the validation split, under the name "best"."""
+    """So is that of the best epoch on the validation split, by AUC or by schedule.plateau's metric, as "best"."""
 
 
 class Metrics(Strict):
@@ -224,6 +224,12 @@ class Workflow(Strict):
             raise ValueError(
                 "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
                 "take Ftrl for a model of first-order weights (model.embedding_dim = 0)"
+            )
+        plateau = self.schedule.plateau
+        if self.optimizer.rows.kind == "ftrl" and plateau and plateau.lr_factor < 1:
+            raise ValueError(
+                "schedule.plateau.lr_factor is below 1, and a weight of optimizer.rows, Ftrl, is a function of its "
+                "sums and of the one learning rate that they were made with; set it to 1"
             )
         if self.schedule.plateau and not self.data.validation:
             raise ValueError("schedule.plateau needs data.validation; name the files, or leave plateau out")

@@ -1,6 +1,7 @@
 """Every row optimizer in both semantics through the whole pipeline: the bits are those of a plain loop in memory."""
 
 import json
+import weakref
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from test_resume import kill_after
 from pipeline.models import LR
 from pipeline.optim.rates import RUNS
 from pipeline.optimizer import Adam, Ftrl, Optimizer, Plateau
+from pipeline.storage.commits import Commits
+from pipeline.storage.files import Files
+from pipeline.verify import verify
 from pipeline.workflow import Commit
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -131,6 +135,63 @@ def test_a_kill_shows_in_the_learning_rates_or_in_the_best_epoch(root, tmp_path,
     kill_after(commits, workflow, tmp_path, monkeypatch, **THREE_TIERS)
     result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
+
+
+def in_the_test(driver, act):
+    """Runs, and acts once while the test is scored."""
+    watch, acted = driver._watch, []
+
+    def watched(done):
+        watch(done)
+        if done.trained and done.trained.block.split == "test" and not acted:
+            acted.append(act(driver))
+
+    driver._watch = watched
+    return driver.run()
+
+
+def test_a_signal_in_the_test_is_an_error_or_shows_in_the_result(root, tmp_path):
+    workflow = plateau_workflow(root)
+    workflow = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"block_batches": 1})})
+    sizes = THREE_TIERS | {"ring_rows": 300}
+    assert in_the_test(make_driver(workflow, tmp_path, **sizes), lambda driver: driver._stop("SIGINT")) is None
+    driver = make_driver(workflow, tmp_path, **sizes)
+    assert "tests the best epoch" in driver.what_stands()
+    result = driver.run()
+    whole = run(workflow, **sizes)
+    assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
+
+
+def test_time_for_a_commit_ends_the_test(root, tmp_path):
+    workflow = plateau_workflow(root)
+    schedule = workflow.schedule.model_copy(update={"block_batches": 1})
+    often = workflow.model_copy(update={"schedule": schedule, "commit": Commit(every_minutes=1e-9)})
+    result = make_driver(often, tmp_path, **THREE_TIERS, ring_rows=300).run()
+    assert result["fingerprint"] == run(workflow, **THREE_TIERS)["fingerprint"]
+
+
+def test_both_the_last_weights_and_the_best_are_in_memory(root, tmp_path):
+    driver = make_driver(plateau_workflow(root), tmp_path, **THREE_TIERS)
+    before = [weakref.ref(array.base) for array in (driver.resources.slab.words_SW, driver.resources.host.words_SW)]
+    resources = driver.resources
+    alive = in_the_test(driver, lambda _: None) and [array() is not None for array in before]
+    assert driver.resources is not resources, "the last epoch was the best"
+    assert alive == [False, False]
+
+
+def test_another_epoch_passes_for_the_best(root, tmp_path):
+    """Its commit is damaged, and given up."""
+    workflow = plateau_workflow(root)
+    make_driver(workflow, tmp_path, **THREE_TIERS).run()
+    (tmp_path / "result.json").unlink()
+    best = next(manifest for manifest in Commits(tmp_path, Files(), keep=9).kept() if manifest.name == "best")
+    dense = tmp_path / "commits" / best.dense
+    dense.write_bytes(dense.read_bytes()[:-1] + b"?")
+    assert verify(tmp_path, repair=True) == 0
+    driver = make_driver(workflow, tmp_path, **THREE_TIERS)
+    last = len([e for e in driver.history.epochs if e["split"] == "validation"])
+    assert driver.run()["epochs"][-1]["epoch"] == last
+    assert f"epoch {last} is tested instead" in driver._progress._stream.getvalue()
 
 
 def test_a_learning_rate_that_was_reduced_is_not_in_the_history(root, tmp_path):

@@ -1,6 +1,7 @@
 """A workflow validates itself: a typo is an error with the field's path."""
 
 import pytest
+from conftest import make_workflow
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
@@ -174,3 +175,26 @@ def test_a_workflow_can_be_changed_after_it_was_validated():
 def test_rows_of_a_column_lie_in_another_table_than_was_said():
     first, second = Workflow.model_validate(rich_fields()).data.categories
     assert (first.table_name, second.table_name) == ("shared", "c1")
+
+
+def test_settings_that_cannot_go_together_do_or_the_message_does_not_say_which(tmp_path):
+    workflow = make_workflow(tmp_path)
+
+    def refused(**changes):
+        with pytest.raises(ValidationError) as error:
+            Workflow.model_validate(workflow.model_dump() | changes)
+        return str(error.value)
+
+    plateau = {"metric": "auc", "lr_factor": 0.1}
+    schedule, data = workflow.schedule.model_dump(), workflow.data.model_dump()
+    rows = {"kind": "adam", "semantics": "dense"}
+    assert "keep_best" in refused(schedule=schedule | {"plateau": plateau}, commit={"keep_best": False})
+    assert "data.validation" in refused(schedule=schedule | {"plateau": plateau}, data=data | {"validation": ()})
+    assert "lower l2" in refused(optimizer={"rows": rows | {"clip": {"r": 0.01}, "l2": 0.02}})
+    assert "beta1 * beta1" in refused(optimizer={"rows": rows | {"beta1": 0.9, "beta2": 0.5}})
+    assert "leave one out" in refused(optimizer={"rows": rows | {"clip": {}}, "max_grad_norm": 1.0})
+    assert "init_std" in refused(optimizer={"rows": {"kind": "ftrl"}})
+    still = workflow.model.model_dump() | {"init_std": 0.0}
+    ftrl = {"optimizer": {"rows": {"kind": "ftrl"}}, "model": still}
+    assert "lr_factor" in refused(**ftrl, schedule=schedule | {"plateau": plateau})
+    Workflow.model_validate(workflow.model_dump() | ftrl)

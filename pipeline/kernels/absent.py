@@ -30,20 +30,20 @@ def shrinkage(
 
 
 @cpu
-def shrinks(most_l2: Any, rates_T4: F32, step: int, total: Any) -> bool:
+def shrinks(most_l2: Any, most_lr: Any, eps: Any, total: Any) -> bool:
     """Whether a weight does not grow by its L2 term, which would bring the sum of squares `total` to grow again."""
-    return product(rates_T4[step, SIZE], most_l2) <= 2 * (math.sqrt(total) + rates_T4[step, EPS])
+    return product(most_lr, most_l2) <= 2 * (math.sqrt(total) + eps)
 
 
 @cpu
 def adagrad_absent(
-    weight: Any, total: Any, last: int, step: int, rates_T4: F32, begins_T: I32, most_l2: Any
+    weight: Any, total: Any, last: int, step: int, rates_T4: F32, begins_T: I32, most_l2: Any, most_lr: Any
 ) -> tuple[Any, Any]:
     """Weight and sum of squares at `step` of one that was last seen at `last`."""
     at = last
     while at < step and weight != 0:
         grad = product(most_l2, weight)
-        if total + product(grad, grad) == total and shrinks(most_l2, rates_T4, at + 1, total):
+        if total + product(grad, grad) == total and shrinks(most_l2, most_lr, rates_T4[at + 1, EPS], total):
             break
         at += 1
         grad = product(rates_T4[at, L2], weight)
@@ -58,7 +58,7 @@ def adagrad_absent(
 @cpu
 def rowwise_absent(
     row_W: F32, weights_at: int, total_at: int, begin: int, past: int, last: int, step: int, rates_T4: F32,
-    begins_T: I32, most_l2: Any,
+    begins_T: I32, most_l2: Any, most_lr: Any,
 ) -> None:  # fmt: skip
     """Weights `begin` to `past` - 1 share a sum, so they shrink by the same factor."""
     if begin >= past:
@@ -73,7 +73,7 @@ def rowwise_absent(
         row_W[total_at] = np.float64(total) + product(product(np.float64(most_l2), np.float64(most_l2)), mean)
         unchanged = row_W[total_at] == total
         row_W[total_at] = total
-        if unchanged and shrinks(most_l2, rates_T4, at + 1, total):
+        if unchanged and shrinks(most_l2, most_lr, rates_T4[at + 1, EPS], total):
             break
         at += 1
         l2 = np.float64(rates_T4[at, L2])

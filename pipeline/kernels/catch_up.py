@@ -40,7 +40,8 @@ def catch_up(
 
     `begins_T`: the first of the steps before t, t included, whose learning rate and `l2` are those of step t. `ahead`:
     the last step with L2; steps without it after which Adam's weights stand still; L2 at its most; the step past which
-    Adam has brought a row that was never trained to zero, for those who only read its weights.
+    Adam has brought a row that was never trained to zero, for those who only read its weights; the largest
+    learning rate.
     """
     args = (
         rule,
@@ -108,13 +109,15 @@ def catch_up_cpu(
                 row_W[c] = np.float64(row_W[c]) * factor
         elif rule == ADAGRAD:
             for c in range(weights_at, weights_at + width):
-                weight, total = adagrad_absent(row_W[c], row_W[c + width], last, step, rates_T4, begins_T, ahead[2])
+                weight, total = adagrad_absent(
+                    row_W[c], row_W[c + width], last, step, rates_T4, begins_T, ahead[2], ahead[4]
+                )
                 row_W[c], row_W[c + width] = weight, total
         else:
             totals_at = weights_at + width
-            rowwise_absent(row_W, weights_at, totals_at, 0, dim, last, step, rates_T4, begins_T, ahead[2])
+            rowwise_absent(row_W, weights_at, totals_at, 0, dim, last, step, rates_T4, begins_T, ahead[2], ahead[4])
             totals_at += dim > 0
-            rowwise_absent(row_W, weights_at, totals_at, dim, width, last, step, rates_T4, begins_T, ahead[2])
+            rowwise_absent(row_W, weights_at, totals_at, dim, width, last, step, rates_T4, begins_T, ahead[2], ahead[4])
 
 
 @gpu
@@ -137,7 +140,9 @@ def catch_up_cuda(
                 elif rule == SGD:
                     row_W[c] = np.float64(row_W[c]) * shrinkage(last, step, rates_T4, begins_T, 0.0, False)
                 else:
-                    weight, total = adagrad_absent(row_W[c], row_W[one], last, step, rates_T4, begins_T, ahead[2])
+                    weight, total = adagrad_absent(
+                        row_W[c], row_W[one], last, step, rates_T4, begins_T, ahead[2], ahead[4]
+                    )
                     row_W[c], row_W[one] = weight, total
 
 
@@ -158,7 +163,7 @@ def catch_up_rowwise_cuda(
         row_W, last = floats_SW[rows_P[p]], np.int64(words_SW[rows_P[p], last_at])
         if last < step:
             totals_at = weights_at + width
-            rowwise_absent(row_W, weights_at, totals_at, 0, dim, last, step, rates_T4, begins_T, ahead[2])
+            rowwise_absent(row_W, weights_at, totals_at, 0, dim, last, step, rates_T4, begins_T, ahead[2], ahead[4])
             totals_at += dim > 0
-            rowwise_absent(row_W, weights_at, totals_at, dim, width, last, step, rates_T4, begins_T, ahead[2])
+            rowwise_absent(row_W, weights_at, totals_at, dim, width, last, step, rates_T4, begins_T, ahead[2], ahead[4])
             words_SW[rows_P[p], last_at] = np.uint32(step)

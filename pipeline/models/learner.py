@@ -101,7 +101,7 @@ class Learner:
         )
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields = layout.num_fields
-        self._read: tuple[F32, I32] = slab.floats_SW[:0], np.empty(0, np.int32)
+        self._read: tuple[F32, I32] = np.empty((0, 0), np.float32), np.empty(0, np.int32)
         """Of a block that is scored: rows, and where each of its keys is."""
         self._slab = slab
         self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)
@@ -124,6 +124,10 @@ class Learner:
         load_dense(self.model, self.dense.optimizer, saved)
         if RUNS in saved:
             self.rows.rates.load(saved)
+
+    def close(self) -> None:
+        """Let go of the slab."""
+        self._read = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 
     def learn(self, plan: Plan, examples: Examples, unique: Unique, staged: Staged) -> Callable[[], Progressed]:
         """Give the device every step of a block, or its scoring. What came of it may be asked for once that is done.

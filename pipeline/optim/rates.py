@@ -22,7 +22,8 @@ from pipeline.records import F32, I32, Array
 F64 = NDArray[np.float64]
 
 FIRST_STEP, RUNS = "rates/first_step", "rates/runs"
-LEAST_STEPS = 1 << 12
+STEPS_AHEAD = 1 << 12
+"""Lines that are made, and brought to a GPU, at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +43,10 @@ class Rates:
         self._rows, self._device, self.each_step = rows, device, each_step
         self.num_steps = 0
         self._runs: list[tuple[int, Rate]] = []
-        self._table_T4: F32 = np.zeros((LEAST_STEPS, 4), np.float32)
-        self._begins_T: I32 = np.zeros(LEAST_STEPS, np.int32)
+        self._table_T4: F32 = np.zeros((1, 4), np.float32)
+        self._begins_T: I32 = np.zeros(1, np.int32)
+        self._filled = 0
+        """The last step that has a line: those to come have the present rates, until there are others."""
         self._there: tuple[Any, Any] | None = None
 
     @property
@@ -55,23 +58,25 @@ class Rates:
     def had_l2(self) -> bool:
         return any(rate.l2 for _, rate in self._runs)
 
-    def l2_until(self, step: int) -> tuple[int, float]:
-        """The last step with L2 up to this one, 0 if there is none; and the largest L2 of a step up to this one."""
-        last, most, end = 0, 0.0, step
+    def until(self, step: int) -> tuple[int, float, float]:
+        """The last step with L2 up to this one, 0 if there is none; the largest L2, and the largest learning rate, of
+        the steps up to this one."""
+        last, most_l2, most_lr, end = 0, 0.0, 0.0, step
         for first, rate in reversed(self._runs):
-            if first <= step and rate.l2:
-                last, most = last or end, max(most, rate.l2)
+            if first <= step:
+                last = last or (end if rate.l2 else 0)
+                most_l2, most_lr = max(most_l2, rate.l2), max(most_lr, rate.lr)
             end = min(end, first - 1)
-        return last, most
+        return last, most_l2, most_lr
 
     def through(self, last: int, lr: float) -> tuple[Any, Any]:
         """Lines [T, 4] and the first step of each run [T], with steps up to `last`; new ones take this learning rate.
 
         On a GPU within the work of the stream that uses them."""
         if last > self.num_steps:
-            first = self.num_steps + 1
-            self._extend(last, Rate(lr, self.l2))
-            self._bring(first)
+            self._take(last, Rate(lr, self.l2))
+        if self._device.on_gpu and self._there is None:
+            self._bring(0)
         return self._there or self.on_host
 
     @property
@@ -85,15 +90,24 @@ class Rates:
         line[FACTOR] = factor
         line[L2] *= line[FACTOR]
 
-    def _extend(self, last: int, rate: Rate) -> None:
-        self._reserve(last + 1)
+    def _take(self, last: int, rate: Rate) -> None:
         if not self._runs or self._runs[-1][1] != rate:
             self._runs.append((self.num_steps + 1, rate))
-        for step in range(self.num_steps + 1, last + 1):
-            self._table_T4[step] = *self._size_and_eps(rate.lr, step), rate.l2, 1
-            self.clip(step, rate.factor)
-            self._begins_T[step] = step if self.each_step else self._runs[-1][0]
+            self._filled = self.num_steps
+        if last > self._filled:
+            first = self._filled + 1
+            self._fill(max(last, self._filled + STEPS_AHEAD), rate)
+            if self._there:
+                self._bring(first)
         self.num_steps = last
+
+    def _fill(self, last: int, rate: Rate) -> None:
+        self._reserve(last + 1)
+        for step in range(self._filled + 1, last + 1):
+            self._table_T4[step] = *self._size_and_eps(rate.lr, step), rate.l2, 1
+            self._begins_T[step] = step if self.each_step else self._runs[-1][0]
+            self.clip(step, rate.factor)
+        self._filled = last
 
     def _size_and_eps(self, lr: float, step: int) -> tuple[float, float]:
         rows = self._rows
@@ -109,33 +123,31 @@ class Rates:
             self._begins_T = np.concatenate([self._begins_T, np.zeros(more, np.int32)])
 
     def _bring(self, first: int) -> None:
-        """Copy the lines from step `first` on to the GPU's own table, where earlier ones may have other factors."""
-        if not self._device.on_gpu:
-            return
+        """Copy the lines from step `first` on to the GPU's own table, where earlier ones may have other factors. The
+        host waits for that, so it is done for many steps at a time."""
         here, before = (self._table_T4, self._begins_T), self._there
         if before is None or len(before[0]) < len(here[0]):
             self._there = (self._device.empty(here[0].shape, np.float32), self._device.empty(here[1].shape, np.int32))
             for old, longer in zip(before or (), self._there, strict=False):
                 longer[:first] = old[:first]
-            first = first if before else 0
-        end = self.num_steps + 1
+        end = self._filled + 1
         for array, there in zip(here, self._there or (), strict=True):
             there[first:end] = self._device.there(array[first:end])
 
     def save(self) -> dict[str, Array]:
         """The history, for a commit. Nothing is in flight."""
-        runs = self._clipped() if self.each_step else self._runs
+        runs = self._parted() if self.each_step else self._runs
         return {
             FIRST_STEP: np.array([self.num_steps, *(step for step, _ in runs)], np.int64),
             RUNS: np.array([(r.lr, r.l2, r.factor) for _, r in runs], np.float64).reshape(-1, 3),
         }
 
-    def _clipped(self) -> list[tuple[int, Rate]]:
-        """The runs, parted where a gradient was clipped."""
+    def _parted(self) -> list[tuple[int, Rate]]:
+        """The runs, in parts of equal factors."""
         table_T4 = self.host_table()
         parted: list[tuple[int, Rate]] = []
         ends = [step for step, _ in self._runs[1:]] + [self.num_steps + 1]
-        for (begin, rate), end in zip(self._runs, ends, strict=True):
+        for (begin, rate), end in zip(self._runs, ends, strict=False):
             factors = table_T4[begin:end, FACTOR]
             changes = np.flatnonzero(np.diff(factors, prepend=np.float32(np.nan)) != 0)
             parted += [(begin + at, Rate(rate.lr, rate.l2, float(factors[at]))) for at in changes.tolist()]
@@ -145,7 +157,7 @@ class Rates:
         """All lines in host memory. Nothing is in flight."""
         if self._there is None:
             return self._table_T4
-        pinned: F32 = self._device.pinned(self._table_T4.shape, np.float32)
+        pinned: F32 = self._device.pinned(self._there[0].shape, np.float32)
         self._device.train.copy(self._there[0], pinned)
         self._device.train.record().wait()
         return pinned
@@ -156,20 +168,13 @@ class Rates:
         if self._rows.semantics == "lazy":
             # Nobody looks at a step that is over.
             self._reserve(num_steps + 1)
-            self.num_steps = num_steps
+            self.num_steps = self._filled = num_steps
             return
-        for last, numbers in zip(
-            [*(step - 1 for step in first_steps[1:]), num_steps], saved[RUNS].tolist(), strict=True
-        ):
-            self._extend(last, Rate(*numbers))
-        # A step whose gradient was clipped is a run of its own only in what is saved.
-        self._runs = _joined(self._runs)
-
-
-def _joined(runs: list[tuple[int, Rate]]) -> list[tuple[int, Rate]]:
-    joined: list[tuple[int, Rate]] = []
-    for step, rate in runs:
-        whole = Rate(rate.lr, rate.l2)
-        if not joined or joined[-1][1] != whole:
-            joined.append((step, whole))
-    return joined
+        runs = [Rate(*numbers) for numbers in saved[RUNS].tolist()]
+        # Steps with factors of their own stay steps of their own, whatever this workflow clips.
+        self.each_step = self.each_step or any(rate.factor != 1 for rate in runs)
+        lasts = [*(first - 1 for first in first_steps[1:]), num_steps][: len(runs)]
+        for first, last, rate in zip(first_steps, lasts, runs, strict=True):
+            self._runs.append((first, rate))
+            self._fill(last, rate)
+        self.num_steps = num_steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -23,8 +24,8 @@ from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
 
-QUIET = 7.1e-10
-"""beta1 to the power of the steps after which Adam's m moves a weight no more: 200 of them at 0.9."""
+QUIET = 7.8e-10
+"""By how much m has to fall, by sqrt(v), before it moves a weight no more: 200 steps of Adam at 0.9 and 0.999."""
 NEVER = 1 << 60
 FARTHEST = 8.6
 """Standard deviations that no first weight is beyond (see `init_rows`)."""
@@ -50,7 +51,7 @@ class RowOptimizer:
         self.clips = False
         clip = (0.0, 0.0)
         if isinstance(rows, Adam):
-            self.quiet = math.ceil(math.log(QUIET) / math.log(max(rows.beta1, 1e-9)))
+            self.quiet = math.ceil(math.log(QUIET) / math.log(max(rows.beta1 / math.sqrt(rows.beta2 or 1.0), 1e-9)))
             if rows.clip:
                 self.clips, clip = True, (rows.clip.r, rows.clip.floor_of(row.embedding_dim))
         self._clip = np.float32(clip[0]), np.float32(clip[1])
@@ -102,20 +103,23 @@ class RowOptimizer:
             at_P = array_library(rows_PW).arange(len(rows_PW), dtype=np.int32)
             self._catch_up(rows_PW, at_P, step, self._life_of_first_rows(step))
 
-    def catch_up_all(self, rows_UW: U32) -> None:
-        """Rows [U, W] in host memory to where they stand now, with their state. Nothing is in flight."""
-        if self.catches_up:
-            at_U = np.arange(len(rows_UW), dtype=np.int32)
-            tables = self.rates.host_table(), self.rates.on_host[1]
-            self._catch_up(rows_UW, at_U, self.rates.num_steps, NEVER, tables)
+    def catch_up_on_host(self) -> Callable[[U32], None]:
+        """What brings rows [U, W] in host memory to where they stand now, with their state. Nothing is in flight."""
+        if not self.catches_up:
+            return lambda rows_UW: None
+        tables, step = (self.rates.host_table(), self.rates.on_host[1]), self.rates.num_steps
+        return lambda rows_UW: self._catch_up(rows_UW, np.arange(len(rows_UW), dtype=np.int32), step, NEVER, tables)
+
+    def _ahead(self, step: int, lifespan: int) -> tuple[int, int, np.float32, int, np.float32]:
+        last_l2, most_l2, most_lr = self.rates.until(step)
+        return last_l2, self.quiet, np.float32(most_l2), lifespan, np.float32(most_lr)
 
     def _catch_up(
         self, words_SW: U32, rows_P: I32, step: int, lifespan: int, tables: tuple[Any, Any] | None = None
     ) -> None:
         row, rates = self._row, self.rates
         tables = tables or rates.through(step, self.lr)
-        last_l2, most_l2 = rates.l2_until(step)
-        ahead = (last_l2, self.quiet, np.float32(most_l2), lifespan)
+        ahead = self._ahead(step, lifespan)
         floats_SW = words_SW.view(np.float32)
         self._threads.split(
             len(rows_P),
@@ -172,8 +176,7 @@ class RowOptimizer:
         width = 64
         row_1W: F32 = np.zeros((1, 3 * width), np.float32)
         row_1W[0, :width] = self._init_std * np.geomspace(1e-6, FARTHEST, width)
-        last_l2, most_l2 = self.rates.l2_until(step)
-        ahead = (last_l2, self.quiet, np.float32(most_l2), NEVER)
+        ahead = self._ahead(step, NEVER)
         catch_up(
             ADAM, row_1W, np.zeros((1, 1), np.uint32), 0, 0, np.zeros(1, np.int32), width, width, step,
             *self.rates.on_host, self._settings, ahead,

@@ -56,4 +56,4 @@ class Slab:
         return f"{self._name} slot {at}"
 
     def close(self) -> None:
-        self.words_SW = self.words_SW[:0]
+        self.words_SW = self._device.empty((0, self.words_SW.shape[1]), np.uint32)

@@ -36,7 +36,13 @@ class Table:
             self.rates[t] = size, at_eps, l2, 1
             self.begins[t] = self.begins[t - 1] if t > 1 and rates_of(t) == rates_of(t - 1) else t
         with_l2 = np.flatnonzero(self.rates[:, 2])
-        self.ahead = (int(with_l2.max(initial=0)), QUIET, self.dtype(self.rates[:, 2].max()), NEVER)
+        self.ahead = (
+            int(with_l2.max(initial=0)),
+            QUIET,
+            self.dtype(self.rates[:, 2].max()),
+            NEVER,
+            self.dtype(self.rates[:, 0].max()),
+        )
         self.step = 0
 
     @property
@@ -52,7 +58,7 @@ class Table:
         if self.rule != FTRL:
             catch_up(
                 self.rule, self.floats, self.words, 0, 0, rows, self.width, self.dim, step, self.rates, self.begins,
-                self.settings, (*self.ahead[:3], lifespan),
+                self.settings, (*self.ahead[:3], lifespan, self.ahead[4]),
             )  # fmt: skip
 
     def update(self, rows, grads, counts=None, dense=True):

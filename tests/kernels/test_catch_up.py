@@ -19,7 +19,7 @@ def tables(draw, kinds=tuple(LR)):
     kind = draw(st.sampled_from(kinds))
     # At eps = 1e-8 Adam is stable up to lr * l2 / eps = 38.
     l2s = [0.0, 1e-6, 1e-4, 3e-4] if kind == "adam" else [0.0, 1e-4, 1e-2]
-    l2, cut = (0.0, 0) if kind == "ftrl" else (draw(st.sampled_from(l2s)), draw(st.sampled_from([0, 300])))
+    l2, cut = (0.0, 0) if kind == "ftrl" else (draw(st.sampled_from(l2s)), draw(st.sampled_from([0, 300, -300])))
     return {
         "kind": kind, "l2": l2, "seed": draw(st.integers(0, 2**32)), "torch_eps": draw(st.booleans()),
         # Rows that are in every other batch, and rows that hardly ever are.
@@ -28,11 +28,15 @@ def tables(draw, kinds=tuple(LR)):
     }  # fmt: skip
 
 
-def make_table(case, dtype, num_steps=STEPS):
-    lr = LR[case["kind"]]
+def lr_at(case, step):
+    """It falls, or rises, after `cut` steps."""
+    late = bool(case["cut"]) and step > abs(case["cut"])
+    return LR[case["kind"]] * (0.1 if late == (case["cut"] > 0) and case["cut"] else 1)
 
+
+def make_table(case, dtype, num_steps=STEPS):
     def rates_of(step):
-        return (lr / 10 if case["cut"] and step > case["cut"] else lr, case["l2"])
+        return lr_at(case, step), case["l2"]
 
     return Table(
         case["kind"], dtype, ROWS, WIDTH - 1, True, rates_of, num_steps, EPS.get(case["kind"], 1e-8),
@@ -69,7 +73,7 @@ def test_in_float64_a_row_is_elsewhere_than_with_a_dense_optimizer(case):
         if not peer:
             plain.update(rows, grads)
             continue
-        peer[1].param_groups[0]["lr"] = LR[case["kind"]] / (10 if case["cut"] and table.step > case["cut"] else 1)
+        peer[1].param_groups[0]["lr"] = lr_at(case, table.step)
         peer[0].grad = torch.zeros_like(peer[0])
         peer[0].grad[torch.from_numpy(rows.astype(np.int64))] = torch.from_numpy(grads)
         peer[1].step()

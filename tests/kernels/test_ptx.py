@@ -21,7 +21,7 @@ SUM = (FLOAT_ROWS, FLOATS, INTS, INTS, FLOATS, int64, FLOAT_ROWS, int64)
 
 CATCH_UP = (
     int64, FLOAT_ROWS, ROWS, int64, int64, INTS, int64, int64, int64, FLOAT_ROWS, INTS,
-    types.UniTuple(float32, 4), types.Tuple((int64, int64, float32, int64)),
+    types.UniTuple(float32, 4), types.Tuple((int64, int64, float32, int64, float32)),
 )  # fmt: skip
 
 SIGNATURES = {

@@ -110,7 +110,7 @@ def check_catch_up(gpu, rng, kind, slots, rows, width):
     def catch(floats_SW, words_SW, at_P, rates_T4, begins_T):
         catch_up(
             table.rule, floats_SW, words_SW, 0, 0, at_P, width, table.dim, 300, rates_T4, begins_T, table.settings,
-            (*table.ahead[:3], 290),
+            (*table.ahead[:3], 290, table.ahead[4]),
         )  # fmt: skip
 
     same(gpu, catch, arrays, [0, 1])

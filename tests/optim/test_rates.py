@@ -26,7 +26,7 @@ def test_a_run_that_goes_on_catches_up_by_other_rates(each_step):
     before = lived(each_step)
     after = Rates(before._rows, RAM, each_step)
     after.load(before.save())
-    assert (after.num_steps, after.l2_until(5003), after.l2_until(7)) == (5003, (5003, 0.02), (7, 0.02))
+    assert (after.num_steps, after.until(5003), after.until(7)) == (5003, (5003, 0.02, 1e-3), (7, 0.02, 1e-3))
     for rates in (before, after):
         rates.through(5100, 1e-5)
     for mine, its in zip(before.on_host, after.on_host, strict=True):
@@ -53,12 +53,33 @@ def test_a_step_that_may_have_been_clipped_is_in_one_power_with_others():
 def test_l2_of_steps_to_come_counts_or_that_of_steps_before_does_not():
     rates = Rates(Adam(l2=0.0), RAM, False)
     rates.through(10, 1e-3)
-    assert (rates.l2_until(10), rates.had_l2) == ((0, 0.0), False)
+    assert (rates.until(10), rates.had_l2) == ((0, 0.0, 1e-3), False)
     for last, l2 in ((20, 0.1), (30, 0.3), (40, 0.0)):
         rates._rows = Adam(l2=l2)
         rates.through(last, 1e-3)
-    found = [rates.l2_until(step) for step in (10, 11, 20, 25, 30, 35, 40)]
+    found = [rates.until(step)[:2] for step in (10, 11, 20, 25, 30, 35, 40)]
     assert found == [(0, 0.0), (11, 0.1), (20, 0.1), (25, 0.3), (30, 0.3), (30, 0.3), (30, 0.3)]
+
+
+def test_a_commit_before_the_first_step_fails():
+    for each_step in (False, True):
+        saved = Rates(ROWS, RAM, each_step).save()
+        assert saved[RUNS].shape == (0, 3)
+        after = Rates(ROWS, RAM, each_step)
+        after.load(saved)
+        assert after.num_steps == 0
+
+
+def test_factors_are_lost_once_nothing_is_clipped_any_more():
+    """A workflow without max_grad_norm goes on from a commit of one with it, and is stopped once more."""
+    before = lived(True)
+    after = Rates(ROWS, RAM, False)
+    after.load(before.save())
+    after.through(5050, 1e-4)
+    once_more = Rates(ROWS, RAM, False)
+    once_more.load(after.save())
+    for mine, its in zip(before.on_host, once_more.on_host, strict=True):
+        assert mine[:5004].tobytes() == its[:5004].tobytes()
 
 
 def test_ftrl_adds_its_l2_to_the_gradient_as_well():
