@@ -185,8 +185,9 @@ def test_another_epoch_passes_for_the_best(root, tmp_path):
     make_driver(workflow, tmp_path, **THREE_TIERS).run()
     (tmp_path / "result.json").unlink()
     best = next(manifest for manifest in Commits(tmp_path, Files(), keep=9).kept() if manifest.name == "best")
-    dense = tmp_path / "commits" / best.dense
-    dense.write_bytes(dense.read_bytes()[:-1] + b"?")
+    dense = tmp_path / "commits" / f"{best.number:06}.safetensors"
+    content = dense.read_bytes()
+    dense.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert verify(tmp_path, repair=True) == 0
     driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     last = len([e for e in driver.history.epochs if e["split"] == "validation"])

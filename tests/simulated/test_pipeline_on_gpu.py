@@ -280,13 +280,14 @@ def test_what_fails_at_the_end_of_a_stretch_is_a_traceback(root):
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
     with tempfile.TemporaryDirectory() as run_dir:
         driver = driver_of(workflow, run_dir, LateGpu())
-        found = driver.resources.learner._found
+        findings = driver.resources.learner._findings
+        found = findings.of
 
         def bad(block, *args):
             if block.number == 5:
                 raise FloatingPointError("the loss is nan")
             return found(block, *args)
 
-        driver.resources.learner._found = bad
+        findings.of = bad
         with pytest.raises(PipelineError, match="the loss is nan\ncommit 1 stands"):
             driver.run()
