@@ -27,6 +27,7 @@ from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
 from pipeline.monitor.report import print_report
 from pipeline.optim.cost import dense_cost
+from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.rehearse import rehearse
 from pipeline.resources import PipelineError
 from pipeline.storage.explain import Line, table
@@ -177,7 +178,7 @@ def explain(workflow: Workflow, source: Source, fit: Fit) -> None:
     """Print the resolved workflow and the predicted bytes of every tier and buffer."""
     print(workflow.model_dump_json(indent=1))
     print(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches")
-    for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(workflow, source)):
+    for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(workflow, source, fit)):
         print(f"{name:22} {num_bytes:>18,} bytes   {what}")
     if cost := dense_cost(workflow, row_layout(workflow), fit.window.keys_of_batch, fit.window.union_of_first[-1]):
         print(cost)
@@ -185,18 +186,26 @@ def explain(workflow: Workflow, source: Source, fit: Fit) -> None:
     print(f"caps: device {format_size_or_share(storage.device)}, host {format_size(storage.host)}")
 
 
-def other_buffers(workflow: Workflow, source: Source) -> list[Line]:
+def other_buffers(workflow: Workflow, source: Source, fit: Fit) -> list[Line]:
     """What no cap covers: it depends on a batch or on the evaluated splits, not on the table."""
     batch = workflow.schedule.batch_size * (len(workflow.data.categories) * (row_layout(workflow).num_weights))
     splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))
     evaluated = max(source.num_examples[split] for split in splits)
     grouped = GROUP_BYTES * min(evaluated, GROUP_BOUND) if workflow.metrics.group else 0
     scores = len(workflow.data.labels) * (SCORE_BYTES * min(evaluated, SPILL_BOUND) + grouped)
-    return [
+    lines = [
         ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
         ("log readers", NUM_READERS * SCRATCH_BYTES, f"buffers of {NUM_READERS} threads"),
         ("scores", scores, f"of a split's metrics; beyond {SPILL_BOUND:,} a label they go to disk"),
     ]
+    if workflow.optimizer.rows.semantics == "dense":
+        schedule, keys = workflow.schedule, max(fit.window.keys_of_blocks)
+        steps = schedule.epochs * -(-source.num_examples["train"] // schedule.batch_size)
+        lines += [
+            ("rates", BYTES_PER_STEP * steps, f"learning rate and L2 of each of {steps:,} steps"),
+            ("rows that are scored", keys * row_layout(workflow).num_bytes * 3 // 2, "copies, caught up, of a block's"),
+        ]
+    return lines
 
 
 def message(error: Exception) -> str:

@@ -195,7 +195,8 @@ class Commit(Strict):
 
 
 class Metrics(Strict):
-    """What is reported besides AUC, logloss, normalized entropy and calibration of the evaluated splits."""
+    """What is reported besides AUC, logloss, normalized entropy and calibration of the evaluated splits; and, with
+    CowClip, the share of an epoch's rows whose gradient was clipped."""
 
     group: str | None = None
     """A column of integers or strings, a user's id say: AUC within each of its values, averaged over them."""

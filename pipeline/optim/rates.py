@@ -22,6 +22,7 @@ from pipeline.records import F32, I32, Array
 F64 = NDArray[np.float64]
 
 FIRST_STEP, RUNS = "rates/first_step", "rates/runs"
+BYTES_PER_STEP = 20
 STEPS_AHEAD = 1 << 12
 """Lines that are made, and brought to a GPU, at a time."""
 
