@@ -4,10 +4,10 @@ whose best possible AUC is known (`large_batch_data`).
     python -m benchmarks.large_batch [tune] [run] [ablate]
 
 DeepFM, D = 10, rows and dense part by Adam with Keras's eps, rows in dense semantics. `tune` looks for learning rates
-and L2 at the base batch of 16, with and without the clip; `run` applies every rule at 8, 64 and 128 times that, without
-tuning again, and trains the base itself; `ablate` takes the parts of CowClip away one by one at the largest batch. Each
-run ends as one JSON file in --out and is not made again, and several processes may share the work. The table at the end
-tells of all that is there, whoever made it.
+and L2 at the base batch of 16, with and without the clip, by two epochs, on the test split; `run` applies every rule at
+8, 64 and 128 times that, without tuning again, and trains the base itself; `ablate` takes the parts of CowClip away one
+by one at the largest batch. Each run ends as one JSON file in --out and is not made again, and several processes may
+share the work. The table at the end tells of all that is there, whoever made it.
 
 AUC is that of the whole test split after every epoch; the standard error is Hanley and McNeil's (1982), of one AUC by
 itself: all runs are scored on the same examples, so their differences are surer than that. Seconds are those of an
