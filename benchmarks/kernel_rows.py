@@ -101,16 +101,15 @@ def adam_case(num_rows: int, index: BatchIndex) -> Case:
     floats_SW, grads_PC = words_SW.view(np.float32), filled(num_keys, DIM + 1, np.float32, 1)
     slots = random_slots(num_rows, num_keys)
     rates_T4 = np.array([(0, 0, 0, 0), (adam_size(0.01, 0.9, 0.999, 1), 1e-8, 0, 1)], np.float32)
-    no_bytes = np.empty(0, np.uint8)
-    settings, none = (np.float32(0.1), np.float32(0.001), np.float32(0), np.float32(0)), np.float32(0)
+    settings = np.float32(0.1), np.float32(0.001), np.float32(0), np.float32(0)
 
     def ours(threads: Threads, repeat: int) -> None:
         at_P = slots[repeat % SETS]
         threads.split(
             num_keys,
             lambda a, b: update_rows(
-                ADAM, floats_SW, words_SW, WEIGHTS_AT, ROW.last_step_at, at_P[a:b], grads_PC[a:b], grads_PC[a:b],
-                index.starts_P[a : b + 1], at_P[:0], DIM, 1, rates_T4, settings, (none, none), no_bytes,
+                ADAM, floats_SW, words_SW, WEIGHTS_AT, ROW.last_step_at, at_P[a:b], grads_PC[a:b],
+                index.starts_P[a : b + 1], DIM, 1, rates_T4, settings, False,
             ),
         )  # fmt: skip
 

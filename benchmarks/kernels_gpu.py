@@ -165,8 +165,8 @@ def move_by_adam(bench: Bench, slots: int, rows: int) -> None:
     grads = bench.cupy.random.standard_normal((rows, WIDTH), np.float32)
     rates_T4 = np.array([(0, 0, 0, 0), (adam_size(0.01, 0.9, 0.999, 1), 1e-8, 0, 1)], np.float32)
     (rates,) = bench.there(rates_T4)
-    settings, none = (np.float32(0.1), np.float32(0.001), np.float32(0), np.float32(0)), np.float32(0)
-    at_last, no_bytes = 2 + 3 * WIDTH, bench.cupy.empty(0, np.uint8)
+    settings = np.float32(0.1), np.float32(0.001), np.float32(0), np.float32(0)
+    at_last = 2 + 3 * WIDTH
     weights = torch.nn.Parameter(torch.zeros(slots, WIDTH, device="cuda"))
     optimizer = torch.optim.SparseAdam([weights], lr=0.01)
     indices = torch.from_numpy(at_host)[None].cuda()
@@ -178,22 +178,7 @@ def move_by_adam(bench: Bench, slots: int, rows: int) -> None:
         f"row Adam of {rows:,} rows",
         {
             "ours": lambda: update_rows(
-                ADAM,
-                floats,
-                words,
-                2,
-                at_last,
-                at,
-                grads,
-                grads,
-                starts,
-                at[:0],
-                DIM,
-                1,
-                rates,
-                settings,
-                (none, none),
-                no_bytes,
+                ADAM, floats, words, 2, at_last, at, grads, starts, DIM, 1, rates, settings, False
             ),
             "torch SparseAdam": optimizer.step,
             f"copy of {NOISE_BYTES >> 20} MiB": lambda: bench.cupy.copyto(one, other),

@@ -1,7 +1,6 @@
-"""A step of the rows of a batch: L2, CowClip, and the optimizer, in one pass over records that hold weights and state.
+"""A step of the rows of a batch: L2 and the optimizer, in one pass over records that hold weights and state.
 
-P rows, C weights of each, the first `dim` of them its embedding. CowClip is algorithm 1 of Zheng et al. (AAAI 2023),
-with the L2 term inside the clipped gradient and first-order weights left alone.
+P rows, C weights of each, the first `dim` of them its embedding.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from numba import cuda
 
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.arithmetic import product
+from pipeline.kernels.clip_gradients import squares
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.kernels.row_rules import (
@@ -37,18 +37,16 @@ from pipeline.records import F32, I32, U32
 
 def update_rows(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
-    weights_PC: F32, starts_P: I32, counts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...],
-    clip: tuple[Any, Any], clipped_P: Any,
+    starts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool,
 ) -> None:  # fmt: skip
-    """Move the rows `rows_P` of a slab, seen as floats and as words; on the CPU `grads_PC` is overwritten.
+    """Move the rows `rows_P` of a slab, seen as floats and as words; `grads_PC` may be overwritten.
 
-    `weights_PC`: the rows' weights, as they are now. `clip`: r and the floor; r = 0 is no clip. `counts_P`: examples
-    that hold each key; `clipped_P` uint8 is set to whether its gradient was clipped; both may be empty without a clip.
-    The last step and the number of occurrences (modulo 2^32) are kept in words `last_at` and the next.
+    `whole`: L2 and the factor of the step are in the gradients already. The last step and the number of occurrences
+    (modulo 2^32) are kept in words `last_at` and the next.
     """
     args = (
-        rule, floats_SW, words_SW, weights_at, last_at, rows_P, grads_PC, weights_PC, starts_P, counts_P, dim, step,
-        rates_T4, settings, clip, clipped_P,
+        rule, floats_SW, words_SW, weights_at, last_at, rows_P, grads_PC, starts_P, dim, step, rates_T4, settings,
+        whole,
     )  # fmt: skip
     if on_host(words_SW):
         update_rows_cpu(*args)
@@ -59,72 +57,13 @@ def update_rows(
 
 
 @cpu
-def squares(values_C: F32, dim: int) -> Any:
-    """Sum of the squares of the first `dim`, added one by one."""
-    total = product(values_C[0], values_C[0])
-    for d in range(1, dim):
-        total += product(values_C[d], values_C[d])
-    return total
-
-
-@cpu
-def clip_scale(squared_norm: Any, squared_weights: Any, count: Any, one: Any, r: Any, floor: Any) -> Any:
-    """By what a gradient is multiplied; `one` where it is not clipped."""
-    norm = math.sqrt(squared_norm)
-    bound = product(count, max(product(r, math.sqrt(squared_weights)), floor))
-    return bound / norm if norm > bound else one
-
-
-@cpu
-def update_rows_cpu(
-    rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
-    weights_PC: F32, starts_P: I32, counts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...],
-    clip: tuple[Any, Any], clipped_P: Any,
-) -> None:  # fmt: skip
-    width, row_bytes = grads_PC.shape[1], words_SW.shape[1] * 4
-    base = words_SW.ctypes.data
-    size, eps, l2, factor = rates_T4[step, SIZE], rates_T4[step, EPS], rates_T4[step, L2], rates_T4[step, FACTOR]
-    for p in range(rows_P.size):
-        if p + AHEAD < rows_P.size:
-            prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
-        row = rows_P[p]
-        # Arrays of their own: only then does the compiler see that it may take many at once.
-        grads_C, row_W = grads_PC[p], floats_SW[row]
-        weights_C = row_W[weights_at : weights_at + width]
-        one_C = row_W[weights_at + width : weights_at + 2 * width]
-        two_C = row_W[weights_at + 2 * width : weights_at + 3 * width]
-        for c in range(width):
-            grads_C[c] = full_gradient(grads_C[c], weights_C[c], l2, factor)
-        if clip[0] > 0 and dim > 0:
-            count = grads_PC.dtype.type(counts_P[p])
-            scale = clip_scale(
-                squares(grads_C, dim), squares(weights_C, dim), count, grads_PC.dtype.type(1), clip[0], clip[1]
-            )
-            clipped_P[p] = scale < 1
-            for d in range(dim):
-                grads_C[d] = product(scale, grads_C[d])
-        if rule == ADAM:
-            for c in range(width):
-                weight, m, v = adam_weight(
-                    weights_C[c], one_C[c], two_C[c], grads_C[c], settings[0], settings[1], eps, size
-                )
-                weights_C[c], one_C[c], two_C[c] = weight, m, v
-        elif rule == SGD:
-            for c in range(width):
-                weights_C[c] -= product(size, grads_C[c])
-        elif rule == ADAGRAD:
-            for c in range(width):
-                weight, total = adagrad_weight(weights_C[c], one_C[c], grads_C[c], eps, size)
-                weights_C[c], one_C[c] = weight, total
-        elif rule == FTRL:
-            for c in range(width):
-                one_C[c], two_C[c] = ftrl_sums(weights_C[c], one_C[c], two_C[c], grads_C[c], size)
-                weights_C[c] = ftrl_weight(one_C[c], two_C[c], settings[0], settings[1], settings[2], size)
-        else:
-            rowwise_step(row_W, weights_at, weights_at + width, grads_C, 0, dim, eps, size)
-            rowwise_step(row_W, weights_at, weights_at + width + (dim > 0), grads_C, dim, width, eps, size)
-        words_SW[row, last_at] = np.uint32(step)
-        words_SW[row, last_at + 1] += np.uint32(starts_P[p + 1] - starts_P[p])
+def rowwise_row(row_W: F32, weights_at: int, grads_C: F32, dim: int, l2: Any, factor: Any, eps: Any, size: Any) -> None:
+    """Embedding and first-order weight have a sum each, behind the weights."""
+    width = grads_C.size
+    for c in range(width):
+        grads_C[c] = full_gradient(grads_C[c], row_W[weights_at + c], l2, factor)
+    rowwise_step(row_W, weights_at, weights_at + width, grads_C, 0, dim, eps, size)
+    rowwise_step(row_W, weights_at, weights_at + width + (dim > 0), grads_C, dim, width, eps, size)
 
 
 @cpu
@@ -139,41 +78,102 @@ def rowwise_step(
             row_W[weights_at + c] -= product(size, grads_C[c] / root)
 
 
+@cpu
+def mark(words_SW: U32, row: int, last_at: int, step: int, count: int) -> None:
+    words_SW[row, last_at] = np.uint32(step)
+    words_SW[row, last_at + 1] += np.uint32(count)
+
+
+@cpu
+def update_rows_cpu(
+    rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
+    starts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool,
+) -> None:  # fmt: skip
+    """A loop for each rule: the compiler takes many weights at once only where there is no other loop within."""
+    width = grads_PC.shape[1]
+    size, eps, l2, factor = rates_T4[step, SIZE], rates_T4[step, EPS], rates_T4[step, L2], rates_T4[step, FACTOR]
+    if whole:
+        l2, factor = rates_T4.dtype.type(0), rates_T4.dtype.type(1)
+    base, row_bytes = words_SW.ctypes.data, words_SW.shape[1] * 4
+    one_at, two_at, past = weights_at + width, weights_at + 2 * width, weights_at + 3 * width
+    if rule == ADAM:
+        for p in range(rows_P.size):
+            if p + AHEAD < rows_P.size:
+                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            row, grads_C = rows_P[p], grads_PC[p]
+            # Arrays of their own: only then does the compiler see that they do not overlap.
+            weights_C, m_C, v_C = (
+                floats_SW[row, weights_at:one_at],
+                floats_SW[row, one_at:two_at],
+                floats_SW[row, two_at:past],
+            )
+            for c in range(width):
+                grad = full_gradient(grads_C[c], weights_C[c], l2, factor)
+                weight, m, v = adam_weight(weights_C[c], m_C[c], v_C[c], grad, settings[0], settings[1], eps, size)
+                weights_C[c], m_C[c], v_C[c] = weight, m, v
+            mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
+    elif rule == SGD:
+        for p in range(rows_P.size):
+            if p + AHEAD < rows_P.size:
+                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            row, grads_C = rows_P[p], grads_PC[p]
+            weights_C = floats_SW[row, weights_at:one_at]
+            for c in range(width):
+                weights_C[c] -= product(size, full_gradient(grads_C[c], weights_C[c], l2, factor))
+            mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
+    elif rule == ADAGRAD:
+        for p in range(rows_P.size):
+            if p + AHEAD < rows_P.size:
+                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            row, grads_C = rows_P[p], grads_PC[p]
+            weights_C, totals_C = floats_SW[row, weights_at:one_at], floats_SW[row, one_at:two_at]
+            for c in range(width):
+                grad = full_gradient(grads_C[c], weights_C[c], l2, factor)
+                weights_C[c], totals_C[c] = adagrad_weight(weights_C[c], totals_C[c], grad, eps, size)
+            mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
+    elif rule == FTRL:
+        for p in range(rows_P.size):
+            if p + AHEAD < rows_P.size:
+                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            row, grads_C = rows_P[p], grads_PC[p]
+            weights_C, z_C, n_C = (
+                floats_SW[row, weights_at:one_at],
+                floats_SW[row, one_at:two_at],
+                floats_SW[row, two_at:past],
+            )
+            for c in range(width):
+                grad = full_gradient(grads_C[c], weights_C[c], l2, factor)
+                z_C[c], n_C[c] = ftrl_sums(weights_C[c], z_C[c], n_C[c], grad, size)
+                weights_C[c] = ftrl_weight(z_C[c], n_C[c], settings[0], settings[1], settings[2], size)
+            mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
+    else:
+        for p in range(rows_P.size):
+            if p + AHEAD < rows_P.size:
+                prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+            row = rows_P[p]
+            rowwise_row(floats_SW[row], weights_at, grads_PC[p], dim, l2, factor, eps, size)
+            mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
+
+
 @gpu
 def update_rows_cuda(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
-    weights_PC: F32, starts_P: I32, counts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...],
-    clip: tuple[Any, Any], clipped_P: Any, lanes: int,
+    starts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool, lanes: int,
 ) -> None:  # fmt: skip
     width = grads_PC.shape[1]
     size, eps, l2, factor = rates_T4[step, SIZE], rates_T4[step, EPS], rates_T4[step, L2], rates_T4[step, FACTOR]
+    if whole:
+        l2, factor = rates_T4.dtype.type(0), rates_T4.dtype.type(1)
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
     for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
         row, row_W = rows_P[p], floats_SW[rows_P[p]]
-        scale = grads_PC.dtype.type(1)
-        if clip[0] > 0 and dim > 0:
-            # Other lanes change the row meanwhile; what was looked up stays.
-            grad = full_gradient(grads_PC[p, 0], weights_PC[p, 0], l2, factor)
-            squared = product(grad, grad)
-            for d in range(1, dim):
-                grad = full_gradient(grads_PC[p, d], weights_PC[p, d], l2, factor)
-                squared += product(grad, grad)
-            count = grads_PC.dtype.type(counts_P[p])
-            scale = clip_scale(squared, squares(weights_PC[p], dim), count, grads_PC.dtype.type(1), clip[0], clip[1])
-            if lane == 0:
-                clipped_P[p] = scale < 1
         if rule == ROWWISE_ADAGRAD:
-            for c in range(width):
-                grads_PC[p, c] = full_gradient(grads_PC[p, c], row_W[weights_at + c], l2, factor)
-            rowwise_step(row_W, weights_at, weights_at + width, grads_PC[p], 0, dim, eps, size)
-            rowwise_step(row_W, weights_at, weights_at + width + (dim > 0), grads_PC[p], dim, width, eps, size)
+            rowwise_row(row_W, weights_at, grads_PC[p], dim, l2, factor, eps, size)
         else:
             for c in range(lane, width, lanes):
                 at, one, two = weights_at + c, weights_at + width + c, weights_at + 2 * width + c
                 weight = row_W[at]
                 grad = full_gradient(grads_PC[p, c], weight, l2, factor)
-                if c < dim:
-                    grad = product(scale, grad)
                 if rule == ADAM:
                     weight, m, v = adam_weight(
                         weight, row_W[one], row_W[two], grad, settings[0], settings[1], eps, size

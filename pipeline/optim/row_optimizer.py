@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pipeline.device import Device
 from pipeline.kernels.catch_up import catch_up
+from pipeline.kernels.clip_gradients import clip_gradients
 from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.launch import array_library
 from pipeline.kernels.pool import lookup
@@ -137,24 +138,34 @@ class RowOptimizer:
         row, starts_P = self._row, index.starts_P
         table_T4 = self.rates.through(step, self.lr)[0]
         clipped_P = self._device.empty(len(rows_P) if self.clips else 0, np.uint8)
-        counts_P = starts_P[:0]
         if self.clips:
-            counts_P = array_library(starts_P).diff(starts_P)
-            if self._counts_examples:
-                self._threads.split(
-                    len(rows_P),
-                    lambda a, b: count_examples(index.source_V, starts_P[a : b + 1], num_fields, counts_P[a:b]),
-                )
+            counts_P = self._count_examples(index, num_fields)
+            self._threads.split(
+                len(rows_P),
+                lambda a, b: clip_gradients(
+                    grads_PC[a:b], weights_PC[a:b], counts_P[a:b], row.embedding_dim, step, table_T4, self._clip,
+                    clipped_P[a:b],
+                ),
+            )  # fmt: skip
         floats_SW, words_SW = self._slab.floats_SW, self._slab.words_SW
         self._threads.split(
             len(rows_P),
             lambda a, b: update_rows(
                 self._rule, floats_SW, words_SW, WEIGHTS_AT, row.last_step_at, rows_P[a:b], grads_PC[a:b],
-                weights_PC[a:b], starts_P[a : b + 1], counts_P[a:b], row.embedding_dim, step, table_T4, self._settings,
-                self._clip, clipped_P[a:b],
+                starts_P[a : b + 1], row.embedding_dim, step, table_T4, self._settings, self.clips,
             ),
         )  # fmt: skip
         return clipped_P
+
+    def _count_examples(self, index: BatchIndex, num_fields: int) -> Any:
+        """[P] of the batch, that hold each of its keys."""
+        counts_P = array_library(index.starts_P).diff(index.starts_P)
+        if self._counts_examples:
+            self._threads.split(
+                len(counts_P),
+                lambda a, b: count_examples(index.source_V, index.starts_P[a : b + 1], num_fields, counts_P[a:b]),
+            )
+        return counts_P
 
     def _life_of_first_rows(self, step: int) -> int:
         """A step, a power of two, by which whatever row was never trained has come to zero; NEVER if by none so far.

@@ -3,6 +3,7 @@
 import numpy as np
 
 from pipeline.kernels.catch_up import catch_up
+from pipeline.kernels.clip_gradients import clip_gradients
 from pipeline.kernels.row_rules import ADAM, FTRL, ROWWISE_ADAGRAD, RULES, SGD, adam_size, step_reference
 from pipeline.kernels.update_rows import update_rows
 
@@ -68,10 +69,12 @@ class Table:
             self.catch_up(rows, self.step - 1)
         counts = np.ones(len(rows), np.int32) if counts is None else counts
         clipped = np.zeros(len(rows), np.uint8)
-        starts = np.cumsum([0, *counts]).astype(np.int32)
+        starts, grads, clips = np.cumsum([0, *counts]).astype(np.int32), grads.astype(self.dtype), self.clip[0] > 0
+        if clips:
+            clip_gradients(grads, self.weights[rows], counts, self.dim, self.step, self.rates, self.clip, clipped)
         update_rows(
-            self.rule, self.floats, self.words, 0, 0, rows, grads.astype(self.dtype), self.weights[rows], starts,
-            counts, self.dim, self.step, self.rates, self.settings, self.clip, clipped,
+            self.rule, self.floats, self.words, 0, 0, rows, grads, starts, self.dim, self.step, self.rates,
+            self.settings, bool(clips),
         )  # fmt: skip
         return clipped
 

@@ -81,17 +81,20 @@ def test_in_float64_a_row_is_elsewhere_than_with_a_dense_optimizer(case):
     np.testing.assert_allclose(table.all_caught_up().weights, expected, rtol=1e-9, atol=1e-10)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(tables())
 def test_in_float32_a_row_is_too_far_from_the_dense_optimizer_s(case):
+    """Beyond what rounding does to a dense optimizer in float32 as well, where weights were larger than they are."""
     table, exact = make_table(case, np.float32), make_table(case, np.float64)
     exact.floats[:] = table.floats
+    plain = Plain(table)
     for rows, grads in touches(case):
         grads = grads.astype(np.float32)
         table.update(rows, grads)
+        plain.update(rows, grads)
         exact.update(rows, grads)
     found, expected = table.all_caught_up().weights, exact.all_caught_up().weights
-    allowed = 1e-5 * np.abs(expected) + 1e-4 * LR[case["kind"]]
+    allowed = 1e-5 * np.abs(expected) + 1e-4 * LR[case["kind"]] + 2 * np.abs(plain.weights - expected)
     assert (np.abs(found - expected) <= allowed).all()
 
 

@@ -38,10 +38,9 @@ def test_a_word_that_is_not_the_row_s_floats_changes_or_the_count_runs_over(kind
     table = Table(kind, np.float32, 3, 4, True, lambda t: (0.1, 0.0), 2)
     words = np.full((3, 4), 7, np.uint32)
     words[1, 2], width = 2**32 - 1, table.width
-    args = np.array([1], np.int32), np.ones((1, width), np.float32), np.zeros((1, width), np.float32)
     update_rows(
-        table.rule, table.floats, words, 0, 1, *args, np.array([5, 8], np.int32), np.empty(0, np.int32), 4, 2,
-        table.rates, table.settings, table.clip, np.empty(0, np.uint8),
+        table.rule, table.floats, words, 0, 1, np.array([1], np.int32), np.ones((1, width), np.float32),
+        np.array([5, 8], np.int32), 4, 2, table.rates, table.settings, False,
     )  # fmt: skip
     assert words.tolist() == [[7] * 4, [7, 2, 2, 7], [7] * 4]
 

@@ -8,6 +8,7 @@ from made_batches import make_batch
 from row_table import Table
 
 from pipeline.kernels.catch_up import catch_up
+from pipeline.kernels.clip_gradients import clip_gradients
 from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.dedup import group_sources, unique_keys_reference
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
@@ -82,25 +83,37 @@ def check_segment_sum(gpu, rng, batch, dim, first_order, mean, sources=None):
     same(gpu, segment_sum, (grads, first, source, starts, scale, TILE * batch.num_fields, out), [6])
 
 
-def check_update(gpu, rng, kind, slots, rows, width, clip=(0.0, 0.0)):
+def check_update(gpu, rng, kind, slots, rows, width):
     table = random_table(rng, kind, slots, width)
     at = rng.permutation(slots)[:rows].astype(np.int32)
     grads = rng.standard_normal((rows, width)) * 10.0 ** rng.integers(-18, 3, (rows, 1))
-    counts = rng.integers(1, 5, rows)
-    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(rng.integers(1, 5, rows))]).astype(np.int32)
+    arrays = table.floats, table.words, at, grads.astype(np.float32), starts, table.rates
+
+    def update(floats_SW, words_SW, at_P, grads_PC, starts_P, rates_T4):
+        for whole in (False, True):
+            update_rows(
+                table.rule, floats_SW, words_SW, 0, 0, at_P, grads_PC.copy(), starts_P, table.dim, 7, rates_T4,
+                table.settings, whole,
+            )  # fmt: skip
+
+    same(gpu, update, arrays, [0, 1])
+
+
+def check_clip(gpu, rng, rows, width, clip):
+    rates = np.array([(0, 0, 0, 0), (0.1, 1e-8, 1e-3, 0.7)], np.float32)
+    weights = rng.standard_normal((rows, width)) * 10.0 ** rng.integers(-8, 1, (rows, 1))
+    grads = rng.standard_normal((rows, width)) * 10.0 ** rng.integers(-18, 3, (rows, 1))
     arrays = (
-        table.floats, table.words, at, grads.astype(np.float32), table.weights[at], starts, counts.astype(np.int32),
-        table.rates, np.zeros(rows, np.uint8),
+        grads.astype(np.float32), weights.astype(np.float32), rng.integers(1, 5, rows).astype(np.int32), rates,
+        np.zeros(rows, np.uint8),
     )  # fmt: skip
-    clip = tuple(map(np.float32, clip))
 
-    def update(floats_SW, words_SW, at_P, grads_PC, weights_PC, starts_P, counts_P, rates_T4, clipped_P):
-        update_rows(
-            table.rule, floats_SW, words_SW, 0, 0, at_P, grads_PC, weights_PC, starts_P, counts_P, table.dim, 7,
-            rates_T4, table.settings, clip, clipped_P,
-        )  # fmt: skip
+    def clip_them(grads_PC, weights_PC, counts_P, rates_T4, clipped_P):
+        args = width - 1, 1, rates_T4, tuple(map(np.float32, clip)), clipped_P
+        clip_gradients(grads_PC, weights_PC, counts_P, *args)
 
-    same(gpu, update, arrays, [0, 1, 8])
+    same(gpu, clip_them, arrays, [0, 4])
 
 
 def check_catch_up(gpu, rng, kind, slots, rows, width):

@@ -9,6 +9,7 @@ from pipeline.kernels import (
     absent,
     absent_adam,
     catch_up,
+    clip_gradients,
     count_examples,
     dedup_cuda,
     hashing,
@@ -26,9 +27,10 @@ SHARED = [
     (hashing, "mix"), (segment_sum, "first_from"), (segment_sum, "gradient"), (segment_sum, "tile_sum"),
     (count_examples, "count_one"),
     *((update_rows, name) for name in (
-        "full_gradient", "squares", "clip_scale", "rowwise_step", "adam_weight", "adagrad_weight", "ftrl_sums",
-        "ftrl_weight",
+        "full_gradient", "rowwise_row", "adam_weight", "adagrad_weight", "ftrl_sums", "ftrl_weight",
     )),
+    *((update_rows, name) for name in ("rowwise_step", "squares")),
+    *((clip_gradients, name) for name in ("clip_row", "squares", "full_gradient")),
     *((absent, name) for name in ("shrinkage", "shrinks", "adagrad_weight")),
     *((absent_adam, name) for name in ("stands_still", "adam_rest", "adam_weight")),
     *((catch_up, name) for name in ("shrinkage", "adagrad_absent", "rowwise_absent", "adam_absent")),
@@ -57,7 +59,9 @@ def compile_what_calls_them():
     """The CPU's kernels, while what they call is compiled; `read` gives them arrays that are not to be written."""
     for kind in RULES:
         table = Table(kind, np.float32, 1, 2, True, lambda t: (0.1, 0.1), 1)
-        table.update(np.zeros(1, np.int32), np.zeros((1, 3)))
+        for clip in (0, 1):
+            table.clip, table.step = (np.float32(clip), np.float32(0)), 0
+            table.update(np.zeros(1, np.int32), np.zeros((1, 3)))
     no_keys = np.zeros(1, np.int32), np.zeros(1, np.int32)
     count_examples.count_examples(*no_keys, 1, no_keys[0][:0])
     out = np.empty(1, np.uint64)
