@@ -52,7 +52,9 @@ class RowOptimizer:
         self.clips = False
         clip = (0.0, 0.0)
         if isinstance(rows, Adam):
-            self.quiet = math.ceil(math.log(QUIET) / math.log(max(rows.beta1 / math.sqrt(rows.beta2 or 1.0), 1e-9)))
+            if rows.semantics == "dense":
+                fall = rows.beta1 / math.sqrt(rows.beta2) if rows.beta1 else 0.0
+                self.quiet = math.ceil(math.log(QUIET) / math.log(max(fall, 1e-9)))
             if rows.clip:
                 self.clips, clip = True, (rows.clip.r, rows.clip.floor_of(row.embedding_dim))
         self._clip = np.float32(clip[0]), np.float32(clip[1])
