@@ -130,7 +130,7 @@ def adam_absent_rows(
 def adam_absent(
     weight: Any, m: Any, v: Any, last: int, step: int, rates_T4: F32, settings: tuple[Any, ...], ahead: tuple[Any, ...]
 ) -> tuple[Any, Any, Any]:
-    """One weight, m and v: `adam_absent_row` for a thread of a GPU."""
+    """One weight, m and v: `adam_absent_rows` for a thread of a GPU."""
     if stands_still(weight, m, last, ahead[0]):
         return adam_rest(weight, m, v, last, step, settings)
     at, end = last, min(step, max(last, ahead[0]) + ahead[1])

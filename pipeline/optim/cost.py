@@ -34,11 +34,11 @@ def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_w
         return (
             f"dense semantics: a power takes the place of all steps that a row missed, {per_row:,.0f} ns of one thread"
         )
-    by_l2 = keys_of_window - keys_of_batch
+    missed = keys_of_window - keys_of_batch
     text = (
         f"dense semantics: a step that a row missed takes {nanoseconds:,.1f} ns of one thread ({row.num_weights} "
         f"weights, measured). The first window has {keys_of_window:,} keys, a batch {keys_of_batch:,} of them: a step "
-        f"makes up for up to {by_l2:,} missed ones, {1e-6 * by_l2 * nanoseconds:,.2f} ms, and for more as keys come"
+        f"makes up for up to {missed:,} missed ones, {1e-6 * missed * nanoseconds:,.2f} ms, and for more as keys come"
     )
     if isinstance(rows, Adam) and not rows.l2:
         most = keys_of_batch * optimizer.quiet
