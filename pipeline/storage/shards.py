@@ -1,0 +1,90 @@
+"""Which shard a key belongs to, where a shard lies, and who has which.
+
+Their number is fixed when a table is made. Another number of workers is dealt the same directories otherwise, and
+rewrites nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.records import I64, U64
+
+MOST_SHARDS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The shards of a table, and those that this process has open."""
+
+    num: int = 1
+    owned: tuple[int, ...] = (0,)
+    """Ascending."""
+
+
+def shard_of(keys_U: U64, num: int) -> I64:
+    """[U] the shard of each key: by the high bits of its hash, since the map takes the low ones."""
+    return (((keys_U >> np.uint64(32)) * np.uint64(num)) >> np.uint64(32)).astype(np.int64)
+
+
+def shard_folder(path: Path, shard: int, num: int) -> Path:
+    """Where a shard of the table at `path` lies. A table of one shard has no folder for it."""
+    return path if num == 1 else path / f"{shard:0{len(str(num - 1))}}"
+
+
+def deal(
+    num: int,
+    workers: Sequence[str],
+    reach: Mapping[str, Collection[int]],
+    before: Mapping[str, Collection[int]] | None = None,
+) -> dict[str, tuple[int, ...]]:
+    """Give each of `num` shards to a worker that can open its directory.
+
+    As evenly as `reach` allows (the sum of the squares of the workers' numbers of shards is the least); of all such
+    ways one that moves the fewest shards against `before`, which may name other workers; always the same one.
+    ValueError names the shards that no worker reaches.
+
+    A flow of least cost, by successive shortest paths (Ahuja, Magnanti, Orlin, Network Flows, 9.7): a shard goes to a
+    worker, which may pass one of its own on to another.
+    """
+    before = before or {}
+    cost_SW = np.full((num, len(workers)), np.inf)
+    for w, worker in enumerate(workers):
+        cost_SW[list(reach.get(worker, ())), w] = 1
+        kept = set(before.get(worker, ())) & set(reach.get(worker, ()))
+        cost_SW[list(kept), w] = 0
+    if lost := np.flatnonzero(~(cost_SW < np.inf).any(axis=1)).tolist():
+        raise ValueError(
+            f"shards {', '.join(map(str, lost))} of {num}: none of the {len(workers)} workers reaches their directories"
+        )
+    worker_S: I64 = np.full(num, -1, np.int64)
+    for shard in range(num):
+        _give(shard, worker_S, cost_SW)
+    return {worker: tuple(np.flatnonzero(worker_S == w).tolist()) for w, worker in enumerate(workers)}
+
+
+def _give(shard: int, worker_S: I64, cost_SW: NDArray[np.float64]) -> None:
+    """Give the shard to a worker in the way that costs least now, and have others passed on for it."""
+    held_H = np.flatnonzero(worker_S >= 0)
+    holder_H = worker_S[held_H]
+    step_HW = cost_SW[held_H] - cost_SW[held_H, holder_H][:, None]
+    cost_W, given_W = cost_SW[shard].copy(), np.full(cost_SW.shape[1], shard)
+    while len(held_H):
+        passed_HW = cost_W[holder_H][:, None] + step_HW
+        by_W = passed_HW.argmin(axis=0)
+        less_W = passed_HW[by_W, np.arange(len(cost_W))] < cost_W
+        if not less_W.any():
+            break
+        cost_W[less_W] = passed_HW[by_W[less_W], less_W.nonzero()[0]]
+        given_W[less_W] = held_H[by_W[less_W]]
+    # Moves cost less, all together, than a shard more at the wrong worker.
+    load_W = np.bincount(holder_H, minlength=len(cost_W))
+    to, given = int((cost_W + (2 * load_W + 1) * (len(worker_S) + 1)).argmin()), -1
+    while given != shard:
+        given = int(given_W[to])
+        to, worker_S[given] = int(worker_S[given]), to
