@@ -19,6 +19,7 @@ DOORS = {
     "pyarrow": ("pipeline.data",),
     "cupy": ("pipeline.gpu",),
     "cupyx": ("pipeline.gpu",),
+    "pynvml": ("pipeline.nvml",),
     "torch": ("pipeline.models", "pipeline.optim"),
     "pydantic": ("pipeline.strict", "pipeline.optimizer", "pipeline.workflow", "pipeline.run"),
     "rich": ("pipeline.monitor",),
@@ -44,6 +45,9 @@ LAYERS = (
         "pipeline.stop",
         "pipeline.device",
         "pipeline.gpu",
+        "pipeline.nvml",
+        "pipeline.topology",
+        "pipeline.affinity",
     ),
 )
 """From above to below; a module imports from its own layer and from those below it."""

@@ -1,0 +1,98 @@
+"""What NVIDIA's management library tells of the GPUs: the one door to `pynvml`, which comes with dask-cuda.
+
+A machine without the library, the driver or a GPU has none, and a question that the driver does not answer is unknown.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+PATHS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
+"""Names that `nvidia-smi topo -m` has for NVML's levels. Two GPUs of one board share a switch as well."""
+
+Links = tuple[tuple[str, ...], ...]
+Address = tuple[int, int, int]
+"""PCI domain, bus, device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    index: int
+    """NVML's number."""
+    uuid: str
+    address: Address
+
+
+def read_gpus(visible: str | None) -> tuple[list[Found], Links]:
+    """The GPUs that `visible`, the text of CUDA_VISIBLE_DEVICES, leaves, and their links (`Topology.links`)."""
+    try:
+        import pynvml
+    except ImportError:
+        return [], ()
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return [], ()
+    try:
+        handles = {_found(pynvml, index): pynvml.nvmlDeviceGetHandleByIndex(index) for index in _indices(pynvml)}
+        seen = [found for found in handles if _is_visible(found, visible)]
+        return seen, _links(pynvml, seen, [handles[found] for found in seen])
+    except pynvml.NVMLError:
+        return [], ()
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _indices(nvml: Any) -> range:
+    return range(nvml.nvmlDeviceGetCount())
+
+
+def _found(nvml: Any, index: int) -> Found:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    return Found(index, nvml.nvmlDeviceGetUUID(handle), _address(nvml.nvmlDeviceGetPciInfo(handle)))
+
+
+def _is_visible(found: Found, visible: str | None) -> bool:
+    """CUDA takes numbers and beginnings of UUIDs."""
+    names = [] if visible is None else [name.strip() for name in visible.split(",")]
+    return visible is None or any(n == str(found.index) or (n and found.uuid.startswith(n)) for n in names)
+
+
+def _links(nvml: Any, found: list[Found], handles: list[Any]) -> Links:
+    ends = [Counter(_link_ends(nvml, handle)) for handle in handles]
+
+    def between(a: int, b: int) -> str:
+        # Through a switch every GPU reaches every other by all of its links.
+        if num_links := ends[a][found[b].address] or min(ends[a][None], ends[b][None]):
+            return f"NV{num_links}"
+        return PATHS.get(_ask(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, handles[a], handles[b]), "")
+
+    numbers = range(len(handles))
+    return tuple(tuple("X" if a == b else between(a, b) for b in numbers) for a in numbers)
+
+
+def _link_ends(nvml: Any, handle: Any) -> Iterator[Address | None]:
+    """For every NVLink that is up: the address of the device at its other end, None for a switch."""
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        if _ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link) != nvml.NVML_FEATURE_ENABLED:
+            continue
+        kind = _ask(nvml, nvml.nvmlDeviceGetNvLinkRemoteDeviceType, handle, link)
+        if kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH:
+            yield None
+        elif end := _ask(nvml, nvml.nvmlDeviceGetNvLinkRemotePciInfo, handle, link):
+            yield _address(end)
+
+
+def _address(pci: Any) -> Address:
+    return pci.domain, pci.bus, pci.device
+
+
+def _ask(nvml: Any, question: Callable[..., Any], *about: Any) -> Any:
+    """None where the driver, or this GPU, does not answer."""
+    try:
+        return question(*about)
+    except nvml.NVMLError:
+        return None
