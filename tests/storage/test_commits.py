@@ -19,16 +19,17 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 MANIFESTS = st.builds(
-    Manifest, number=st.integers(1, 2_000_000), name=st.one_of(st.none(), st.just("best")), tail=st.integers(0, 2**50),
+    Manifest, number=st.integers(1, 2_000_000), name=st.one_of(st.none(), st.just("best")),
+    num_shards=st.integers(1, 1024), tails=st.lists(st.integers(0, 2**50), max_size=3).map(tuple),
     live_rows=st.integers(0, 2**50), row=st.dictionaries(st.text(max_size=9), st.lists(st.integers(), max_size=2)),
     chunk_rows=st.integers(1, 8192), chunks=CHUNKS, metadata=st.dictionaries(st.text(max_size=9), HEX, max_size=3),
-    dense=HEX, state=st.dictionaries(st.text(max_size=9), VALUES, max_size=3),
+    dense=st.lists(HEX, max_size=3).map(tuple), state=st.dictionaries(st.text(max_size=9), VALUES, max_size=3),
 )  # fmt: skip
 
 
 def made(number, name=None, chunks=()):
     states = tuple(ChunkState(c, 0, "a" * 16, "b" * 16) for c in chunks)
-    return Manifest(number, name, 8, 2, {"tag": 9}, 4, states, {}, "0" * 16, {"position": {"epoch": 0}})
+    return Manifest(number, name, 1, (8,), 2, {"tag": 9}, 4, states, {}, ("0" * 16,), {"position": {"epoch": 0}})
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def commits(tmp_path):
 def publish(commits, *manifests):
     for m in manifests:
         dense = commits.write_dense(m.number, {"w": np.full(3, m.number, np.float32)})
-        commits.publish(dataclasses.replace(m, dense=dense))
+        commits.publish(dataclasses.replace(m, dense=(dense,)))
 
 
 @settings(deadline=None, max_examples=60)

@@ -67,7 +67,7 @@ def num_open(log):
 def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
     first, second = made_rows(CHUNK + 3, WORDS, seed=1), made_rows(2, WORDS, seed=2)
     tail = append(log, second, append(log, first))
-    log.describe(tail)
+    log.describe([tail])
     group = zarr.open_group(log.path, mode="r")
     assert (group["rows"].shape, group["keys"].shape) == ((tail, WORDS), (tail,))
     rows, keys = group["rows"][:], group["keys"][:]
@@ -84,14 +84,14 @@ def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
 
 def test_the_log_and_its_plain_twin_read_different_rows(log):
     tail = append(log, made_rows(3 * CHUNK + 5, WORDS))
-    log.describe(tail)
+    log.describe([tail])
     at = np.random.default_rng(0).permutation(3 * CHUNK + 5)[:17]
     np.testing.assert_array_equal(gather_reference(log.path, at), gathered(log, at, WORDS, np.int64))
 
 
 def test_a_zarr_reader_finds_rows_where_chunks_were_deleted(log):
     rows = made_rows(3 * CHUNK, WORDS)
-    log.describe(append(log, rows))
+    log.describe([append(log, rows)])
     log.remove([1])
     group = zarr.open_group(log.path, mode="r")
     there = [*range(CHUNK), *range(2 * CHUNK, 3 * CHUNK)]
@@ -102,7 +102,7 @@ def test_a_zarr_reader_finds_rows_where_chunks_were_deleted(log):
 def test_the_attributes_do_not_describe_the_row(log):
     rows = made_rows(3, WORDS)
     append(log, rows)
-    log.describe(CHUNK)
+    log.describe([CHUNK])
     group = zarr.open_group(log.path, mode="r")
     row = group.attrs["row"]
     stored = group["rows"][:3]
@@ -211,9 +211,9 @@ def test_a_log_of_no_rows_cannot_be_opened_or_an_equal_description_is_written_ag
     assert zarr.open_group(log.path, mode="r")["rows"].shape == (0, WORDS)
     files = [log.path / name for name in ("zarr.json", "rows/zarr.json", "keys/zarr.json")]
     before = [file.stat().st_ino for file in files]
-    log.describe(0)
+    log.describe([0])
     assert [file.stat().st_ino for file in files] == before
-    log.describe(CHUNK)
+    log.describe([CHUNK])
     changed = [file.stat().st_ino != inode for file, inode in zip(files, before, strict=True)]
     assert changed == [False, True, True]
 

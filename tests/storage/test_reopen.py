@@ -9,18 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine import WORDS, Machine, make_log, read
+from sharded import TABLES
 
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.files import Damaged, Files
 from pipeline.storage.key_map import DISK, place
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reopen import checksums, clean, rebuild
+from pipeline.storage.shards import Shards
 
 
-def reopened(path, manifest):
+def reopened(path, manifest, shards=None):
     """Places and log as of this commit."""
-    places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows))
-    log = make_log(path, manifest.chunk_rows, checksums([manifest]))
+    shards = shards or Shards.all(manifest.num_shards)
+    places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=shards))
+    log = make_log(path, manifest.chunk_rows, checksums([manifest]), shards=shards)
     try:
         rebuild(places, log, manifest)
     finally:
@@ -31,22 +34,22 @@ def reopened(path, manifest):
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 60), unique=True, max_size=12), max_size=12), st.sampled_from([0, 2, 30]),
-    st.sampled_from([1, 4]), st.data(),
+    st.sampled_from([1, 4]), st.sampled_from(TABLES), st.data(),
 )  # fmt: skip
-def test_a_map_that_is_rebuilt_is_another_one(blocks, host_rows, chunk_rows, data):
+def test_a_map_that_is_rebuilt_is_another_one(blocks, host_rows, chunk_rows, shards, data):
     with tempfile.TemporaryDirectory() as path:
-        machine = Machine(path, 12, host_rows, chunk_rows)
+        machine = Machine(path, 12, host_rows, chunk_rows, shards=shards)
         for keys in blocks:
             if machine.train(keys) or data.draw(st.booleans()):
                 machine.commit()
         manifest = machine.commit()
-        places = reopened(path, manifest)
+        places = reopened(path, manifest, shards)
         rows, at = read(path, manifest)
         assert rows == machine.rows
         keys = np.array(list(at), np.uint64)
         assert places.map.find(keys).tolist() == place(DISK, np.array(list(at.values()), np.int64)).tolist()
         assert len(places.map) == len(at)
-        assert (places.chunks.tail, places.chunks.present) == (manifest.tail, len(manifest.chunks))
+        assert (places.chunks.tails, places.chunks.present) == (manifest.tails, len(manifest.chunks))
         assert places.chunks.live().tolist() == [c.number for c in manifest.chunks]
         assert [places.chunks.stale(c.number) for c in manifest.chunks] == [c.stale for c in manifest.chunks]
         machine.close()
