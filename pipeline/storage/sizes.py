@@ -100,7 +100,7 @@ def fit(
     ring_bytes = read_ring_bytes(storage, window_bytes)
     beside = gpu_bytes(ring_bytes, 2 * look_ahead + 1) if on_gpu else 0
     rings = 2 if on_gpu else 1
-    device = max(0, int(storage.device) - beside) // row_bytes
+    device = (int(storage.device) - beside) // row_bytes
     if device < rings * ring_rows + union:
         needed = rings * ring_rows + union
         what = f"{union:,} rows of slab"

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
@@ -44,6 +44,7 @@ def windows(draw):
 
 @settings(deadline=None, max_examples=300)
 @given(STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows())
+@example(make_storage(device=0, host=1024, disk=165_888, read=1, chunk_rows=1024), 1, 0, 0, FirstWindow((0,), (0,)))
 def test_a_cap_is_exceeded_on_a_gpu_or_a_buffer_cannot_hold_a_block(
     storage, row_bytes, window_bytes, look_ahead, window
 ):
