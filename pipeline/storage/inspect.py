@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.kernels.tag import first_wrong_tag
 from pipeline.records import I64, RESERVED, U32, U64
-from pipeline.storage.commits import ChunkState, Commits, Manifest
+from pipeline.storage.commits import ChunkState, Commits, Manifest, stem
 from pipeline.storage.files import checksum, checksum_of
 from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.log import keys_file, metadata, rows_file
@@ -191,9 +191,10 @@ def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> l
     described = [name for m in manifests for name in m.metadata] or ["zarr.json", "rows/zarr.json", "keys/zarr.json"]
     named = {table / name for name in described}
     named |= {f(table, c.number, m.num_shards) for m in manifests for c in m.chunks for f in (rows_file, keys_file)}
-    named |= {commits.dense_file(m.number, replica) for m in manifests for replica in range(len(m.dense))}
-    numbers = commits.numbers()
-    named |= {commits.manifest_file(n) for n in numbers} | {commits.dense_file(n) for n in numbers}
+    # A manifest that cannot be read does not say how many replicas it has.
+    for number in commits.numbers():
+        named |= {commits.manifest_file(number), commits.dense_file(number)}
+        named |= set(commits.folder.glob(f"{stem(number)}-*.safetensors"))
     inside = [p for folder in ("commits", "table.zarr") for p in (run_dir / folder).rglob("*") if p.is_file()]
     beside = [p for p in run_dir.iterdir() if p.name not in OURS]
     return sorted([p for p in inside if p not in named] + beside)
