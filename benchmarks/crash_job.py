@@ -25,6 +25,7 @@ from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files, checksum_of
 from pipeline.storage.inspect import read_manifests, unnamed
+from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.storage.sizes import Fit, Sizes
 from pipeline.verify import verify
 from pipeline.workflow import (
@@ -81,6 +82,7 @@ class Job:
     data: Path
     """Where its synthetic data is made once."""
     epochs: int = 2
+    shards: Shards = ONE_SHARD
 
     def open(self, run_dir: Path, system: Any) -> Driver:
         """A driver that goes on from what is in the directory, and reaches the disk through `system` alone."""
@@ -100,7 +102,9 @@ class Job:
         total = Agenda(source.num_examples, workflow.schedule.batch_size, self.epochs).total_examples
         files = Files()
         files.system = system
-        return Driver(workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), files, SPEED)
+        return Driver(
+            workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), files, SPEED, shards=self.shards
+        )
 
     def run(self, run_dir: Path, system: Any = None) -> Outcome:
         """Run it to its end, from the start or from a commit; without `system`, without fsync."""

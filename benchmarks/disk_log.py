@@ -66,7 +66,7 @@ def fill_log(path: Path, num_rows: int) -> None:
         count = min(CHUNK_ROWS, num_rows - first)
         make_rows(first, chunk_RW[:count])
         log.scatter(np.arange(first, first + count), chunk_RW[:count])
-    log.describe(num_rows)
+    log.describe([num_rows])
     log.close()
 
 
@@ -151,7 +151,9 @@ def _committed(folder: Path, rows_UW: U32) -> float:
     log.sync()
     dense = commits.write_dense(1, {"weight": np.zeros(1 << 16, np.float32)})
     states = tuple(ChunkState(c, chunks.stale(c), *log.checksums[c]) for c in chunks.live().tolist())
-    commits.publish(Manifest(1, None, chunks.tail, len(keys_U), LAYOUT.describe(), CHUNK_ROWS, states, {}, dense, {}))
+    commits.publish(
+        Manifest(1, None, 1, chunks.tails, len(keys_U), LAYOUT.describe(), CHUNK_ROWS, states, {}, (dense,), {})
+    )
     seconds = time.perf_counter() - start
     log.close()
     return seconds
@@ -164,7 +166,7 @@ def rebuild_seconds(folder: Path, num_chunks: int) -> float:
     files = [(checksum_of(rows_file(folder / "log", c)), checksum_of(keys_file(folder / "log", c)))
              for c in range(num_chunks)]  # fmt: skip
     states = tuple(ChunkState(c, 0, *sums) for c, sums in enumerate(files))
-    manifest = Manifest(1, None, num_rows, num_rows, LAYOUT.describe(), CHUNK_ROWS, states, {}, "", {})
+    manifest = Manifest(1, None, 1, (num_rows,), num_rows, LAYOUT.describe(), CHUNK_ROWS, states, {}, ("",), {})
     places = Places(0, 0, "clock", Caps(1 << 20, 1 << 36), Chunks(CHUNK_ROWS))
     start = time.perf_counter()
     open_log(folder / "log", LAYOUT, places, [manifest], speed_of(folder, False), Files()).close()

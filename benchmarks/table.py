@@ -101,7 +101,7 @@ def fill_log(resources: Resources, keys_per_field: tuple[int, ...]) -> int:
     np.random.default_rng(0).shuffle(keys_U)
     for first in range(0, len(keys_U), log.chunk_rows):
         part_U = keys_U[first : first + log.chunk_rows]
-        at = places.chunks.add(len(part_U)) + np.arange(len(part_U))
+        at = places.chunks.add(len(part_U))
         resources._init_rows(part_U, chunk_RW[: len(part_U)])
         log.scatter(at, chunk_RW[: len(part_U)])
         places.map.insert(part_U, place(DISK, at))

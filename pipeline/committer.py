@@ -49,7 +49,7 @@ class Committer:
         manifest = self._manifest(number, name, dense, state())
         self._commits.publish(manifest)
         self.newest = manifest
-        r.log.describe(r.places.chunks.tail)
+        r.log.describe(r.places.chunks.tails)
         self._forget_others(give_up)
         r.places.begin_growth(at_least)
         self._hold_reserve()
@@ -59,17 +59,18 @@ class Committer:
         r = self._resources
         chunks = r.places.chunks
         assert chunks.live_rows == len(r.places.map), "the log does not hold every row once"
-        described = metadata(r.row, r.log.chunk_rows, chunks.tail)
+        described = metadata(r.row, r.log.chunk_rows, chunks.tails, chunks.shards)
         return Manifest(
             number=number,
             name=name,
-            tail=chunks.tail,
+            num_shards=chunks.shards.num,
+            tails=chunks.tails,
             live_rows=len(r.places.map),
             row=r.row.describe(),
             chunk_rows=r.log.chunk_rows,
             chunks=tuple(ChunkState(c, chunks.stale(c), *r.log.checksums[c]) for c in chunks.live().tolist()),
             metadata={file: checksum(content) for file, content in described.items()},
-            dense=dense,
+            dense=(dense,),
             state=state,
         )
 

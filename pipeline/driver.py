@@ -35,6 +35,7 @@ from pipeline.storage.explain import no_room
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.reopen import clean
+from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.storage.sizes import DoesNotFit, Fit
 from pipeline.workflow import Workflow
 
@@ -49,12 +50,13 @@ class Driver:
     def __init__(
         self, workflow: Workflow, source: Source, fit: Fit, run_dir: Path, client: Any = None, progress: Any = None,
         files: Files | None = None, speed: DiskSpeed | None = None, device: Device | None = None,
+        shards: Shards = ONE_SHARD,
     ) -> None:  # fmt: skip
         """Goes on from the last commit in `run_dir`, if there is one; ValueError if it is one of another workflow.
 
         `client`: a Dask client whose only worker lives in this process; without one the run is serial. `files`: how
         anything gets onto the disk. `speed`: the disk's; measured if not given and not known. `device`: by default the
-        one that the workflow asks for.
+        one that the workflow asks for. `shards`: of the table, all of which this process owns.
         """
         self.workflow, self.run_dir = workflow, run_dir
         self.files = files or Files(cached=not workflow.storage.direct)
@@ -73,7 +75,7 @@ class Driver:
         commits = self._commits = Commits(run_dir, self.files, workflow.commit.keep)
         kept = self._open(commits)
         self._speed = speed or self._known_speed(kept) or measure(run_dir, workflow.storage.direct)
-        self._source, self._fit, self._device = source, fit, device
+        self._source, self._fit, self._device, self._shards = source, fit, device, shards
         self.resources = self._open_resources(kept)
         self._tidy(commits, kept)
         self._committer = Committer(self.resources, commits, kept[-1] if kept else None, self.history.disk)
@@ -93,8 +95,9 @@ class Driver:
         fit = self._fit
         try:
             return Resources(
-                self.workflow, self._source, fit.sizes, self.run_dir, self._commits, kept, self._speed, self._device
-            )
+                self.workflow, self._source, fit.sizes, self.run_dir, self._commits, kept, self._speed, self._device,
+                self._shards,
+            )  # fmt: skip
         except MemoryError as error:
             raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, self._device)) from error
 
@@ -104,7 +107,7 @@ class Driver:
             self.files.remove(partial)
         commits.release()
         commits.prune(kept)
-        clean(self.run_dir / "table.zarr", kept, self.files)
+        clean(self.run_dir / "table.zarr", kept, self.files, self._shards)
 
     def _known_speed(self, kept: Sequence[Manifest]) -> DiskSpeed | None:
         known = dict(kept[-1].state["speed"]) if kept else {"direct": None}

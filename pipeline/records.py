@@ -167,12 +167,22 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True)
+class Spill:
+    """What goes to disk into one shard: the next rows of the host's victims, then the next of the device's."""
+
+    num_host: int
+    num_device: int
+    at_N: I64
+    """[num_host + num_device] positions of the log: chunk after chunk, each from its first row."""
+
+
+@dataclass(frozen=True, slots=True)
 class Plan:
     """Which row comes from where, who leaves, where to: all that the later stages need to know of a block.
 
     Staging holds the arrivals in this order: new rows, rows from the host, rows from the disk. The outgoing buffer
-    holds the victims: first those that go to the host, then those that go to the disk. The disk receives the host's
-    victims first, then the device's, at consecutive positions from `disk_from`.
+    holds the victims: first those that go to the host, then those that go to the disk. The victims that go to disk, the
+    host's and the device's, are both in the order of their shards.
     """
 
     block: Block
@@ -190,7 +200,8 @@ class Plan:
     """Host slots of the first len(host_into) victims of the device; the rest of them go to disk."""
     host_victim_slots: I32
     """Those whose row is written to disk."""
-    disk_from: int
+    spills: tuple[Spill, ...]
+    """One for each shard that receives rows, in their order."""
     moves: Moves
 
     @property

@@ -52,6 +52,7 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.explain import no_room
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reopen import open_log
+from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.storage.sizes import Sizes
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole, share_of
@@ -100,8 +101,10 @@ class Resources:
         kept: Sequence[Manifest],
         speed: DiskSpeed,
         device: Device,
+        shards: Shards = ONE_SHARD,
     ) -> None:
-        """Open the last of the `kept` commits of the run directory; without one, begin with an empty table."""
+        """Open these shards of the last of the `kept` commits of the run directory; without one, begin with an empty
+        table."""
         self.device = device
         self.row = row_layout(workflow)
         self.sizes = sizes
@@ -116,7 +119,7 @@ class Resources:
         self._gpu = OnGpu(source.layout, sizes, device) if device.on_gpu else None
         self._leaving = self._gpu.leaving if self._gpu else self._outgoing
         storage = workflow.storage
-        chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth)
+        chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
         self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, commits.files, storage.direct)

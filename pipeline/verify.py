@@ -20,6 +20,7 @@ from pipeline.storage.inspect import (
     check_chunk,
     check_small_files,
     lost_keys,
+    missing_shards,
     named_chunks,
     older_descriptions,
     read_manifests,
@@ -29,6 +30,7 @@ from pipeline.storage.layout import RowLayout
 from pipeline.storage.lock import RunLock
 from pipeline.storage.log import describe
 from pipeline.storage.reopen import clean
+from pipeline.storage.shards import Shards
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,10 +53,11 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     """Check every file that a commit names, and say what is wrong."""
     commits = Commits(run_dir, Files(), keep=1)
     manifests, findings = read_manifests(commits)
-    findings += check_small_files(run_dir, commits, manifests)
+    missing = dict(missing_shards(run_dir, manifests))
+    findings += [*missing.values(), *check_small_files(run_dir, commits, manifests, missing)]
     bad: dict[int, BadRows] = {}
     followed = 0
-    for chunk, numbers in track(named_chunks(manifests), "verifying"):
+    for chunk, numbers in track(named_chunks(manifests, missing), "verifying"):
         found, bad_rows = check_chunk(run_dir, manifests[-1], chunk, numbers)
         findings += found
         if bad_rows and followed < MOST_KEYS:
@@ -111,9 +114,10 @@ def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int
         print("no commit is whole: nothing was changed; begin anew with --fresh", file=sys.stderr)
         return 1
     commits.prune(whole)
-    clean(run_dir / "table.zarr", whole, commits.files)
-    newest = whole[-1]
-    describe(run_dir / "table.zarr", RowLayout.of(newest.row), newest.chunk_rows, newest.tail, commits.files)
+    newest, table = whole[-1], run_dir / "table.zarr"
+    shards = Shards.all(newest.num_shards)
+    clean(table, whole, commits.files, shards)
+    describe(table, RowLayout.of(newest.row), newest.chunk_rows, newest.tails, commits.files, shards)
     print(f"went back to commit {newest.number}: the run goes on from there")
     return 0
 

@@ -21,6 +21,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.cluster import local_client
 from pipeline.optimizer import Optimizer
+from pipeline.storage.shards import Shards
 from pipeline.workflow import Category, Workflow
 
 NO_TIERS: dict[str, int] = {}
@@ -43,6 +44,17 @@ def test_a_run_through_three_tiers_equals_the_plain_trainer(small_workflow: Call
     result = run(workflow, **THREE_TIERS)
     assert result["tiers"]["disk"]["rows_in"] > 100
     assert result["tiers"]["host"]["hits"] > 10
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+@pytest.mark.parametrize("with_dask", [False, True])
+@pytest.mark.parametrize("num_shards", [2, 4, 16])
+def test_the_number_of_shards_does_not_show(
+    small_workflow: Callable[..., Workflow], client: Any, num_shards: int, with_dask: bool
+) -> None:
+    workflow = small_workflow()
+    result = run(workflow, client if with_dask else None, shards=Shards.all(num_shards), **THREE_TIERS)
+    assert result["tiers"]["disk"]["rows_in"] > 100
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
@@ -143,7 +155,7 @@ def test_a_batch_of_weights_of_zero_moves_nothing_but_by_momentum(tmp_path: Path
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, int]]:
+def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Data, workflow and sizes; the sizes are small enough that rows go to disk, and windows sometimes do not fit."""
     num_keys = draw(st.sampled_from([1, 3, 15, 40]))
     fields = draw(st.lists(st.sampled_from(CATEGORIES), min_size=1, max_size=5, unique_by=lambda c: c.name))
@@ -168,6 +180,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, int
         "host_rows": draw(st.sampled_from([0, 1, 2, 9, 40])),
         "ring_rows": largest * draw(st.integers(1, 12)),
         "chunk_rows": draw(st.sampled_from([1, 2, 8])),
+        "shards": Shards.all(draw(st.sampled_from([1, 1, 4]))),
     }
     return data, workflow, sizes
 
@@ -175,7 +188,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, int
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
 @settings(max_examples=60, deadline=None)
 def test_no_combination_of_data_schedule_optimizer_and_sizes_shows_in_the_result(
-    client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, int]], optimizer: Optimizer, with_dask: bool
+    client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]], optimizer: Optimizer, with_dask: bool
 ) -> None:
     data, changes, sizes = case
     with tempfile.TemporaryDirectory() as root:

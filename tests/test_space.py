@@ -1,7 +1,6 @@
 """Space on the disk: bounded by the live rows, never more than the quota, and given back when nobody needs it."""
 
 import json
-import os
 
 import numpy as np
 import pyarrow as pa
@@ -12,9 +11,11 @@ from harness import make_driver
 
 from pipeline.committer import Committer
 from pipeline.resources import PipelineError
-from pipeline.storage.chunks import LEAST_GROWTH
+from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
 from pipeline.storage.commits import Manifest
 from pipeline.storage.files import Files
+from pipeline.storage.log import rows_file
+from pipeline.storage.shards import Shards
 from pipeline.workflow import Category, Commit
 
 SIZES = {"device_rows": 60, "host_rows": 20, "chunk_rows": 4}
@@ -53,35 +54,37 @@ class Weighed(Files):
         self._weigh()
 
     def _weigh(self):
-        names = os.listdir(self.run_dir / "table.zarr" / "rows") if (self.run_dir / "table.zarr").exists() else []
-        self.most_chunks = max(self.most_chunks, len([name for name in names if name.startswith("c.")]))
+        self.most_chunks = max(self.most_chunks, len(chunk_files(self.run_dir)))
         files = [file for file in self.run_dir.rglob("*") if file.is_file()]
         self.most_with_reserve = max(self.most_with_reserve, sum(file.stat().st_size for file in files))
 
 
 def chunk_files(run_dir):
-    return {file.name for file in (run_dir / "table.zarr" / "rows").glob("c.*")}
+    return set((run_dir / "table.zarr").rglob("rows/c.*"))
 
 
 def kept(run_dir):
     return [Manifest.of(file) for file in sorted((run_dir / "commits").glob("*.json"))]
 
 
-@pytest.mark.parametrize(("multiple", "growth"), [(2.0, 1.0), (1.2, 0.1)])
-def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, multiple, growth):
+@pytest.mark.parametrize(("multiple", "growth", "num_shards"), [(2.0, 1.0, 1), (1.2, 0.1, 1), (2.0, 1.0, 3)])
+def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, multiple, growth, num_shards):
     storage = workflow.storage.model_copy(update={"log_multiple": multiple, "log_growth": growth})
-    driver = make_driver(workflow.model_copy(update={"storage": storage}), tmp_path, **SIZES)
+    workflow, shards = workflow.model_copy(update={"storage": storage}), Shards.all(num_shards)
+    driver = make_driver(workflow, tmp_path, shards=shards, **SIZES)
     places, commit, seen = driver.resources.places, Committer.commit, []
 
     def checked(self, *args, **named):
         assert places.chunks.growth <= places.chunks.allowance, "more was written than was allowed until this commit"
         num_before = places.chunks.num
         commit(self, *args, **named)
-        assert places.chunks.num - num_before <= SLABS + places.chunks.allowance + LEAST_GROWTH
+        most = most_chunks(80, 4, num_shards) + places.chunks.allowance + LEAST_GROWTH * num_shards
+        assert places.chunks.num - num_before <= most
         manifests = kept(tmp_path)
         for m in manifests:
-            assert len(m.chunks) * m.chunk_rows <= multiple * m.live_rows + m.chunk_rows
-        assert chunk_files(tmp_path) == {f"c.{c.number}.0" for m in manifests for c in m.chunks}
+            assert len(m.chunks) * m.chunk_rows <= multiple * m.live_rows + num_shards * m.chunk_rows
+        table = tmp_path / "table.zarr"
+        assert chunk_files(tmp_path) == {rows_file(table, c.number, num_shards) for m in manifests for c in m.chunks}
         assert len(manifests) <= 2
         seen.append(len(chunk_files(tmp_path)))
 
@@ -92,7 +95,8 @@ def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, mu
     assert places.chunks.num > 2 * max(seen), "nothing was ever deleted: this shows too little"
 
 
-def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("num_shards", "quota"), [(1, 75), (3, 110)])
+def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_path, monkeypatch, num_shards, quota):
     """Room for one commit of all rows, but not beside two older ones: those are given up before the run stops."""
     run_dir = tmp_path / "run"
     run_dir.mkdir()
@@ -104,8 +108,8 @@ def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_pat
         given_up.append((named["give_up"], before, len(kept(run_dir))))
 
     monkeypatch.setattr(Committer, "commit", seen)
-    quota = 75
-    driver = make_driver(workflow, run_dir, files=files, disk_chunks=quota, **SIZES)
+    shards = Shards.all(num_shards)
+    driver = make_driver(workflow, run_dir, files=files, shards=shards, disk_chunks=quota, **SIZES)
     with pytest.raises(PipelineError) as caught:
         driver.run()
     said = str(caught.value)
@@ -121,7 +125,7 @@ def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_pat
     small = 1 << 17
     assert files.most_with_reserve <= quota * chunk_bytes + small
 
-    result = make_driver(workflow, run_dir, **SIZES).run()
+    result = make_driver(workflow, run_dir, shards=shards, **SIZES).run()
     (tmp_path / "other").mkdir()
     assert result["fingerprint"] == make_driver(workflow, tmp_path / "other", **SIZES).run()["fingerprint"]
     assert result["stopped"] is None

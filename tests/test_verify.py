@@ -10,6 +10,8 @@ from harness import make_driver
 
 from pipeline.storage.commits import Manifest
 from pipeline.storage.lock import RunLock
+from pipeline.storage.log import rows_file
+from pipeline.storage.shards import Shards
 from pipeline.verify import main
 from pipeline.workflow import Commit
 
@@ -33,6 +35,21 @@ def run_dir(made, tmp_path):
     """A copy of a finished run of three commits and more."""
     shutil.copytree(made[0], tmp_path / "run")
     return tmp_path / "run"
+
+
+SHARDS = Shards.all(4)
+
+
+@pytest.fixture(scope="module")
+def made_in_shards(workflow, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("sharded")
+    return run_dir, make_driver(workflow, run_dir, shards=SHARDS, **SIZES).run()
+
+
+@pytest.fixture
+def sharded_dir(made_in_shards, tmp_path):
+    shutil.copytree(made_in_shards[0], tmp_path / "sharded")
+    return tmp_path / "sharded"
 
 
 def verify(capsys, run_dir, *flags):
@@ -195,3 +212,46 @@ def test_a_run_that_ended_before_its_first_commit_is_called_whole(capsys, tmp_pa
     code, out, _ = verify(capsys, tmp_path / "run")
     assert code == 1
     assert "has no commit" in out
+
+
+def test_a_whole_run_of_several_shards_is_called_damaged_or_has_another_fingerprint(
+    capsys, made, made_in_shards, sharded_dir
+):
+    assert made_in_shards[1]["fingerprint"] == made[1]["fingerprint"]
+    code, out, err = verify(capsys, sharded_dir)
+    assert (code, out.count("\n"), err) == (0, 1, "")
+    assert {chunk.number % 4 for chunk in manifests(sharded_dir)[-1].chunks} == {0, 1, 2, 3}
+
+
+def test_a_damaged_shard_goes_unseen_or_a_run_does_not_go_on_after_repair(
+    capsys, workflow, made_in_shards, sharded_dir
+):
+    newest, chunks = only_in_newest(sharded_dir)
+    file = rows_file(sharded_dir / "table.zarr", chunks[-1], 4)
+    flip(file, 7)
+    stranger = sharded_dir / "table.zarr" / "2" / "rows" / "c.99999.0"
+    stranger.write_bytes(b"x")
+    code, out, _ = verify(capsys, sharded_dir)
+    assert code == 1
+    assert f"{file}: its checksum is wrong" in out
+    assert f"{stranger}: no commit names it" in out
+    assert verify(capsys, sharded_dir, "--repair")[0] == 0
+    assert manifests(sharded_dir)[-1].number < newest.number
+    assert not stranger.exists()
+    driver = make_driver(workflow, sharded_dir, shards=SHARDS, **SIZES)
+    assert driver.run()["fingerprint"] == made_in_shards[1]["fingerprint"]
+
+
+def test_a_missing_shard_is_a_finding_for_each_chunk_or_is_not_named(capsys, sharded_dir):
+    folder = sharded_dir / "table.zarr" / "2"
+    shutil.rmtree(folder)
+    before = {p: p.read_bytes() for p in sharded_dir.rglob("*") if p.is_file()}
+    code, out, err = verify(capsys, sharded_dir, "--repair")
+    assert code == 1
+    first, *others = out.splitlines()
+    numbers = ", ".join(str(m.number) for m in manifests(sharded_dir))
+    assert first == f"{folder}: is missing, and all of shard 2 of 4 with it (commits {numbers})"
+    assert len(others) == 1
+    assert others[0].startswith("0 of ")
+    assert "no commit is whole" in err
+    assert {p: p.read_bytes() for p in sharded_dir.rglob("*") if p.is_file()} == before

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.key_map import UNKNOWN
-from pipeline.records import I32, I64, U64, Block, Moves, Plan, Refusal, Unique
+from pipeline.records import I32, I64, Block, Moves, Plan, Refusal, Unique
+from pipeline.stages.to_disk import Going, send_to_disk
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.places import NO_COPY, Places
 
@@ -107,7 +108,7 @@ def _plan_evaluation(found: _Found) -> Plan:
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.unique.keys_U[found.arrivals_A],
         num_new=len(found.new_U), arrival_host_slots=found.host_slots,
         arrival_disk_at=row_of(found.places_U[found.disk_U]), arrival_slots=none, victim_slots_E=none, host_into=none,
-        host_victim_slots=none, disk_from=0, moves=found.moves,
+        host_victim_slots=none, spills=(), moves=found.moves,
     )  # fmt: skip
 
 
@@ -159,8 +160,8 @@ def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places
 def _exceeded(found: _Found, leaving: _Leaving, stale_at: I64, places: Places) -> Refusal | None:
     """Whether a commit is due first, or the map or, with room for a whole commit, the disk would exceed its cap."""
     chunks = places.chunks
-    written = chunks.of_rows(leaving.to_disk)
-    growth = chunks.growth + written + chunks.of_rows(chunks.sparse_rows(stale_at))
+    written = chunks.most(leaving.to_disk)
+    growth = chunks.growth + written + chunks.merged(stale_at)
     if growth > chunks.allowance:
         return _refuse(found, "the log's growth", growth, chunks.allowance, "storage.log_growth", "commit", "chunks")
     disk = chunks.present + written + places.commit_chunks
@@ -171,18 +172,6 @@ def _exceeded(found: _Found, leaving: _Leaving, stale_at: I64, places: Places) -
     if map_bytes > places.caps.map_bytes:
         return _refuse(found, "the key map", map_bytes, places.caps.map_bytes, "storage.map", "map", "bytes")
     return None
-
-
-@dataclass(frozen=True, slots=True)
-class _Going:
-    """Who leaves for the disk: rows that are written there, and rows that lie there already."""
-
-    host_slots: I32
-    device_slots: I32
-    keys: U64
-    """Of the rows that are written: the host's, then the device's."""
-    copied_keys: U64
-    copies: I64
 
 
 def _apply(
@@ -199,7 +188,7 @@ def _apply(
     device.copies_S[found.device_slots] = NO_COPY
     victims_E = device.policy.choose(leaving.device_victims, device_S)
     to_host_E, to_disk_E = victims_E[: leaving.to_host], victims_E[leaving.to_host :]
-    going = _send_to_disk(to_disk_E, leaving.host_victims, host_S, places)
+    going = send_to_disk(to_disk_E, leaving.host_victims, host_S, places)
     host_slots = found.host_slots
     host.release(host_slots)
     host_into = host.take(device.keys_S[to_host_E])
@@ -208,14 +197,13 @@ def _apply(
     device.release(victims_E)
     arrival_keys_A = found.unique.keys_U[found.arrivals_A]
     arrival_slots = device.take(arrival_keys_A)
-    disk_from = places.chunks.add(len(going.keys))
 
     rows_U = row_of(found.places_U).astype(np.int32)
     rows_U[found.arrivals_A] = arrival_slots
     device.policy.touch(rows_U)
     num_new = len(found.new_U)
     places.map.insert(arrival_keys_A[:num_new], place(DEVICE, arrival_slots[:num_new]))
-    to_disk_at = np.concatenate([disk_from + np.arange(len(going.keys)), going.copies])
+    to_disk_at = np.concatenate([*(shard.at_N for shard in going.spills), going.copies])
     places.map.move(
         np.concatenate([arrival_keys_A[num_new:], host_keys, going.keys, going.copied_keys]),
         np.concatenate([place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), place(DISK, to_disk_at)]),
@@ -224,13 +212,13 @@ def _apply(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
         arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),
         arrival_slots=arrival_slots, victim_slots_E=np.concatenate([to_host_E, going.device_slots]),
-        host_into=host_into, host_victim_slots=going.host_slots, disk_from=disk_from,
-        moves=_moves(found, leaving, going, places.chunks.tail - disk_from),
+        host_into=host_into, host_victim_slots=going.host_slots, spills=going.spills,
+        moves=_moves(found, leaving, going, places.chunks.rows),
     )  # fmt: skip
 
 
-def _moves(found: _Found, leaving: _Leaving, going: _Going, positions: int) -> Moves:
-    """What was found, and what leaves; so many positions of the log were given out."""
+def _moves(found: _Found, leaving: _Leaving, going: Going, chunk_rows: int) -> Moves:
+    """What was found, and what leaves."""
     device_to_disk = leaving.device_victims - leaving.to_host
     return replace(
         found.moves,
@@ -238,28 +226,9 @@ def _moves(found: _Found, leaving: _Leaving, going: _Going, positions: int) -> M
         device_to_disk=device_to_disk,
         host_to_disk=len(going.keys) + len(going.copies) - device_to_disk,
         unchanged=len(going.copies),
-        padding=positions - len(going.keys),
+        padding=sum(-len(shard.at_N) % chunk_rows for shard in going.spills),
         arrives=True,
     )
-
-
-def _send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], places: Places) -> _Going:
-    """Choose the host's victims and free their slots. A chunk holds rows of one block only, so the last one that has to
-    be written is filled with further victims of the host, where it has any."""
-    device, host = places.device, places.host
-    host_E = host.policy.choose(host_victims, host_S)
-    copies = np.concatenate([host.copies_S[host_E], device.copies_S[device_E]])
-    num_written = int((copies == NO_COPY).sum())
-    host_S[host_E] = 0
-    room = places.chunks.of_rows(num_written) * places.chunks.rows - num_written
-    host_E = np.concatenate([host_E, host.policy.choose(min(room, int(host_S.sum())), host_S)])
-    slots = ((host, host_E), (device, device_E))
-    keys = np.concatenate([slab.keys_S[at] for slab, at in slots])
-    copies = np.concatenate([slab.copies_S[at] for slab, at in slots])
-    host_changed, device_changed = (slab.copies_S[at] == NO_COPY for slab, at in slots)
-    host.release(host_E)
-    changed = copies == NO_COPY
-    return _Going(host_E[host_changed], device_E[device_changed], keys[changed], keys[~changed], copies[~changed])
 
 
 def _refuse(

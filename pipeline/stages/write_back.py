@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from pipeline.records import U32, Plan, Trained, Written
+from pipeline.records import I32, I64, U32, Plan, Trained, Written
 from pipeline.storage.tier import Tier
 
 
@@ -21,19 +19,26 @@ def write_back(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U
 
 
 def spill(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U32) -> None:
-    """Append the host's victims, then the device's that found no slot, a chunk at a time.
+    """Append to each shard the host's victims, then the device's that found no slot.
 
     Comes before `keep`: outgoing rows take the slots of the host's victims.
     """
-    slots = plan.host_victim_slots
-    outgoing_EW = trained.outgoing_EW[len(plan.host_into) :]
-    for first in range(0, plan.num_to_disk, len(chunk_RW)):
-        rows_RW = chunk_RW[: min(len(chunk_RW), plan.num_to_disk - first)]
-        from_host = slots[first : first + len(rows_RW)]
+    slots, outgoing_EW = plan.host_victim_slots, trained.outgoing_EW[len(plan.host_into) :]
+    for shard in plan.spills:
+        _append(shard.at_N, slots[: shard.num_host], outgoing_EW[: shard.num_device], host, disk, chunk_RW)
+        slots, outgoing_EW = slots[shard.num_host :], outgoing_EW[shard.num_device :]
+
+
+def _append(at_N: I64, slots: I32, outgoing_EW: U32, host: Tier, disk: Tier, chunk_RW: U32) -> None:
+    """Write the rows in these slots of the host, then the outgoing ones, a chunk at a time."""
+    for first in range(0, len(at_N), len(chunk_RW)):
+        at_R = at_N[first : first + len(chunk_RW)]
+        rows_RW = chunk_RW[: len(at_R)]
+        from_host = slots[first : first + len(at_R)]
         host.gather(from_host, rows_RW[: len(from_host)])
-        at = first + len(from_host) - len(slots)
-        rows_RW[len(from_host) :] = outgoing_EW[at : at + len(rows_RW) - len(from_host)]
-        disk.scatter(plan.disk_from + np.arange(first, first + len(rows_RW)), rows_RW)
+        begin = first + len(from_host) - len(slots)
+        rows_RW[len(from_host) :] = outgoing_EW[begin : begin + len(at_R) - len(from_host)]
+        disk.scatter(at_R, rows_RW)
 
 
 def keep(plan: Plan, trained: Trained, host: Tier) -> None:

@@ -3,14 +3,16 @@ names is on the disk; what no kept commit names is deleted, and only then.
 
 RUN_DIR/commits/000007.json          the manifest
 RUN_DIR/commits/000007.safetensors   the dense model and its optimizer
+RUN_DIR/commits/000007-3.safetensors those of the fourth replica, where there are several
 RUN_DIR/reserve                      space that the next commit can count on
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +20,9 @@ from safetensors.numpy import load
 
 from pipeline.records import Array
 from pipeline.storage.files import Damaged, Files, checksum, tensors
+from pipeline.storage.shards import shard_folder
 
-FORMAT = 1
+FORMAT = 2
 DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back to the newest commit that is whole"
 
 
@@ -40,15 +43,17 @@ class Manifest:
     number: int
     name: str | None
     """A named commit is kept until a later one takes its name."""
-    tail: int
+    num_shards: int
+    tails: tuple[int, ...]
+    """Rows of each shard's own arrays."""
     live_rows: int
     row: dict[str, Any]
     chunk_rows: int
     chunks: tuple[ChunkState, ...]
     metadata: dict[str, str]
-    """Checksums of the log's Zarr metadata as of this commit."""
-    dense: str
-    """Checksum of the safetensors file."""
+    """Checksums of the table's Zarr metadata as of this commit."""
+    dense: tuple[str, ...]
+    """Checksums of the safetensors files, one a replica."""
     state: dict[str, Any]
     """What the run itself keeps: position, workflow, progress."""
 
@@ -67,12 +72,62 @@ class Manifest:
             if values.pop("format") != FORMAT:
                 raise ValueError("it has a format of another version")
             chunks = tuple(ChunkState(*chunk) for chunk in values.pop("chunks"))
-            manifest = cls(**values, chunks=chunks)
+            tails, dense = tuple(values.pop("tails")), tuple(values.pop("dense"))
+            manifest = cls(**values, chunks=chunks, tails=tails, dense=dense)
         except (ValueError, KeyError, TypeError) as error:
             raise Damaged(f"{path}: {error}; {DETAILS}") from error
         if manifest.content() != content or path.stem != stem(manifest.number):
             raise Damaged(f"{path}: its checksum is wrong; {DETAILS}")
         return manifest
+
+    @property
+    def shards(self) -> set[int]:
+        """Those that it describes."""
+        names = {str(shard_folder(Path(), s, self.num_shards) / "zarr.json"): s for s in range(self.num_shards)}
+        return {names[name] for name in names.keys() & self.metadata.keys()}
+
+    def part(self, owned: Iterable[int]) -> Manifest:
+        """The commit as a process sees it that has only these shards open."""
+        mine = set(owned)
+        if mine >= set(range(self.num_shards)):
+            return self
+        chunks = tuple(chunk for chunk in self.chunks if chunk.number % self.num_shards in mine)
+        # The group of all shards is described with the first one.
+        folders = {str(shard_folder(Path(), s, self.num_shards)) for s in mine} | (
+            {"zarr.json"} if 0 in mine else set()
+        )
+        return replace(
+            self,
+            tails=tuple(tail if shard in mine else 0 for shard, tail in enumerate(self.tails)),
+            live_rows=sum(self.chunk_rows - chunk.stale for chunk in chunks),
+            chunks=chunks,
+            metadata={name: value for name, value in self.metadata.items() if name.split("/")[0] in folders},
+        )
+
+
+def join(parts: Sequence[Manifest]) -> Manifest:
+    """One manifest of those of processes that have a part of the shards each, with their replicas' dense states in this
+    order; name and state are the first one's. ValueError: they are not of one commit, or a shard is in none or in two.
+    """
+    first = parts[0]
+    for what in ("number", "row", "chunk_rows", "num_shards"):
+        values = [getattr(part, what) for part in parts]
+        if any(value != values[0] for value in values):
+            raise ValueError(f"parts of commit {first.number} have different values of {what}: {values}")
+    times = Counter(shard for part in parts for shard in part.shards)
+    if wrong := [shard for shard in range(first.num_shards) if times[shard] != 1]:
+        raise ValueError(
+            f"commit {first.number}: each of {first.num_shards} shards must be in one part; these are in none or in "
+            f"several: {', '.join(map(str, wrong))}"
+        )
+    return replace(
+        first,
+        tails=tuple(map(sum, zip(*(part.tails for part in parts), strict=True))),
+        live_rows=sum(part.live_rows for part in parts),
+        chunks=tuple(sorted(chunk for part in parts for chunk in part.chunks)),
+        metadata={name: part.metadata[name] for part in parts for name in part.metadata},
+        dense=tuple(digest for part in parts for digest in part.dense),
+    )
 
 
 def stem(number: int) -> str:
@@ -93,24 +148,24 @@ class Commits:
     def manifest_file(self, number: int) -> Path:
         return self.folder / f"{stem(number)}.json"
 
-    def dense_file(self, number: int) -> Path:
-        return self.folder / f"{stem(number)}.safetensors"
+    def dense_file(self, number: int, replica: int = 0) -> Path:
+        return self.folder / f"{stem(number)}{f'-{replica}' if replica else ''}.safetensors"
 
     def numbers(self) -> list[int]:
         """Of all published commits, ascending."""
         return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit())
 
-    def load_dense(self, manifest: Manifest) -> dict[str, Array]:
-        file = self.dense_file(manifest.number)
+    def load_dense(self, manifest: Manifest, replica: int = 0) -> dict[str, Array]:
+        file = self.dense_file(manifest.number, replica)
         content = file.read_bytes()
-        if checksum(content) != manifest.dense:
+        if checksum(content) != manifest.dense[replica]:
             raise Damaged(f"{file}: its checksum is not that of commit {manifest.number}; {DETAILS}")
         arrays: dict[str, Array] = load(content)
         return arrays
 
-    def write_dense(self, number: int, arrays: Mapping[str, Array]) -> str:
+    def write_dense(self, number: int, arrays: Mapping[str, Array], replica: int = 0) -> str:
         """The dense state of a commit to come; returns its checksum."""
-        return self.files.write(self.dense_file(number), tensors(arrays))
+        return self.files.write(self.dense_file(number, replica), tensors(arrays))
 
     def publish(self, manifest: Manifest) -> None:
         """Make it a commit. What it names is durable, but for the name of the dense state's file."""
@@ -131,13 +186,15 @@ class Commits:
     def prune(self, kept: Iterable[Manifest]) -> None:
         """Forget all other commits. Their manifests go first: none may be left that names a file which is gone."""
         self._read = {manifest.number: manifest for manifest in kept}
-        stems = {stem(number) for number in self._read}
-        if stale := [p for p in self.folder.glob("*.json") if p.stem not in stems]:
+        named = {self.manifest_file(number) for number in self._read}
+        if stale := [path for path in self.folder.glob("*.json") if path not in named]:
             for path in stale:
                 self.files.remove(path)
             self.files.sync_folder(self.folder)
+        for manifest in self._read.values():
+            named |= {self.dense_file(manifest.number, replica) for replica in range(len(manifest.dense))}
         for path in self.folder.iterdir():
-            if path.name.split(".")[0] not in stems or path.suffix not in (".json", ".safetensors"):
+            if path not in named:
                 self.files.remove(path)
 
     def reserve(self, num_bytes: int) -> None:

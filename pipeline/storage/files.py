@@ -7,7 +7,7 @@ import errno
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +86,9 @@ class Files:
         if not folder.is_dir():
             if not folder.parent.is_dir():
                 self.make_folder(folder.parent)
-            self.system.mkdir(folder)
+            # Another worker may make the folder of a table that both have shards of.
+            with suppress(FileExistsError):
+                self.system.mkdir(folder)
         self.sync_folder(folder.parent)
 
     def remove(self, path: Path) -> None:

@@ -17,6 +17,7 @@ from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.layout import row_keys
 from pipeline.storage.log import Log
 from pipeline.storage.places import Places, Slots
+from pipeline.storage.shards import shard_of
 from pipeline.storage.tier import Tier, check_keys
 
 Settle = Callable[[Any, U64, I64], None]
@@ -32,32 +33,54 @@ class Flushed:
 
 
 def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> Flushed:
-    """Write them all as one stream of chunks, of which the last alone has padding. `chunk_RW` holds one chunk.
-
-    Chunks are merged while there is room on the disk, those with the fewest live rows first; `plan` brings a commit
-    forward before it runs out, so none is left out but where the settings of the log were changed. Damaged: a row is
-    not that of the key that should lie there.
+    """Write them all, as one stream of chunks for each shard, of which the last alone has padding. `chunk_RW` holds one
+    chunk. Damaged: a row is not that of the key that should lie there.
     """
-    stream = _Stream(places, log, chunk_RW)
-    room = places.chunks.rows * min(places.commit_chunks, places.caps.disk_chunks - places.chunks.present)
-    changed = merged = 0
-    for slots, tier in ((places.device, device), (places.host, host)):
+    shards = places.chunks.shards
+    slabs = ((places.device, device), (places.host, host))
+    changed_S = np.zeros(shards.num, np.int64)
+    for slots, _ in slabs:
         for in_slab in slots.changed():
-            changed += len(in_slab)
-            stream.add(tier, in_slab, slots.keys_S[in_slab], _copied(slots))
-    for chunk in places.chunks.sparse().tolist():
-        at, keys = live_at(places, log, chunk)
-        if changed + merged + len(at) > room:
-            break
-        merged += len(at)
-        stream.add(log, at, keys, lambda old, keys, new: _move(places, old, keys, new))
-    stream.write()
-    return Flushed(changed, merged)
+            changed_S += np.bincount(shard_of(slots.keys_S[in_slab], shards.num), minlength=shards.num)
+    sparse, merged = _to_merge(places, changed_S), 0
+    for shard in shards.owned:
+        stream = _Stream(places, log, chunk_RW, shard)
+        for slots, tier in slabs:
+            # Once for each shard: to keep the slots of them all would take memory.
+            for in_slab in slots.changed():
+                mine = in_slab[shard_of(slots.keys_S[in_slab], shards.num) == shard]
+                stream.add(tier, mine, slots.keys_S[mine], _copied(slots))
+        for chunk in sparse[sparse % shards.num == shard].tolist():
+            at, keys = live_at(places, log, chunk)
+            merged += len(at)
+            stream.add(log, at, keys, lambda old, keys, new: _move(places, old, keys, new))
+        stream.write()
+    return Flushed(int(changed_S.sum()), merged)
+
+
+def _to_merge(places: Places, changed_S: I64) -> I64:
+    """Sparse chunks, those with the fewest live rows first, for which there is room on the disk beside the changed rows
+    of each shard. `plan` brings a commit forward before it runs out, so none is left out but where the settings of the
+    log were changed."""
+    chunks, rows_S = places.chunks, changed_S.tolist()
+    room = min(places.commit_chunks, places.caps.disk_chunks - chunks.present)
+    room -= sum(map(chunks.of_rows, rows_S))
+    sparse = chunks.sparse()
+    for n, chunk in enumerate(sparse.tolist()):
+        shard = chunk % chunks.shards.num
+        live = chunks.rows - chunks.stale(chunk)
+        room -= chunks.of_rows(rows_S[shard] + live) - chunks.of_rows(rows_S[shard])
+        if room < 0:
+            return sparse[:n]
+        rows_S[shard] += live
+    return sparse
 
 
 class _Stream:
-    def __init__(self, places: Places, log: Log, chunk_RW: U32) -> None:
-        self._places, self._log, self._chunk_RW = places, log, chunk_RW
+    """Chunks of one shard."""
+
+    def __init__(self, places: Places, log: Log, chunk_RW: U32, shard: int) -> None:
+        self._places, self._log, self._chunk_RW, self._shard = places, log, chunk_RW, shard
         self._filled = 0
         self._parts: list[tuple[Settle, Any, int]] = []
 
@@ -77,7 +100,7 @@ class _Stream:
 
     def write(self) -> None:
         rows_RW = self._chunk_RW[: self._filled]
-        at = self._places.chunks.add(self._filled) + np.arange(self._filled)
+        at = self._places.chunks.add(self._filled, self._shard)
         self._log.scatter(at, rows_RW)
         keys = row_keys(rows_RW)
         for settle, part, first in self._parts:

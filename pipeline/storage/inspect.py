@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from pipeline.kernels.tag import first_wrong_tag
 from pipeline.records import I64, RESERVED, U32, U64
-from pipeline.storage.commits import ChunkState, Commits, Manifest
+from pipeline.storage.commits import ChunkState, Commits, Manifest, stem
 from pipeline.storage.files import checksum, checksum_of
 from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.log import keys_file, metadata, rows_file
+from pipeline.storage.shards import Shards, shard_folder
 
 MOST_KEYS = 1 << 20
 """Affected keys that are followed up, and those of one chunk more; beyond that only files are named."""
@@ -53,11 +54,28 @@ def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Finding]]:
     return manifests, findings
 
 
-def check_small_files(run_dir: Path, commits: Commits, manifests: Sequence[Manifest]) -> Iterator[Finding]:
-    """The dense state of each commit, and the log's Zarr metadata, which is that of one of them."""
+def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tuple[int, Finding]]:
+    """Shards whose folder is not there. A table of one shard has none for it."""
+    num = manifests[-1].num_shards if manifests else 1
+    for shard in range(num if num > 1 else 0):
+        folder = shard_folder(run_dir / "table.zarr", shard, num)
+        if not folder.is_dir():
+            what = f"is missing, and all of shard {shard} of {num} with it"
+            yield shard, Finding(folder, what, tuple(m.number for m in manifests))
+
+
+def check_small_files(
+    run_dir: Path, commits: Commits, manifests: Sequence[Manifest], missing: Collection[int] = ()
+) -> Iterator[Finding]:
+    """The dense states of each commit, and the table's Zarr metadata, which is that of one of them; but not that of
+    `missing` shards."""
     expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
-    expected += [(commits.dense_file(m.number), {m.dense}, (m.number,)) for m in manifests]
-    for name in manifests[-1].metadata if manifests else ():
+    expected += [
+        (commits.dense_file(m.number, replica), {digest}, (m.number,))
+        for m in manifests
+        for replica, digest in enumerate(m.dense)
+    ]
+    for name in _without(manifests[-1], missing).metadata if manifests else ():
         known = {m.metadata[name] for m in manifests} | {described[name] for described in _described(manifests[-1])}
         expected.append((run_dir / "table.zarr" / name, known, ()))
     for file, known, numbers in expected:
@@ -69,8 +87,8 @@ def check_small_files(run_dir: Path, commits: Commits, manifests: Sequence[Manif
 
 def _described(manifest: Manifest) -> Iterator[dict[str, str]]:
     """What opening would write: another version of Zarr may put it in other words; and that of an empty log."""
-    for tail in (manifest.tail, 0):
-        described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, tail)
+    for tails in (manifest.tails, [0] * manifest.num_shards):
+        described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, tails, Shards.all(manifest.num_shards))
         yield {name: checksum(content) for name, content in described.items()}
 
 
@@ -82,12 +100,16 @@ def older_descriptions(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator
             yield file
 
 
-def named_chunks(manifests: Sequence[Manifest]) -> dict[ChunkState, tuple[int, ...]]:
-    """Every chunk that a commit names, in the order of the log, and the numbers of those commits. One that two commits
-    disagree about is there twice."""
+def _without(manifest: Manifest, missing: Collection[int]) -> Manifest:
+    return manifest.part(set(range(manifest.num_shards)) - set(missing))
+
+
+def named_chunks(manifests: Sequence[Manifest], missing: Collection[int] = ()) -> dict[ChunkState, tuple[int, ...]]:
+    """Every chunk that a commit names, but for those of `missing` shards, in the order of the log, and the numbers of
+    those commits. One that two commits disagree about is there twice."""
     named: dict[ChunkState, tuple[int, ...]] = {}
     for m in manifests:
-        for c in m.chunks:
+        for c in _without(m, missing).chunks:
             # Commits may count other rows of it as stale.
             chunk = c._replace(stale=0)
             named[chunk] = (*named.get(chunk, ()), m.number)
@@ -100,7 +122,7 @@ def check_chunk(
     """Checksums of both files, then each row's tag, and its key against the column of keys."""
     findings, contents = [], []
     for file_of, expected in ((rows_file, chunk.rows_checksum), (keys_file, chunk.keys_checksum)):
-        file = file_of(run_dir / "table.zarr", chunk.number)
+        file = file_of(run_dir / "table.zarr", chunk.number, manifest.num_shards)
         content = file.read_bytes() if file.is_file() else b""
         contents.append(content)
         if checksum(content) != expected:
@@ -109,7 +131,7 @@ def check_chunk(
     rows_RW, keys_R = _parse(contents[0], contents[1], manifest)
     bad_R = _bad(rows_RW, keys_R)
     if bad_R.any() and not findings:
-        file = rows_file(run_dir / "table.zarr", chunk.number)
+        file = rows_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
         findings.append(Finding(file, "it is as it was written, and yet rows have a wrong tag or key", numbers))
     if not findings:
         return [], None
@@ -145,7 +167,7 @@ def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], key
     """Of these keys, sorted: how many this commit has, and of how many of them the last version is a bad row."""
     last_N = np.full(len(keys_N), -1, np.int64)
     for chunk in manifest.chunks:
-        file = keys_file(run_dir / "table.zarr", chunk.number)
+        file = keys_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
         keys_R = np.frombuffer(file.read_bytes() if file.is_file() else b"", np.uint8)
         keys_R = keys_R[: len(keys_R) // 8 * 8].view(np.uint64)
         at_R = chunk.number * manifest.chunk_rows + np.arange(len(keys_R))
@@ -165,11 +187,14 @@ def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], key
 def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> list[Path]:
     """Files that no commit names, and that are none of those that a run leaves beside its commits."""
     manifests = list(manifests)
-    log = run_dir / "table.zarr"
-    named = {log / "zarr.json", log / "rows" / "zarr.json", log / "keys" / "zarr.json"}
-    named |= {f(log, c.number) for m in manifests for c in m.chunks for f in (rows_file, keys_file)}
-    numbers = commits.numbers()
-    named |= {commits.manifest_file(n) for n in numbers} | {commits.dense_file(n) for n in numbers}
+    table = run_dir / "table.zarr"
+    described = [name for m in manifests for name in m.metadata] or ["zarr.json", "rows/zarr.json", "keys/zarr.json"]
+    named = {table / name for name in described}
+    named |= {f(table, c.number, m.num_shards) for m in manifests for c in m.chunks for f in (rows_file, keys_file)}
+    # A manifest that cannot be read does not say how many replicas it has.
+    for number in commits.numbers():
+        named |= {commits.manifest_file(number), commits.dense_file(number)}
+        named |= set(commits.folder.glob(f"{stem(number)}-*.safetensors"))
     inside = [p for folder in ("commits", "table.zarr") for p in (run_dir / folder).rglob("*") if p.is_file()]
     beside = [p for p in run_dir.iterdir() if p.name not in OURS]
     return sorted([p for p in inside if p not in named] + beside)

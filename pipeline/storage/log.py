@@ -1,6 +1,7 @@
 """The disk tier: an append-only log of rows, as a Zarr v3 group that any Zarr reader opens.
 
 `rows` [tail, W] uint32 and `keys` [tail] uint64, uncompressed, little-endian, in chunks of R rows with flat file names.
+A table of several shards is a group of such groups, one a shard.
 A chunk file is the raw rows, so the hot path computes (file, offset) itself. Each is written once, whole, and never
 changed; what is written later wins. Padding carries the reserved key. Chunks that no commit needs any more are deleted:
 a Zarr reader finds padding there.
@@ -8,8 +9,9 @@ a Zarr reader finds padding there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import zarr
@@ -20,24 +22,48 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.reader import Reader, WrongTag
+from pipeline.storage.shards import ONE_SHARD, Shards, shard_folder
 
 HELP = "the row is not used; `python -m pipeline.verify RUN_DIR` says what else is wrong, and --repair goes back"
 
 
-def rows_file(path: Path, chunk: int) -> Path:
-    return path / "rows" / f"c.{chunk}.0"
+def rows_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
+    """Of a chunk of the table at `path`."""
+    return shard_folder(path, chunk % num_shards, num_shards) / "rows" / f"c.{chunk // num_shards}.0"
 
 
-def keys_file(path: Path, chunk: int) -> Path:
-    return path / "keys" / f"c.{chunk}"
+def keys_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
+    return shard_folder(path, chunk % num_shards, num_shards) / "keys" / f"c.{chunk // num_shards}"
 
 
-def metadata(layout: RowLayout, chunk_rows: int, tail: int) -> dict[str, bytes]:
-    """The files, named relative to the group, that tell a Zarr reader what is there: `tail` rows."""
+def metadata(layout: RowLayout, chunk_rows: int, tails: Sequence[int], shards: Shards = ONE_SHARD) -> dict[str, bytes]:
+    """The files, named relative to the table, that tell a Zarr reader what is there: `tails[s]` rows in shard s. Of the
+    owned shards; that of the group of all is with the first one, so that no two processes write it."""
+    row = layout.describe()
+    if shards.num == 1:
+        return _group({"row": row}, layout, chunk_rows, tails[0])
+    content = _group({"row": row, "num_shards": shards.num}) if 0 in shards.owned else {}
+    for shard in shards.owned:
+        attributes = {"row": row, "shard": shard, "num_shards": shards.num}
+        folder = shard_folder(Path(), shard, shards.num)
+        described = _group(attributes, layout, chunk_rows, tails[shard])
+        content |= {str(folder / name): value for name, value in described.items()}
+    return content
+
+
+def _group(
+    attributes: dict[str, Any], layout: RowLayout | None = None, chunk_rows: int = 0, tail: int = 0
+) -> dict[str, bytes]:
+    """The metadata of a group, which has the arrays of a log where there is a layout."""
     content: dict[str, zarr.core.buffer.Buffer] = {}
     store = zarr.storage.MemoryStore(content)
-    group = zarr.open_group(store, mode="w", zarr_format=3, attributes={"row": layout.describe()})
-    words = layout.num_words
+    group = zarr.open_group(store, mode="w", zarr_format=3, attributes=attributes)
+    if layout:
+        _add_arrays(group, layout.num_words, chunk_rows, tail)
+    return {name: buffer.to_bytes() for name, buffer in content.items()}
+
+
+def _add_arrays(group: zarr.Group, words: int, chunk_rows: int, tail: int) -> None:
     for name, shape, chunks, fill in (
         ("rows", (tail, words), (chunk_rows, words), 2**32 - 1),
         ("keys", (tail,), (chunk_rows,), int(RESERVED)),
@@ -52,12 +78,13 @@ def metadata(layout: RowLayout, chunk_rows: int, tail: int) -> dict[str, bytes]:
             filters=None,
             chunk_key_encoding={"name": "default", "separator": "."},
         )
-    return {name: buffer.to_bytes() for name, buffer in content.items()}
 
 
-def describe(path: Path, layout: RowLayout, chunk_rows: int, tail: int, files: Files) -> None:
-    """Tell Zarr readers that the log at `path` has `tail` rows."""
-    for name, content in metadata(layout, chunk_rows, tail).items():
+def describe(
+    path: Path, layout: RowLayout, chunk_rows: int, tails: Sequence[int], files: Files, shards: Shards = ONE_SHARD
+) -> None:
+    """Tell Zarr readers that the owned shards of the table at `path` have `tails` rows."""
+    for name, content in metadata(layout, chunk_rows, tails, shards).items():
         file = path / name
         if not file.exists() or file.read_bytes() != content:
             files.replace(file, [content])
@@ -81,20 +108,35 @@ class Log:
         files: Files,
         checksums: dict[int, tuple[str, str]] | None = None,
         direct: bool = False,
+        shards: Shards = ONE_SHARD,
     ) -> None:
-        """Open the log at `path`, which holds the chunks named in `checksums`; without them, make an empty one."""
+        """Open the owned shards of the table at `path`, which hold the chunks named in `checksums`; without them, make
+        empty ones."""
         self.path = path
+        self.shards = shards
         self.chunk_rows = chunk_rows
         self.layout = layout
         self.checksums = checksums or {}
         """Of the files of rows and of keys of each chunk that there is."""
         self.written_bytes = 0
         self._files = files
-        self._reader = Reader(lambda chunk: rows_file(path, chunk), layout.num_words, chunk_rows, speed, direct)
+        self._reader = Reader(self._rows_file, layout.num_words, chunk_rows, speed, direct)
         if checksums is None:
-            for folder in (path, path / "rows", path / "keys"):
+            for folder in dict.fromkeys([path, *(folder.parent for folder in self._folders), *self._folders]):
                 files.make_folder(folder)
-            self.describe(0)
+            self.describe([0] * shards.num)
+
+    @property
+    def _folders(self) -> list[Path]:
+        """Those of chunk files."""
+        shards = [shard_folder(self.path, shard, self.shards.num) for shard in self.shards.owned]
+        return [shard / name for shard in shards for name in ("rows", "keys")]
+
+    def _rows_file(self, chunk: int) -> Path:
+        return rows_file(self.path, chunk, self.shards.num)
+
+    def _keys_file(self, chunk: int) -> Path:
+        return keys_file(self.path, chunk, self.shards.num)
 
     @property
     def chunk_bytes(self) -> int:
@@ -113,7 +155,7 @@ class Log:
 
     def where(self, at: int) -> str:
         chunk, row = divmod(at, self.chunk_rows)
-        return f"{rows_file(self.path, chunk)}, offset {row * self.layout.num_bytes}"
+        return f"{self._rows_file(chunk)}, offset {row * self.layout.num_bytes}"
 
     def _key(self, at: int) -> str:
         """What the column of keys says, if it can be trusted."""
@@ -124,36 +166,39 @@ class Log:
 
     def keys(self, chunk: int) -> U64:
         """[R] the keys of a chunk, `RESERVED` for padding. Damaged if the file is not what was written."""
-        file = keys_file(self.path, chunk)
+        file = self._keys_file(chunk)
         content = file.read_bytes()
         if len(content) != 8 * self.chunk_rows or checksum(content) != self.checksums[chunk][1]:
             raise Damaged(f"{file}: its checksum is not that of the {8 * self.chunk_rows} bytes written; {HELP}")
         return np.frombuffer(content, np.uint64)
 
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
-        """Append rows at consecutive positions, the first of them the first of a chunk; pads the last chunk. Gives the
-        rows their tags, in the caller's array."""
-        assert len(at_U) == 0 or (at_U[0] % self.chunk_rows == 0 and at_U[-1] - at_U[0] == len(at_U) - 1)
+        """Append rows at positions that `Chunks.add` gave out: chunk after chunk, each from its first row; pads the
+        last chunk. Gives the rows their tags, in the caller's array."""
+        starts = range(0, len(at_U), self.chunk_rows)
+        for at_R in (at_U[first : first + self.chunk_rows] for first in starts):
+            assert at_R[0] % self.chunk_rows == 0
+            assert at_R[-1] - at_R[0] == len(at_R) - 1
         set_tags(rows_UW)
-        for first in range(0, len(at_U), self.chunk_rows):
+        for first in starts:
             self._write_chunk(int(at_U[first]) // self.chunk_rows, rows_UW[first : first + self.chunk_rows])
 
     def _write_chunk(self, chunk: int, rows_RW: U32) -> None:
         padding = self.chunk_rows - len(rows_RW)
         fill_RW = np.full((padding, self.layout.num_words), 2**32 - 1, np.uint32)
         self.checksums[chunk] = (
-            self._files.write(rows_file(self.path, chunk), [np.ascontiguousarray(rows_RW), fill_RW]),
-            self._files.write(keys_file(self.path, chunk), [row_keys(rows_RW), np.full(padding, RESERVED)]),
+            self._files.write(self._rows_file(chunk), [np.ascontiguousarray(rows_RW), fill_RW]),
+            self._files.write(self._keys_file(chunk), [row_keys(rows_RW), np.full(padding, RESERVED)]),
         )
         self.written_bytes += self.chunk_bytes
 
     def sync(self) -> None:
         """Make the names of all chunks durable; their contents are as soon as they are written."""
-        for folder in ("rows", "keys"):
-            self._files.sync_folder(self.path / folder)
+        for folder in self._folders:
+            self._files.sync_folder(folder)
 
-    def describe(self, tail: int) -> None:
-        describe(self.path, self.layout, self.chunk_rows, tail, self._files)
+    def describe(self, tails: Sequence[int]) -> None:
+        describe(self.path, self.layout, self.chunk_rows, tails, self._files, self.shards)
 
     def remove(self, chunks: Iterable[int]) -> None:
         """Delete chunks that no kept commit refers to."""
@@ -161,7 +206,7 @@ class Log:
         self._reader.forget(chunks)
         for chunk in chunks:
             del self.checksums[chunk]
-            for file in (rows_file(self.path, chunk), keys_file(self.path, chunk)):
+            for file in (self._rows_file(chunk), self._keys_file(chunk)):
                 self._files.remove(file)
 
     def close(self) -> None:

@@ -84,7 +84,7 @@ class Places:
 
     @property
     def _slab_chunks(self) -> int:
-        return self.chunks.of_rows(most_rows(len(self.device.keys_S) + len(self.host.keys_S), self.caps.map_bytes))
+        return self.chunks.most(most_rows(len(self.device.keys_S) + len(self.host.keys_S), self.caps.map_bytes))
 
     @property
     def commit_chunks(self) -> int:

@@ -16,6 +16,7 @@ from pipeline.storage.key_map import DISK, bytes_for, place, row_of
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import Log, keys_file, rows_file
 from pipeline.storage.places import Places
+from pipeline.storage.shards import ONE_SHARD, Shards, shard_folder
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
@@ -23,18 +24,17 @@ def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
     return {c.number: (c.rows_checksum, c.keys_checksum) for manifest in kept for c in manifest.chunks}
 
 
-def clean(path: Path, kept: Sequence[Manifest], files: Files) -> None:
-    """Delete the files of the log that no kept commit names."""
-    chunks = checksums(kept)
-    if not path.is_dir():
-        return
-    for folder, file_of in (("rows", rows_file), ("keys", keys_file)):
-        named = {"zarr.json"} | {file_of(path, chunk).name for chunk in chunks}
-        for file in (path / folder).glob("*"):
-            if file.name not in named:
-                files.remove(file)
-    for file in path.glob("*.partial"):
-        files.remove(file)
+def clean(path: Path, kept: Sequence[Manifest], files: Files, shards: Shards = ONE_SHARD) -> None:
+    """Delete the files of the owned shards that no kept commit names. What is being written beside them is left to
+    those whose it is; the description of all shards is with the first one."""
+    named = {file_of(path, chunk, shards.num) for file_of in (rows_file, keys_file) for chunk in checksums(kept)}
+    folders = [shard_folder(path, shard, shards.num) for shard in shards.owned]
+    for file in (file for folder in folders for name in ("rows", "keys") for file in (folder / name).glob("*")):
+        if file not in named and file.name != "zarr.json":
+            files.remove(file)
+    for folder in dict.fromkeys([*folders, path] if 0 in shards.owned else folders):
+        for file in folder.glob("*.partial"):
+            files.remove(file)
 
 
 def open_log(
@@ -47,17 +47,20 @@ def open_log(
     direct: bool = False,
 ) -> Log:
     """The log as of the last of the kept commits, and `places`, which are empty, true of it; without commits, a log
-    without rows.
+    without rows. Of the shards that `places` own.
 
-    ValueError: it has rows of another layout, or more keys than the map may hold. Damaged: as of `rebuild`.
+    ValueError: it has rows of another layout or other shards, or more keys than the map may hold. Damaged: as of
+    `rebuild`.
     """
-    log = Log(path, row, places.chunks.rows, speed, files, checksums(kept) if kept else None, direct)
+    shards = places.chunks.shards
+    kept = [manifest.part(shards.owned) for manifest in kept]
+    log = Log(path, row, places.chunks.rows, speed, files, checksums(kept) if kept else None, direct, shards)
     if kept:
         newest = kept[-1]
-        if (newest.row, newest.chunk_rows) != (row.describe(), places.chunks.rows):
+        if (newest.row, newest.chunk_rows, newest.num_shards) != (row.describe(), places.chunks.rows, shards.num):
             raise ValueError(
-                f"{path} has rows {newest.row} in chunks of {newest.chunk_rows}, and this workflow rows "
-                f"{row.describe()} in chunks of {places.chunks.rows}"
+                f"{path} has rows {newest.row} in chunks of {newest.chunk_rows} in {newest.num_shards} shards, and "
+                f"this workflow rows {row.describe()} in chunks of {places.chunks.rows} in {shards.num} shards"
             )
         if (needed := bytes_for(newest.live_rows)) > places.caps.map_bytes:
             raise ValueError(
@@ -65,18 +68,19 @@ def open_log(
                 f"need {needed:,}; raise it"
             )
         rebuild(places, log, newest)
-        log.describe(newest.tail)
+        log.describe(newest.tails)
     places.begin_growth()
     return log
 
 
 def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
-    """Put every key of the commit into the map; of several versions the last position wins.
+    """Put every key of the commit, or of the owned shards' part of it, into the map; of several versions the last
+    position wins.
 
     Damaged: a chunk is missing or short, or the keys are not those that were written.
     """
     chunks = places.chunks
-    chunks.load(manifest.tail, len(log.checksums))
+    chunks.load(manifest.tails, len(log.checksums))
     for chunk in manifest.chunks:
         _check_size(log, chunk.number)
         keys_R = log.keys(chunk.number)
@@ -97,7 +101,7 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
 
 
 def _check_size(log: Log, chunk: int) -> None:
-    file = rows_file(log.path, chunk)
+    file = rows_file(log.path, chunk, log.shards.num)
     expected = log.chunk_rows * log.layout.num_bytes
     size = file.stat().st_size if file.exists() else None
     if size != expected:

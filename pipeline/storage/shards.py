@@ -26,6 +26,13 @@ class Shards:
     owned: tuple[int, ...] = (0,)
     """Ascending."""
 
+    @classmethod
+    def all(cls, num: int) -> Shards:
+        return cls(num, tuple(range(num)))
+
+
+ONE_SHARD = Shards()
+
 
 def shard_of(keys_U: U64, num: int) -> I64:
     """[U] the shard of each key: by the high bits of its hash, since the map takes the low ones."""

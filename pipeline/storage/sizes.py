@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.storage.chunks import LEAST_GROWTH
+from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.places import most_rows
 from pipeline.workflow import MOST_KEPT, Storage, format_size
@@ -90,16 +90,17 @@ def fit(
     commit_bytes: int = 0,
     slack: float = SLACK,
     on_gpu: bool = False,
+    num_owned: int = 1,
 ) -> Sizes:
     """Divide the caps for a look-ahead; raises DoesNotFit with the first cap that is too small. `commit_bytes`: what
-    lies on the disk besides the log. storage.device is a size, not a share."""
+    lies on the disk besides the log. storage.device is a size, not a share. `num_owned`: shards that share the caps."""
     keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
     ring_rows = (look_ahead + 1) * int(slack * keys)
     ring_bytes = read_ring_bytes(storage, window_bytes)
     beside = gpu_bytes(ring_bytes, 2 * look_ahead + 1) if on_gpu else 0
     rings = 2 if on_gpu else 1
-    device = max(0, int(storage.device) - beside) // row_bytes
+    device = (int(storage.device) - beside) // row_bytes
     if device < rings * ring_rows + union:
         needed = rings * ring_rows + union
         what = f"{union:,} rows of slab"
@@ -109,7 +110,7 @@ def fit(
     if host < rings * ring_rows:
         needed = rings * ring_rows + storage.chunk_rows
         raise DoesNotFit(_too_small("host", storage.host, row_bytes, needed, "a chunk buffer", look_ahead, rings))
-    disk_chunks = _disk_chunks(storage, row_bytes, device + host, commit_bytes)
+    disk_chunks = _disk_chunks(storage, row_bytes, device + host, commit_bytes, num_owned)
     _check_map(storage, union)
     outgoing, staging = _rings(device - union, device, host, ring_rows, on_gpu)
     return Sizes(
@@ -150,12 +151,12 @@ def resolve(storage: Storage, free_bytes: int) -> Storage:
     return storage.model_copy(update={"device": int(storage.device * free_bytes)})
 
 
-def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes: int) -> int:
+def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes: int, num_owned: int) -> int:
     chunk_bytes = log_chunk_bytes(storage.chunk_rows, row_bytes)
     chunks = max(0, storage.disk - commit_bytes) // chunk_bytes
-    commit = -(-most_rows(slab_rows, storage.map) // storage.chunk_rows)
-    if chunks < commit + 2 * LEAST_GROWTH:
-        needed = (commit + 2 * LEAST_GROWTH) * chunk_bytes + commit_bytes
+    least = most_chunks(most_rows(slab_rows, storage.map), storage.chunk_rows, num_owned) + 2 * LEAST_GROWTH * num_owned
+    if chunks < least:
+        needed = least * chunk_bytes + commit_bytes
         raise DoesNotFit(
             f"storage.disk is {format_size(storage.disk)}; one whole commit of the rows that device and host can hold, "
             f"and a little more, takes {needed:,} bytes; raise storage.disk or lower storage.host or storage.map"

@@ -18,7 +18,7 @@ class Tier(Protocol):
         """Copy the rows at `at_U` into `out_UW`, in that order."""
 
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
-        """Put rows at `at_U`. The disk appends: its numbers are consecutive, from the first of a chunk."""
+        """Put rows at `at_U`. The disk appends: its numbers are those of chunks, each from its first row."""
 
     def where(self, at: int) -> str:
         """In words, for whoever looks for what is wrong there."""

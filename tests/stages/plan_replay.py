@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import numpy as np
+from sharded import in_shards
 
 from pipeline.records import RESERVED, Block, Plan, Refusal, Unique
 from pipeline.stages.plan import plan
@@ -11,6 +12,7 @@ from pipeline.storage.flush import flush
 from pipeline.storage.key_map import DEVICE, DISK, HOST, row_of, tier_of
 from pipeline.storage.layout import row_keys
 from pipeline.storage.places import NO_COPY, Caps, Places
+from pipeline.storage.shards import ONE_SHARD, shard_of
 
 CHUNK = 4
 PLENTY = 1 << 30
@@ -24,16 +26,19 @@ def make_unique(number, keys, split="train"):
     return Unique(block, np.array(keys, np.uint64), ())
 
 
-def make_places(device_rows, host_rows, disk_chunks=PLENTY, map_bytes=PLENTY, multiple=2.0, growth=1e6):
-    return Places(device_rows, host_rows, "clock", Caps(disk_chunks, map_bytes), Chunks(CHUNK, multiple, growth))
+def make_places(
+    device_rows, host_rows, disk_chunks=PLENTY, map_bytes=PLENTY, multiple=2.0, growth=1e6, shards=ONE_SHARD
+):
+    chunks = Chunks(CHUNK, multiple, growth, shards)
+    return Places(device_rows, host_rows, "clock", Caps(disk_chunks, map_bytes), chunks)
 
 
 def state_of(places):
     """All that a plan may change, as bytes."""
     arrays = [places.map._counts, *places.map._tables]
     chunks = places.chunks
-    arrays.append(chunks._stale_C[: chunks.num])
-    numbers = [chunks.num, chunks.present, chunks.growth, chunks.allowance]
+    arrays.append(chunks._stale_C)
+    numbers = [*chunks.tails, chunks.present, chunks.growth, chunks.allowance]
     for slots in (places.device, places.host):
         arrays += [slots.keys_S, slots.copies_S, slots._free, slots.policy._marked_S]
         numbers += [slots.num_free, slots.policy._hand]
@@ -62,7 +67,7 @@ class Tiers:
 
     def live_in_chunks(self, without=()):
         """chunk -> live rows in it, those of some keys left out."""
-        count = dict.fromkeys(range(self.num_chunks), 0)
+        count = dict.fromkeys(sorted(self.chunks), 0)
         for key, (tier, row) in self.live.items():
             position = row if tier == DISK else self.copies.get(key)
             if position is not None and key not in without:
@@ -70,8 +75,12 @@ class Tiers:
         return count
 
     @property
+    def chunks(self):
+        return {position // CHUNK for position in self.log}
+
+    @property
     def num_chunks(self):
-        return max((position // CHUNK + 1 for position in self.log), default=0)
+        return len(self.chunks)
 
 
 def check_plan(p, window, tiers, places, room):
@@ -99,7 +108,7 @@ def check_plan(p, window, tiers, places, room):
     for slot in p.arrival_host_slots.tolist():
         del tiers.host[slot]
     host_victims = [tiers.host.pop(slot) for slot in p.host_victim_slots.tolist()]
-    to_host, to_disk = victims[: len(p.host_into)], host_victims + victims[len(p.host_into) :]
+    to_host, to_disk = victims[: len(p.host_into)], shard_by_shard(p, host_victims, victims[len(p.host_into) :])
     host_dropped = check_dropped(dropped, tiers, places)
     gone = {*host_victims, *host_dropped}
     assert not needed & gone, "the window needs a row that leaves the host"
@@ -117,10 +126,20 @@ def check_plan(p, window, tiers, places, room):
     tiers.live |= {key: (DISK, tiers.copies.pop(key)) for key in [*dropped, *host_dropped]}
     tiers.moved_by |= dict.fromkeys([*victims, *dropped, *gone], window[0].block.number)
     check_moves(p, keys, arrivals, [*victims, *dropped], to_host, host_victims, host_dropped)
-    if p.moves.padding > len(host_dropped):
+    if p.moves.padding > len(host_dropped) and places.chunks.shards.num == 1:
         assert host_before - needed <= gone, "a chunk is padded though the host had more rows to give"
     if len(to_host) < num_victims:
         assert not host_before - needed - gone, "a row of the device goes to disk though one of the host could"
+
+
+def shard_by_shard(p, host_victims, device_victims):
+    """The victims in the order in which they are written: of each shard the host's, then the device's."""
+    written = []
+    for spill in p.spills:
+        written += host_victims[: spill.num_host] + device_victims[: spill.num_device]
+        host_victims, device_victims = host_victims[spill.num_host :], device_victims[spill.num_device :]
+    assert host_victims == device_victims == []
+    return written
 
 
 def check_dropped(dropped, tiers, places):
@@ -150,12 +169,19 @@ def check_arrivals(p, unique, tiers, look_ahead):
 
 
 def check_log_positions(p, to_disk, tiers, places):
-    """Given out once, from the first of a chunk that holds rows of no other block."""
-    at = [p.disk_from + n for n in range(len(to_disk))]
-    if at:
-        assert p.disk_from % CHUNK == 0
-        assert not {position // CHUNK for position in at} & {position // CHUNK for position in tiers.log}
-        assert places.chunks.tail == (at[-1] // CHUNK + 1) * CHUNK
+    """Given out once, in each shard from the end of its own arrays, in chunks that hold rows of no other block."""
+    at = [position for spill in p.spills for position in spill.at_N.tolist()]
+    assert not {position // CHUNK for position in at} & tiers.chunks
+    num = places.chunks.shards.num
+    shards = shard_of(np.array(to_disk, np.uint64), num).tolist()
+    assert shards == sorted(shards)
+    assert [position // CHUNK % num for position in at] == shards, "a row lies in another shard than its key's"
+    for spill in p.spills:
+        assert len(spill.at_N) == spill.num_host + spill.num_device > 0
+        own = [position // CHUNK // num * CHUNK + position % CHUNK for position in spill.at_N.tolist()]
+        assert own[0] % CHUNK == 0
+        assert own == list(range(own[0], own[0] + len(own)))
+        assert places.chunks.tails[spill.at_N[0] // CHUNK % num] == (own[-1] // CHUNK + 1) * CHUNK
     tiers.log |= dict(zip(at, to_disk, strict=True))
     return at
 
@@ -171,7 +197,7 @@ def check_moves(p, keys, arrivals, victims, to_host, host_victims, host_dropped)
     assert m.device_to_disk == len(victims) - len(to_host)
     assert m.host_to_disk == len(host_victims) + len(host_dropped)
     assert m.unchanged == m.device_to_disk + m.host_to_disk - p.num_to_disk
-    assert m.padding == -p.num_to_disk % CHUNK
+    assert m.padding == sum(-len(spill.at_N) % CHUNK for spill in p.spills)
 
 
 def check_places(places, tiers):
@@ -189,7 +215,8 @@ def check_places(places, tiers):
     chunks, live = places.chunks, tiers.live_in_chunks()
     assert (chunks.num, chunks.growth) == (tiers.num_chunks, tiers.num_chunks - tiers.since)
     assert chunks.present == tiers.num_chunks - len(tiers.deleted)
-    assert {c: CHUNK - chunks.stale(c) for c in range(chunks.num)} == live
+    assert {c: CHUNK - chunks.stale(c) for c in live} == live
+    assert chunks.live_rows == sum(live.values())
     assert not [c for c, count in live.items() if count and c in tiers.deleted], "a live row was deleted"
 
 
@@ -236,15 +263,22 @@ def due_refusal(window, tiers, places):
     victims = max(0, arrivals - (len(places.device.keys_S) - len(tiers.device)))
     room = len(places.host.keys_S) - len(on_host) + len(on_host & keys)
     to_disk = min(len(on_host - needed), max(0, victims - room)) + max(0, victims - room - len(on_host - needed))
-    written = -(-to_disk // CHUNK)
-    live = tiers.live_in_chunks(without=keys)
-    merged = sum(count for count in live.values() if 0 < count * chunks._multiple < CHUNK)
-    growth = tiers.num_chunks - tiers.since + written - (-merged // CHUNK)
+    written = most_chunks(to_disk, chunks)
+    merged = dict.fromkeys(range(chunks.shards.num), 0)
+    for chunk, count in tiers.live_in_chunks(without=keys).items():
+        merged[chunk % chunks.shards.num] += count if 0 < count * chunks._multiple < CHUNK else 0
+    growth = tiers.num_chunks - tiers.since + written + sum(-(-count // CHUNK) for count in merged.values())
     if growth > chunks.allowance:
         return "commit", growth, chunks.allowance
-    slabs = -(-(len(places.device.keys_S) + len(places.host.keys_S)) // CHUNK)
+    slabs = most_chunks(len(places.device.keys_S) + len(places.host.keys_S), chunks)
     disk = tiers.num_chunks - len(tiers.deleted) + written + slabs + chunks.allowance
     return ("disk" if disk > places.caps.disk_chunks else None), disk, places.caps.disk_chunks
+
+
+def most_chunks(num_rows, chunks):
+    """One row in each shard, and the others in full chunks."""
+    begun = min(num_rows, len(chunks.shards.owned))
+    return begun + (num_rows - begun) // CHUNK
 
 
 class Keys:
@@ -269,11 +303,12 @@ class Keys:
 def commit(tiers, places, at_least=0):
     """What a drained pipeline does between two blocks: every row has a place in the log, and few chunks are kept."""
     before = {key: row if tier == DISK else tiers.copies.get(key) for key, (tier, row) in tiers.live.items()}
-    tail = tiers.num_chunks * CHUNK
+    older = set(tiers.log)
     flushed = flush(
         places, Keys(tiers.device), Keys(tiers.host), Keys(tiers.log), np.empty((CHUNK, 2), np.uint32)
     )  # fmt: skip
-    for position, key in [item for item in tiers.log.items() if item[0] >= tail]:
+    for position, key in [item for item in tiers.log.items() if item[0] not in older]:
+        assert position // CHUNK % places.chunks.shards.num == shard_of(np.uint64([key]), places.chunks.shards.num)[0]
         if tiers.live[key][0] == DISK:
             tiers.live[key] = (DISK, position)
         else:
@@ -281,8 +316,9 @@ def commit(tiers, places, at_least=0):
     assert flushed.changed == [*before.values()].count(None)
     assert tiers.copies.keys() == tiers.tier_keys(DEVICE) | tiers.tier_keys(HOST)
     live = {chunk for chunk, count in tiers.live_in_chunks().items() if count}
-    assert len(live) * CHUNK <= places.chunks._multiple * len(tiers.live) + CHUNK
-    tiers.deleted = set(range(tiers.num_chunks)) - live
+    padded = len(places.chunks.shards.owned) * CHUNK
+    assert len(live) * CHUNK <= places.chunks._multiple * len(tiers.live) + padded
+    tiers.deleted = tiers.chunks - live
     tiers.since = tiers.num_chunks
     places.chunks.present = len(live)
     places.begin_growth(at_least)
@@ -292,6 +328,8 @@ def commit(tiers, places, at_least=0):
 def replay(trace, splits, look_ahead, places, room, commits=()):
     """Plans all blocks, with commits before those of these numbers; one that is refused is left out, but for one that
     a commit makes room for. Returns what `plan` gave for each."""
+    shards = places.chunks.shards
+    trace = [[in_shards(key, shards) for key in keys] for keys in trace]
     uniques = [make_unique(n, keys, split) for n, (keys, split) in enumerate(zip(trace, splits, strict=True))]
     tiers, outcomes = Tiers(), []
     for i, unique in enumerate(uniques):

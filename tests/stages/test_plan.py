@@ -7,11 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from plan_replay import PLENTY, make_places, make_unique, replay, state_of
+from sharded import SOME, TABLES, in_shards
 
 from pipeline.records import Plan, Refusal
 from pipeline.stages.plan import Room, plan
+from pipeline.stages.to_disk import FILL_SHARE
+from pipeline.storage.shards import Shards
 
-KEYS = st.one_of(st.integers(0, 12), st.integers(0, 40), st.sampled_from([0, 64, 128, 2**64 - 2]))
+KEYS = st.one_of(st.integers(0, 12), st.integers(0, 40), st.sampled_from([0, 64, 128, 2**32 - 2]))
 TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size=14)
 
 
@@ -19,27 +22,28 @@ TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size
 @given(
     TRACES, st.integers(0, 3), st.integers(6, 40), st.one_of(st.sampled_from([0, 1]), st.integers(2, 30)),
     st.integers(4, 14), st.integers(3, 14), st.sampled_from([20, 30, 40, PLENTY]), st.sampled_from([1.1, 2.0, 4.0]),
-    st.data(),
+    st.sampled_from(TABLES), st.data(),
 )  # fmt: skip
 def test_a_row_is_lost_or_leaves_while_the_window_needs_it(
-    trace, look_ahead, device_rows, host_rows, staging, outgoing, disk_chunks, multiple, data
+    trace, look_ahead, device_rows, host_rows, staging, outgoing, disk_chunks, multiple, shards, data
 ):
     splits = [data.draw(st.sampled_from(["train", "train", "train", "validation"])) for _ in trace]
     commits = {n for n in range(len(trace)) if data.draw(st.sampled_from([True, False, False]))}
-    places = make_places(device_rows, host_rows, disk_chunks, multiple=multiple, growth=0.0)
-    # So that growth is refused in short traces, too; after a commit there is room for eight chunks.
+    places = make_places(device_rows, host_rows, disk_chunks, multiple=multiple, growth=0.0, shards=shards)
+    # So that growth is refused in short traces, too; after a commit there is room for eight chunks of each shard.
     places.chunks.allowance = data.draw(st.integers(0, 8))
     replay(trace, splits, look_ahead, places, Room(staging, outgoing), commits)
 
 
 @pytest.mark.parametrize("host_rows", [0, 1, 2, 7, 50])
 @pytest.mark.parametrize(("look_ahead", "growth"), [(0, 1e6), (2, 1e6), (2, 0.0)])
-def test_a_long_run_loses_a_row(host_rows, look_ahead, growth):
+@pytest.mark.parametrize("shards", TABLES)
+def test_a_long_run_loses_a_row(host_rows, look_ahead, growth, shards):
     """Ten times as many keys as slots: all moves happen, again and again, and only commits come between."""
     rng = np.random.default_rng(host_rows)
     trace = [np.unique(rng.zipf(1.2, 25) % 300).tolist() for _ in range(120)]
     splits = ["validation" if n % 10 == 9 else "train" for n in range(120)]
-    places = make_places(80, host_rows, growth=growth)
+    places = make_places(80, host_rows, growth=growth, shards=shards)
     outcomes = replay(trace, splits, look_ahead, places, Room(30, 30), range(7, 120, 31))
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     assert {refusal.what for refusal in refused} <= {"commit"}
@@ -63,7 +67,7 @@ def test_the_same_trace_is_planned_otherwise_the_second_time(trace, look_ahead):
         if isinstance(one, Plan):
             names = ("rows_U", "arrival_keys_A", "arrival_slots", "victim_slots_E", "host_into", "host_victim_slots")
             assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
-            assert one.disk_from == other.disk_from
+            assert [s.at_N.tolist() for s in one.spills] == [s.at_N.tolist() for s in other.spills]
 
 
 def refused(what, places, room, *windows):
@@ -193,7 +197,7 @@ def test_rows_that_only_change_places_take_space_on_disk():
         p = plan([make_unique(number, keys)], places, room)
         assert isinstance(p, Plan)
         assert p.num_to_disk == 0
-    assert places.chunks.tail == 0
+    assert places.chunks.num == 0
 
 
 def test_a_row_that_changes_after_a_commit_is_dropped_for_its_copy():
@@ -209,3 +213,28 @@ def test_evaluation_makes_copies_stale():
     places = make_places(4, 0)
     outcomes = replay([range(4), range(4), range(10, 14)], ["train", "test", "train"], 0, places, Room(9, 9), [1])
     assert outcomes[-1].moves.unchanged == 4
+
+
+def test_chunks_of_several_shards_are_padded_though_the_host_had_rows_of_each():
+    """A host of 400 rows, and 14 new ones in each block: of 16 shards most get a row, which fills no chunk."""
+    trace = [range(14 * n, 14 * n + 14) for n in range(60)]
+    padding = {}
+    for host_rows in (0, 400):
+        places = make_places(14, host_rows, shards=Shards.all(16))
+        places.chunks.allowance = 10_000
+        moves = [outcome.moves for outcome in replay(trace, ["train"] * 60, 0, places, Room(20, 20))]
+        to_disk = sum(m.host_to_disk + m.device_to_disk for m in moves)
+        padding[host_rows] = sum(m.padding for m in moves) / to_disk
+        assert max(m.host_to_disk for m in moves) <= 14 + host_rows // FILL_SHARE, "the host was emptied for it"
+    assert padding[0] > 2, "the blocks are too large: this shows too little"
+    assert padding[400] < padding[0] / 4
+
+
+def test_rows_that_each_begin_a_chunk_are_counted_as_if_they_shared_one():
+    """Two shards, and rows of both leave: two chunks, where one is allowed."""
+    places, room = make_places(2, 0, shards=SOME), Room(9, 9)
+    places.chunks.allowance = 1
+    windows = [[make_unique(n, [in_shards(key, SOME) for key in (2 * n, 2 * n + 1)])] for n in range(2)]
+    assert isinstance(plan(windows[0], places, room), Plan)
+    refusal = plan(windows[1], places, room)
+    assert (refusal.what, refusal.needed) == ("commit", 2)

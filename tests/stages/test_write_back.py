@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_plans import WORDS, made_plan, made_rows, made_slab
 
-from pipeline.records import Trained
+from pipeline.records import Spill, Trained
 from pipeline.stages.write_back import write_back
 
 
@@ -21,34 +21,47 @@ class AppendedTo:
 
 @st.composite
 def cases(draw):
-    """Host slots, those whose rows leave, those that outgoing rows take (of the victims' and others), a chunk size."""
+    """Host slots, those whose rows leave, those that outgoing rows take (of the victims' and others), a chunk size,
+    and how many shards the rows that go to disk are divided among."""
     num_slots = draw(st.integers(0, 12))
     slots = draw(st.permutations(range(num_slots)))
     victims = slots[: draw(st.integers(0, num_slots))]
     into = draw(st.permutations(range(num_slots)))[: draw(st.integers(0, num_slots))]
     num_out = len(into) + draw(st.integers(0, 12))
-    return num_slots, victims, into, num_out, draw(st.integers(1, 9))
+    return num_slots, victims, into, num_out, draw(st.integers(1, 9)), draw(st.integers(1, 4))
+
+
+def made_spills(num_host, num_device, chunk_rows, num_shards):
+    """Rows divided among shards, each of which has five chunks already; chunks of one shard are `num_shards` apart."""
+    spills = []
+    for shard in range(num_shards):
+        host, device = (len(range(shard, num, num_shards)) for num in (num_host, num_device))
+        own = np.arange(host + device)
+        at_N = ((5 + own // chunk_rows) * num_shards + shard) * chunk_rows + own % chunk_rows
+        spills += [Spill(host, device, at_N)] if host + device else []
+    return tuple(spills)
 
 
 @settings(deadline=None)
 @given(cases())
 def test_a_row_is_lost_or_put_elsewhere_on_its_way_down(case):
-    num_slots, victims, into, num_out, chunk_rows = case
+    num_slots, victims, into, num_out, chunk_rows, num_shards = case
     before = made_rows(range(num_slots), 100)
     outgoing_EW = made_rows(range(1000, 1000 + num_out), 500)
     host, disk = made_slab(before), AppendedTo()
-    disk_from = 5 * chunk_rows
-    plan = made_plan(
-        host_victim_slots=victims, host_into=into, victim_slots_E=list(range(num_out)), disk_from=disk_from
-    )
+    spills = made_spills(len(victims), num_out - len(into), chunk_rows, num_shards)
+    plan = made_plan(host_victim_slots=victims, host_into=into, victim_slots_E=list(range(num_out)), spills=spills)
     chunk_RW = np.full((chunk_rows, WORDS), 9, np.uint32)
     written = write_back(plan, Trained(plan.block, outgoing_EW), host, disk, chunk_RW)
 
-    down = [*before[victims].tolist(), *outgoing_EW[len(into) :].tolist()]
+    from_host, from_device, down = before[victims].tolist(), outgoing_EW[len(into) :].tolist(), []
+    for spill in spills:
+        down += from_host[: spill.num_host] + from_device[: spill.num_device]
+        from_host, from_device = from_host[spill.num_host :], from_device[spill.num_device :]
     assert [row for _, rows in disk.calls for row in rows] == down
-    assert [p for at, _ in disk.calls for p in at] == list(range(disk_from, disk_from + len(down)))
+    assert [p for at, _ in disk.calls for p in at] == [p for spill in spills for p in spill.at_N.tolist()]
     assert all(at[0] % chunk_rows == 0 for at, _ in disk.calls), "a chunk was begun in its middle"
-    assert all(len(at) == chunk_rows for at, _ in disk.calls[:-1]), "a chunk was not filled"
+    assert all(at[-1] - at[0] == len(at) - 1 < chunk_rows for at, _ in disk.calls), "a call is of several chunks"
     expected = before.copy()
     expected[into] = outgoing_EW[: len(into)]
     assert (host.words_SW == expected).all()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 from harness import SPEED
+from sharded import in_shards
 
 from pipeline.records import Block, Refusal, Trained, Unique
 from pipeline.stages.plan import Room, plan
@@ -16,8 +17,9 @@ from pipeline.storage.commits import ChunkState, Manifest
 from pipeline.storage.files import Files
 from pipeline.storage.flush import flush
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.log import Log
+from pipeline.storage.log import Log, metadata
 from pipeline.storage.places import Caps, Places
+from pipeline.storage.shards import ONE_SHARD
 from pipeline.storage.slab import Slab
 
 ROW = RowLayout(embedding_dim=2, first_order=False)
@@ -31,19 +33,23 @@ class Unsynced:
         return (lambda *args: None) if name == "fsync" else getattr(os, name)
 
 
-def make_log(path, chunk_rows, checksums=None, row=ROW):
+def make_log(path, chunk_rows, checksums=None, row=ROW, shards=ONE_SHARD):
     files = Files()
     files.system = Unsynced()
-    return Log(Path(path), row, chunk_rows, SPEED, files, checksums)
+    return Log(Path(path), row, chunk_rows, SPEED, files, checksums, shards=shards)
 
 
 class Machine:
-    def __init__(self, path, device_rows, host_rows, chunk_rows=4, disk_chunks=1 << 20, multiple=2.0, growth=1.0):
-        self.places = Places(
-            device_rows, host_rows, "clock", Caps(disk_chunks, 1 << 30), Chunks(chunk_rows, multiple, growth)
-        )
+    """A process that has some shards of a table open; it is given numbers, and makes keys of these shards of them."""
+
+    def __init__(
+        self, path, device_rows, host_rows, chunk_rows=4, disk_chunks=1 << 20, multiple=2.0, growth=1.0,
+        shards=ONE_SHARD,
+    ):  # fmt: skip
+        chunks = Chunks(chunk_rows, multiple, growth, shards)
+        self.places = Places(device_rows, host_rows, "clock", Caps(disk_chunks, 1 << 30), chunks)
         self.device, self.host = Slab(device_rows, WORDS), Slab(host_rows, WORDS)
-        self.log = make_log(path, chunk_rows)
+        self.log = make_log(path, chunk_rows, shards=shards)
         self.chunk_RW = np.empty((chunk_rows, WORDS), np.uint32)
         self.rows = {}
         """Words of every row, but for its tag."""
@@ -51,6 +57,7 @@ class Machine:
 
     def train(self, keys):
         """Give the rows of these keys other words; the refusal, if there is one."""
+        keys = [in_shards(key, self.log.shards) for key in keys]
         block = Block(self.blocks, "train", 0, 0, 1, 0, 1, 1, 0, False)
         keys_U = np.array(keys, np.uint64)
         p = plan([Unique(block, keys_U, ())], self.places, Room(1 << 20, 1 << 20))
@@ -62,7 +69,7 @@ class Machine:
         for key, slot in zip(keys, p.rows_U.tolist(), strict=True):
             row = self.device.words_SW[slot]
             assert row[: ROW.tag_at].tolist() == self.rows.get(key, row[: ROW.tag_at].tolist())
-            row[2:] = 1000 * key + self.blocks
+            row[2:] = 1000 * (key % 2**16) + self.blocks
             self.rows[key] = row[: ROW.tag_at].tolist()
         write_back(p, Trained(block, outgoing_EW), self.host, self.log, self.chunk_RW)
         self.blocks += 1
@@ -78,10 +85,11 @@ class Machine:
         chunks.present = len(self.log.checksums)
         self.places.begin_growth()
         return Manifest(
-            number=number, name=None, tail=chunks.tail, live_rows=len(self.places.map), row=ROW.describe(),
-            chunk_rows=self.log.chunk_rows,
+            number=number, name=None, num_shards=chunks.shards.num, tails=chunks.tails,
+            live_rows=len(self.places.map), row=ROW.describe(), chunk_rows=self.log.chunk_rows,
             chunks=tuple(ChunkState(c, chunks.stale(c), *self.log.checksums[c]) for c in live),
-            metadata={}, dense="", state={},
+            metadata=dict.fromkeys(metadata(ROW, self.log.chunk_rows, chunks.tails, chunks.shards), ""),
+            dense=("",), state={},
         )  # fmt: skip
 
     def close(self):
@@ -97,8 +105,10 @@ def read(path, manifest):
     """What a reader with nothing but the files and the manifest finds: words of each key, and its position."""
     rows, at = {}, {}
     for chunk in manifest.chunks:
-        words = np.frombuffer((Path(path) / "rows" / f"c.{chunk.number}.0").read_bytes(), np.uint32).reshape(-1, WORDS)
-        keys = np.frombuffer((Path(path) / "keys" / f"c.{chunk.number}").read_bytes(), np.uint64)
+        own, shard = divmod(chunk.number, manifest.num_shards)
+        folder = Path(path) / str(shard) if manifest.num_shards > 1 else Path(path)
+        words = np.frombuffer((folder / "rows" / f"c.{own}.0").read_bytes(), np.uint32).reshape(-1, WORDS)
+        keys = np.frombuffer((folder / "keys" / f"c.{own}").read_bytes(), np.uint64)
         for r, key in enumerate(keys.tolist()):
             if key != 2**64 - 1:
                 rows[key] = words[r, : ROW.tag_at].tolist()

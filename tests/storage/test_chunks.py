@@ -4,81 +4,122 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sharded import SOME, TABLES
 
-from pipeline.storage.chunks import LEAST_GROWTH, Chunks
+from pipeline.storage.chunks import LEAST_GROWTH, Chunks, most_chunks
+from pipeline.storage.shards import Shards
 
 
 class Plain:
     """Positions of live rows, and nothing else."""
 
-    def __init__(self, rows, multiple):
-        self.rows, self.multiple, self.num, self.live = rows, multiple, 0, set()
+    def __init__(self, rows, multiple, shards):
+        self.rows, self.multiple, self.shards, self.live = rows, multiple, shards, set()
+        self.chunks = {shard: [] for shard in range(shards.num)}
 
-    def add(self, num_rows):
-        first = self.num * self.rows
-        self.live |= set(range(first, first + num_rows))
-        self.num += -(-num_rows // self.rows)
-        return first
+    def add(self, num_rows, shard):
+        at, own = [], self.chunks[shard]
+        for first in range(0, num_rows, self.rows):
+            own.append(len(own) * self.shards.num + shard)
+            at += range(own[-1] * self.rows, own[-1] * self.rows + min(self.rows, num_rows - first))
+        self.live |= set(at)
+        return at
+
+    @property
+    def numbers(self):
+        return sorted(chunk for own in self.chunks.values() for chunk in own)
 
     def live_of(self, chunk):
         return len([p for p in self.live if p // self.rows == chunk])
 
     def sparse(self):
-        return [c for c in range(self.num) if 0 < self.live_of(c) * self.multiple < self.rows]
+        return [c for c in self.numbers if 0 < self.live_of(c) * self.multiple < self.rows]
+
+    def merged(self):
+        """Chunks that the rows of sparse ones take, of which each has rows of one shard."""
+        live = [sum(self.live_of(c) for c in self.sparse() if c in own) for own in self.chunks.values()]
+        return sum(-(-count // self.rows) for count in live)
 
 
-STEPS = st.lists(st.one_of(st.integers(0, 30), st.lists(st.integers(0, 10_000), max_size=9)), max_size=25)
-"""A number of rows that are added, or a choice of live ones that become stale."""
+STEPS = st.lists(
+    st.one_of(st.tuples(st.integers(0, 30), st.integers(0, 5)), st.lists(st.integers(0, 10_000), max_size=9)),
+    max_size=25,
+)
+"""A number of rows that are added, and in which shard, or a choice of live ones that become stale."""
 
 
 @settings(deadline=None, max_examples=150)
-@given(STEPS, st.integers(1, 9), st.sampled_from([1.1, 2.0, 3.0]), st.data())
-def test_a_count_of_stale_rows_is_not_what_counting_again_gives(steps, rows, multiple, data):
-    chunks, plain = Chunks(rows, multiple), Plain(rows, multiple)
+@given(STEPS, st.integers(1, 9), st.sampled_from([1.1, 2.0, 3.0]), st.sampled_from(TABLES), st.data())
+def test_a_count_of_stale_rows_is_not_what_counting_again_gives(steps, rows, multiple, shards, data):
+    chunks, plain = Chunks(rows, multiple, shards=shards), Plain(rows, multiple, shards)
     for step in steps:
-        if isinstance(step, int):
-            assert chunks.add(step) == plain.add(step)
-            assert chunks.tail == plain.num * rows
+        if isinstance(step, tuple):
+            shard = shards.owned[step[1] % len(shards.owned)]
+            assert chunks.add(step[0], shard).tolist() == plain.add(step[0], shard)
+            assert chunks.tails == tuple(len(own) * rows for own in plain.chunks.values())
             continue
         line = sorted(plain.live)
         at = sorted({line[choice % len(line)] for choice in step}) if line else []
         plain.live -= set(at)
-        expected = sum(plain.live_of(chunk) for chunk in plain.sparse())
-        assert chunks.sparse_rows(np.array(at, np.int64)) == expected, "what would be due is not what becomes due"
+        expected = plain.merged()
+        assert chunks.merged(np.array(at, np.int64)) == expected, "what would be due is not what becomes due"
         chunks.forget(np.array(at, np.int64))
-        assert chunks.sparse_rows(np.empty(0, np.int64)) == expected
-    assert [chunks.stale(c) for c in range(chunks.num)] == [rows - plain.live_of(c) for c in range(plain.num)]
-    assert chunks.live().tolist() == [c for c in range(plain.num) if plain.live_of(c)]
+        assert chunks.merged(np.empty(0, np.int64)) == expected
+    assert [chunks.stale(c) for c in plain.numbers] == [rows - plain.live_of(c) for c in plain.numbers]
+    assert chunks.live().tolist() == [c for c in plain.numbers if plain.live_of(c)]
+    assert chunks.live_rows == len(plain.live)
     assert sorted(chunks.sparse().tolist()) == plain.sparse()
     live = [plain.live_of(chunk) for chunk in chunks.sparse().tolist()]
     assert live == sorted(live), "those that cost most to merge come first"
-    assert chunks.present == chunks.growth == plain.num
+    assert chunks.present == chunks.growth == chunks.num == len(plain.numbers)
+
+
+@given(st.integers(0, 30), st.integers(1, 9), st.integers(1, 4))
+def test_rows_fill_more_chunks_than_the_most_or_never_so_many(num_rows, rows, num_owned):
+    def spread(left, shards):
+        if shards == 1:
+            return -(-left // rows)
+        return max(-(-mine // rows) + spread(left - mine, shards - 1) for mine in {*range(min(left, 1) + 1), left})
+
+    assert most_chunks(num_rows, rows, num_owned) == spread(num_rows, num_owned)
 
 
 def test_many_chunks_are_added_at_once_or_one_by_one():
     one, many = Chunks(3), Chunks(3)
-    assert many.add(3 * 1000 - 1) == 0
+    assert many.add(3 * 1000 - 1).tolist() == list(range(3 * 1000 - 1))
     for _ in range(999):
         one.add(3)
     one.add(2)
-    assert one.tail == many.tail == 3000
+    assert one.tails == many.tails == (3000,)
     assert [one.stale(c) for c in range(1000)] == [many.stale(c) for c in range(1000)] == [0] * 999 + [1]
 
 
 def test_a_log_that_is_loaded_counts_what_was_there_before():
     """Chunks 0 and 2 were deleted; 1 and 3 are there."""
     chunks = Chunks(4)
-    chunks.load(16, 2)
+    chunks.load((16,), 2)
     chunks.begin_growth(7, 100)
     chunks.hold(1, 4)
     chunks.hold(3, 3)
     chunks.forget(np.array([5, 12, 13]))
     assert chunks.live().tolist() == [1, 3]
     assert [chunks.stale(c) for c in range(4)] == [4, 1, 4, 3]
-    assert (chunks.present, chunks.growth, chunks.tail) == (2, 0, 16)
+    assert (chunks.present, chunks.growth, chunks.tails) == (2, 0, (16,))
     assert chunks.sparse().tolist() == [3]
-    assert chunks.add(5) == 16
-    assert (chunks.present, chunks.growth, chunks.tail) == (4, 2, 24)
+    assert chunks.add(5).tolist() == [16, 17, 18, 19, 20]
+    assert (chunks.present, chunks.growth, chunks.tails) == (4, 2, (24,))
+
+
+def test_shards_of_others_are_loaded_as_if_they_were_owned():
+    """Of four shards the second and the fourth, in chunks of 4: one chunk was given out in the former, two in the
+    latter, and more in the others."""
+    chunks = Chunks(4, shards=SOME)
+    chunks.load((400, 4, 80, 8), 3)
+    for chunk in (1, 3, 7):
+        chunks.hold(chunk, 4)
+    assert (chunks.num, chunks.tails, chunks.live().tolist()) == (3, (0, 4, 0, 8), [1, 3, 7])
+    assert chunks.add(2, shard=1).tolist() == [20, 21]
+    assert chunks.add(5, shard=3).tolist() == [44, 45, 46, 47, 60]
 
 
 @pytest.mark.parametrize(
@@ -93,3 +134,8 @@ def test_more_may_be_written_than_the_share_or_the_room(growth, live_rows, room,
     chunks.add(12)
     chunks.begin_growth(live_rows, room, at_least)
     assert (chunks.allowance, chunks.growth) == (allowance, 0)
+
+
+def test_a_block_that_begins_a_chunk_of_every_shard_is_more_than_may_always_be_written():
+    assert Chunks(4, shards=Shards.all(16)).allowance == 16 * LEAST_GROWTH
+    assert Chunks(4, shards=SOME).allowance == 2 * LEAST_GROWTH

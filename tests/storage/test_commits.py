@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.commits import ChunkState, Commits, Manifest
+from pipeline.storage.commits import ChunkState, Commits, Manifest, join
 from pipeline.storage.files import Damaged, Files
 
 HEX = st.text("0123456789abcdef", min_size=16, max_size=16)
@@ -19,16 +19,17 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 MANIFESTS = st.builds(
-    Manifest, number=st.integers(1, 2_000_000), name=st.one_of(st.none(), st.just("best")), tail=st.integers(0, 2**50),
+    Manifest, number=st.integers(1, 2_000_000), name=st.one_of(st.none(), st.just("best")),
+    num_shards=st.integers(1, 1024), tails=st.lists(st.integers(0, 2**50), max_size=3).map(tuple),
     live_rows=st.integers(0, 2**50), row=st.dictionaries(st.text(max_size=9), st.lists(st.integers(), max_size=2)),
     chunk_rows=st.integers(1, 8192), chunks=CHUNKS, metadata=st.dictionaries(st.text(max_size=9), HEX, max_size=3),
-    dense=HEX, state=st.dictionaries(st.text(max_size=9), VALUES, max_size=3),
+    dense=st.lists(HEX, max_size=3).map(tuple), state=st.dictionaries(st.text(max_size=9), VALUES, max_size=3),
 )  # fmt: skip
 
 
 def made(number, name=None, chunks=()):
     states = tuple(ChunkState(c, 0, "a" * 16, "b" * 16) for c in chunks)
-    return Manifest(number, name, 8, 2, {"tag": 9}, 4, states, {}, "0" * 16, {"position": {"epoch": 0}})
+    return Manifest(number, name, 1, (8,), 2, {"tag": 9}, 4, states, {}, ("0" * 16,), {"position": {"epoch": 0}})
 
 
 @pytest.fixture
@@ -41,7 +42,7 @@ def commits(tmp_path):
 def publish(commits, *manifests):
     for m in manifests:
         dense = commits.write_dense(m.number, {"w": np.full(3, m.number, np.float32)})
-        commits.publish(dataclasses.replace(m, dense=dense))
+        commits.publish(dataclasses.replace(m, dense=(dense,)))
 
 
 @settings(deadline=None, max_examples=60)
@@ -139,3 +140,65 @@ def test_a_reserve_that_is_not_there_cannot_be_released(commits, tmp_path):
     assert (tmp_path / "reserve").stat().st_size == 10_000
     commits.release()
     assert not (tmp_path / "reserve").exists()
+
+
+def in_parts(num_shards=4, deals=((1, 3), (0, 2))):
+    """A commit, as processes report it that have these shards each: a chunk, five rows, and a replica for each."""
+    states = [ChunkState(shard + num_shards, shard, f"{shard:016}", "b" * 16) for shard in range(num_shards)]
+    parts = []
+    for process, owned in enumerate(deals):
+        names = [f"{shard}/{name}" for shard in owned for name in ("zarr.json", "rows/zarr.json", "keys/zarr.json")]
+        parts.append(
+            Manifest(
+                7, None, num_shards, tuple(16 if shard in owned else 0 for shard in range(num_shards)),
+                sum(8 - states[shard].stale for shard in owned), {"tag": 9}, 8,
+                tuple(states[shard] for shard in sorted(owned)),
+                dict.fromkeys(["zarr.json", *names] if 0 in owned else names, "c" * 16), (f"{process:016}",), {},
+            )
+        )  # fmt: skip
+    return parts
+
+
+def test_what_processes_report_is_joined_to_another_commit_than_their_parts_are_of():
+    parts = in_parts()
+    whole = join(parts)
+    assert [chunk.number for chunk in whole.chunks] == [4, 5, 6, 7]
+    assert (whole.tails, whole.live_rows, whole.shards) == ((16,) * 4, 4 * 8 - 6, {0, 1, 2, 3})
+    assert whole.dense == ("0" * 16, "0" * 15 + "1"), "replicas are not in the order of the parts"
+    assert len(whole.metadata) == 13
+    for part, owned in zip(parts, ((1, 3), (0, 2)), strict=True):
+        assert dataclasses.replace(whole.part(owned), dense=part.dense) == part
+    assert whole.part(range(4)) == whole
+    nothing = whole.part(())
+    assert (nothing.chunks, nothing.live_rows, nothing.tails, nothing.metadata) == ((), 0, (0,) * 4, {})
+
+
+@pytest.mark.parametrize("change", [{"number": 8}, {"row": {"tag": 8}}, {"chunk_rows": 4}, {"num_shards": 8}])
+def test_parts_of_different_commits_are_joined(change):
+    one, other = in_parts()
+    with pytest.raises(ValueError, match=f"different values of {next(iter(change))}"):
+        join([one, dataclasses.replace(other, **change)])
+
+
+@pytest.mark.parametrize("deals", [((1, 3), (0,)), ((1, 3), (0, 2, 3))], ids=["in none", "in two"])
+def test_a_commit_lacks_a_shard_or_has_one_twice(deals):
+    with pytest.raises(ValueError, match=rf"commit 7: .*: {2 if len(deals[1]) == 1 else 3}$"):
+        join(in_parts(deals=deals))
+
+
+def test_a_replica_gets_the_dense_state_of_another_or_a_kept_one_is_deleted(commits):
+    for number in (1, 2):
+        digests = [commits.write_dense(number, {"w": np.full(3, 10 * number + r)}, r) for r in range(3 - number)]
+        commits.publish(dataclasses.replace(made(number), dense=tuple(digests)))
+    (commits.folder / "000002-5.safetensors").write_bytes(b"of no replica")
+    kept = commits.kept()
+    assert [commits.load_dense(kept[0], replica)["w"][0] for replica in (0, 1)] == [10, 11]
+    commits.prune(kept)
+    names = ["000001-1.safetensors", "000001.json", "000001.safetensors", "000002.json", "000002.safetensors"]
+    assert sorted(os.listdir(commits.folder)) == names
+    file = commits.dense_file(1, 1)
+    file.write_bytes(commits.dense_file(1).read_bytes())
+    with pytest.raises(Damaged, match=rf"{file}: its checksum"):
+        commits.load_dense(kept[0], 1)
+    commits.prune(kept[1:])
+    assert sorted(os.listdir(commits.folder)) == names[3:]

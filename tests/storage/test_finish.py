@@ -56,7 +56,7 @@ def finished(rows, tiers, stale=(), seed=0):
 
         flush(places, slabs[0], slabs[1], log, chunk_RW)
         result = table_hash(places, log, chunk_RW)
-        log.describe(places.chunks.tail)
+        log.describe(places.chunks.tails)
         group = zarr.open_group(log.path, mode="r")
         found = group["keys"][:], group["rows"][:]
         log.close()
@@ -64,7 +64,7 @@ def finished(rows, tiers, stale=(), seed=0):
 
 
 def _append(places, log, rows):
-    at = places.chunks.add(len(rows)) + np.arange(len(rows))
+    at = places.chunks.add(len(rows))
     log.scatter(at, rows.copy())
     return at
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine import Machine, make_log, read
+from sharded import TABLES
 
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.files import Damaged
@@ -15,6 +16,7 @@ from pipeline.storage.flush import flush
 from pipeline.storage.key_map import DEVICE, place
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
+from pipeline.storage.shards import shard_of
 from pipeline.storage.slab import Slab
 
 KEYS = st.lists(st.one_of(st.integers(0, 9), st.integers(0, 80)), unique=True, max_size=12)
@@ -23,7 +25,10 @@ STEPS = st.lists(st.one_of(KEYS, st.none()), max_size=24)
 
 
 def check_commit(machine, manifest, path, multiple):
+    shards = machine.log.shards
     rows, at = read(path, manifest)
+    of_keys = shard_of(np.array(list(at), np.uint64), shards.num).tolist()
+    assert [position // manifest.chunk_rows % shards.num for position in at.values()] == of_keys
     assert rows == machine.rows
     assert manifest.live_rows == len(rows)
     live = {c.number: 0 for c in manifest.chunks}
@@ -31,15 +36,15 @@ def check_commit(machine, manifest, path, multiple):
         live[position // manifest.chunk_rows] += 1
     assert {c.number: manifest.chunk_rows - c.stale for c in manifest.chunks} == live
     assert 0 not in live.values(), "a chunk is kept for nothing"
-    assert len(live) * manifest.chunk_rows <= multiple * len(rows) + manifest.chunk_rows
+    assert len(live) * manifest.chunk_rows <= multiple * len(rows) + len(shards.owned) * manifest.chunk_rows
 
 
 @settings(deadline=None, max_examples=60)
 @given(STEPS, st.integers(12, 40), st.sampled_from([0, 1, 7, 30]), st.sampled_from([1, 4, 9]),
-       st.sampled_from([1.1, 2.0, 5.0]))  # fmt: skip
-def test_a_commit_lacks_a_row_or_refers_to_too_much(steps, device_rows, host_rows, chunk_rows, multiple):
+       st.sampled_from([1.1, 2.0, 5.0]), st.sampled_from(TABLES))  # fmt: skip
+def test_a_commit_lacks_a_row_or_refers_to_too_much(steps, device_rows, host_rows, chunk_rows, multiple, shards):
     with tempfile.TemporaryDirectory() as path:
-        machine = Machine(path, device_rows, host_rows, chunk_rows, multiple=multiple)
+        machine = Machine(path, device_rows, host_rows, chunk_rows, multiple=multiple, shards=shards)
         changed = set()
         for keys in [*steps, None]:
             if keys is not None:
@@ -100,10 +105,11 @@ def test_copies_of_unchanged_rows_are_lost_when_their_chunk_is_merged(tmp_path):
 
 
 @pytest.mark.parametrize("multiple", [1.5, 2.0])
-def test_a_long_run_of_commits_refers_to_more_and_more(tmp_path, multiple):
+@pytest.mark.parametrize("shards", TABLES)
+def test_a_long_run_of_commits_refers_to_more_and_more(tmp_path, multiple, shards):
     """Keys drift, so that old rows stay on disk among ever more stale ones."""
     rng = np.random.default_rng(0)
-    machine = Machine(tmp_path, 40, 20, multiple=multiple)
+    machine = Machine(tmp_path, 40, 20, multiple=multiple, shards=shards)
     amplification = 0
     for number in range(60):
         keys = np.unique(number + rng.zipf(1.3, 30) % 200).tolist()
@@ -141,9 +147,10 @@ def test_a_row_that_lies_where_another_should_is_committed_as_that_one(tmp_path)
     machine.close()
 
 
-def test_merging_takes_more_of_the_disk_than_there_is(tmp_path):
+@pytest.mark.parametrize("shards", TABLES)
+def test_merging_takes_more_of_the_disk_than_there_is(tmp_path, shards):
     """A log that was made with few merges is told to merge more, beside a cap that it almost fills."""
-    machine = Machine(tmp_path, 30, 0, multiple=4.0, growth=4.0)
+    machine = Machine(tmp_path, 30, 0, multiple=4.0, growth=4.0, shards=shards)
     rng = np.random.default_rng(0)
     for number in range(120):
         if machine.train(rng.permutation(100)[:12].tolist()):
@@ -151,11 +158,12 @@ def test_merging_takes_more_of_the_disk_than_there_is(tmp_path):
     machine.commit()
     places = machine.places
     places.chunks._multiple = 1.1
-    backlog = places.chunks.of_rows(places.chunks.sparse_rows(np.empty(0, np.int64)))
+    backlog = places.chunks.merged(np.empty(0, np.int64))
     cap = places.chunks.present + backlog // 2
     places.caps = Caps(cap, 1 << 30)
     commits = 0
-    while len(places.chunks.sparse()):
+    # A chunk of a shard that is sparse by itself has nothing to be merged with.
+    while len(places.chunks.sparse()) > (len(shards.owned) if shards.num > 1 else 0):
         before = places.chunks.present
         manifest = machine.commit(forget=False)
         assert machine.places.chunks.present <= cap

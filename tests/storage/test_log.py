@@ -10,9 +10,11 @@ from contract import check_tier, gathered, made_rows
 from harness import SPEED
 
 from pipeline.kernels.tag import tag_reference
+from pipeline.storage.chunks import Chunks
 from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.log import Log, gather_reference, keys_file, rows_file
+from pipeline.storage.shards import ONE_SHARD, Shards
 
 ROW = RowLayout(embedding_dim=4, first_order=True)
 WORDS = ROW.num_words
@@ -20,15 +22,15 @@ CHUNK = 8
 RESERVED = 2**64 - 1
 
 
-def make_log(path, checksums=None):
-    return Log(path / "table.zarr", ROW, CHUNK, SPEED, Files(), checksums)
+def make_log(path, checksums=None, shards=ONE_SHARD):
+    return Log(path / "table.zarr", ROW, CHUNK, SPEED, Files(), checksums, shards=shards)
 
 
 class Tagless:
     """A log that takes any rows for its contract: the last word of a row that was read is what went in."""
 
-    def __init__(self, path):
-        self._log, self._tags = make_log(path), {}
+    def __init__(self, path, shards):
+        self._log, self._tags = make_log(path, shards=shards), {}
         self.close = self._log.close
 
     def scatter(self, at_U, rows_UW):
@@ -54,8 +56,9 @@ def append(log, rows, at=0):
 
 
 @pytest.mark.parametrize("num_rows", [2, CHUNK, 3 * CHUNK + 5, 200])
-def test_the_log_is_not_a_tier(tmp_path, num_rows):
-    check_tier(lambda: Tagless(tmp_path), num_rows, WORDS, np.int64, CHUNK)
+@pytest.mark.parametrize("num_shards", [1, 3])
+def test_the_log_is_not_a_tier(tmp_path, num_rows, num_shards):
+    check_tier(lambda: Tagless(tmp_path, Shards.all(num_shards)), num_rows, WORDS, np.int64, CHUNK)
 
 
 def num_open(log):
@@ -67,7 +70,7 @@ def num_open(log):
 def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
     first, second = made_rows(CHUNK + 3, WORDS, seed=1), made_rows(2, WORDS, seed=2)
     tail = append(log, second, append(log, first))
-    log.describe(tail)
+    log.describe([tail])
     group = zarr.open_group(log.path, mode="r")
     assert (group["rows"].shape, group["keys"].shape) == ((tail, WORDS), (tail,))
     rows, keys = group["rows"][:], group["keys"][:]
@@ -84,14 +87,14 @@ def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
 
 def test_the_log_and_its_plain_twin_read_different_rows(log):
     tail = append(log, made_rows(3 * CHUNK + 5, WORDS))
-    log.describe(tail)
+    log.describe([tail])
     at = np.random.default_rng(0).permutation(3 * CHUNK + 5)[:17]
     np.testing.assert_array_equal(gather_reference(log.path, at), gathered(log, at, WORDS, np.int64))
 
 
 def test_a_zarr_reader_finds_rows_where_chunks_were_deleted(log):
     rows = made_rows(3 * CHUNK, WORDS)
-    log.describe(append(log, rows))
+    log.describe([append(log, rows)])
     log.remove([1])
     group = zarr.open_group(log.path, mode="r")
     there = [*range(CHUNK), *range(2 * CHUNK, 3 * CHUNK)]
@@ -102,7 +105,7 @@ def test_a_zarr_reader_finds_rows_where_chunks_were_deleted(log):
 def test_the_attributes_do_not_describe_the_row(log):
     rows = made_rows(3, WORDS)
     append(log, rows)
-    log.describe(CHUNK)
+    log.describe([CHUNK])
     group = zarr.open_group(log.path, mode="r")
     row = group.attrs["row"]
     stored = group["rows"][:3]
@@ -211,9 +214,9 @@ def test_a_log_of_no_rows_cannot_be_opened_or_an_equal_description_is_written_ag
     assert zarr.open_group(log.path, mode="r")["rows"].shape == (0, WORDS)
     files = [log.path / name for name in ("zarr.json", "rows/zarr.json", "keys/zarr.json")]
     before = [file.stat().st_ino for file in files]
-    log.describe(0)
+    log.describe([0])
     assert [file.stat().st_ino for file in files] == before
-    log.describe(CHUNK)
+    log.describe([CHUNK])
     changed = [file.stat().st_ino != inode for file, inode in zip(files, before, strict=True)]
     assert changed == [False, True, True]
 
@@ -240,3 +243,37 @@ def test_closing_leaves_files_open(log):
     assert num_open(log) == 2
     log.close()
     assert num_open(log) == 0
+
+
+def test_another_zarr_reader_does_not_find_the_rows_of_each_shard(tmp_path):
+    """Two processes that have two shards each: each of their chunks lies in the arrays of its own shard."""
+    rows, chunks = made_rows(8 * CHUNK, WORDS).reshape(8, CHUNK, WORDS), Chunks(CHUNK, shards=Shards.all(4))
+    at = {shard: chunks.add(2 * CHUNK, shard) for shard in range(4)}
+    for owned in ((2, 3), (0, 1)):
+        log = make_log(tmp_path, shards=Shards(4, owned))
+        for shard in owned:
+            written = rows[2 * shard : 2 * shard + 2].reshape(-1, WORDS)
+            log.scatter(at[shard], written)
+            np.testing.assert_array_equal(gathered(log, at[shard], WORDS, np.int64), written)
+        log.describe(chunks.tails)
+        log.sync()
+        log.close()
+    table = zarr.open_group(tmp_path / "table.zarr", mode="r")
+    assert table.attrs["num_shards"] == 4
+    for shard in range(4):
+        found = table[f"{shard}/rows"]
+        assert found.shape == (2 * CHUNK, WORDS)
+        np.testing.assert_array_equal(found[:], rows[2 * shard : 2 * shard + 2].reshape(-1, WORDS))
+        np.testing.assert_array_equal(table[f"{shard}/keys"][:], row_keys(found[:]))
+        attributes = table[str(shard)].attrs
+        assert (attributes["shard"], attributes["num_shards"], RowLayout.of(attributes["row"])) == (shard, 4, ROW)
+
+
+def test_a_file_of_a_shard_is_named_as_another(tmp_path):
+    assert rows_file(tmp_path, 5) == tmp_path / "rows" / "c.5.0"
+    assert rows_file(tmp_path, 3 + 16 * 5, 16) == tmp_path / "03" / "rows" / "c.5.0"
+    assert keys_file(tmp_path, 3 + 16 * 5, 16) == tmp_path / "03" / "keys" / "c.5"
+    log = make_log(tmp_path, shards=Shards(16, (3, 12)))
+    assert log.where((3 + 16 * 5) * CHUNK + 2) == f"{rows_file(log.path, 83, 16)}, offset {2 * ROW.num_bytes}"
+    assert sorted(path.name for path in log.path.iterdir()) == ["03", "12"]
+    log.close()

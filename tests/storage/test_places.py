@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sharded import SOME
 
 from pipeline.records import RESERVED
 from pipeline.storage.chunks import LEAST_GROWTH, Chunks
@@ -77,7 +78,7 @@ def make_places(device_rows=3, host_rows=2, disk_chunks=1 << 20, map_bytes=1 << 
 
 def test_new_places_are_not_empty():
     places = make_places()
-    assert (places.device.num_free, places.host.num_free, places.chunks.tail, len(places.map)) == (3, 2, 0, 0)
+    assert (places.device.num_free, places.host.num_free, places.chunks.tails, len(places.map)) == (3, 2, (0,), 0)
     assert (places.chunks.present, places.chunks.growth) == (0, 0)
 
 
@@ -86,6 +87,11 @@ def test_the_reserve_of_the_next_commit_leaves_out_a_slab_or_what_may_be_merged(
     assert make_places(5, 4).commit_chunks == 3 + LEAST_GROWTH
     # The map cannot know more rows than these, whatever the slabs could hold.
     assert make_places(10_000, 10_000, map_bytes=LEAST_BYTES * 6).commit_chunks == 2 + LEAST_GROWTH
+
+
+def test_the_reserve_leaves_out_a_padded_chunk_of_a_shard():
+    """Eight slots, of which one may hold a row of another shard than the others: three chunks instead of two."""
+    assert make_places(5, 3, shards=SOME).commit_chunks == 3 + 2 * LEAST_GROWTH
 
 
 def test_half_of_the_room_is_not_left_to_the_commit():

@@ -6,21 +6,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import SPEED
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine import WORDS, Machine, make_log, read
+from machine import ROW, WORDS, Machine, make_log, read
+from sharded import TABLES
 
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.files import Damaged, Files
-from pipeline.storage.key_map import DISK, place
+from pipeline.storage.key_map import DISK, place, row_of
 from pipeline.storage.places import Caps, Places
-from pipeline.storage.reopen import checksums, clean, rebuild
+from pipeline.storage.reopen import checksums, clean, open_log, rebuild
+from pipeline.storage.shards import Shards, shard_of
 
 
-def reopened(path, manifest):
+def reopened(path, manifest, shards=None):
     """Places and log as of this commit."""
-    places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows))
-    log = make_log(path, manifest.chunk_rows, checksums([manifest]))
+    shards = shards or Shards.all(manifest.num_shards)
+    places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=shards))
+    log = make_log(path, manifest.chunk_rows, checksums([manifest]), shards=shards)
     try:
         rebuild(places, log, manifest)
     finally:
@@ -31,22 +35,22 @@ def reopened(path, manifest):
 @settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.lists(st.integers(0, 60), unique=True, max_size=12), max_size=12), st.sampled_from([0, 2, 30]),
-    st.sampled_from([1, 4]), st.data(),
+    st.sampled_from([1, 4]), st.sampled_from(TABLES), st.data(),
 )  # fmt: skip
-def test_a_map_that_is_rebuilt_is_another_one(blocks, host_rows, chunk_rows, data):
+def test_a_map_that_is_rebuilt_is_another_one(blocks, host_rows, chunk_rows, shards, data):
     with tempfile.TemporaryDirectory() as path:
-        machine = Machine(path, 12, host_rows, chunk_rows)
+        machine = Machine(path, 12, host_rows, chunk_rows, shards=shards)
         for keys in blocks:
             if machine.train(keys) or data.draw(st.booleans()):
                 machine.commit()
         manifest = machine.commit()
-        places = reopened(path, manifest)
+        places = reopened(path, manifest, shards)
         rows, at = read(path, manifest)
         assert rows == machine.rows
         keys = np.array(list(at), np.uint64)
         assert places.map.find(keys).tolist() == place(DISK, np.array(list(at.values()), np.int64)).tolist()
         assert len(places.map) == len(at)
-        assert (places.chunks.tail, places.chunks.present) == (manifest.tail, len(manifest.chunks))
+        assert (places.chunks.tails, places.chunks.present) == (manifest.tails, len(manifest.chunks))
         assert places.chunks.live().tolist() == [c.number for c in manifest.chunks]
         assert [places.chunks.stale(c.number) for c in manifest.chunks] == [c.stale for c in manifest.chunks]
         machine.close()
@@ -117,3 +121,60 @@ def test_cleaning_deletes_what_a_commit_names_or_leaves_what_none_does(left):
     clean(path, [], Files())
     assert {p.name for p in path.rglob("*") if p.is_file()} == {"zarr.json"}
     clean(Path(path / "nowhere"), [], Files())
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A commit of 60 keys in four shards, of which one process had all open."""
+    path = tmp_path / "table.zarr"
+    machine = Machine(path, 12, 8, multiple=10.0, shards=Shards.all(4))
+    for first in (0, 10, 20, 30, 40, 50, 0, 15):
+        machine.train(range(first, first + 10))
+    manifest = machine.commit()
+    machine.log.describe(manifest.tails)
+    machine.close()
+    return path, manifest
+
+
+def test_shards_that_are_dealt_otherwise_lack_a_row_or_a_file_changes(sharded):
+    path, manifest = sharded
+    at, before = read(path, manifest)[1], contents(path)
+    found = {}
+    for owned in ((0, 1), (2, 3), ()):
+        part = manifest.part(owned)
+        places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=Shards(4, owned)))
+        open_log(path, ROW, places, [manifest], SPEED, Files()).close()
+        keys = np.array(list(at), np.uint64)
+        places_N = places.map.find(keys)
+        mine = np.isin(shard_of(keys, 4), owned)
+        assert ((places_N == -1) == ~mine).all(), "a key is in the wrong process"
+        assert len(places.map) == part.live_rows == places.chunks.live_rows
+        assert (places.chunks.tails, places.chunks.present) == (part.tails, len(part.chunks))
+        found |= dict(zip(keys[mine].tolist(), row_of(places_N[mine]).tolist(), strict=True))
+        clean(path, [manifest], Files(), Shards(4, owned))
+    assert found == at
+    assert contents(path) == before
+
+
+def contents(path):
+    return {p: (p.read_bytes(), p.stat().st_mtime_ns) for p in path.rglob("*") if p.is_file()}
+
+
+def test_cleaning_touches_shards_of_others_or_leaves_something_in_its_own(sharded):
+    path, manifest = sharded
+    before = {p for p in path.rglob("*") if p.is_file()}
+    others = [path / "0" / "rows" / "c.999.0", path / "zarr.json.partial", path / "1" / "zarr.json.partial"]
+    mine = [path / "3" / "keys" / "c.999", path / "3" / "rows" / "zarr.json.partial", path / "3" / "zarr.json.partial"]
+    for file in (*others, *mine):
+        file.write_bytes(b"left over")
+    clean(path, [manifest], Files(), Shards(4, (2, 3)))
+    assert {p for p in path.rglob("*") if p.is_file()} == before | set(others)
+    clean(path, [manifest], Files(), Shards(4, (0, 1)))
+    assert {p for p in path.rglob("*") if p.is_file()} == before
+
+
+def test_a_table_of_other_shards_is_opened(sharded):
+    path, manifest = sharded
+    places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=Shards.all(8)))
+    with pytest.raises(ValueError, match=r"in 4 shards, and this workflow .* in 8 shards"):
+        open_log(path, ROW, places, [manifest], SPEED, Files())

@@ -1,0 +1,12 @@
+"""Tables of several shards, of which a process has all or some open."""
+
+from pipeline.storage.shards import ONE_SHARD, Shards
+
+SOME = Shards(4, (1, 3))
+TABLES = [ONE_SHARD, SOME, Shards.all(3)]
+
+
+def in_shards(number, shards):
+    """A key of an owned shard, another one for each `number`; the number itself in a table of one shard."""
+    shard = shards.owned[number % len(shards.owned)]
+    return -(-(shard << 32) // shards.num) << 32 | number
