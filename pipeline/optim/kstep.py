@@ -1,0 +1,145 @@
+"""k-step Adam: replicas of the dense part that take steps of their own, and merge now and then.
+
+Zhao, Jiao, Hu, Li, Zhang and Li, arXiv 2201.05500, after Chen, Li and Li, FODS 2020. Worker i of N, at a step t:
+
+    m_i = beta1 * m_i + (1 - beta1) * g_i                     from 0
+    v_i = beta2 * v_i + (1 - beta2) * g_i * g_i               from 0
+    at a merge:  v_hat = mean of all v_i                      "amsgrad": that or v_hat, whichever is larger
+    x_i = x_i - lr * m_i / (sqrt(v_hat) + eps)
+    at a merge:  x_i = mean of all x_i
+
+v_i is set to the mean at a merge as well: v_hat, all that v_i is used for, comes to the same, since v is linear in the
+squares of the gradients. With "local" denominators each worker has its own v_i in place of v_hat.
+
+P numbers of all parameters (see `flat`)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pipeline.optim.collective import ALONE, Collective
+from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
+from pipeline.optim.flat import Flat
+from pipeline.optimizer import Optimizer
+
+M, V, X = range(3)
+"""Vectors of the flat state, the model's buffers behind them: what is merged at once lies side by side."""
+FIRST_MERGED = {"x": X, "xv": V, "xmv": M}
+
+
+def dense_of(
+    model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = ALONE
+) -> Dense | KStepDense:
+    """The dense part's optimizer. ValueError: as theirs."""
+    if optimizer.merge:
+        return KStepDense(model, optimizer, steps_of_epoch, collective)
+    return Dense(model, optimizer.dense, steps_of_epoch, collective)
+
+
+class KStepDense:
+    """One worker's replica and its optimizer: takes the place of `Dense`, and of its torch optimizer in a commit."""
+
+    def __init__(
+        self, model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = ALONE
+    ) -> None:
+        """ValueError: a parameter or float buffer is not of float32."""
+        assert optimizer.merge, "without it there is Dense"
+        self._adam, self._merge, self._collective = optimizer.dense, optimizer.merge, collective
+        self._warm_up_steps = warm_up_steps(self._adam, steps_of_epoch)
+        self._flat = Flat(model, 3)
+        self._flat.hold_parameters(self._flat.vectors[X])
+        # Of the size of a vector: gradient, v_hat, and room for what a step computes.
+        self._gradient_P, self._v_hat_P, self._scratch_P = torch.zeros_like(
+            self._flat.vectors[X].expand(3, -1)
+        ).unbind()
+        self._flat.hold_gradients(self._gradient_P)
+        self.lr = self._adam.lr
+        """Once warm."""
+
+    @property
+    def optimizer(self) -> KStepDense:
+        """What holds the state that a commit keeps."""
+        return self
+
+    def zero_grad(self) -> None:
+        """Before the backward pass, or instead of it where a worker has no examples."""
+        self._gradient_P.zero_()
+
+    def exchange(self) -> None:
+        """The gradient of a share of the whole batch becomes that of this worker's own."""
+        self._gradient_P.mul_(self._collective.world)
+
+    def regularize(self) -> None:
+        """Add the L2 term to the gradients."""
+        if self._adam.l2:
+            self._gradient_P.add_(self._flat.vectors[X], alpha=self._adam.l2)
+
+    def gradients(self) -> list[Tensor]:
+        return [self._gradient_P]
+
+    def merges(self, step: int, last_of_epoch: bool = False) -> bool:
+        """Whether all workers merge at the run's step, counted from 1."""
+        return step <= self._merge.start or step % self._merge.k == 0 or last_of_epoch
+
+    def step(self, step: int, last_of_epoch: bool = False) -> None:
+        """One update, the run's number `step`, counted from 1, and a merge where the step has one."""
+        merges, frozen = self.merges(step, last_of_epoch), self._merge.denominator == "frozen"
+        self._update_moments()
+        if frozen and merges:
+            self._mean(FIRST_MERGED[self._merge.merged], X)
+            self._refresh(step)
+        self._move(step, self._v_hat_P if frozen else self._corrected(step))
+        if merges:
+            self._mean(X if frozen else FIRST_MERGED[self._merge.merged])
+
+    def _update_moments(self) -> None:
+        # A product is rounded before it is added, on every processor: no fused operation.
+        m_P, v_P, *_ = self._flat.vectors
+        g_P, scratch_P, beta1, beta2 = self._gradient_P, self._scratch_P, self._adam.beta1, self._adam.beta2
+        m_P.mul_(beta1).add_(torch.mul(g_P, 1 - beta1, out=scratch_P))
+        v_P.mul_(beta2).add_(torch.mul(g_P, g_P, out=scratch_P).mul_(1 - beta2))
+
+    def _refresh(self, step: int) -> None:
+        """v_hat from the merged v."""
+        v_P = self._corrected(step)
+        if self._merge.form == "amsgrad":
+            torch.maximum(self._v_hat_P, v_P, out=self._v_hat_P)
+        else:
+            self._v_hat_P.copy_(v_P)
+
+    def _corrected(self, step: int) -> Tensor:
+        """v, corrected for its bias if it is to be; valid until the scratch is used."""
+        v_P = self._flat.vectors[V]
+        if not self._merge.bias_correction:
+            return v_P
+        return torch.div(v_P, 1 - self._adam.beta2**step, out=self._scratch_P)
+
+    def _move(self, step: int, v_hat_P: Tensor) -> None:
+        lr = warmed_up(self.lr, step, self._warm_up_steps)
+        if self._merge.bias_correction:
+            lr /= 1 - self._adam.beta1**step
+        m_P, _, x_P = self._flat.vectors
+        denominator_P = torch.sqrt(v_hat_P, out=self._scratch_P).add_(self._adam.eps)
+        x_P.sub_(torch.div(m_P, denominator_P, out=denominator_P).mul_(lr))
+
+    def _mean(self, first: int, past: int | None = None) -> None:
+        """Of these vectors over all workers; and, up to the last one, of the buffers behind it."""
+        flat = self._flat
+        part = flat.numbers[first * flat.size : None if past is None else past * flat.size]
+        if part.numel():
+            self._collective.all_reduce(part, "merge", 0 if past else flat.num_buffers)
+            part.div_(self._collective.world)
+
+    @property
+    def state(self) -> dict[Tensor, dict[str, Tensor]]:
+        """Of each parameter, as a torch optimizer has it; views."""
+        vectors = {"m": self._flat.vectors[M], "v": self._flat.vectors[V]}
+        if self._merge.denominator == "frozen":
+            vectors["v_hat"] = self._v_hat_P
+        parts = {key: self._flat.parts(vector) for key, vector in vectors.items()}
+        return {
+            parameter: {key: parts[key][number] for key in parts}
+            for number, parameter in enumerate(self._flat.parameters)
+        }
