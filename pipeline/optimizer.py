@@ -150,7 +150,7 @@ class KStep(Strict):
     def _settings_agree(self) -> KStep:
         if self.denominator == "frozen" and self.merged == "x":
             raise ValueError(
-                'merged is "x", and a frozen denominator is the mean of all v; take "xv" or "xmv", or denominator "local"'
+                'merged is "x", and a frozen denominator is the mean of all v; take "xv", "xmv" or denominator "local"'
             )
         if self.denominator == "local" and self.form == "amsgrad":
             raise ValueError(

@@ -1,22 +1,20 @@
-"""What workers do together with a tensor that each of them has."""
+"""What workers do together with a tensor that each of them has.
+
+All workers of a group make the same calls in the same order, each from one thread. `kind` says as what the payload is
+counted: "dense" for gradients, "merge" for weights and moments. The last `num_buffers` of a tensor's numbers are those
+of the model's buffers, and counted as "buffers".
+"""
 
 from __future__ import annotations
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
-TIMEOUT_SECONDS = 60.0
+from pipeline.optim.flat import ALIGNED
 
 
 class Collective(Protocol):
-    """Workers of one group. All of them make the same calls in the same order, each from one thread."""
-
     @property
     def rank(self) -> int: ...
 
@@ -24,11 +22,18 @@ class Collective(Protocol):
     def world(self) -> int: ...
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        """The sum over all workers, in place, contiguous, with the same bits on all.
+        """The sum over all workers, in place, of a contiguous vector; the same bits on all."""
 
-        `kind` says what its payload is counted as: "dense" for gradients, "merge" for weights and moments. The last
-        `num_buffers` of its numbers are counted as "buffers".
-        """
+
+class Group(Collective, Protocol):
+    """Of which two levels are made. A vector's length is a multiple of the number of workers."""
+
+    def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
+        """The part of the vector that is this worker's by its rank, in place, with the sum over all workers. The other
+        parts have no value then."""
+
+    def all_gather(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
+        """Every worker's own part, in place."""
 
 
 class Alone:
@@ -43,46 +48,22 @@ class Alone:
 ALONE = Alone()
 
 
-class InProcess:
-    """A worker that is a thread: for tests, and studies of many replicas in one process. Sums are in rank order."""
+class TwoLevels:
+    """Workers of several machines, as many on each: sums are scattered within a machine, added up between workers of
+    the same index, and gathered within the machine. So each number crosses a link between machines once per machine,
+    whichever worker's link it is (Zhao et al., arXiv 2201.05500, as PaddleBox has it)."""
 
-    def __init__(self, rank: int, room: Room) -> None:
-        self.rank, self.world, self._room = rank, len(room.tensors), room
-        self.bytes: Counter[str] = Counter()
-        """Payload sent, by kind."""
-        self.messages: Counter[str] = Counter()
+    def __init__(self, inner: Group, outer: Collective) -> None:
+        """`inner`: workers of one machine. `outer`: those of the same index on all machines. ValueError: a machine has
+        a number of workers that vectors cannot be divided among."""
+        if ALIGNED % inner.world:
+            raise ValueError(f"{inner.world} workers of one machine; two levels need 1, 2, 4, 8 or {ALIGNED}")
+        self.inner, self._outer = inner, outer
+        self.rank, self.world = outer.rank * inner.world + inner.rank, outer.world * inner.world
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        self.messages[kind] += 1
-        self.bytes[kind] += (tensor.numel() - num_buffers) * tensor.element_size()
-        self.bytes["buffers"] += num_buffers * tensor.element_size()
-        room = self._room
-        room.tensors[self.rank] = tensor
-        room.barrier.wait()
-        if self.rank == 0:
-            room.total = sum(room.tensors[1:], room.tensors[0].clone())
-        room.barrier.wait()
-        # Worker 0 makes the next sum only when all are there again, so all have read this one.
-        tensor.copy_(room.total)
-
-
-class Room:
-    """Where the threads of a group meet."""
-
-    def __init__(self, world: int) -> None:
-        self.barrier = threading.Barrier(world, timeout=TIMEOUT_SECONDS)
-        self.tensors = [torch.empty(0)] * world
-        self.total = torch.empty(0)
-
-
-def in_process(world: int) -> list[InProcess]:
-    """A worker for each of so many threads."""
-    room = Room(world)
-    return [InProcess(rank, room) for rank in range(world)]
-
-
-def together(works: Sequence[Callable[[], object]]) -> None:
-    """Do the work of every worker, each in a thread, and raise what the first of them raised."""
-    with ThreadPoolExecutor(len(works)) as threads:
-        for done in [threads.submit(work) for work in works]:
-            done.result()
+        own = self.inner.reduce_scatter(tensor, kind, num_buffers)
+        past_own = (self.inner.rank + 1) * len(own)
+        buffers_of_own = min(max(past_own - (len(tensor) - num_buffers), 0), len(own))
+        self._outer.all_reduce(own, kind, buffers_of_own)
+        self.inner.all_gather(tensor, kind, num_buffers)

@@ -19,12 +19,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pipeline.optim.collective import ALONE, Collective
+from pipeline.optim.collective import ALONE, Collective, TwoLevels
 from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
 from pipeline.optim.flat import Flat
-from pipeline.optimizer import Optimizer
+from pipeline.optimizer import KStep, Optimizer
 
-M, V, X = range(3)
+M, V, X = range(NUM_VECTORS := 3)
 """Vectors of the flat state, the model's buffers behind them: what is merged at once lies side by side."""
 FIRST_MERGED = {"x": X, "xv": V, "xmv": M}
 
@@ -44,19 +44,19 @@ class KStepDense:
     def __init__(
         self, model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = ALONE
     ) -> None:
-        """ValueError: a parameter or float buffer is not of float32."""
+        """ValueError: a parameter or float buffer is not of float32; two levels are set, and there is one."""
         assert optimizer.merge, "without it there is Dense"
         self._adam, self._merge, self._collective = optimizer.dense, optimizer.merge, collective
+        self._machine = _machine(self._merge, collective)
         self._warm_up_steps = warm_up_steps(self._adam, steps_of_epoch)
-        self._flat = Flat(model, 3)
+        self._flat = Flat(model, NUM_VECTORS)
         self._flat.hold_parameters(self._flat.vectors[X])
-        # Of the size of a vector: gradient, v_hat, and room for what a step computes.
-        self._gradient_P, self._v_hat_P, self._scratch_P = torch.zeros_like(
-            self._flat.vectors[X].expand(3, -1)
-        ).unbind()
+        self._gradient_P, self._v_hat_P, self._scratch_P = (torch.zeros_like(self._flat.vectors[X]) for _ in range(3))
         self._flat.hold_gradients(self._gradient_P)
         self.lr = self._adam.lr
         """Once warm."""
+        self.state = self._state()
+        """Of each parameter, as a torch optimizer has it; views."""
 
     @property
     def optimizer(self) -> KStepDense:
@@ -68,13 +68,18 @@ class KStepDense:
         self._gradient_P.zero_()
 
     def exchange(self) -> None:
-        """The gradient of a share of the whole batch becomes that of this worker's own."""
-        self._gradient_P.mul_(self._collective.world)
+        """The gradient of a share of the whole batch becomes that of this worker's own, or of its machine's."""
+        num_shares = self._collective.world
+        if self._merge.inner == 1:
+            if self._flat.size:
+                self._machine.all_reduce(self._gradient_P, "dense")
+            num_shares //= self._machine.world
+        self._gradient_P.mul_(num_shares)
 
     def regularize(self) -> None:
         """Add the L2 term to the gradients."""
         if self._adam.l2:
-            self._gradient_P.add_(self._flat.vectors[X], alpha=self._adam.l2)
+            self._gradient_P.add_(torch.mul(self._flat.vectors[X], self._adam.l2, out=self._scratch_P))
 
     def gradients(self) -> list[Tensor]:
         return [self._gradient_P]
@@ -85,14 +90,17 @@ class KStepDense:
 
     def step(self, step: int, last_of_epoch: bool = False) -> None:
         """One update, the run's number `step`, counted from 1, and a merge where the step has one."""
-        merges, frozen = self.merges(step, last_of_epoch), self._merge.denominator == "frozen"
+        frozen, first = self._merge.denominator == "frozen", FIRST_MERGED[self._merge.merged]
+        merges, within = self.merges(step, last_of_epoch), self._merge.inner or 1
         self._update_moments()
-        if frozen and merges:
-            self._mean(FIRST_MERGED[self._merge.merged], X)
+        if merges and frozen:
+            self._mean(self._collective, first, X)
             self._refresh(step)
         self._move(step, self._v_hat_P if frozen else self._corrected(step))
         if merges:
-            self._mean(X if frozen else FIRST_MERGED[self._merge.merged])
+            self._mean(self._collective, X if frozen else first, NUM_VECTORS, self._flat.num_buffers)
+        elif within > 1 and step % within == 0:
+            self._mean(self._machine, X, NUM_VECTORS)
 
     def _update_moments(self) -> None:
         # A product is rounded before it is added, on every processor: no fused operation.
@@ -124,17 +132,15 @@ class KStepDense:
         denominator_P = torch.sqrt(v_hat_P, out=self._scratch_P).add_(self._adam.eps)
         x_P.sub_(torch.div(m_P, denominator_P, out=denominator_P).mul_(lr))
 
-    def _mean(self, first: int, past: int | None = None) -> None:
-        """Of these vectors over all workers; and, up to the last one, of the buffers behind it."""
-        flat = self._flat
-        part = flat.numbers[first * flat.size : None if past is None else past * flat.size]
+    def _mean(self, collective: Collective, first: int, past: int, num_buffers: int = 0) -> None:
+        """Of these vectors, and of the buffers behind the last one."""
+        size = self._flat.size
+        part = self._flat.numbers[first * size : past * size + num_buffers]
         if part.numel():
-            self._collective.all_reduce(part, "merge", 0 if past else flat.num_buffers)
-            part.div_(self._collective.world)
+            collective.all_reduce(part, "merge", num_buffers)
+            part.div_(collective.world)
 
-    @property
-    def state(self) -> dict[Tensor, dict[str, Tensor]]:
-        """Of each parameter, as a torch optimizer has it; views."""
+    def _state(self) -> dict[Tensor, dict[str, Tensor]]:
         vectors = {"m": self._flat.vectors[M], "v": self._flat.vectors[V]}
         if self._merge.denominator == "frozen":
             vectors["v_hat"] = self._v_hat_P
@@ -143,3 +149,15 @@ class KStepDense:
             parameter: {key: parts[key][number] for key in parts}
             for number, parameter in enumerate(self._flat.parameters)
         }
+
+
+def _machine(merge: KStep, collective: Collective) -> Collective:
+    """The workers of this one's machine, where there are two levels."""
+    if not merge.inner or collective.world == 1:
+        return ALONE
+    if not isinstance(collective, TwoLevels):
+        raise ValueError(
+            f"optimizer.merge.inner is {merge.inner}, and the {collective.world} workers are not on several machines, "
+            "as many on each; leave it out"
+        )
+    return collective.inner
