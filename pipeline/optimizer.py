@@ -129,7 +129,9 @@ class KStep(Strict):
     of the run they merge (Zhao et al., arXiv 2201.05500, after Chen, Li and Li, FODS 2020).
 
     They merge after an epoch's last step too. Weights and the float buffers of the model become the mean of all
-    workers'. Adam is that of `dense`, with v from 0: x -= lr * m / (sqrt(v_hat) + eps)."""
+    workers'. Adam is that of `dense`, with v from 0: x -= lr * m / (sqrt(v_hat) + eps). With a frozen denominator
+    dense.eps should be 1e-4 or so: a weight whose gradient was zero for long has a v_hat near zero, and when the
+    gradient comes back between two merges, 1e-8 throws it far away."""
 
     k: Annotated[int, Field(ge=1)]
     start: Annotated[int, Field(ge=1)] = 200

@@ -48,6 +48,9 @@ RATIOS = {
         "logloss_DeepFM",
         "logloss_DeepFM_torch",
     },
+    "kstep": {
+        f"auc_{model}_{case}" for model in ("plain", "batch_norm") for case in ("k1", "k5", "local_xv", "synchronous")
+    },
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""
