@@ -1,6 +1,6 @@
 """A model's parameters, gradients and buffers as parts of one vector, so that a message is one call and no copy.
 
-P numbers of all parameters, each parameter from a multiple of 64 bytes on
+Q numbers of all parameters, each parameter from a multiple of 64 bytes on
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ can also be divided among 2, 4, 8 or 16 workers."""
 
 
 class Flat:
-    """`num_vectors` vectors [P], zero at first, and behind them the model's float buffers, which lie there from now on.
+    """`num_vectors` vectors [Q], zero at first, and behind them the model's float buffers, which lie there from now on.
 
     Parameters that are not trained are not part of it. ValueError: a parameter or buffer is not of float32.
     """
@@ -35,7 +35,7 @@ class Flat:
             begin += buffer.numel()
 
     def parts(self, vector: Tensor) -> list[Tensor]:
-        """Of a vector [P], the part of each parameter, in its shape."""
+        """Of a vector [Q], the part of each parameter, in its shape."""
         rooms = vector.split([_room(parameter.numel()) for parameter in self.parameters])
         return [
             room[: parameter.numel()].view(parameter.shape)
@@ -43,12 +43,12 @@ class Flat:
         ]
 
     def hold_gradients(self, vector: Tensor) -> None:
-        """Backward adds to `vector` [P] from now on."""
+        """Backward adds to `vector` [Q] from now on."""
         for parameter, part in zip(self.parameters, self.parts(vector), strict=True):
             parameter.grad = part
 
     def hold_parameters(self, vector: Tensor) -> None:
-        """The parameters lie in `vector` [P] from now on."""
+        """The parameters lie in `vector` [Q] from now on."""
         for parameter, part in zip(self.parameters, self.parts(vector), strict=True):
             _move(parameter, part)
 

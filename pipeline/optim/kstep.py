@@ -11,7 +11,7 @@ Zhao, Jiao, Hu, Li, Zhang and Li, arXiv 2201.05500, after Chen, Li and Li, FODS 
 v_i is set to the mean at a merge as well: v_hat, all that v_i is used for, comes to the same, since v is linear in the
 squares of the gradients. With "local" denominators each worker has its own v_i in place of v_hat.
 
-P numbers of all parameters (see `flat`)
+Q numbers of all parameters (see `flat`)
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class KStepDense:
         self._warm_up_steps = warm_up_steps(self._adam, steps_of_epoch)
         self._flat = Flat(model, NUM_VECTORS)
         self._flat.hold_parameters(self._flat.vectors[X])
-        self._gradient_P, self._v_hat_P, self._scratch_P = (torch.zeros_like(self._flat.vectors[X]) for _ in range(3))
-        self._flat.hold_gradients(self._gradient_P)
+        self._gradient_Q, self._v_hat_Q, self._scratch_Q = (torch.zeros_like(self._flat.vectors[X]) for _ in range(3))
+        self._flat.hold_gradients(self._gradient_Q)
         self.lr = self._adam.lr
         """Once warm."""
         self.state = self._state()
@@ -65,24 +65,24 @@ class KStepDense:
 
     def zero_grad(self) -> None:
         """Before the backward pass, or instead of it where a worker has no examples."""
-        self._gradient_P.zero_()
+        self._gradient_Q.zero_()
 
     def exchange(self) -> None:
         """The gradient of a share of the whole batch becomes that of this worker's own, or of its machine's."""
         num_shares = self._collective.world
         if self._merge.inner == 1:
             if self._flat.size:
-                self._machine.all_reduce(self._gradient_P, "dense")
+                self._machine.all_reduce(self._gradient_Q, "dense")
             num_shares //= self._machine.world
-        self._gradient_P.mul_(num_shares)
+        self._gradient_Q.mul_(num_shares)
 
     def regularize(self) -> None:
         """Add the L2 term to the gradients."""
         if self._adam.l2:
-            self._gradient_P.add_(torch.mul(self._flat.vectors[X], self._adam.l2, out=self._scratch_P))
+            self._gradient_Q.add_(torch.mul(self._flat.vectors[X], self._adam.l2, out=self._scratch_Q))
 
     def gradients(self) -> list[Tensor]:
-        return [self._gradient_P]
+        return [self._gradient_Q]
 
     def merges(self, step: int, last_of_epoch: bool = False) -> bool:
         """Whether all workers merge at the run's step, counted from 1."""
@@ -96,7 +96,7 @@ class KStepDense:
         if merges and frozen:
             self._mean(self._collective, first, X)
             self._refresh(step)
-        self._move(step, self._v_hat_P if frozen else self._corrected(step))
+        self._move(step, self._v_hat_Q if frozen else self._corrected(step))
         if merges:
             self._mean(self._collective, X if frozen else first, NUM_VECTORS, self._flat.num_buffers)
         elif within > 1 and step % within == 0:
@@ -104,33 +104,33 @@ class KStepDense:
 
     def _update_moments(self) -> None:
         # A product is rounded before it is added, on every processor: no fused operation.
-        m_P, v_P, *_ = self._flat.vectors
-        g_P, scratch_P, beta1, beta2 = self._gradient_P, self._scratch_P, self._adam.beta1, self._adam.beta2
-        m_P.mul_(beta1).add_(torch.mul(g_P, 1 - beta1, out=scratch_P))
-        v_P.mul_(beta2).add_(torch.mul(g_P, g_P, out=scratch_P).mul_(1 - beta2))
+        m_Q, v_Q, *_ = self._flat.vectors
+        g_Q, scratch_Q, beta1, beta2 = self._gradient_Q, self._scratch_Q, self._adam.beta1, self._adam.beta2
+        m_Q.mul_(beta1).add_(torch.mul(g_Q, 1 - beta1, out=scratch_Q))
+        v_Q.mul_(beta2).add_(torch.mul(g_Q, g_Q, out=scratch_Q).mul_(1 - beta2))
 
     def _refresh(self, step: int) -> None:
         """v_hat from the merged v."""
-        v_P = self._corrected(step)
+        v_Q = self._corrected(step)
         if self._merge.form == "amsgrad":
-            torch.maximum(self._v_hat_P, v_P, out=self._v_hat_P)
+            torch.maximum(self._v_hat_Q, v_Q, out=self._v_hat_Q)
         else:
-            self._v_hat_P.copy_(v_P)
+            self._v_hat_Q.copy_(v_Q)
 
     def _corrected(self, step: int) -> Tensor:
         """v, corrected for its bias if it is to be; valid until the scratch is used."""
-        v_P = self._flat.vectors[V]
+        v_Q = self._flat.vectors[V]
         if not self._merge.bias_correction:
-            return v_P
-        return torch.div(v_P, 1 - self._adam.beta2**step, out=self._scratch_P)
+            return v_Q
+        return torch.div(v_Q, 1 - self._adam.beta2**step, out=self._scratch_Q)
 
-    def _move(self, step: int, v_hat_P: Tensor) -> None:
+    def _move(self, step: int, v_hat_Q: Tensor) -> None:
         lr = warmed_up(self.lr, step, self._warm_up_steps)
         if self._merge.bias_correction:
             lr /= 1 - self._adam.beta1**step
-        m_P, _, x_P = self._flat.vectors
-        denominator_P = torch.sqrt(v_hat_P, out=self._scratch_P).add_(self._adam.eps)
-        x_P.sub_(torch.div(m_P, denominator_P, out=denominator_P).mul_(lr))
+        m_Q, _, x_Q = self._flat.vectors
+        denominator_Q = torch.sqrt(v_hat_Q, out=self._scratch_Q).add_(self._adam.eps)
+        x_Q.sub_(torch.div(m_Q, denominator_Q, out=denominator_Q).mul_(lr))
 
     def _mean(self, collective: Collective, first: int, past: int, num_buffers: int = 0) -> None:
         """Of these vectors, and of the buffers behind the last one."""
@@ -143,7 +143,7 @@ class KStepDense:
     def _state(self) -> dict[Tensor, dict[str, Tensor]]:
         vectors = {"m": self._flat.vectors[M], "v": self._flat.vectors[V]}
         if self._merge.denominator == "frozen":
-            vectors["v_hat"] = self._v_hat_P
+            vectors["v_hat"] = self._v_hat_Q
         parts = {key: self._flat.parts(vector) for key, vector in vectors.items()}
         return {
             parameter: {key: parts[key][number] for key in parts}
