@@ -3,7 +3,7 @@
     python -m benchmarks.kstep [CASE ...] [--models plain batch_norm] [--seeds 1 2 3 4 5]
 
 Four workers in one process (`kstep_replicas`): one table of rows, exactly synchronous, and four replicas of DeepFM's
-dense part with the product's own `KStepDense`. D = 10, 400-400-400, batches of 1,024 examples, four epochs, no early
+dense part with the product's own `KStepDense`. D = 10, 400-400-400, batches of 1,024 examples, eight epochs, no early
 stopping, so nothing is chosen by the test split; with batch norm and without. A case is a period (k1, k5, ...), a
 variant at k = 20, or `synchronous`, torch's Adam on summed gradients.
 
