@@ -124,9 +124,50 @@ class DenseAdam(Strict):
     """In which the learning rate rises linearly, from that of the first step to `lr`."""
 
 
+class KStep(Strict):
+    """k-step Adam of many workers: each takes steps of its own on its replica of the dense part, and at every k-th step
+    of the run they merge (Zhao et al., arXiv 2201.05500, after Chen, Li and Li, FODS 2020).
+
+    They merge after an epoch's last step too. Weights and the float buffers of the model become the mean of all
+    workers'. Adam is that of `dense`, with v from 0: x -= lr * m / (sqrt(v_hat) + eps). With a frozen denominator
+    dense.eps should be 1e-4 or so: a weight whose gradient was zero for long has a v_hat near zero, and when the
+    gradient comes back between two merges, 1e-8 throws it far away."""
+
+    k: Annotated[int, Field(ge=1)]
+    start: Annotated[int, Field(ge=1)] = 200
+    """Up to this step they merge at every step: v begins at 0, and a denominator near that, if it stayed for k steps,
+    would throw the weights far away."""
+    denominator: Literal["frozen", "local"] = "frozen"
+    """"frozen": v_hat is of all workers, and stays from one merge to the next. "local": each worker's own v."""
+    form: Literal["adam", "amsgrad"] = "adam"
+    """What a frozen v_hat becomes at a merge. "adam": the mean of v. "amsgrad": that, where it is larger."""
+    merged: Literal["x", "xv", "xmv"] = "xv"
+    """What becomes the mean of all workers': weights, and the moments m and v."""
+    bias_correction: bool = False
+    inner: Annotated[int, Field(ge=1)] | None = None
+    """Two levels: `k` is of merges between machines. Workers of one machine sum their gradients at every step if this
+    is 1, else their weights, and nothing more, become their mean at every step that it divides. None: one level."""
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> KStep:
+        if self.denominator == "frozen" and self.merged == "x":
+            raise ValueError(
+                'merged is "x", and a frozen denominator is the mean of all v; take "xv", "xmv" or denominator "local"'
+            )
+        if self.denominator == "local" and self.form == "amsgrad":
+            raise ValueError(
+                'form is "amsgrad", which is of a frozen denominator; take "adam", or denominator "frozen"'
+            )
+        if self.inner and self.k % self.inner:
+            raise ValueError(f"inner is {self.inner} and k {self.k}; take a k that inner divides")
+        return self
+
+
 class Optimizer(Strict):
     rows: RowOptimizer = Adam()
     dense: DenseAdam = DenseAdam()
+    merge: KStep | None = None
+    """How the dense parts of many workers stay together. None: by the sum of their gradients, at every step."""
     max_grad_norm: Positive | None = None
     """The gradient of a step, over all parameters of the dense part and the batch's rows (L2 included), is scaled down
     to this norm. Rows that are not in the batch do not count."""
@@ -136,6 +177,22 @@ class Optimizer(Strict):
         if self.max_grad_norm is not None and getattr(self.rows, "clip", None):
             raise ValueError("max_grad_norm and rows.clip cannot both be given; leave one out")
         return self
+
+    @model_validator(mode="after")
+    def _merges_what_there_is(self) -> Optimizer:
+        if self.merge and self.max_grad_norm is not None:
+            raise ValueError(
+                "max_grad_norm is of the whole batch's gradient, and with merge nobody has the dense part of it; leave "
+                "one out"
+            )
+        if self.merge and self.merge.bias_correction and self.dense.eps_place == "keras":
+            raise ValueError('merge.bias_correction has eps where torch has it; set dense.eps_place to "torch"')
+        return self
+
+    @property
+    def numbers_a_parameter(self) -> int:
+        """Of the dense part's optimizer state."""
+        return 3 if self.merge and self.merge.denominator == "frozen" else 2
 
 
 class Plateau(Strict):

@@ -50,6 +50,9 @@ RATIOS = {
     },
     "unique_share": {f"{what}_1.05_1024_{w}" for what in ("unique", "remote", "sent") for w in (1, 2, 4, 8, 16)},
     "hierps_shapes": {f"{shape}, 1 x 8, k = 1" for shape in "ABCDE"},
+    "kstep": {
+        f"auc_{model}_{case}" for model in ("plain", "batch_norm") for case in ("k1", "k5", "local_xv", "synchronous")
+    },
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""

@@ -1,10 +1,16 @@
-"""The optimizer of the dense part: torch's Adam, its learning rate at each step, clipping by the gradient's norm."""
+"""The optimizer of the dense part: torch's Adam, its learning rate at each step, clipping by the gradient's norm.
+
+Of many workers each has a replica. Its loss is a share of the whole batch's, so the sum of all gradients is that of the
+whole batch, and every replica takes the same step.
+"""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from pipeline.optim.collective import ALONE, Collective
+from pipeline.optim.flat import Flat
 from pipeline.optimizer import DenseAdam
 
 NORM_EPS = 1e-6
@@ -14,15 +20,35 @@ NORM_EPS = 1e-6
 class Dense:
     """The parameters of a model and their optimizer. A model that is nothing but its rows has one that does nothing."""
 
-    def __init__(self, model: torch.nn.Module, adam: DenseAdam, steps_of_epoch: int) -> None:
-        self._adam = adam
+    def __init__(
+        self, model: torch.nn.Module, adam: DenseAdam, steps_of_epoch: int, collective: Collective = ALONE
+    ) -> None:
+        """ValueError: there are other workers, and a parameter or float buffer that is not of float32."""
+        self._adam, self._collective = adam, collective
         self._parameters = list(model.parameters()) or [torch.nn.Parameter(torch.empty(0))]
-        self._warm_up_steps = round(adam.warm_up_epochs * steps_of_epoch)
+        self._warm_up_steps = warm_up_steps(adam, steps_of_epoch)
+        self._flat: Flat | None = None
+        if collective.world > 1:
+            self._flat = Flat(model, 1)
+            self._flat.hold_gradients(self._flat.vectors[0])
         self.lr = adam.lr
         """Once warm."""
         self.optimizer = torch.optim.Adam(
             self._parameters, lr=adam.lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True
         )
+
+    def zero_grad(self) -> None:
+        """Before the backward pass, or instead of it where a worker has no examples."""
+        if self._flat:
+            self._flat.vectors[0].zero_()
+        else:
+            self.optimizer.zero_grad(set_to_none=True)
+
+    def exchange(self) -> None:
+        """The gradients become the sum over all workers, and the float buffers of the model their mean."""
+        if self._flat and self._flat.numbers.numel():
+            self._collective.all_reduce(self._flat.numbers, "dense", self._flat.num_buffers)
+            self._flat.buffers.div_(self._collective.world)
 
     def regularize(self) -> None:
         """Add the L2 term to the gradients."""
@@ -32,15 +58,26 @@ class Dense:
                     parameter.grad.add_(parameter.detach(), alpha=self._adam.l2)
 
     def gradients(self) -> list[Tensor]:
+        if self._flat:
+            return self._flat.vectors
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
-    def step(self, step: int) -> None:
+    def step(self, step: int, last_of_epoch: bool = False) -> None:
         """One update, the run's number `step`, counted from 1."""
         group = self.optimizer.param_groups[0]
-        group["lr"] = self.lr * min(1.0, step / self._warm_up_steps) if self._warm_up_steps else self.lr
+        group["lr"] = warmed_up(self.lr, step, self._warm_up_steps)
         if self._adam.eps_place == "keras":
             group["eps"] = self._adam.eps / (1.0 - self._adam.beta2**step) ** 0.5
         self.optimizer.step()
+
+
+def warm_up_steps(adam: DenseAdam, steps_of_epoch: int) -> int:
+    return round(adam.warm_up_epochs * steps_of_epoch)
+
+
+def warmed_up(lr: float, step: int, warm_up_steps: int) -> float:
+    """The learning rate of a step, counted from 1."""
+    return lr * min(1.0, step / warm_up_steps) if warm_up_steps else lr
 
 
 def clip_factor(gradients: list[Tensor], most: float) -> Tensor:

@@ -2,8 +2,20 @@
 
 import pytest
 import torch
+from odd_model import (
+    STEPS_OF_EPOCH,
+    float_buffers,
+    from_data,
+    made_up,
+    make,
+    make_model,
+    parameters_of,
+    sizes,
+    step_all,
+)
 
 from pipeline.optim.dense import Dense, clip_factor
+from pipeline.optim.in_process import in_machines, in_process
 from pipeline.optimizer import DenseAdam
 
 GRADIENTS = [[0.5, -2.0, 1e-6], [0.1, 1.0, -1e-7], [-0.3, 0.5, 1e-7]]
@@ -72,3 +84,58 @@ def test_gradients_are_clipped_otherwise_than_by_torch(most):
     torch.nn.utils.clip_grad_norm_(parameters, most)
     for one, parameter in zip(mine, parameters, strict=True):
         torch.testing.assert_close(one, parameter.grad)
+
+
+@pytest.mark.parametrize("collectives", [in_process(3), in_machines(2, 2)], ids=["one_level", "two_levels"])
+def test_replicas_differ_or_take_another_step_than_with_the_sum_of_all_gradients(collectives):
+    models, denses = make(None, collectives, DenseAdam(lr=0.1, l2=0.3))
+    alone = make_model()
+    peer = torch.optim.Adam(parameters_of(alone), lr=0.1, weight_decay=0.3)
+    twins = [make_model() for _ in models]
+    for step in range(1, STEPS_OF_EPOCH + 2):
+        for twin in twins:
+            for parameter in parameters_of(twin):
+                parameter.grad = torch.zeros_like(parameter)
+        means = [torch.zeros_like(buffer) for buffer in float_buffers(alone)]
+        for worker, twin in enumerate(twins):
+            for buffer, merged in zip(float_buffers(twin), float_buffers(models[0]), strict=True):
+                buffer.copy_(merged)
+            made_up(twin, step, worker)
+            for mean, buffer in zip(means, float_buffers(twin), strict=True):
+                mean += buffer / len(twins)
+        for parameter, *shares in zip(*map(parameters_of, [alone, *twins]), strict=True):
+            parameter.grad = sum(share.grad for share in shares)
+        peer.step()
+        step_all(models, denses, step)
+        for model in models:
+            assert all(
+                map(
+                    torch.equal,
+                    [*parameters_of(model), *float_buffers(model)],
+                    [*parameters_of(models[0]), *float_buffers(models[0])],
+                )
+            )
+        for ours, theirs in zip(parameters_of(models[0]), parameters_of(alone), strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+        for ours, mean in zip(float_buffers(models[0]), means, strict=True):
+            torch.testing.assert_close(ours, mean)
+
+
+def test_workers_send_more_or_less_than_a_gradient_and_the_buffers_a_step():
+    collectives = in_process(2)
+    models, denses = make(None, collectives)
+    for step in range(1, 4):
+        step_all(models, denses, step, from_data)
+    parameters, buffers = sizes(models[0])
+    for collective in collectives:
+        assert collective.bytes == {"dense": 3 * 4 * parameters, "buffers": 3 * 4 * buffers}
+        assert collective.messages == {"dense": 3}
+
+
+def test_the_norm_that_clips_is_not_of_all_workers_gradients():
+    models, denses = make(None, in_process(2))
+    step_all(models, denses, 1)
+    gradients = torch.cat([parameter.grad.reshape(-1) for parameter in parameters_of(models[0])])
+    factor = clip_factor(denses[0].gradients(), 0.5)
+    torch.testing.assert_close(factor, 0.5 / (gradients.norm() + 1e-6))
+    assert factor == clip_factor(denses[1].gradients(), 0.5)

@@ -1,0 +1,163 @@
+"""k-step Adam: replicas of the dense part that take steps of their own, and merge now and then.
+
+Zhao, Jiao, Hu, Li, Zhang and Li, arXiv 2201.05500, after Chen, Li and Li, FODS 2020. Worker i of N, at a step t:
+
+    m_i = beta1 * m_i + (1 - beta1) * g_i                     from 0
+    v_i = beta2 * v_i + (1 - beta2) * g_i * g_i               from 0
+    at a merge:  v_hat = mean of all v_i                      "amsgrad": that or v_hat, whichever is larger
+    x_i = x_i - lr * m_i / (sqrt(v_hat) + eps)
+    at a merge:  x_i = mean of all x_i
+
+v_i is set to the mean at a merge as well: v_hat, all that v_i is used for, comes to the same, since v is linear in the
+squares of the gradients. With "local" denominators each worker has its own v_i in place of v_hat.
+
+Q numbers of all parameters (see `flat`)
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from pipeline.optim.collective import ALONE, Collective, TwoLevels
+from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
+from pipeline.optim.flat import Flat
+from pipeline.optimizer import KStep, Optimizer
+
+M, V, X = range(NUM_VECTORS := 3)
+"""Vectors of the flat state, the model's buffers behind them: what is merged at once lies side by side."""
+FIRST_MERGED = {"x": X, "xv": V, "xmv": M}
+
+
+def dense_of(
+    model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = ALONE
+) -> Dense | KStepDense:
+    """The dense part's optimizer. ValueError: as theirs."""
+    if optimizer.merge:
+        return KStepDense(model, optimizer, steps_of_epoch, collective)
+    return Dense(model, optimizer.dense, steps_of_epoch, collective)
+
+
+class KStepDense:
+    """One worker's replica and its optimizer: takes the place of `Dense`, and of its torch optimizer in a commit."""
+
+    def __init__(
+        self, model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = ALONE
+    ) -> None:
+        """ValueError: a parameter or float buffer is not of float32; two levels are set, and there is one."""
+        assert optimizer.merge, "without it there is Dense"
+        self._adam, self._merge, self._collective = optimizer.dense, optimizer.merge, collective
+        self._machine = _machine(self._merge, collective)
+        self._warm_up_steps = warm_up_steps(self._adam, steps_of_epoch)
+        self._flat = Flat(model, NUM_VECTORS)
+        self._flat.hold_parameters(self._flat.vectors[X])
+        self._gradient_Q, self._v_hat_Q, self._scratch_Q = (torch.zeros_like(self._flat.vectors[X]) for _ in range(3))
+        self._flat.hold_gradients(self._gradient_Q)
+        self.lr = self._adam.lr
+        """Once warm."""
+        self.state = self._state()
+        """Of each parameter, as a torch optimizer has it; views."""
+
+    @property
+    def optimizer(self) -> KStepDense:
+        """What holds the state that a commit keeps."""
+        return self
+
+    def zero_grad(self) -> None:
+        """Before the backward pass, or instead of it where a worker has no examples."""
+        self._gradient_Q.zero_()
+
+    def exchange(self) -> None:
+        """The gradient of a share of the whole batch becomes that of this worker's own, or of its machine's."""
+        num_shares = self._collective.world
+        if self._merge.inner == 1:
+            if self._flat.size:
+                self._machine.all_reduce(self._gradient_Q, "dense")
+            num_shares //= self._machine.world
+        self._gradient_Q.mul_(num_shares)
+
+    def regularize(self) -> None:
+        """Add the L2 term to the gradients."""
+        if self._adam.l2:
+            self._gradient_Q.add_(torch.mul(self._flat.vectors[X], self._adam.l2, out=self._scratch_Q))
+
+    def gradients(self) -> list[Tensor]:
+        return [self._gradient_Q]
+
+    def merges(self, step: int, last_of_epoch: bool = False) -> bool:
+        """Whether all workers merge at the run's step, counted from 1."""
+        return step <= self._merge.start or step % self._merge.k == 0 or last_of_epoch
+
+    def step(self, step: int, last_of_epoch: bool = False) -> None:
+        """One update, the run's number `step`, counted from 1, and a merge where the step has one."""
+        frozen, first = self._merge.denominator == "frozen", FIRST_MERGED[self._merge.merged]
+        merges, within = self.merges(step, last_of_epoch), self._merge.inner or 1
+        self._update_moments()
+        if merges and frozen:
+            self._mean(self._collective, first, X)
+            self._refresh(step)
+        self._move(step, self._v_hat_Q if frozen else self._corrected(step))
+        if merges:
+            self._mean(self._collective, X if frozen else first, NUM_VECTORS, self._flat.num_buffers)
+        elif within > 1 and step % within == 0:
+            self._mean(self._machine, X, NUM_VECTORS)
+
+    def _update_moments(self) -> None:
+        # A product is rounded before it is added, on every processor: no fused operation.
+        m_Q, v_Q, *_ = self._flat.vectors
+        g_Q, scratch_Q, beta1, beta2 = self._gradient_Q, self._scratch_Q, self._adam.beta1, self._adam.beta2
+        m_Q.mul_(beta1).add_(torch.mul(g_Q, 1 - beta1, out=scratch_Q))
+        v_Q.mul_(beta2).add_(torch.mul(g_Q, g_Q, out=scratch_Q).mul_(1 - beta2))
+
+    def _refresh(self, step: int) -> None:
+        """v_hat from the merged v."""
+        v_Q = self._corrected(step)
+        if self._merge.form == "amsgrad":
+            torch.maximum(self._v_hat_Q, v_Q, out=self._v_hat_Q)
+        else:
+            self._v_hat_Q.copy_(v_Q)
+
+    def _corrected(self, step: int) -> Tensor:
+        """v, corrected for its bias if it is to be; valid until the scratch is used."""
+        v_Q = self._flat.vectors[V]
+        if not self._merge.bias_correction:
+            return v_Q
+        return torch.div(v_Q, 1 - self._adam.beta2**step, out=self._scratch_Q)
+
+    def _move(self, step: int, v_hat_Q: Tensor) -> None:
+        lr = warmed_up(self.lr, step, self._warm_up_steps)
+        if self._merge.bias_correction:
+            lr /= 1 - self._adam.beta1**step
+        m_Q, _, x_Q = self._flat.vectors
+        denominator_Q = torch.sqrt(v_hat_Q, out=self._scratch_Q).add_(self._adam.eps)
+        x_Q.sub_(torch.div(m_Q, denominator_Q, out=denominator_Q).mul_(lr))
+
+    def _mean(self, collective: Collective, first: int, past: int, num_buffers: int = 0) -> None:
+        """Of these vectors, and of the buffers behind the last one."""
+        size = self._flat.size
+        part = self._flat.numbers[first * size : past * size + num_buffers]
+        if part.numel():
+            collective.all_reduce(part, "merge", num_buffers)
+            part.div_(collective.world)
+
+    def _state(self) -> dict[Tensor, dict[str, Tensor]]:
+        vectors = {"m": self._flat.vectors[M], "v": self._flat.vectors[V]}
+        if self._merge.denominator == "frozen":
+            vectors["v_hat"] = self._v_hat_Q
+        parts = {key: self._flat.parts(vector) for key, vector in vectors.items()}
+        return {
+            parameter: {key: parts[key][number] for key in parts}
+            for number, parameter in enumerate(self._flat.parameters)
+        }
+
+
+def _machine(merge: KStep, collective: Collective) -> Collective:
+    """The workers of this one's machine, where there are two levels."""
+    if not merge.inner or collective.world == 1:
+        return ALONE
+    if not isinstance(collective, TwoLevels):
+        raise ValueError(
+            f"optimizer.merge.inner is {merge.inner}, and the {collective.world} workers are not on several machines, "
+            "as many on each; leave it out"
+        )
+    return collective.inner
