@@ -25,7 +25,6 @@ from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files, checksum_of
 from pipeline.storage.inspect import read_manifests, unnamed
-from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.storage.sizes import Fit, Sizes
 from pipeline.verify import verify
 from pipeline.workflow import (
@@ -37,6 +36,7 @@ from pipeline.workflow import (
     Schedule,
     Storage,
     Synthetic,
+    Workers,
     Workflow,
 )
 
@@ -50,7 +50,7 @@ Outcome = dict[str, Any]
 """All that must not depend on how often the run was interrupted."""
 
 
-def make_workflow(data: Path, epochs: int) -> Workflow:
+def make_workflow(data: Path, epochs: int, shards: int = 1) -> Workflow:
     planted = Synthetic(
         train_examples=90, validation_examples=24, test_examples=12, keys_per_field=KEYS, num_numbers=2, zipf=0.6
     )
@@ -72,6 +72,7 @@ def make_workflow(data: Path, epochs: int) -> Workflow:
         storage=Storage(device="16 MiB", host="16 MiB", disk="1 GiB", read="64 MiB", map="64 MiB", chunk_rows=1024),
         schedule=Schedule(batch_size=6, epochs=epochs, block_batches=2, threads=1),
         commit=Commit(every_blocks=3, every_minutes=None),
+        workers=Workers(shards=shards),
     )
 
 
@@ -82,11 +83,11 @@ class Job:
     data: Path
     """Where its synthetic data is made once."""
     epochs: int = 2
-    shards: Shards = ONE_SHARD
+    shards: int = 1
 
     def open(self, run_dir: Path, system: Any) -> Driver:
         """A driver that goes on from what is in the directory, and reaches the disk through `system` alone."""
-        workflow = make_workflow(self.data, self.epochs)
+        workflow = make_workflow(self.data, self.epochs, self.shards)
         ensure(workflow.data)
         prepare(run_dir, fresh=False)
         source = Source(workflow.data, workflow.seed)
@@ -102,9 +103,7 @@ class Job:
         total = Agenda(source.num_examples, workflow.schedule.batch_size, self.epochs).total_examples
         files = Files()
         files.system = system
-        return Driver(
-            workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), files, SPEED, shards=self.shards
-        )
+        return Driver(workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), files, SPEED)
 
     def run(self, run_dir: Path, system: Any = None) -> Outcome:
         """Run it to its end, from the start or from a commit; without `system`, without fsync."""

@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks.cases import keys_per_field
 from benchmarks.common import arguments, finish, machine
 from benchmarks.table import Stretches, drop_log_pages, fill_log
-from pipeline.cluster import local_client
+from pipeline.cluster.local import local_client
 from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
 from pipeline.models import DeepFM

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks.cases import Case
-from pipeline.cluster import DaskExecutor
+from pipeline.cluster.local import DaskExecutor
 from pipeline.records import Done
 from pipeline.schedule import Schedule
 

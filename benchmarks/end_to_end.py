@@ -29,7 +29,7 @@ from benchmarks.common import arguments, finish, in_own_process, machine, spread
 from benchmarks.dask_cost import dask_cost
 from benchmarks.table import drop_log_pages, raw_row_rate, warm_log_pages
 from benchmarks.torch_way import Ceiling, Sparse
-from pipeline.cluster import local_client
+from pipeline.cluster.local import local_client
 from pipeline.memory import keep_freed_memory
 from pipeline.monitor.timeline import cpu_seconds, hidden_share, stage_seconds
 from pipeline.records import Span

@@ -24,7 +24,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "local_xv": {"denominator": "local", "merged": "xv"},
     "local_xmv": {"denominator": "local", "merged": "xmv"},
     "start_1": {"start": 1},
-    "eps_1e-8": {"eps": 1e-8},
 }
 """What is not as `KStep` has it, which is frozen_xv, or not as `Scale`."""
 
@@ -69,8 +68,7 @@ def cases(scale: Scale) -> dict[str, Optimizer]:
     settings |= {name: {"k": scale.varied_k} | VARIANTS[name] for name in scale.variants}
     made = {}
     for name, fields in settings.items():
-        eps = fields.pop("eps", scale.eps)
-        made[name] = _optimizer(eps, KStep.model_validate({"start": scale.start} | fields))
+        made[name] = _optimizer(scale.eps, KStep.model_validate({"start": scale.start} | fields))
     return made | {SYNCHRONOUS: _optimizer(scale.eps, None)}
 
 

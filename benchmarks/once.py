@@ -11,7 +11,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster import local_client
+from pipeline.cluster.local import local_client
 from pipeline.driver import Driver
 from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory

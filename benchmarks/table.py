@@ -52,7 +52,7 @@ class Stretches:
         self.resources.start(blocks, self._look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         start = time.perf_counter()
-        with self.driver._progress, self.driver._executor() as executor:
+        with self.driver._progress, self.driver.crew.executor() as executor:
             refusal = Schedule(
                 numbers, self._look_ahead, self.resources.stages, executor, lambda done: self._keep(done, spans)
             ).run()

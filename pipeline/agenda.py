@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.records import Block
+from pipeline.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,14 +26,24 @@ class Leg:
     epoch: int
 
 
+def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], least_last: int = 1) -> Agenda:
+    schedule = workflow.schedule
+    return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, least_last)
+
+
 class Agenda:
     """A pure function of the number of examples of each split, the batch size and the number of epochs.
 
     A block never spans two legs. How many batches a block has changes only where the legs are cut.
     """
 
-    def __init__(self, num_examples: Mapping[str, int], batch_size: int, epochs: int, test_apart: bool = False) -> None:
-        """`test_apart`: the test is of another epoch than the last, known when all is trained (see `test`)."""
+    def __init__(
+        self, num_examples: Mapping[str, int], batch_size: int, epochs: int, test_apart: bool = False,
+        least_last: int = 1,
+    ) -> None:  # fmt: skip
+        """`test_apart`: the test is of another epoch than the last, known when all is trained (see `test`).
+        `least_last`: a last batch of the training split that has fewer examples is joined to the one before."""
+        self._least_last = least_last
         self._num_examples = num_examples
         self._test_apart = test_apart
         self._batch_size = batch_size
@@ -43,6 +54,10 @@ class Agenda:
                 self.legs.append(Leg("validation", epoch))
         if num_examples.get("test") and not test_apart:
             self.legs.append(Leg("test", epochs - 1))
+
+    @property
+    def steps_of_epoch(self) -> int:
+        return self._num_batches("train")
 
     @property
     def total_examples(self) -> int:
@@ -112,8 +127,14 @@ class Agenda:
                 yield self._block(number, leg, first, block_batches)
                 number += 1
 
+    def _past(self, leg: Leg, batch: int) -> int:
+        """The example at which a batch begins, or the leg ends."""
+        return self._num_examples[leg.split] if batch == self._num_batches(leg.split) else batch * self._batch_size
+
     def _num_batches(self, split: str) -> int:
-        return -(-self._num_examples[split] // self._batch_size)
+        whole, rest = divmod(self._num_examples[split], self._batch_size)
+        least = self._least_last if split == "train" and whole else 1
+        return whole + (rest >= least)
 
     def _block(self, number: int, leg: Leg, first_batch: int, block_batches: int) -> Block:
         batches = self._num_batches(leg.split)
@@ -127,7 +148,7 @@ class Agenda:
             first_batch=first_batch,
             num_batches=num_batches,
             first_example=first_example,
-            num_examples=min(num_batches * self._batch_size, self._num_examples[leg.split] - first_example),
+            num_examples=self._past(leg, first_batch + num_batches) - first_example,
             batch_size=self._batch_size,
             first_step=epochs_before * self._num_batches("train") + (first_batch if leg.split == "train" else 0),
             closes_split=first_batch + num_batches == batches,

@@ -5,19 +5,23 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from pipeline.agenda import Agenda, Position
-from pipeline.cluster import DaskExecutor, dashboard_link, local_client
+from pipeline.agenda import Position, agenda_of
+from pipeline.cluster.crew import DaskCrew
+from pipeline.cluster.local import local_client
+from pipeline.cluster.pool import Pool
 from pipeline.committer import Committer
+from pipeline.crew import Alone, Crew, Team, WorkerLost, replicas_for
 from pipeline.data.source import Source
 from pipeline.device import Device
 from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
+from pipeline.models.learner import least_last
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
 from pipeline.monitor.report import evaluated
@@ -27,87 +31,98 @@ from pipeline.rehearse import reductions
 from pipeline.resources import PipelineError, Resources
 from pipeline.result import earlier_result, write_metrics, write_result
 from pipeline.resume import check, description
-from pipeline.schedule import Executor, Schedule, SerialExecutor
 from pipeline.stop import on_signal
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed, measure
 from pipeline.storage.explain import no_room
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
-from pipeline.storage.reopen import clean
-from pipeline.storage.shards import ONE_SHARD, Shards
+from pipeline.storage.shards import Shards
 from pipeline.storage.sizes import DoesNotFit, Fit
+from pipeline.worker import Opening, Worker
 from pipeline.workflow import Workflow
 
 START = Position(0, "train", 0)
 ATTEMPTS = {"commit": 3, "disk": 2, "window": 1, "map": 1}
 """How often the same block may be refused before the run stops: a commit makes room, in the log or on the disk."""
+MOST_LOST = 5
+"""Times that workers may be lost in a row, with no commit in between, until the run stops."""
+
+
+MakeCrew = Callable[["Driver", DiskSpeed], Crew]
 
 
 class Driver:
-    """Hands block numbers to the executor, keeps what comes back, and commits between stretches."""
+    """Hands block numbers to the crew, keeps what comes back, and commits between stretches."""
 
     def __init__(
         self, workflow: Workflow, source: Source, fit: Fit, run_dir: Path, client: Any = None, progress: Any = None,
         files: Files | None = None, speed: DiskSpeed | None = None, device: Device | None = None,
-        shards: Shards = ONE_SHARD,
+        crew: MakeCrew | None = None, world: int = 1,
     ) -> None:  # fmt: skip
         """Goes on from the last commit in `run_dir`, if there is one; ValueError if it is one of another workflow.
 
         `client`: a Dask client whose only worker lives in this process; without one the run is serial. `files`: how
         anything gets onto the disk. `speed`: the disk's; measured if not given and not known. `device`: by default the
-        one that the workflow asks for. `shards`: of the table, all of which this process owns.
+        one that the workflow asks for. `crew`: makes `world` workers that do not live in this process.
         """
         self.workflow, self.run_dir = workflow, run_dir
         self.files = files or Files(cached=not workflow.storage.direct)
         self._plateau = workflow.schedule.plateau
-        self.agenda = Agenda(
-            source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs, self._plateau is not None
-        )
+        self.agenda = agenda_of(workflow, source.num_examples, least_last(workflow, world))
         self.history = History()
-        device = device or choose(workflow.device)
-        self._description = description(workflow, source.num_examples, device.model)
+        self._device = device or choose(workflow.device)
+        self._description = description(workflow, source.num_examples, self._device.model, world)
         self._look_ahead, self._block_batches = fit.look_ahead, fit.block_batches
-        self._client = client
         self._progress = progress or Progress(self.agenda.total_examples)
         self._warnings: list[str] = []
         self._signal: str | None = None
-        commits = self._commits = Commits(run_dir, self.files, workflow.commit.keep)
-        kept = self._open(commits)
+        self._lost = 0
+        self.commits = Commits(run_dir, self.files, workflow.commit.keep)
+        kept = self._read_commits()
         self._speed = speed or self._known_speed(kept) or measure(run_dir, workflow.storage.direct)
-        self._source, self._fit, self._device, self._shards = source, fit, device, shards
-        self.resources = self._open_resources(kept)
-        self._tidy(commits, kept)
-        self._committer = Committer(self.resources, commits, kept[-1] if kept else None, self.history.disk)
+        self._source, self.fit = source, fit
+        self.crew = crew(self, self._speed) if crew else Alone(self._open_worker, client)
+        self._open(kept)
         self.files.replace(run_dir / "workflow.json", [(workflow.model_dump_json(indent=1) + "\n").encode()])
 
-    def _open(self, commits: Commits) -> list[Manifest]:
+    @property
+    def resources(self) -> Resources:
+        """Those of the one worker in this process."""
+        assert isinstance(self.crew, Alone)
+        return self.crew.resources
+
+    def _read_commits(self) -> list[Manifest]:
         """The kept commits, after a look at whether this workflow may go on from the last one."""
-        self.files.make_folder(commits.folder)
-        kept = commits.kept()
+        self.files.make_folder(self.commits.folder)
+        kept = self.commits.kept()
+        self.history = History()
         if kept:
             state = kept[-1].state
             self._warnings = check(state, self._description, Position(**state["position"]))
             self.history.load(state)
         return kept
 
-    def _open_resources(self, kept: Sequence[Manifest]) -> Resources:
-        fit = self._fit
-        try:
-            return Resources(
-                self.workflow, self._source, fit.sizes, self.run_dir, self._commits, kept, self._speed, self._device,
-                self._shards,
-            )  # fmt: skip
-        except MemoryError as error:
-            raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, self._device)) from error
-
-    def _tidy(self, commits: Commits, kept: Sequence[Manifest]) -> None:
-        """What was being written when an earlier run ended goes, now that the last commit is known to be readable."""
+    def _open(self, kept: Sequence[Manifest]) -> None:
+        """Have the last commit open on all workers. What was being written when an earlier run ended goes then, since
+        that commit is known to be readable."""
+        self.crew.open(kept)
         for partial in self.run_dir.glob("*.partial"):
             self.files.remove(partial)
-        commits.release()
-        commits.prune(kept)
-        clean(self.run_dir / "table.zarr", kept, self.files, self._shards)
+        self.commits.prune(kept)
+        self.crew.each("tidy")
+        self._committer = Committer(self.crew, self.commits, kept[-1] if kept else None, self.history.disk)
+
+    def _open_worker(self, kept: Sequence[Manifest]) -> Worker:
+        """The one worker, in this process."""
+        fit, (dense,) = self.fit, replicas_for(1, self.commits, kept)
+        num_shards = kept[-1].num_shards if kept else self.workflow.workers.num_shards(1)
+        shards = Shards(num_shards, tuple(range(num_shards)))
+        opening = Opening(fit.sizes, self.run_dir, self._speed, tuple(kept), dense, shards)
+        try:
+            return Worker(self.workflow, opening, self._source, self._device, self.files)
+        except MemoryError as error:
+            raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, self._device)) from error
 
     def _known_speed(self, kept: Sequence[Manifest]) -> DiskSpeed | None:
         known = dict(kept[-1].state["speed"]) if kept else {"direct": None}
@@ -122,12 +137,11 @@ class Driver:
             self._progress.begin_at(self._examples)
             with on_signal(self._stop), self._progress:
                 self._say_how_it_begins()
-                stopped = self._train()
-                result = self._finish(stopped) if stopped or self._is_over else None
+                stopped, result = self._go_on()
         except (OSError, PipelineError) as error:
             raise PipelineError(f"{error}\n{self.what_stands()}") from error
         finally:
-            self.resources.close()
+            self.crew.close()
             self._source.close()
         if stopped:
             raise PipelineError(
@@ -135,6 +149,33 @@ class Driver:
                 f"{stopped.block.first_batch}): {stopped.message}\n{self.what_stands()}"
             )
         return result
+
+    def _go_on(self) -> tuple[Refusal | None, dict[str, Any] | None]:
+        """Train and finish, beginning again from the last commit where a worker was lost: the refusal that nothing
+        mends, and the result. WorkerLost: it happened too often without a commit in between."""
+        while True:
+            try:
+                stopped = self._train()
+                return stopped, self._finish(stopped) if stopped or self._is_over else None
+            except WorkerLost as lost:
+                self._recover(lost)
+
+    def _recover(self, lost: WorkerLost) -> None:
+        before = self._position
+        while True:
+            self._lost += 1
+            if self._lost > MOST_LOST:
+                raise lost
+            self._progress.line(f"{lost}: all workers begin anew from the last commit")
+            try:
+                self.crew.restart()
+                self._open(self._read_commits())
+                break
+            except WorkerLost as again:
+                lost = again
+        self._lost = self._lost if self._position == before else 0
+        self._examples = self.agenda.examples_before(self._position)
+        self._progress.begin_at(self._examples)
 
     @property
     def _is_over(self) -> bool:
@@ -166,17 +207,18 @@ class Driver:
         )
 
     def _say_how_it_begins(self) -> None:
-        if self._client:
-            self._progress.line(f"dashboard: {dashboard_link(self._client)}")
+        if self.crew.dashboard:
+            self._progress.line(f"dashboard: {self.crew.dashboard}")
         if self._committer.newest:
             self._progress.line(self.what_stands())
         for warning in self._warnings:
             self._progress.line(f"other than when it began, so that other bits will come of it: {warning}")
 
     def _stop(self, signal: str) -> None:
-        self._signal = self.resources.pause = signal
+        self._signal = signal
         # In a signal handler the progress display may be in the middle of a line of its own.
         os.write(2, f"\n{signal}: the planned blocks finish, then a commit; once more: stops at once\n".encode())
+        self.crew.pause(signal)
 
     def _train(self) -> Refusal | None:
         """All that is left of the run; the refusal that nothing mends, if there was one."""
@@ -201,46 +243,31 @@ class Driver:
     def _stretch(self, begin: Block) -> tuple[Refusal | None, Block | None]:
         """Run the pipeline from block `begin` to the next commit, or to the block that `plan` refuses."""
         blocks, following = self.agenda.stretch(self._block_batches, begin, self.workflow.commit.every_blocks)
-        self._set_learning_rates()
-        return self._run_blocks(blocks), following
-
-    def _run_blocks(self, blocks: Sequence[Block]) -> Refusal | None:
-        self.resources.start(blocks, self._look_ahead)
-        numbers = range(blocks[0].number, blocks[-1].number + 1)
-        with self._executor() as executor:
-            schedule = Schedule(numbers, self._look_ahead, self.resources.stages, executor, self._watch)
-            refusal = schedule.run()
-        for done in self.resources.drain():
-            self._watch(done)
-        return refusal
-
-    def _set_learning_rates(self) -> None:
-        verdict, learner, optimizer = self._verdict(), self.resources.learner, self.workflow.optimizer
-        learner.rows.lr = verdict.lr(optimizer.rows.lr, self._plateau)
-        learner.dense.lr = verdict.lr(optimizer.dense.lr, self._plateau)
+        verdict, optimizer = self._verdict(), self.workflow.optimizer
+        rates = (verdict.lr(lr, self._plateau) for lr in (optimizer.rows.lr, optimizer.dense.lr))
+        self.crew.each("set_learning_rates", *rates)
+        return self.crew.run(blocks, self._look_ahead, self._watch), following
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """The result of the run, or, where the test is of the best epoch, of that commit; None: a signal came."""
         epoch = self._open_best() if self._plateau and not stopped else None
-        if not self.history.spans and (earlier := earlier_result(self.run_dir, self.resources)):
+        if not self.history.spans and (earlier := earlier_result(self.run_dir, self.crew)):
             return earlier
         if epoch is not None:
             self._test(epoch)
             if self._signal:
                 return None
-        return write_result(self.workflow.name, self.run_dir, self.files, self.resources, self.history, stopped)
+        return write_result(self.workflow.name, self.run_dir, self.files, self.crew, self.history, stopped)
 
     def _open_best(self) -> int:
         """Have the weights of the best epoch open, in place of those that were trained last; the epoch they are of."""
         newest = self._committer.newest
         assert newest
-        named = [manifest for manifest in self._commits.kept() if manifest.name == "best"]
+        named = [manifest for manifest in self.commits.kept() if manifest.name == "best"]
         opened = named[-1] if named else newest
         if opened != newest:
-            self.resources.close()
-            self._device.give_back()
             try:
-                self.resources = self._open_resources([opened])
+                self.crew.open([opened])
             except DoesNotFit as error:
                 raise PipelineError(str(error)) from error
         epoch, best = Position(**opened.state["position"]).epoch - 1, self._verdict().best
@@ -254,24 +281,14 @@ class Driver:
     def _test(self, epoch: int) -> None:
         """Score the test split with the weights that are open, those of this epoch. PipelineError: there is no room."""
         # There is nothing to commit any more.
-        self._committed, self.resources.pause = math.inf, self._signal
+        self._committed = math.inf
+        self.crew.pause(self._signal)
         blocks = self.agenda.test(epoch, self._block_batches)
         while blocks and not self._signal:
-            refusal = self._run_blocks(blocks)
+            refusal = self.crew.run(blocks, self._look_ahead, self._watch)
             if refusal and refusal.what != "pause" and not (refusal.what == "window" and self._reduce(refusal)):
                 raise PipelineError(f"the test of epoch {epoch + 1} was refused: {refusal.message}")
             blocks = self.agenda.test(epoch, self._block_batches, refusal.block.first_batch) if refusal else []
-
-    @contextmanager
-    def _executor(self) -> Iterator[Executor]:
-        if self._client is None:
-            yield SerialExecutor(lambda stage, number: self.resources.run(stage, number, time.process_time))
-            return
-        executor = DaskExecutor(self._client, self.resources.run)
-        try:
-            yield executor
-        finally:
-            executor.close()
 
     def _commit(self, begin: Block | None, refused: Sequence[Refusal]) -> None:
         """Commit what is trained, to go on with block `begin`; `refused`: what was refused of it, so that this commit
@@ -291,7 +308,7 @@ class Driver:
             give_up=any(r.what == "disk" for r in refused),
         )
         self._committed = time.perf_counter()
-        self.resources.pause = self._signal
+        self.crew.pause(self._signal)
 
     def _last_is_best(self) -> bool:
         verdict = self._verdict()
@@ -316,7 +333,8 @@ class Driver:
         # Not before a block of this stretch is through, or a commit could follow a commit for ever.
         minutes = self.workflow.commit.every_minutes
         if minutes and time.perf_counter() - self._committed > 60 * minutes:
-            self.resources.pause = self.resources.pause or "time for a commit"
+            self._committed = math.inf
+            self.crew.pause(self._signal or "time for a commit")
         self._examples += done.trained.block.num_examples
         self._progress.update(self._examples, done.trained.loss, self.history.ready)
         if done.trained.metrics:
@@ -333,3 +351,14 @@ def open_run(
     allow_many_files()
     with nullcontext() if serial else local_client() as client:
         yield Driver(workflow, source, fit, run_dir, client, device=device)
+
+
+@contextmanager
+def open_crew(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, team: Team) -> Iterator[Driver]:
+    """A driver whose workers are processes of a cluster. NoWorkers: they did not come. WorkerLost: one went again."""
+
+    def crew(driver: Driver, speed: DiskSpeed) -> Crew:
+        return DaskCrew(pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed)
+
+    with closing(Pool(team)) as pool:
+        yield Driver(workflow, source, fit, run_dir, crew=crew, world=team.world)

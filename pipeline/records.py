@@ -11,7 +11,7 @@ Shape letters, everywhere in this project:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -63,7 +63,7 @@ class Block:
     """Position of the block's first example in the order of the split's epoch."""
     num_examples: int
     batch_size: int
-    """Every batch has this many examples, but for the last of an epoch, which may have fewer."""
+    """Every batch has this many examples, but for the last of an epoch, which may have fewer, or a few more."""
     first_step: int
     """Optimizer steps taken before this block, over the whole run."""
     closes_split: bool
@@ -76,7 +76,30 @@ class Block:
     def batch_bounds(self, batch: int) -> tuple[int, int]:
         """First and past-the-last example of a batch, counted from the block's first."""
         begin = batch * self.batch_size
-        return begin, min(begin + self.batch_size, self.num_examples)
+        return begin, self.num_examples if batch == self.num_batches - 1 else begin + self.batch_size
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Which of W workers this is. Each batch is cut into W parts, in order, that differ by one example at most."""
+
+    rank: int = 0
+    world: int = 1
+
+    def bounds(self, num_examples: int) -> tuple[int, int]:
+        """First and past-the-last example of the worker's part of so many."""
+        each, more = divmod(num_examples, self.world)
+        begin = self.rank * each + min(self.rank, more)
+        return begin, begin + each + (self.rank < more)
+
+    def of(self, block: Block) -> Block:
+        """The block as this worker reads it: parts of batches, counted from the first of the first part."""
+        sizes = [self._size(past - begin) for begin, past in map(block.batch_bounds, range(block.num_batches))]
+        return replace(block, num_examples=sum(sizes), batch_size=self._size(block.batch_size))
+
+    def _size(self, num_examples: int) -> int:
+        begin, past = self.bounds(num_examples)
+        return past - begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +141,13 @@ class Examples:
     groups_N: U64 | None = None
     """Which group each example belongs to, for the metrics; None if the workflow names none. On the host alone."""
 
+    def batch_weights(self) -> list[float]:
+        """What the examples of each batch weigh together: 1 each, where there is no weight."""
+        bounds = map(self.block.batch_bounds, range(self.block.num_batches))
+        if self.weights_N is None:
+            return [float(past - begin) for begin, past in bounds]
+        return [float(self.weights_N[begin:past].sum(dtype=np.float64)) for begin, past in bounds]
+
 
 @dataclass(frozen=True, slots=True)
 class BatchIndex:
@@ -132,6 +162,35 @@ class BatchIndex:
     source_V: I32
     """Occurrences grouped by unique key, each as example * F + field. Within a key: tiles of `TILE` examples in
     order, within a tile field by field, within a field example by example. The batch alone fixes this order."""
+    parts_W: tuple[int, ...] = ()
+    """Among several workers: unique keys of each worker, in whose order they come."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """The keys that one worker needs of those that another one owns, for one block."""
+
+    keys_U: U64
+    positions: tuple[I32, ...]
+    """Per batch [P] positions in `keys_U`, in the order in which the worker holds the batch's unique keys."""
+    occurrences: tuple[I32, ...]
+    """Per batch [P] how often the worker's part of the batch holds each."""
+    holders: tuple[I32, ...]
+    """Per batch [P] how many examples of it hold each; empty where the optimizer does not ask, or they are the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What all workers ask of an owner for one batch. R requests, rank by rank, each in its own order."""
+
+    index: BatchIndex
+    """The keys they ask for as those of a batch with one field whose values are the requests."""
+    parts_W: tuple[int, ...]
+    """Requests of each rank."""
+    starts_P: I32
+    """[P + 1] differences are the occurrences in the whole batch."""
+    holders_P: I32
+    """Examples of the whole batch; empty as in `Parcel`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +203,16 @@ class Unique:
     """On a GPU they lie in its memory."""
     examples: Examples | None = None
     """The block's examples in the memory of the GPU; None where `train` takes those that `read` left."""
+
+
+@dataclass(frozen=True, slots=True)
+class United:
+    """The working set of an owner: the keys of its shards that any worker needs for a block. As `Unique` to `plan`."""
+
+    block: Block
+    keys_U: U64
+    asked: tuple[Asked, ...]
+    """Per batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,6 +355,19 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
+class Closed:
+    """What one of several workers knows of a split that is over. Its sorted scores are asked for apart."""
+
+    examples: int = 0
+    weight: float = 0.0
+    sums_3T: tuple[tuple[float, ...], ...] = ()
+    """Cross-entropy, predicted probability and label, each times the weight."""
+    clipped: float = 0.0
+    clippable: float = 0.0
+    """Rows whose gradient CowClip clipped in this epoch, and all that it looked at."""
+
+
+@dataclass(frozen=True, slots=True)
 class Progressed:
     """What is known of a block once `train` is through with it."""
 
@@ -294,3 +376,7 @@ class Progressed:
     """Mean loss over the block's examples, weighted."""
     metrics: dict[str, float]
     """Filled by the block that closes a split of which there are metrics."""
+    weight: float = 0.0
+    """Of the examples that the loss is the mean of."""
+    closed: Closed | None = None
+    """In place of metrics, where a worker has a part of the examples alone."""

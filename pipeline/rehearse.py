@@ -13,8 +13,8 @@ from pipeline.data.source import Source
 from pipeline.device import RAM, Device
 from pipeline.models.learner import build_model
 from pipeline.models.state import dense_bytes
-from pipeline.records import U64, Refusal
-from pipeline.stages.dedup import Workspace, dedup
+from pipeline.records import U64, Refusal, Share
+from pipeline.stages.dedup import Owners, Workspace, dedup
 from pipeline.stages.dedup_on_gpu import limit_of
 from pipeline.storage.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes, resolve
 from pipeline.workflow import Workflow
@@ -22,9 +22,10 @@ from pipeline.workflow import Workflow
 
 def rehearse(
     workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int, say: Callable[[str], None],
-    device: Device = RAM,
+    device: Device = RAM, world: int = 1,
 ) -> Fit:  # fmt: skip
-    """The largest look-ahead, then the largest block, that fit; says so if they are not the workflow's.
+    """The largest look-ahead, then the largest block, that fit each of `world` workers; says so if they are not the
+    workflow's.
 
     Raises DoesNotFit, with the numbers, if not even one batch fits.
     """
@@ -39,21 +40,29 @@ def rehearse(
         try:
             if block_batches not in measured:
                 num_blocks = -(-(schedule.look_ahead + 1) * schedule.block_batches // block_batches)
-                measured[block_batches] = first_window(source, agenda, num_blocks, block_batches, buffer_bytes)
+                measured[block_batches] = first_window(source, agenda, num_blocks, block_batches, buffer_bytes, world)
             keys = max(measured[block_batches].keys_of_blocks)
             if device.on_gpu and keys > limit_of(buffer_bytes):
                 raise DoesNotFit(
                     f"blocks of {block_batches} batches have {keys:,} unique keys, and where each has {buffer_bytes:,} "
                     f"bytes, dedup's table on the GPU has room for {limit_of(buffer_bytes):,}; raise storage.read"
                 )
-            num_examples = min(block_batches * schedule.batch_size, max(source.num_examples.values()))
+            num_examples = -(-min(block_batches * schedule.batch_size, max(source.num_examples.values())) // world)
             needed = source.block_bytes(num_examples, block_batches)
             if needed > buffer_bytes:
                 raise BufferTooSmall(needed, buffer_bytes)
             # The last thing to try is what one batch needs and no more.
             slack = SLACK if look_ahead or block_batches > 1 else 1.0
             sizes = fit(
-                storage, row_bytes, window_bytes, look_ahead, measured[block_batches], besides_log, slack, device.on_gpu
+                storage,
+                row_bytes,
+                window_bytes,
+                look_ahead,
+                measured[block_batches],
+                besides_log,
+                slack,
+                device.on_gpu,
+                -(-workflow.workers.num_shards(world) // world),
             )
         except (DoesNotFit, BufferTooSmall) as too_small:
             why = why or too_small
@@ -67,7 +76,7 @@ def rehearse(
 
 def commit_bytes(workflow: Workflow) -> int:
     """What lies on the disk besides the log: the dense state of each kept commit, of one more, and the model itself."""
-    return (workflow.commit.keep + 3) * dense_bytes(build_model(workflow))
+    return (workflow.commit.keep + 3) * dense_bytes(build_model(workflow), workflow.optimizer.numbers_a_parameter)
 
 
 def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
@@ -79,18 +88,25 @@ def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
     return steps
 
 
-def first_window(source: Source, agenda: Agenda, num_blocks: int, block_batches: int, buffer_bytes: int) -> FirstWindow:
-    """Read and deduplicate the first blocks."""
+def first_window(
+    source: Source, agenda: Agenda, num_blocks: int, block_batches: int, buffer_bytes: int, world: int = 1
+) -> FirstWindow:
+    """Read and deduplicate the first blocks: of `world` workers those keys that the one with the most of them owns."""
+    owners = Owners(range(world), world)
     buffer, work = ReadBuffer(buffer_bytes), Workspace(source.layout)
+    seen: list[U64] = [np.empty(0, np.uint64)] * world
     counts: list[int] = []
     unions: list[int] = []
     keys_of_batch = 0
-    seen: U64 = np.empty(0, np.uint64)
     for block in islice(agenda.blocks(block_batches), num_blocks):
-        unique = dedup(source.read(block, buffer), work)
-        assert not isinstance(unique, Refusal)
-        counts.append(len(unique.keys_U))
-        seen = np.union1d(seen, unique.keys_U)
-        unions.append(len(seen))
-        keys_of_batch = max(keys_of_batch, *(len(index.unique_P) for index in unique.batches))
+        keys_U: U64 = np.empty(0, np.uint64)
+        for rank in range(world):
+            unique = dedup(source.read(block, buffer, Share(rank, world)), work)
+            assert not isinstance(unique, Refusal)
+            keys_U = np.union1d(keys_U, unique.keys_U)
+            keys_of_batch = max(keys_of_batch, *(len(index.unique_P) for index in unique.batches))
+        owner_U = owners.of(keys_U)
+        counts.append(int(np.bincount(owner_U).max()))
+        seen = [np.union1d(keys, keys_U[owner_U == rank]) for rank, keys in enumerate(seen)]
+        unions.append(max(map(len, seen)))
     return FirstWindow(tuple(counts), tuple(unions), keys_of_batch)

@@ -8,59 +8,78 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pipeline.agenda import agenda_of
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.device import Device
 from pipeline.kernels.init_rows import init_rows
 from pipeline.memory import aligned_empty
-from pipeline.models.learner import Learner, row_layout
+from pipeline.models.learner import Learner, least_last, row_layout
 from pipeline.monitor.metrics import Evaluation
 from pipeline.on_gpu import OnGpu
+from pipeline.optim.collective import ALONE, Collective
 from pipeline.records import (
     U32,
     U64,
+    Array,
     Block,
     Done,
     Examples,
+    Parcel,
     Plan,
     Progressed,
     Refusal,
+    Share,
     Span,
     Staged,
     Trained,
     Unique,
+    United,
     Written,
 )
 from pipeline.stages import STAGES
-from pipeline.stages.dedup import Workspace, dedup
+from pipeline.stages.dedup import Owners, Workspace, dedup
 from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.stages.plan import Room, plan
 from pipeline.stages.prefetch import prefetch
 from pipeline.stages.read import read
-from pipeline.stages.train import train
+from pipeline.stages.train import move, train
+from pipeline.stages.unite import Union, parcels, unite
 from pipeline.stages.write_back import write_back
 from pipeline.storage.chunks import Chunks
-from pipeline.storage.commits import Commits, Manifest
+from pipeline.storage.commits import Manifest
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.explain import no_room
+from pipeline.storage.files import Files
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reopen import open_log
 from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.storage.sizes import Sizes
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole, share_of
+from pipeline.workers.group import Disconnected, Group
+from pipeline.workers.mail import exchange
 from pipeline.workflow import Workflow
 
 
 class PipelineError(RuntimeError):
     """A stage failed; names stage and block, and keeps the cause."""
+
+
+class OutOfTurn(PipelineError):
+    """A stage was called for another block than its next, or in a process where its run is not open: it has state, so
+    it does nothing. Dask runs tasks again whose results it lost."""
+
+
+class LostTouch(PipelineError):
+    """A stage failed since another worker did not come to a collective, or is gone."""
 
 
 @dataclass(slots=True)
@@ -70,6 +89,9 @@ class Flight:
     block: Block
     examples: Any = None
     unique: Any = None
+    parcels: Any = None
+    received: Any = None
+    united: Any = None
     plan: Any = None
     staged: Any = None
     trained: Any = None
@@ -88,6 +110,25 @@ class RingLengths:
         return cls(2 * look_ahead + 1, look_ahead + 1, look_ahead + 1)
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """What makes a worker one of several."""
+
+    share: Share
+    owner_of_shard: tuple[int, ...]
+    """Rank of the worker that has each shard of the table."""
+    group: Group
+    levels: Collective | None = None
+    """The same workers as machines of some each, if the dense part is merged on two levels."""
+    mail: Group | None = None
+    """For keys, if they do not come as tasks."""
+
+    @property
+    def collective(self) -> Collective:
+        """For the dense part."""
+        return self.levels or self.group
+
+
 class Resources:
     """Opened once for a run; `start` begins each stretch of it."""
 
@@ -97,15 +138,21 @@ class Resources:
         source: Source,
         sizes: Sizes,
         run_dir: Path,
-        commits: Commits,
+        files: Files,
         kept: Sequence[Manifest],
         speed: DiskSpeed,
         device: Device,
         shards: Shards = ONE_SHARD,
+        dense: Mapping[str, Array] | None = None,
+        member: Member | None = None,
     ) -> None:
-        """Open these shards of the last of the `kept` commits of the run directory; without one, begin with an empty
-        table."""
+        """Open these shards of the last of the `kept` commits of the run directory, with the dense part that it has;
+        without one, begin with an empty table."""
         self.device = device
+        self._member = member
+        self._share = member.share if member else Share()
+        self._owners = Owners(member.owner_of_shard, member.share.world) if member else None
+        self._union = Union()
         self.row = row_layout(workflow)
         self.sizes = sizes
         self.source = source
@@ -122,29 +169,31 @@ class Resources:
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
-        self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, commits.files, storage.direct)
+        self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, files, storage.direct)
+        agenda = agenda_of(workflow, source.num_examples, least_last(workflow, self._share.world))
         evaluation = Evaluation(workflow.data.labels, run_dir / "scores", grouped=workflow.metrics.group is not None)
         self.learner = Learner(
             workflow, source.layout, self.slab, evaluation, self.threads, device,
-            -(-source.num_examples["train"] // workflow.schedule.batch_size),
+            agenda.steps_of_epoch, member.group if member else None, member.collective if member else ALONE,
         )  # fmt: skip
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
         self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")
-        self._work = Workspace(source.layout, self._dedup_threads)
+        self._work = Workspace(source.layout, self._dedup_threads, self._owners)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
         self._unasked: deque[Trained] = deque()
         """Trained, and not yet asked what was found."""
         self.pause: str | None = None
         """Why no further block is to be planned; set by the driver, from any thread."""
-        if kept:
-            self.learner.load(commits.load_dense(kept[-1]))
+        if dense is not None:
+            self.learner.load(dense)
 
     @property
     def stages(self) -> Sequence[str]:
-        """Without a GPU `upload` has nothing to do."""
-        return STAGES if self._gpu else tuple(stage for stage in STAGES if stage != "upload")
+        """Without a GPU `upload` has nothing to do, without other workers `unite`."""
+        idle = {"upload": not self._gpu, "unite": not self._member}
+        return tuple(stage for stage in STAGES if not idle.get(stage))
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
         """Divide the rings for this look-ahead and expect the first of `blocks`. Only while nothing is in flight."""
@@ -166,11 +215,14 @@ class Resources:
         self._room = Room(self.sizes.staging_rows // rings.staging, self.sizes.outgoing_rows // rings.outgoing)
         self._flights = self._read_already()
         self._next = dict.fromkeys(STAGES, blocks[0].number)
-        self._refused = self._last + 1
+        self._refused = self._stopped = self._last + 1
         self._num_staged = blocks[0].number
 
     def _read_already(self) -> dict[int, Flight]:
-        """Blocks that were read, perhaps deduplicated, and then refused by `plan`: they lie in their buffers still."""
+        """Blocks that were read, perhaps deduplicated, and then refused by `plan`: they lie in their buffers still.
+        Where another worker refused, later blocks may have taken the buffers of earlier ones."""
+        if self._member:
+            return {}
         return {
             i: Flight(flight.block, flight.examples, flight.unique)
             for i, flight in self._flights.items()
@@ -180,7 +232,7 @@ class Resources:
     def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> Done:
         """Run one stage of one block and say how it went."""
         self._expect(stage, number)
-        if number >= self._refused:
+        if number >= self._refused and not self._is_expected_by_others(stage, number):
             return Done(stage, number)
         ready = self._num_staged - number - 1
         cpu, start = cpu_clock(), time.perf_counter()
@@ -192,14 +244,22 @@ class Resources:
             # torch's is no MemoryError, CuPy's is.
             if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
                 what = no_room(error, self.sizes, self._look_ahead, self.device)
-            raise PipelineError(f"{stage} of block {number} failed: {what}") from error
+            kind = LostTouch if isinstance(error, Disconnected) else PipelineError
+            raise kind(f"{stage} of block {number} failed: {what}") from error
         span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready)
         return self._done(stage, number, span, record, progressed)
+
+    def _is_expected_by_others(self, stage: str, number: int) -> bool:
+        """Whether other workers wait in a collective of this stage, though here the block was refused."""
+        member = self._member
+        return member is not None and (
+            (stage == "train" and number <= self._stopped) or (stage == "unite" and member.mail is not None)
+        )
 
     def _expect(self, stage: str, number: int) -> None:
         expected = self._next[stage]
         if number != expected:
-            raise PipelineError(f"{stage} was called for block {number}, but its next is {expected}: it has state")
+            raise OutOfTurn(f"{stage} was called for block {number}, but its next is {expected}: it has state")
         self._next[stage] = number + 1
 
     def _done(self, stage: str, number: int, span: Span, record: object, progressed: Progressed | None) -> Done:
@@ -217,23 +277,27 @@ class Resources:
         asks = stage == ("write_back" if self._gpu else "train")
         if not asks or not self._unasked or self._unasked[0].block.number > known:
             return None
-        return _found(self._unasked.popleft())
+        return self._found(self._unasked.popleft())
 
     def drain(self) -> list[Done]:
         """Wait for the device; what was not told yet of the blocks that are through. PipelineError: one failed."""
         try:
             spans = [Done(span.stage, span.number, span) for span in self.device.drain()]
-            last = [Done("train", t.block.number, trained=_found(t)) for t in self._unasked]
+            last = [Done("train", t.block.number, trained=self._found(t)) for t in self._unasked]
         except Exception as error:
             raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
         self._unasked.clear()
         return spans + last
 
+    def _found(self, trained: Trained) -> Progressed:
+        assert trained.found
+        return replace(trained.found(), block=trained.block)
+
     def _read(self, i: int) -> Examples | Refusal:
         if i in self._flights:
             return self._flights[i].examples
         flight = self._flights[i] = Flight(self._blocks[i])
-        flight.examples = read(flight.block, self.source, self._read_ring[i % self._rings.read])
+        flight.examples = read(flight.block, self.source, self._read_ring[i % self._rings.read], self._share)
         return flight.examples
 
     def _dedup(self, i: int) -> Unique | Pending | Refusal:
@@ -242,11 +306,43 @@ class Resources:
             flight.unique = self._gpu.dedup(i, flight.examples, self._read_ring[i % self._rings.read])
         elif flight.unique is None:
             flight.unique = dedup(flight.examples, self._work)
+        if self._owners:
+            self._pack(flight, self._owners)
         return flight.unique
 
-    def _unique(self, i: int) -> Unique | Refusal:
+    def _pack(self, flight: Flight, owners: Owners) -> None:
+        if isinstance(flight.unique, Refusal):
+            flight.parcels = [flight.unique] * owners.world
+        else:
+            num_fields, counts = self.source.layout.num_fields, self.learner.rows.counts_holders
+            flight.parcels = parcels(flight.unique, owners, num_fields, counts)
+
+    def parcel(self, i: int, owner: int) -> Parcel | Refusal | None:
+        """What another worker is to be sent of block i; None once that is not needed any more."""
+        return self._flights[i].parcels[owner] if i in self._flights else None
+
+    def deliver(self, i: int, received: Sequence[Parcel | Refusal | None]) -> None:
+        """What all workers, in the order of ranks, sent of block i; `unite` takes it."""
+        if i in self._flights:
+            self._flights[i].received = received
+
+    def _unite(self, i: int) -> United | Refusal | None:
+        flight = self._flights.get(i) or Flight(self._blocks[i])
+        if self._member and self._member.mail:
+            refused = Refusal(flight.block, "pause", "another worker planned no further")
+            parcels = flight.parcels or [refused] * self._share.world
+            flight.received = exchange(flight.block, parcels, self._member.mail)
+            if i >= self._refused:
+                return None
+        flight.united = unite(self._blocks[i], flight.received, self._union)
+        flight.parcels = flight.received = None
+        return flight.united
+
+    def _unique(self, i: int) -> Unique | United | Refusal:
         """The working set, for which `plan` may have to wait."""
         flight = self._flights[i]
+        if self._member:
+            return flight.united
         if isinstance(flight.unique, Pending):
             flight.unique = flight.unique.get()
         return flight.unique
@@ -254,8 +350,8 @@ class Resources:
     def _plan(self, i: int) -> Plan | Refusal:
         window = range(i, min(i + self._look_ahead, self._last) + 1)
         planned: Plan | Refusal
-        if self.pause:
-            planned = Refusal(self._blocks[i], "pause", self.pause)
+        if self.pause or i >= self._stopped:
+            planned = Refusal(self._blocks[i], "pause", self.pause or "another worker planned no further")
         else:
             planned = plan([self._unique(j) for j in window], self.places, self._room)
         if isinstance(planned, Refusal):
@@ -280,19 +376,37 @@ class Resources:
             flight.staged = self._gpu.upload(flight.plan, flight.staged, arriving_RW)
         return flight.staged
 
-    def _train(self, i: int) -> Trained:
+    def _train(self, i: int) -> Trained | None:
+        weights_K = self._agree(i) if self._member and i < self._stopped else None
+        if i >= self._refused:
+            return None
         flight = self._flights[i]
         leaving_RW, outgoing_RW = (
             _slice(ring, i % self._rings.outgoing, self._room.outgoing_rows) for ring in (self._leaving, self._outgoing)
         )
+        if i >= self._stopped:
+            flight.trained = move(flight.plan, flight.staged, self.slab, leaving_RW, outgoing_RW, self.device)
+            return flight.trained
         flight.trained = train(
             flight.plan, flight.examples, flight.unique, flight.staged, self.slab, leaving_RW, outgoing_RW,
-            self.learner, self.device,
+            self.learner, self.device, flight.united, weights_K or (),
         )  # fmt: skip
         if self._gpu:
             self._gpu.trained(i)
         self._unasked.append(flight.trained)
         return flight.trained
+
+    def _agree(self, i: int) -> list[float] | None:
+        """What the examples of each whole batch weigh, if all workers have planned the block; else none trains on it,
+        and those who have planned it move its rows, and those of the blocks that they planned after it."""
+        assert self._member
+        block, refused = self._blocks[i], i >= self._refused
+        weights_K = [0.0] * block.num_batches if refused else self._flights[i].examples.batch_weights()
+        refusals, *weights_K = self._member.group.sums([float(refused), *weights_K])
+        if refusals:
+            self._stopped = i
+            return None
+        return weights_K
 
     def _write_back(self, i: int) -> Written:
         flight = self._flights.pop(i)
@@ -309,11 +423,6 @@ class Resources:
         self._unasked.clear()
         self._read_ring, self._gpu = [], None
         self._staging = self._outgoing = self._leaving = self.chunk_RW = self.chunk_RW[:0].copy()
-
-
-def _found(trained: Trained) -> Progressed:
-    assert trained.found
-    return trained.found()
 
 
 def _slice(ring_RW: U32, at: int, rows: int) -> U32:

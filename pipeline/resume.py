@@ -15,7 +15,7 @@ from pipeline.workflow import Workflow
 HARMLESS = (
     "name", "data.root", "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map",
     "storage.policy", "storage.log_multiple", "storage.log_growth", "storage.direct", "schedule.block_batches",
-    "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "device",
+    "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "workers", "device",
 )  # fmt: skip
 """Change no bit of the result (more epochs: none of those before). Which device it is is told by the environment."""
 TOLD = (
@@ -25,12 +25,15 @@ TOLD = (
 """May change, with a warning: the result is not that of one workflow any more."""
 
 
-def description(workflow: Workflow, num_examples: Mapping[str, int], device: str = "cpu") -> dict[str, Any]:
-    """What a commit keeps of the run, to be compared when it goes on. JSON values. `device`: the model of it."""
+def description(
+    workflow: Workflow, num_examples: Mapping[str, int], device: str = "cpu", world: int = 1
+) -> dict[str, Any]:
+    """What a commit keeps of the run, to be compared when it goes on. JSON values. `device`: the model of it. `world`:
+    the number of workers."""
     return {
         "workflow": json.loads(workflow.model_dump_json()),
         "num_examples": dict(num_examples),
-        "environment": environment() | {"device": device},
+        "environment": environment() | {"device": device, "workers": str(world)},
     }
 
 
@@ -62,8 +65,8 @@ def check(before: Mapping[str, Any], now: Mapping[str, Any], position: Position)
             + "\n       change the workflow back, begin anew with --fresh, or name another place with --run-dir"
         )
     told = [text for path, text in differences if _is_in(path, TOLD)]
-    # Before there was a choice it was the CPU.
-    environment = {"device": "cpu"} | before["environment"]
+    # Before there was a choice it was the CPU, and one worker.
+    environment = {"device": "cpu", "workers": "1"} | before["environment"]
     return told + [text for _, text in _differences(environment, now["environment"], "")]
 
 

@@ -14,11 +14,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline.affinity import Layout, describe, lay_out
 from pipeline.agenda import Agenda
+from pipeline.cluster.pool import NoWorkers
+from pipeline.crew import Team
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
 from pipeline.device import Device
-from pipeline.driver import open_run
+from pipeline.driver import open_crew, open_run
 from pipeline.gpu import choose
 from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.models.check import check_model
@@ -36,6 +39,7 @@ from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import NUM_READERS
 from pipeline.storage.sizes import Fit, resolve
 from pipeline.threads import share_of
+from pipeline.topology import disk_of, read_topology
 from pipeline.workflow import Workflow, format_size, format_size_or_share
 
 
@@ -45,17 +49,30 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         try:
             workflow = override(load(args.workflow), args.set)
-            device = choose(workflow.device)
-            source, fit = open_workflow(workflow, device)
-            if args.explain:
-                explain(workflow, source, fit)
-                return 0
+            device, world = choose(workflow.device), args.workers or 1
+            workflow = shared_by(workflow, world, args.scheduler)
             run_dir = args.run_dir or Path("runs") / workflow.name
             run_dir = run_dir.resolve() if run_dir.is_symlink() else run_dir
+            source, fit = open_workflow(workflow, device, world, args.scheduler is None)
+            if args.explain:
+                explain(workflow, source, fit, world)
+                print("\n".join(describe(seats_of(device, world, run_dir))))
+                return 0
             stack.enter_context(RunLock(run_dir))
             prepare(run_dir, args.fresh)
-            driver = stack.enter_context(open_run(workflow, source, fit, run_dir, args.serial, device))
-        except (ValueError, OSError) as error:
+            if args.workers or args.scheduler:
+                if device.on_gpu:
+                    raise ValueError(
+                        'several workers train on CPUs so far; set device to "cpu", or leave --workers out'
+                    )
+                seats = () if args.scheduler else seats_of(device, world, run_dir).seats
+                opened = open_crew(
+                    workflow, source, fit, run_dir, Team(world, args.scheduler, seats, own_modules(workflow))
+                )
+            else:
+                opened = open_run(workflow, source, fit, run_dir, args.serial, device)
+            driver = stack.enter_context(opened)
+        except (ValueError, OSError, PipelineError, NoWorkers) as error:
             print(f"error: {message(error)}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
@@ -81,6 +98,8 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--run-dir", type=Path, help="where the run leaves everything (default: runs/NAME)")
     parser.add_argument("--fresh", action="store_true", help="move what is in the run directory aside first")
     parser.add_argument("--serial", action="store_true", help="one thread, plain order, no Dask")
+    parser.add_argument("--workers", type=int, metavar="N", help="N processes, one a GPU where there are GPUs")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="take the workers from this Dask scheduler's cluster")
     parser.add_argument(
         "--explain", action="store_true", help="print the workflow and the bytes it will take, and stop"
     )
@@ -132,30 +151,58 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
     return Workflow.model_validate_json(json.dumps(fields))
 
 
-def open_workflow(workflow: Workflow, device: Device) -> tuple[Source, Fit]:
-    """Check data, model and memory; nothing is trained or written, but synthetic data is made once."""
+def seats_of(device: Device, world: int, run_dir: Path) -> Layout:
+    """What each worker gets of this machine."""
+    there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.exists())
+    return lay_out(read_topology(device.on_gpu), world, disk_of(there))
+
+
+def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow:
+    """The workflow as each worker trains it: those of a machine share its threads. ValueError: they are too many."""
+    if world < 1:
+        raise ValueError(f"--workers {world}: give at least 1")
+    if world > (most := workflow.workers.num_shards(world)):
+        raise ValueError(f"--workers {world}: the table has {most} shards, one a worker at least; raise workers.shards")
+    if scheduler or world == 1:
+        return workflow
+    schedule = workflow.schedule
+    threads = max(1, schedule.threads // world)
+    return workflow.model_copy(update={"schedule": schedule.model_copy(update={"threads": threads})})
+
+
+def own_modules(workflow: Workflow) -> dict[str, str]:
+    """The source text of the workflow's file, if its model is from there: workers cannot import it."""
+    name = workflow.model.kind.__module__
+    file = getattr(sys.modules[name], "__file__", None)
+    return {name: Path(file).read_text()} if name.startswith("workflow_") and file else {}
+
+
+def open_workflow(workflow: Workflow, device: Device, world: int = 1, here: bool = True) -> tuple[Source, Fit]:
+    """Check data, model and memory; nothing is trained or written, but synthetic data is made once. `here`: all workers
+    are on this machine."""
     check_model(workflow)
-    check_memory(workflow, device)
+    check_memory(workflow, device, world if here else 1)
     ensure(workflow.data)
     source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
     row_bytes = row_layout(workflow).num_bytes
-    fit = rehearse(workflow, source, agenda, row_bytes, lambda line: print(line, flush=True), device)
+    fit = rehearse(workflow, source, agenda, row_bytes, lambda line: print(line, flush=True), device, world)
     return source, fit
 
 
-def check_memory(workflow: Workflow, device: Device) -> None:
-    """Refuse caps that this machine's memory, or the GPU's, cannot hold."""
+def check_memory(workflow: Workflow, device: Device, workers: int = 1) -> None:
+    """Refuse caps, which are of each worker, that this machine's memory, or the GPU's, cannot hold."""
     free = device.free_bytes()
     storage = resolve(workflow.storage, free)
     in_ram = {"device": int(storage.device), "host": storage.host, "read": storage.read, "map": storage.map}
     if device.on_gpu and (wanted := in_ram.pop("device")) > free:
         raise ValueError(f"storage.device is {wanted:,} bytes, and {free:,} of the GPU's memory are free; lower it")
     there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if (wanted := sum(in_ram.values())) > there_is:
-        names = ", ".join(list(in_ram)[:-1])
+    if (wanted := workers * sum(in_ram.values())) > there_is:
+        names, of_all = ", ".join(list(in_ram)[:-1]), f" of {workers} workers" if workers > 1 else ""
         raise ValueError(
-            f"storage.{names} and map add up to {wanted:,} bytes, and this machine has {there_is:,}; lower one of them"
+            f"storage.{names} and map{of_all} add up to {wanted:,} bytes, and this machine has {there_is:,}; lower one "
+            "of them"
         )
 
 
@@ -174,10 +221,11 @@ def prepare(run_dir: Path, fresh: bool) -> None:
         Files().make_folder(folder)
 
 
-def explain(workflow: Workflow, source: Source, fit: Fit) -> None:
-    """Print the resolved workflow and the predicted bytes of every tier and buffer."""
+def explain(workflow: Workflow, source: Source, fit: Fit, world: int = 1) -> None:
+    """Print the resolved workflow and the predicted bytes of every tier and buffer, of each worker."""
     print(workflow.model_dump_json(indent=1))
-    print(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches")
+    of_each = f"; of each of {world} workers:" if world > 1 else ""
+    print(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}")
     for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(workflow, source, fit)):
         print(f"{name:22} {num_bytes:>18,} bytes   {what}")
     if cost := dense_cost(workflow, row_layout(workflow), fit.window.keys_of_batch, fit.window.union_of_first[-1]):

@@ -18,6 +18,8 @@ from typing import Any, Protocol
 from pipeline.records import Done, Refusal
 from pipeline.stages import STAGES
 
+FAR_AHEAD = STAGES[: STAGES.index("plan")]
+"""Stages that are 2L blocks ahead of training."""
 Task = tuple[str, int]
 Future = Any
 
@@ -27,7 +29,8 @@ def edges(stage: str, i: int, look_ahead: int) -> list[Task]:
     after: dict[str, list[Task]] = {
         "read": [("train", i - 2 * look_ahead - 1)],
         "dedup": [("read", i)],
-        "plan": [("dedup", i + ahead) for ahead in range(look_ahead + 1)],
+        "unite": [("dedup", i)],
+        "plan": [("unite", i + ahead) for ahead in range(look_ahead + 1)],
         "prefetch": [("plan", i), ("write_back", i - look_ahead - 1)],
         "upload": [("prefetch", i)],
         "train": [("upload", i)],
@@ -100,10 +103,10 @@ class Schedule:
     def _run(self) -> Refusal | None:
         ahead = 2 * self._look_ahead
         for i in self._blocks[:ahead]:
-            self._submit_block(i, STAGES[:2])
+            self._submit_block(i, FAR_AHEAD)
         for i in self._blocks:
-            self._submit_block(i + ahead, STAGES[:2])
-            self._submit_block(i, STAGES[2:])
+            self._submit_block(i + ahead, FAR_AHEAD)
+            self._submit_block(i, STAGES[len(FAR_AHEAD) :])
             self._retire(i - ahead - 2)
             if self._refusal:
                 break

@@ -194,6 +194,31 @@ class Commit(Strict):
     """So is that of the best epoch on the validation split, by AUC or by schedule.plateau's metric, as "best"."""
 
 
+SHARDS = 16
+"""Of a table that several workers make, unless the workflow says otherwise."""
+
+
+class Workers(Strict):
+    """Of a run on several workers (`--workers`, `--scheduler`). Storage's caps are of each of them; schedule.threads of
+    a machine, whose workers share them."""
+
+    shards: Annotated[int, Field(ge=1, le=1024)] | None = None
+    """Of a table that is made: it stays with that number, so there are never more workers. By default 16 with several
+    workers, 1 with one."""
+    pairs_up_to: Annotated[int, Field(ge=0)] = 8
+    """Up to so many workers keys travel from each to each as a Dask task of their own; among more by one collective."""
+    timeout_seconds: Annotated[float, Field(gt=0.0)] = 120.0
+    """How long one worker waits for another; longer than a commit takes."""
+    silent_seconds: Annotated[float, Field(gt=0.0)] = 30.0
+    """A worker that Dask has not heard of for so long is taken for lost."""
+    check_collectives: bool = False
+    """Have workers compare, before each, what they are about to do together. For those who change this code."""
+
+    def num_shards(self, world: int) -> int:
+        """Of a table that so many workers make."""
+        return self.shards or (SHARDS if world > 1 else 1)
+
+
 class Metrics(Strict):
     """What is reported besides AUC, logloss, normalized entropy and calibration of the evaluated splits; and, with
     CowClip, the share of an epoch's rows whose gradient was clipped."""
@@ -206,6 +231,9 @@ class Metrics(Strict):
     that epoch since then."""
 
 
+LEAST_FROZEN_EPS = 1e-6
+
+
 class Workflow(Strict):
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     data: Data
@@ -215,6 +243,7 @@ class Workflow(Strict):
     schedule: Schedule
     commit: Commit = Commit()
     metrics: Metrics = Metrics()
+    workers: Workers = Workers()
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where the device tier is and the model trains: "auto" takes a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
@@ -225,6 +254,12 @@ class Workflow(Strict):
             raise ValueError(
                 "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
                 "take Ftrl for a model of first-order weights (model.embedding_dim = 0)"
+            )
+        merge, eps = self.optimizer.merge, self.optimizer.dense.eps
+        if merge and merge.denominator == "frozen" and merge.k > 1 and eps < LEAST_FROZEN_EPS:
+            raise ValueError(
+                f"optimizer.dense.eps is {eps}, and optimizer.merge has a frozen denominator: a weight whose gradient "
+                f"was 0 for long would be thrown away when it comes back; take at least {LEAST_FROZEN_EPS}, 1e-4 say"
             )
         plateau = self.schedule.plateau
         if self.optimizer.rows.kind == "ftrl" and plateau and plateau.lr_factor < 1:

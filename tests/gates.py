@@ -17,6 +17,7 @@ from pipeline.schedule import Schedule, Task, edges
 from pipeline.stages import STAGES
 from pipeline.workflow import Workflow
 
+ALONE = [stage for stage in STAGES if stage != "unite"]
 Edges = Callable[[str, int, int], list[Task]]
 Gate = Callable[[Task], list[Task]]
 """The tasks, besides its edges, that a task is held for; those that do not exist are not waited for."""
@@ -82,7 +83,7 @@ def outcome(
     if not check_order:
         driver.resources._expect = lambda stage, number: None  # type: ignore[method-assign]
     executor = GatedExecutor(driver.resources.run, numbers, gate)
-    schedule = Schedule(numbers, look_ahead, STAGES, executor, _ignore, edges)
+    schedule = Schedule(numbers, look_ahead, ALONE, executor, _ignore, edges)
     try:
         refusal: Refusal | None = schedule.run()
     except PipelineError as error:
@@ -91,7 +92,7 @@ def outcome(
     executor.settle([])
     assert refusal is None
     driver._commit(None, [])
-    result = write_result("gated", run_dir, driver.files, driver.resources, driver.history, None)
+    result = write_result("gated", run_dir, driver.files, driver.crew, driver.history, None)
     driver.resources.close()
     return str(result["fingerprint"])
 

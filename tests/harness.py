@@ -15,7 +15,7 @@ from pipeline.models.learner import row_layout
 from pipeline.monitor.progress import Progress
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files
-from pipeline.storage.shards import ONE_SHARD, Shards
+from pipeline.storage.shards import Shards
 from pipeline.storage.sizes import Fit, Sizes
 from pipeline.workflow import Workflow
 
@@ -44,18 +44,20 @@ SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 
 def make_driver(
     workflow: Workflow, run_dir: Path, client: Any = None, files: Files | None = None, device: Device | None = None,
-    shards: Shards = ONE_SHARD, **sizes: int,
+    shards: Shards | None = None, **sizes: int,
 ) -> Driver:  # fmt: skip
     source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
     schedule = workflow.schedule
     fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
     agenda = Agenda(source.num_examples, schedule.batch_size, schedule.epochs)
     progress = Progress(agenda.total_examples, stream=StringIO())
-    return Driver(workflow, source, fit, run_dir, client, progress, files, SPEED, device, shards)
+    num_shards = shards.num if shards else None
+    workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": num_shards})})
+    return Driver(workflow, source, fit, run_dir, client, progress, files, SPEED, device)
 
 
 def run(
-    workflow: Workflow, client: Any = None, device: Device | None = None, shards: Shards = ONE_SHARD, **sizes: int
+    workflow: Workflow, client: Any = None, device: Device | None = None, shards: Shards | None = None, **sizes: int
 ) -> dict[str, Any]:
     """The result of a run in a directory that is gone afterwards."""
     with tempfile.TemporaryDirectory() as run_dir:

@@ -15,7 +15,7 @@ from dask.utils import key_split
 from harness import make_driver, run
 
 from pipeline import resources
-from pipeline.cluster import DaskExecutor, dashboard_link, local_client, run_stage
+from pipeline.cluster.local import DaskExecutor, dashboard_link, local_client, run_stage
 from pipeline.data import source
 from pipeline.records import Done
 from pipeline.resources import PipelineError
@@ -23,7 +23,7 @@ from pipeline.schedule import Schedule
 from pipeline.stages import STAGES
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
-WITHOUT_UPLOAD = [stage for stage in STAGES if stage != "upload"]
+ALONE = tuple(stage for stage in STAGES if stage not in ("unite", "upload"))
 BAD_BLOCK = 7
 
 
@@ -62,7 +62,7 @@ class Calls:
     def __init__(self, monkeypatch, fail_at=None, cause=None):
         self.made, self.threads, self.inside = [], {}, 0
         self._fail_at, self._cause, self._lock = fail_at, cause, threading.Lock()
-        for stage in WITHOUT_UPLOAD:
+        for stage in ALONE:
             monkeypatch.setattr(resources, stage, self._watched(stage, getattr(resources, stage)))
 
     def _watched(self, stage, function):
@@ -125,7 +125,7 @@ def test_a_task_of_a_run_that_this_process_does_not_know_is_run(client):
 
 
 @pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
-@pytest.mark.parametrize("stage", WITHOUT_UPLOAD)
+@pytest.mark.parametrize("stage", ALONE)
 def test_a_stage_that_raises_leaves_work_running_or_a_result(
     client, workflow, expected, tmp_path, monkeypatch, stage, with_dask
 ):
@@ -237,7 +237,7 @@ def test_train_runs_in_more_than_one_thread_or_shares_it(client, workflow, monke
         run(workflow, client, **SIZES)
     assert len(calls.threads["train"]) == 1
     assert threading.get_ident() not in calls.threads["train"]
-    for stage in WITHOUT_UPLOAD:
+    for stage in ALONE:
         assert stage == "train" or not calls.threads[stage] & calls.threads["train"], stage
 
 
@@ -254,4 +254,4 @@ def test_the_driver_keeps_more_and_more_futures(client, workflow, monkeypatch):
     run(longer, client, **SIZES)
     ahead = 2 * longer.schedule.look_ahead
     assert len(kept) > 300
-    assert max(kept) <= 2 * ahead + len(WITHOUT_UPLOAD) * (ahead + 3)
+    assert max(kept) <= 2 * ahead + len(ALONE) * (ahead + 3)

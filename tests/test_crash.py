@@ -20,7 +20,6 @@ from benchmarks.volume import PAGE_BYTES, Volume, lay_out
 from pipeline.resources import PipelineError
 from pipeline.storage.commits import Commits
 from pipeline.storage.files import Damaged, Files
-from pipeline.storage.shards import Shards
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +85,7 @@ def test_a_run_that_died_after_some_call_comes_to_something_else(undisturbed):
 
 
 def test_a_run_of_several_shards_that_died_comes_to_something_else(undisturbed, tmp_path):
-    sharded = journaled(Job(undisturbed.job.data, epochs=1, shards=Shards.all(4)))
+    sharded = journaled(Job(undisturbed.job.data, epochs=1, shards=4))
     assert sharded.expected["fingerprint"] == undisturbed.expected["fingerprint"]
     numbers = range(3, len(sharded.calls), len(sharded.calls) // 20)
     assert not failures(resumptions(sharded, states({}, sharded.calls, numbers, 1))[0])

@@ -116,7 +116,7 @@ def test_the_result_lacks_what_two_runs_are_compared_by(left):
     assert (result["split"], result["auc"], result["logloss"]) == ("test", last["auc"], last["logloss"])
     assert result["examples"] == 180
     assert result["examples_per_second"] == pytest.approx(180 / result["seconds"])
-    assert set(result["stages"]) == set(STAGES) - {"upload"}
+    assert set(result["stages"]) == set(STAGES) - {"upload", "unite"}
     assert 0 < sum(result["stages"].values()) <= result["seconds"]
     assert result["fingerprint"] == left.reference.fingerprint()
 
@@ -337,7 +337,7 @@ def test_a_disk_that_is_full_at_the_end_prints_a_traceback(tmp_path, capfd, monk
     def full(*args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pipeline.committer.flush", full)
+    monkeypatch.setattr("pipeline.worker.flush", full)
     monkeypatch.chdir(tmp_path)
     workflow = make_workflow(write_data(tmp_path / "data"))
     path = write_workflow(workflow, tmp_path)

@@ -97,9 +97,9 @@ def check_wrong(got: str, wrong: str, expected: str) -> None:
 EDGES = [
     ("read", "train", -2 * L - 1, overtake_by_one_round, "one_shape", OTHER_BITS),
     ("dedup", "read", 0, hold("read", "dedup", 0), "workflow", f"raised dedup .*{NO_RECORD}"),
-    ("plan", "dedup", 0, hold("dedup", "plan", 0), "workflow", f"raised plan .*{NO_RECORD}"),
-    ("plan", "dedup", 1, hold("dedup", "plan", -1), "workflow", f"raised plan .*{NO_RECORD}"),
-    ("plan", "dedup", L, hold("dedup", "plan", -L), "workflow", f"raised plan .*{NO_RECORD}"),
+    ("plan", "unite", 0, hold("dedup", "plan", 0), "workflow", f"raised plan .*{NO_RECORD}"),
+    ("plan", "unite", 1, hold("dedup", "plan", -1), "workflow", f"raised plan .*{NO_RECORD}"),
+    ("plan", "unite", L, hold("dedup", "plan", -L), "workflow", f"raised plan .*{NO_RECORD}"),
     ("prefetch", "plan", 0, hold("plan", "prefetch", 0), "workflow", f"raised prefetch .*{NO_RECORD}"),
     (
         "prefetch", "write_back", -L - 1, hold("write_back", "prefetch", L + 1), "workflow",
@@ -128,9 +128,9 @@ def test_an_edge_left_out_gives_a_wrong_result(
 ) -> None:
     case: Workflow = request.getfixturevalue(data)
     removed = [(stage, after, distance)]
-    if (stage, after) == ("plan", "dedup"):
+    if (stage, after) == ("plan", "unite"):
         # Each stage follows itself: the later edges of the window, or the next plan's, would imply the one left out.
-        removed = [("plan", "dedup", ahead) for ahead in range(distance, L + 1)]
+        removed = [("plan", "unite", ahead) for ahead in range(distance, L + 1)]
     check_wrong(outcome(case, tmp_path, gate, without(*removed), **SIZES), wrong, expected[case.data.root.name])
 
 

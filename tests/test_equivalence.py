@@ -19,7 +19,7 @@ from optimizers import EXACT
 from reference import Reference
 from sklearn.metrics import log_loss, roc_auc_score
 
-from pipeline.cluster import local_client
+from pipeline.cluster.local import local_client
 from pipeline.optimizer import Optimizer
 from pipeline.storage.shards import Shards
 from pipeline.workflow import Category, Workflow

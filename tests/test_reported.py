@@ -13,7 +13,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 from test_resume import kill_after
 from torch import nn
 
-from pipeline.cluster import local_client
+from pipeline.cluster.local import local_client
 from pipeline.workflow import Commit, Metrics
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}

@@ -8,7 +8,7 @@ from conftest import make_workflow, write_data
 from harness import make_driver, run
 
 from pipeline.agenda import Position
-from pipeline.cluster import local_client
+from pipeline.cluster.local import local_client
 from pipeline.committer import Committer
 from pipeline.monitor.progress import Progress
 from pipeline.resources import Resources

@@ -71,7 +71,18 @@ def refused(capsys, tmp_path):
 def test_the_flags_of_the_command_line_have_changed():
     """People and scripts rely on them: change this list, and CHANGELOG.md, knowingly."""
     flags = {flag for action in arguments()._actions for flag in action.option_strings or [action.dest]}
-    assert flags == {"workflow", "-h", "--help", "--set", "--run-dir", "--fresh", "--serial", "--explain"}
+    assert flags == {
+        "workflow",
+        "-h",
+        "--help",
+        "--set",
+        "--run-dir",
+        "--fresh",
+        "--serial",
+        "--explain",
+        "--workers",
+        "--scheduler",
+    }
 
 
 def test_a_workflow_file_that_is_not_there_is_not_named(refused, tmp_path):

@@ -6,7 +6,7 @@ from reference import Reference
 
 from pipeline.records import Block, Done, Refusal
 from pipeline.resources import Resources
-from pipeline.schedule import Schedule, SerialExecutor, edges
+from pipeline.schedule import FAR_AHEAD, Schedule, SerialExecutor, edges
 from pipeline.stages import STAGES
 
 WITHOUT_UPLOAD = tuple(stage for stage in STAGES if stage != "upload")
@@ -52,16 +52,17 @@ def run_all(executor, blocks=range(30), look_ahead=2, stages=STAGES, watch=lambd
 TABLE = [
     ("read", 10, 2, {("read", 9), ("train", 5)}),
     ("dedup", 10, 2, {("dedup", 9), ("read", 10)}),
-    ("plan", 10, 2, {("plan", 9), ("dedup", 10), ("dedup", 11), ("dedup", 12)}),
+    ("unite", 10, 2, {("unite", 9), ("dedup", 10)}),
+    ("plan", 10, 2, {("plan", 9), ("unite", 10), ("unite", 11), ("unite", 12)}),
     ("prefetch", 10, 2, {("prefetch", 9), ("plan", 10), ("write_back", 7)}),
     ("upload", 10, 2, {("upload", 9), ("prefetch", 10)}),
     ("train", 10, 2, {("train", 9), ("upload", 10)}),
     ("write_back", 10, 2, {("write_back", 9), ("train", 10)}),
     ("read", 10, 0, {("read", 9), ("train", 9)}),
-    ("plan", 10, 0, {("plan", 9), ("dedup", 10)}),
+    ("plan", 10, 0, {("plan", 9), ("unite", 10)}),
     ("prefetch", 10, 0, {("prefetch", 9), ("plan", 10), ("write_back", 9)}),
     ("read", 10, 4, {("read", 9), ("train", 1)}),
-    ("plan", 0, 1, {("plan", -1), ("dedup", 0), ("dedup", 1)}),
+    ("plan", 0, 1, {("plan", -1), ("unite", 0), ("unite", 1)}),
     ("prefetch", 10, 4, {("prefetch", 9), ("plan", 10), ("write_back", 5)}),
 ]
 
@@ -96,7 +97,7 @@ def test_blocks_pile_up_or_wait_for_no_reason(look_ahead):
 
     def watch(done):
         numbers = {i for _, i in executor.flying}
-        moving = {i for stage, i in executor.flying if stage not in STAGES[:2]}
+        moving = {i for stage, i in executor.flying if stage not in FAR_AHEAD}
         most["all"] = max(most["all"], len(numbers))
         most["moving"] = max(most["moving"], len(moving))
 
@@ -123,10 +124,11 @@ def test_a_run_shorter_than_the_window_leaves_a_block_out(num_blocks):
 
 
 def test_all_seven_stages_train_something_else(small_workflow, monkeypatch):
-    monkeypatch.setattr(Resources, "stages", STAGES)
+    stages = tuple(stage for stage in STAGES if stage != "unite")
+    monkeypatch.setattr(Resources, "stages", stages)
     workflow = small_workflow()
     result = run(workflow, device_rows=130, host_rows=24)
-    assert set(result["stages"]) == set(STAGES)
+    assert set(result["stages"]) == set(stages)
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 

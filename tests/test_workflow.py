@@ -198,3 +198,16 @@ def test_settings_that_cannot_go_together_do_or_the_message_does_not_say_which(t
     ftrl = {"optimizer": {"rows": {"kind": "ftrl"}}, "model": still}
     assert "lr_factor" in refused(**ftrl, schedule=schedule | {"plateau": plateau})
     Workflow.model_validate(workflow.model_dump() | ftrl)
+
+
+def test_a_frozen_denominator_is_taken_with_an_eps_that_lets_weights_fly(tmp_path):
+    workflow = make_workflow(tmp_path)
+
+    def with_merge(eps, **merge):
+        optimizer = {"dense": {"eps": eps}, "merge": {"k": 20} | merge}
+        return Workflow.model_validate(workflow.model_dump() | {"optimizer": optimizer})
+
+    with pytest.raises(ValidationError, match="take at least 1e-06"):
+        with_merge(1e-8)
+    for taken in (with_merge(1e-4), with_merge(1e-8, k=1), with_merge(1e-8, denominator="local")):
+        assert taken.optimizer.merge

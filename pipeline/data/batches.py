@@ -60,7 +60,7 @@ class BatchWriter:
         begin, end = self._start + at, self._start + at + count
         if end > len(keys_V):
             # The batches to come are taken to need as much as those so far.
-            share = self._examples.block.num_examples / self._past
+            share = self._examples.block.num_examples / max(1, self._past)
             used = self._examples.nbytes
             raise BufferTooSmall(used + int(8 * end * share), used + 8 * len(keys_V))
         return keys_V[begin:end]

@@ -13,7 +13,7 @@ from pipeline.data.buffer import ReadBuffer, Widths
 from pipeline.data.files import SPLITS, Column, SchemaCheck, columns_of, resolve
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.window import Window
-from pipeline.records import I64, Block, Examples, Layout
+from pipeline.records import I64, Block, Examples, Layout, Share
 from pipeline.threads import Threads
 from pipeline.workflow import Data
 
@@ -21,6 +21,7 @@ FILE_ORDER_WINDOW = 1 << 16
 """Examples that are decoded at a time where nothing is shuffled."""
 LIST_MARGIN = 1.1
 """Lists of one block may be longer than the average; predictions of bytes allow for this much."""
+ALL = Share()
 
 
 class Source:
@@ -60,18 +61,22 @@ class Source:
         self._in_window: tuple[str, int, int] | None = None
         self._writer = BatchWriter(self._widths)
 
-    def read(self, block: Block, buffer: ReadBuffer) -> Examples:
-        """Fills the buffer with the block's examples; they are good until the buffer is used again.
+    def read(self, block: Block, buffer: ReadBuffer, share: Share = ALL) -> Examples:
+        """Fills the buffer with the block's examples, or with a worker's share of each batch; they are good until the
+        buffer is used again.
 
         Raises BufferTooSmall, or ValueError that names file, row group and column for bad or damaged data.
         """
-        examples = buffer.begin(block, self._widths)
+        examples = buffer.begin(share.of(block), self._widths)
         examples.batch_starts[0] = 0
         for batch in range(block.num_batches):
             self._writer.begin(examples, batch)
-            for at, window, begin, end in self._pieces(block, *block.batch_bounds(batch)):
+            first, past = block.batch_bounds(batch)
+            begin_of_share, past_of_share = (first + at for at in share.bounds(past - first))
+            moved = examples.block.batch_bounds(batch)[0] - begin_of_share
+            for at, window, begin, end in self._pieces(block, begin_of_share, past_of_share):
                 self._load(block.split, block.epoch, window)
-                self._writer.add(self._window, begin, end, at)
+                self._writer.add(self._window, begin, end, at + moved)
             self._writer.end()
         num_values = int(examples.batch_starts[-1])
         return replace(examples, keys_V=examples.keys_V[:num_values], nbytes=examples.nbytes + 8 * num_values)

@@ -32,16 +32,20 @@ class Embed:
         self._tensors = tensor_of(self._embeddings_BFD), tensor_of(self._first_BF)
         self._weights_PC = self._sums_PC = device.empty((0, row.num_weights), np.float32)
 
-    def look_up(
-        self, slab_SW: F32, staged_AW: F32, rows_P: I32, index: BatchIndex, bags_MB: I32
-    ) -> tuple[Tensor, Tensor]:
-        """Embeddings [B, F, D] and first-order weights [B, F] of a batch; valid until the next call."""
-        num_examples = bags_MB.shape[1] - 1
-        weights_PC = self._grown(len(rows_P))[0]
-        embeddings_BFD, first_BF = self._embeddings_BFD[:num_examples], self._first_BF[:num_examples]
+    def look_up(self, slab_SW: F32, staged_AW: F32, rows_P: I32) -> F32:
+        """[P, C] weights of rows; valid until the next call."""
+        if len(self._weights_PC) < len(rows_P):
+            self._weights_PC = self._larger(len(rows_P))
+        weights_PC = self._weights_PC[: len(rows_P)]
         self._threads.split(
             len(rows_P), lambda a, b: lookup(slab_SW, staged_AW, rows_P[a:b], WEIGHTS_AT, weights_PC[a:b])
         )
+        return weights_PC
+
+    def spread(self, weights_PC: F32, index: BatchIndex, bags_MB: I32) -> tuple[Tensor, Tensor]:
+        """Embeddings [B, F, D] and first-order weights [B, F] of a batch; valid until the next call."""
+        num_examples = bags_MB.shape[1] - 1
+        embeddings_BFD, first_BF = self._embeddings_BFD[:num_examples], self._first_BF[:num_examples]
         self._threads.split(
             num_examples,
             lambda a, b: pool_singles(weights_PC, index.inverse_V, self._single_S, a, b, embeddings_BFD, first_BF),
@@ -55,11 +59,13 @@ class Embed:
         embeddings, first = self._tensors
         return embeddings[:num_examples], first[:num_examples]
 
-    def sum_gradients(self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32) -> tuple[F32, F32]:
-        """[P, C] weights of the batch's unique keys, as they were looked up, and their gradients; valid until the next
-        call."""
-        weights_PC, sums_PC = self._grown(len(index.unique_P))
-        scale_G: F32 = self._weights_PC.reshape(-1)[:0]
+    def sum_gradients(self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32) -> F32:
+        """[P, C] gradients of the batch's unique keys; valid until the next call."""
+        num_unique = len(index.unique_P)
+        if len(self._sums_PC) < num_unique:
+            self._sums_PC = self._larger(num_unique)
+        sums_PC = self._sums_PC[:num_unique]
+        scale_G: F32 = self._sums_PC.reshape(-1)[:0]
         if any(self._layout.mean_M):
             scale_G = bag_scale(bags_MB, self._layout.multi_M, self._layout.mean_M, self._layout.num_fields)
         flat_GD = grads_BFD.reshape(grads_BFD.shape[0] * grads_BFD.shape[1], self._row.embedding_dim)
@@ -71,10 +77,8 @@ class Embed:
                 flat_GD, first_G, index.source_V, index.starts_P[a : b + 1], scale_G, tile_G, sums_PC[a:b]
             ),
         )
-        return weights_PC, sums_PC
+        return sums_PC
 
-    def _grown(self, num_unique: int) -> tuple[F32, F32]:
-        if len(self._weights_PC) < num_unique:
-            shape = (num_unique + num_unique // 2, self._row.num_weights)
-            self._weights_PC, self._sums_PC = (self._device.empty(shape, np.float32) for _ in range(2))
-        return self._weights_PC[:num_unique], self._sums_PC[:num_unique]
+    def _larger(self, num_rows: int) -> F32:
+        larger_PC: F32 = self._device.empty((num_rows + num_rows // 2, self._row.num_weights), np.float32)
+        return larger_PC

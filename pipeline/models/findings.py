@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 
 from pipeline.monitor.metrics import Evaluation
-from pipeline.records import F32, U64, Block, Examples, Progressed
+from pipeline.records import F32, U64, Block, Closed, Examples, Progressed
 
 Truth = tuple[F32, F32 | None, U64 | None]
 """Labels [N, T], weights [N] and groups [N] of a block."""
@@ -27,9 +30,12 @@ def truth_of(examples: Examples, on_gpu: bool) -> Truth:
 class Findings:
     """Of the blocks of a run, in their order."""
 
-    def __init__(self, evaluation: Evaluation) -> None:
+    def __init__(self, evaluation: Evaluation, alone: bool = True) -> None:
+        """`alone`: all examples come here. Else metrics are made elsewhere, of what all workers found."""
         self._evaluation = evaluation
+        self._alone = alone
         self._clipped = self._clippable = 0.0
+        self._scores: dict[int, list[Iterator[U64]]] = {}
 
     def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> Progressed:
         """A block's mean loss; with metrics if it closes a split of which there are any: of the training split those of
@@ -44,18 +50,41 @@ class Findings:
             raise FloatingPointError(
                 f"the loss of {where} is {losses_K[batch]}: lower optimizer.dense.lr or optimizer.rows.lr"
             )
-        metrics: dict[str, float] = {}
         if truth and scores_NT is not None:
             self._score(block, scores_NT, *truth)
-            metrics = self._evaluation.result() if block.closes_split else {}
         if block.trains:
             self._clipped += float(clipped_K.sum())
             self._clippable += float(rows_K.sum())
-            if block.closes_split and self._clippable:
-                metrics["clipped"] = self._clipped / self._clippable
-                self._clipped = self._clippable = 0.0
-        loss = float((losses_K * weights_K).sum()) / max(float(weights_K.sum()), 1e-300)
-        return Progressed(block, loss, metrics)
+        weight = float(weights_K.sum())
+        loss = float((losses_K * weights_K).sum()) / max(weight, 1e-300)
+        evaluated = scores_NT is not None
+        metrics = self._metrics(block, evaluated) if block.closes_split and self._alone else {}
+        closed = self._close(block, evaluated) if block.closes_split and not self._alone else None
+        return Progressed(block, loss, metrics, weight, closed)
+
+    def _metrics(self, block: Block, evaluated: bool) -> dict[str, float]:
+        metrics = self._evaluation.result() if evaluated else {}
+        if block.trains and self._clippable:
+            metrics["clipped"] = self._clipped / self._clippable
+            self._clipped = self._clippable = 0.0
+        return metrics
+
+    def _close(self, block: Block, evaluated: bool) -> Closed | None:
+        """What metrics are made of; the scores wait until they are asked for. None: nothing was evaluated."""
+        if not evaluated and not (block.trains and self._clippable):
+            return None
+        closed = Closed()
+        if evaluated:
+            closed, self._scores[block.number] = self._evaluation.close()
+        if block.trains:
+            closed = replace(closed, clipped=self._clipped, clippable=self._clippable)
+            self._clipped = self._clippable = 0.0
+        return closed
+
+    def scores(self, number: int, table: int) -> U64 | None:
+        """The next of the sorted entries of one of the tables (see `Evaluation.close`) of the split that this block
+        closed; None after the last."""
+        return next(self._scores[number][table], None)
 
     def _score(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None) -> None:
         for batch in range(block.num_batches):

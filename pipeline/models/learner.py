@@ -7,13 +7,14 @@ at when somebody knows that.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from pipeline.device import Device
 from pipeline.models.embed import Embed
@@ -21,16 +22,36 @@ from pipeline.models.findings import Findings, truth_of
 from pipeline.models.state import load_dense, save_dense
 from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
-from pipeline.optim.dense import Dense, clip_factor
+from pipeline.optim.collective import ALONE, Collective
+from pipeline.optim.dense import clip_factor
+from pipeline.optim.kstep import dense_of
 from pipeline.optim.rates import RUNS
 from pipeline.optim.row_optimizer import RowOptimizer
-from pipeline.records import F32, I32, Array, BatchIndex, Block, Examples, Layout, Plan, Progressed, Staged, Unique
+from pipeline.records import (
+    F32,
+    I32,
+    Array,
+    Asked,
+    BatchIndex,
+    Block,
+    Examples,
+    Layout,
+    Plan,
+    Progressed,
+    Staged,
+    Unique,
+    United,
+)
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole
+from pipeline.workers.exchange import Exchange
+from pipeline.workers.group import Group
 from pipeline.workflow import Workflow
 
 TINY = 1e-30
+OfAll = tuple[Asked, float]
+"""Of a batch of several workers: what all ask of this one, and what all of its examples weigh."""
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
@@ -49,9 +70,26 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
     return model
 
 
-def seed_of_step(seed: int, step: int) -> int:
-    """What random numbers of a step (dropout) start from; torch looks at the low 32 bits, so all are mixed."""
-    return int.from_bytes(hashlib.blake2b(f"{seed} {step}".encode(), digest_size=4).digest(), "little")
+def least_last(workflow: Workflow, world: int) -> int:
+    """Examples of an epoch's last batch, or it is joined to the one before: batch norm needs two of each worker.
+
+    ValueError: it has fewer of every batch.
+    """
+    batch_size = workflow.schedule.batch_size
+    if world == 1 or not any(isinstance(module, _BatchNorm) for module in build_model(workflow).modules()):
+        return 1
+    if batch_size < 2 * world:
+        raise ValueError(
+            f"schedule.batch_size is {batch_size}, and batch norm needs two examples of each of {world} workers; raise "
+            "it, or take fewer workers"
+        )
+    return 2 * world
+
+
+def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
+    """What random numbers of a worker's step (dropout) start from; torch looks at the low 32 bits, so all are mixed."""
+    of_rank = f" {rank}" if rank else ""
+    return int.from_bytes(hashlib.blake2b(f"{seed} {step}{of_rank}".encode(), digest_size=4).digest(), "little")
 
 
 def row_layout(workflow: Workflow) -> RowLayout:
@@ -84,8 +122,13 @@ class Learner:
         threads: Threads | Whole,
         device: Device,
         steps_of_epoch: int = 1,
+        group: Group | None = None,
+        collective: Collective = ALONE,
     ) -> None:
+        """`group`: of the workers that train on parts of the same batches; `collective`: theirs for the dense part."""
         row = row_layout(workflow)
+        self._group = group
+        self._exchange = Exchange(group, row.num_weights, threads, device) if group else None
         self._device, self._where = device, torch_device(device)
         self._stream: torch.cuda.Stream | None = None
         self._generator = torch.random.default_generator
@@ -95,7 +138,7 @@ class Learner:
             self._generator = torch.cuda.default_generators[torch.cuda.current_device()]
         self.model = build_model(workflow).to(self._where)
         self._loss: Loss = getattr(self.model, "loss", binary_cross_entropy)
-        self.dense = Dense(self.model, workflow.optimizer.dense, steps_of_epoch)
+        self.dense = dense_of(self.model, workflow.optimizer, steps_of_epoch, collective)
         self.rows = RowOptimizer(
             workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout)
         )
@@ -104,15 +147,17 @@ class Learner:
         self._read: tuple[F32, I32] = np.empty((0, 0), np.float32), np.empty(0, np.int32)
         """Of a block that is scored: rows, and where each of its keys is."""
         self._slab = slab
-        self._embed = Embed(layout, row, workflow.schedule.batch_size, threads, device)
-        self._findings = Findings(evaluation)
+        # Of a batch that another was joined to, each worker has two examples more at most.
+        most = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2
+        self._embed = Embed(layout, row, most, threads, device)
+        self.findings = Findings(evaluation, alone=group is None)
         self._progressive = workflow.metrics.progressive
         self._threads = workflow.schedule.threads
         self._seed = workflow.seed
         self._precision = getattr(torch, workflow.model.precision)
         self._num_labels = len(workflow.data.labels)
         columns = (len(workflow.data.numbers), self._num_labels, 1)
-        self._columns = [device.empty((workflow.schedule.batch_size, width), np.float32) for width in columns]
+        self._columns = [device.empty((most, width), np.float32) for width in columns]
         self._tensors = [tensor_of(column) for column in self._columns]
 
     def save(self) -> dict[str, Array]:
@@ -129,12 +174,17 @@ class Learner:
         """Let go of the slab."""
         self._read = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 
-    def learn(self, plan: Plan, examples: Examples, unique: Unique, staged: Staged) -> Callable[[], Progressed]:
+    def learn(
+        self, plan: Plan, examples: Examples, unique: Unique, staged: Staged, united: United | None = None,
+        weights_K: Sequence[float] = (),
+    ) -> Callable[[], Progressed]:  # fmt: skip
         """Give the device every step of a block, or its scoring. What came of it may be asked for once that is done.
 
-        `examples` are those on the host; `plan` and `staged` hold what lies on the device.
+        `examples` are those on the host; `plan` and `staged` hold what lies on the device. Among several workers:
+        `examples` and `unique` are of the own part, `united` is what all ask of this one's rows, and `weights_K` what
+        the examples of each whole batch weigh.
         """
-        block = plan.block
+        block = examples.block
         self._run(self._set_up, block, plan, staged)
         work: Callable[..., object] = self._step if block.trains else self._score
         results = [self._zeros(block.num_batches, 4)]
@@ -142,7 +192,8 @@ class Learner:
         if evaluated:
             results.append(self._zeros(block.num_examples, self._num_labels))
         for batch, index in enumerate(unique.batches):
-            self._run(work, plan, staged, unique.examples or examples, index, batch, *results)
+            batch_of_all = (united.asked[batch], weights_K[batch]) if united else None
+            self._run(work, plan, staged, unique.examples or examples, index, batch_of_all, batch, *results)
         on_host = [torch.empty(result.shape, pin_memory=self._stream is not None) for result in results]
         for result, here in zip(results, on_host, strict=True):
             self._run(here.copy_, result, True)
@@ -150,7 +201,7 @@ class Learner:
         truth = truth_of(examples, self._device.on_gpu) if evaluated else None
         scores_NT = found[1] if evaluated else None
         # Holds `staged`, whose memory the steps use until they are done.
-        return lambda: self._findings.of(staged.block, found[0], scores_NT, truth)
+        return lambda: self.findings.of(block, found[0], scores_NT, truth)
 
     def _run(self, work: Callable[..., object], *args: object) -> None:
         self._device.train.run(self._with_torch, work, *args)
@@ -176,54 +227,96 @@ class Learner:
             self._read = self.rows.caught_up(staged.rows_AW.view(np.float32), plan.rows_U, block.first_step)
 
     def _step(
-        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, results_K4: Tensor,
-        scores_NT: Tensor | None = None,
+        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, of_all: OfAll | None, batch: int,
+        results_K4: Tensor, scores_NT: Tensor | None = None,
     ) -> None:  # fmt: skip
         """Forward, backward, and one update of the dense model and of the batch's rows."""
         step = plan.block.first_step + batch + 1
-        self._generator.manual_seed(seed_of_step(self._seed, step))
-        rows_P = plan.rows_U[index.unique_P]
+        owned = of_all[0].index if of_all else index
+        rows_P = plan.rows_U[owned.unique_P]
         self.rows.catch_up(rows_P, step - 1)
         staged_AW: F32 = staged.rows_AW.view(np.float32)
-        embeddings, first = self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P, index, examples.bags[batch])
-        embeddings.requires_grad_()
-        first.requires_grad_()
-        output, loss = self._batch_loss(examples, batch, embeddings, first, results_K4)
-        if scores_NT is not None:
-            _keep(output, plan.block, batch, scores_NT)
-        self.dense.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        weights_PC = self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P)
+        sums_PC = self._backward(examples, index, of_all, batch, step, weights_PC, results_K4, scores_NT)
+        starts_P, holders_P = self._counts(index, of_all)
+        self.dense.exchange()
         self.dense.regularize()
-        grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first)]
-        weights_PC, sums_PC = self._embed.sum_gradients(grads[0], grads[1], index, examples.bags[batch])
         if self._max_grad_norm:
             self._clip(weights_PC, sums_PC, step, self._max_grad_norm)
-        self.dense.step(step)
-        clipped_P = self.rows.update(rows_P, sums_PC, weights_PC, index, self._num_fields, step)
+        self.dense.step(step, batch == plan.block.num_batches - 1 and plan.block.closes_split)
+        clipped_P = self.rows.update(rows_P, sums_PC, weights_PC, starts_P, holders_P, step)
         if self.rows.clips:
             results_K4[batch, 2] = tensor_of(clipped_P).sum()
             results_K4[batch, 3] = len(clipped_P)
+
+    def _backward(
+        self, examples: Examples, index: BatchIndex, of_all: OfAll | None, batch: int, step: int, weights_PC: F32,
+        results_K4: Tensor, scores_NT: Tensor | None,
+    ) -> F32:  # fmt: skip
+        """[P, C] gradients of the rows whose weights these are, of the whole batch; those of the dense part are left
+        where they belong, of the own part."""
+        bags_MB = examples.bags[batch]
+        self.dense.zero_grad()
+        wanted_PC = self._fetch(weights_PC, index, of_all)
+        if bags_MB.shape[1] > 1:
+            self._generator.manual_seed(seed_of_step(self._seed, step, self._group.rank if self._group else 0))
+            embeddings, first = self._embed.spread(wanted_PC, index, bags_MB)
+            embeddings.requires_grad_()
+            first.requires_grad_()
+            output, loss = self._batch_loss(examples, batch, embeddings, first, results_K4)
+            if scores_NT is not None:
+                _keep(output, examples.block, batch, scores_NT)
+            self._share_of(loss, of_all, results_K4[batch, 1]).backward()
+            grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first)]
+            sums_PC = self._embed.sum_gradients(grads[0], grads[1], index, bags_MB)
+        else:
+            sums_PC = weights_PC[:0]
+        return self._exchange.give_back(sums_PC, of_all[0], index) if self._exchange and of_all else sums_PC
+
+    def _fetch(self, weights_PC: F32, index: BatchIndex, of_all: OfAll | None) -> F32:
+        """Weights of the own part's keys, from those of the rows that are one's own."""
+        return self._exchange.fetch(weights_PC, of_all[0], index) if self._exchange and of_all else weights_PC
+
+    def _share_of(self, loss: Tensor, of_all: OfAll | None, weight: Tensor) -> Tensor:
+        """The part of the whole batch's mean loss that one's own examples are."""
+        return loss * (weight / max(of_all[1], TINY)) if of_all else loss
+
+    def _counts(self, index: BatchIndex, of_all: OfAll | None) -> tuple[I32, I32]:
+        """How often the whole batch holds each key, as differences, and how many examples do."""
+        if of_all is None:
+            return index.starts_P, self.rows.holders(index, self._num_fields)
+        asked = of_all[0]
+        return asked.starts_P, asked.holders_P if self.rows.counts_holders else np.diff(asked.starts_P)
 
     def _clip(self, weights_PC: F32, sums_PC: F32, step: int, most: float) -> None:
         """Scale the gradients of the dense part; those of the rows are scaled as they are used."""
         dense = self.dense.gradients()
         rows = tensor_of(sums_PC).add(tensor_of(weights_PC), alpha=self.rows.rates.l2)
+        if self._group:
+            # One number with the norm of the rows of all workers.
+            square = torch.linalg.vector_norm(rows).double().reshape(1) ** 2
+            self._group.all_reduce(square, "agreement")
+            rows = square.sqrt().float()
         factor = clip_factor([*dense, rows], most)
         for gradient in dense:
             gradient.mul_(factor)
         self.rows.scale(step, factor)
 
     def _score(
-        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, batch: int, results_K4: Tensor,
-        scores_NT: Tensor,
+        self, plan: Plan, staged: Staged, examples: Examples, index: BatchIndex, of_all: OfAll | None, batch: int,
+        results_K4: Tensor, scores_NT: Tensor,
     ) -> None:  # fmt: skip
         """Forward only."""
         rows_SW, at_U = self._read
         staged_AW: F32 = staged.rows_AW.view(np.float32)
-        embeddings, first = self._embed.look_up(rows_SW, staged_AW, at_U[index.unique_P], index, examples.bags[batch])
-        with torch.inference_mode():
-            output, _ = self._batch_loss(examples, batch, embeddings, first, results_K4)
-            _keep(output, plan.block, batch, scores_NT)
+        owned = of_all[0].index if of_all else index
+        weights_PC = self._embed.look_up(rows_SW, staged_AW, at_U[owned.unique_P])
+        wanted_PC = self._fetch(weights_PC, index, of_all)
+        if examples.bags[batch].shape[1] > 1:
+            embeddings, first = self._embed.spread(wanted_PC, index, examples.bags[batch])
+            with torch.inference_mode():
+                output, _ = self._batch_loss(examples, batch, embeddings, first, results_K4)
+                _keep(output, examples.block, batch, scores_NT)
 
     def _batch_loss(
         self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor

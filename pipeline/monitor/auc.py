@@ -111,15 +111,15 @@ class ExactAUC:
     """
 
     def __init__(self, spill_dir: Path, bound: int = SPILL_BOUND) -> None:
-        self._keys = Spill(spill_dir, bound)
+        self.entries = Spill(spill_dir, bound)
 
     def add(self, scores_B: F32, labels_B: F32, weights_B: F32 | None = None) -> None:
         """Take a batch, copied: scores of any scale, labels 0 or 1. ValueError as of `pack`, nothing taken."""
-        self._keys.add(pack(scores_B, labels_B, weights_B))
+        self.entries.add(pack(scores_B, labels_B, weights_B))
 
     def result(self) -> float:
         """AUC of all examples since the last result; nan if a class is absent or has no weight."""
         area = Area()
-        for (keys_N,) in self._keys.take():
+        for (keys_N,) in self.entries.take():
             area.add(keys_N)
         return area.result()

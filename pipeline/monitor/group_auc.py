@@ -29,11 +29,11 @@ class GroupAUC:
     """
 
     def __init__(self, spill_dir: Path, bound: int = GROUP_BOUND) -> None:
-        self._examples = Spill(spill_dir, bound, num_words=2)
+        self.entries = Spill(spill_dir, bound, num_words=2)
 
     def add(self, scores_B: F32, labels_B: F32, groups_B: U64, weights_B: F32 | None = None) -> None:
         """Take a batch, copied; equal `groups_B` are one group. ValueError as of `pack`, nothing taken."""
-        self._examples.add(groups_B, pack(scores_B, labels_B, weights_B))
+        self.entries.add(groups_B, pack(scores_B, labels_B, weights_B))
 
     def result(self) -> tuple[float, float]:
         """The mean of the groups' AUCs, each weighted by the number of the group's examples (by their weight, if they
@@ -42,7 +42,7 @@ class GroupAUC:
         A group in which a class is absent, or has no weight, does not count. nan where nothing counts.
         """
         last, sums = np.zeros(2, np.uint64), np.zeros(NUM_SUMS)
-        for groups_N, keys_N in self._examples.take():
+        for groups_N, keys_N in self.entries.take():
             add_groups(groups_N, *unpack(keys_N), last, sums)
         end_group(sums)
         area, counted, weight = sums[[AREA, COUNTED, WEIGHT]].tolist()

@@ -46,6 +46,8 @@ class History:
         self.epochs: list[dict[str, Any]] = []
         self.trained = 0
         """Examples."""
+        self.steps = 0
+        """Of this session."""
         self.ready = 0
         """Blocks that waited when the last `train` began."""
         self._seconds_before = 0.0
@@ -72,7 +74,9 @@ class History:
 
     def _add_trained(self, trained: Progressed) -> None:
         block = trained.block
-        self.trained += block.num_examples if block.trains else 0
+        if block.trains:
+            self.trained += block.num_examples
+            self.steps += block.num_batches
         if trained.metrics:
             self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics})
 

@@ -6,6 +6,7 @@ B examples of a batch    T labels
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline.monitor.auc import SPILL_BOUND, ExactAUC
 from pipeline.monitor.group_auc import GroupAUC
-from pipeline.records import F32, U64
+from pipeline.monitor.spill import Spill
+from pipeline.records import F32, U64, Closed
 
 F64 = NDArray[np.float64]
 
@@ -62,6 +64,7 @@ class Evaluation:
         self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False
     ) -> None:
         self._labels = labels
+        self._new = lambda: Evaluation(labels, spill_dir, bound, grouped)
         self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
         self._group_aucs = [GroupAUC(spill_dir, max(1, bound // 4)) for _ in labels] if grouped else []
         self._reset()
@@ -95,6 +98,27 @@ class Evaluation:
         metrics["examples"] = self._examples
         self._reset()
         return metrics
+
+    def close(self) -> tuple[Closed, list[Iterator[U64]]]:
+        """What one worker's part of a split comes to, for `join` of another evaluation: sums, and for each table the
+        sorted entries. A table is a label's scores; if grouped, there follow those with their groups. Starts anew."""
+        closed = Closed(self._examples, self._weight, tuple(map(tuple, self._sums_3T.tolist())))
+        taken, fresh = self._tables, self._new()
+        self._aucs, self._group_aucs = fresh._aucs, fresh._group_aucs
+        self._reset()
+        return closed, [entries.take() for entries in taken]
+
+    @property
+    def _tables(self) -> list[Spill]:
+        return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._group_aucs]
+
+    def join(self, closed: Closed, scores: Callable[[int], Iterable[U64]]) -> None:
+        """Take one worker's part of a split; `scores` gives the sorted entries of a table, [C, some] at a time."""
+        for number, entries in enumerate(self._tables):
+            entries.add_run(scores(number))
+        self._sums_3T += np.array(closed.sums_3T)
+        self._weight += closed.weight
+        self._examples += closed.examples
 
     def _of_label(self, label: int) -> dict[str, float]:
         loss, predicted, clicked = self._sums_3T[:, label].tolist()

@@ -6,7 +6,7 @@ An entry has C words, and the words of all entries lie in C arrays: sorted by th
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +51,17 @@ class Spill:
                 kept_N[self.count : self.count + more] = word_B[taken : taken + more]
             self.count += more
             taken += more
+
+    def add_run(self, pieces: Iterable[U64]) -> None:
+        """Take sorted entries, [C, some] at a time, straight to disk."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix="auc-", suffix=".run") as file:
+            for words_CN in pieces:
+                file.write(np.ascontiguousarray(words_CN.T).tobytes())
+            file.flush()
+            if file.tell():
+                entries_NC = np.memmap(file.name, np.uint64, mode="r").reshape(-1, len(self._words_CN))
+                self.runs.append(np.asarray(entries_NC.T))
 
     def take(self) -> Iterator[U64]:
         """All entries since the last time, in order: [C, some] at a time. To be gone through before the next `add`."""

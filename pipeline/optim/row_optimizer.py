@@ -37,15 +37,15 @@ class RowOptimizer:
 
     def __init__(
         self, optimizer: Optimizer, row: RowLayout, init_std: float, slab: Slab, threads: Threads | Whole,
-        device: Device, counts_examples: bool,
+        device: Device, repeats_keys: bool,
     ) -> None:  # fmt: skip
-        """`counts_examples`: a key may occur more than once in an example."""
+        """`repeats_keys`: a key may occur more than once in an example."""
         self._rows = rows = optimizer.rows
         self._rule = RULES[rows.kind]
         self.lr = rows.lr
         """Of the steps to come."""
         self._row, self._slab, self._threads, self._device = row, slab, threads, device
-        self._init_std, self._counts_examples = init_std, counts_examples
+        self._init_std = init_std
         self.rates = Rates(rows, device, each_step=optimizer.max_grad_norm is not None)
         self._settings = tuple(np.float32(value) for value in _settings(rows))
         self.quiet = 0
@@ -58,6 +58,8 @@ class RowOptimizer:
             if rows.clip:
                 self.clips, clip = True, (rows.clip.r, rows.clip.floor_of(row.embedding_dim))
         self._clip = np.float32(clip[0]), np.float32(clip[1])
+        self.counts_holders = self.clips and repeats_keys
+        """Whether the examples that hold a key have to be counted: else they are its occurrences, or nobody asks."""
         self._lifespan, self._probed = NEVER, 0
         self._copy_PW: U32 = device.empty((0, row.num_words), np.uint32)
 
@@ -132,20 +134,21 @@ class RowOptimizer:
             ),
         )  # fmt: skip
 
-    def update(self, rows_P: I32, grads_PC: F32, weights_PC: F32, index: BatchIndex, num_fields: int, step: int) -> Any:
+    def update(self, rows_P: I32, grads_PC: F32, weights_PC: F32, starts_P: I32, holders_P: I32, step: int) -> Any:
         """One step, counted from 1, of rows with summed gradients and their weights as they are, both [P, C].
 
-        Under CowClip: whether each row's gradient was clipped, uint8 [P]; else empty.
+        `starts_P`: [P + 1], whose differences are the occurrences in the batch. `holders_P`: for CowClip, the examples
+        that hold each key (see `holders`). Under CowClip: whether each row's gradient was clipped, uint8 [P]; else
+        empty.
         """
-        row, starts_P = self._row, index.starts_P
+        row = self._row
         table_T4 = self.rates.through(step, self.lr)[0]
         clipped_P = self._device.empty(len(rows_P) if self.clips else 0, np.uint8)
         if self.clips:
-            counts_P = self._count_examples(index, num_fields)
             self._threads.split(
                 len(rows_P),
                 lambda a, b: clip_gradients(
-                    grads_PC[a:b], weights_PC[a:b], counts_P[a:b], row.embedding_dim, step, table_T4, self._clip,
+                    grads_PC[a:b], weights_PC[a:b], holders_P[a:b], row.embedding_dim, step, table_T4, self._clip,
                     clipped_P[a:b],
                 ),
             )  # fmt: skip
@@ -159,10 +162,12 @@ class RowOptimizer:
         )  # fmt: skip
         return clipped_P
 
-    def _count_examples(self, index: BatchIndex, num_fields: int) -> Any:
-        """[P] of the batch, that hold each of its keys."""
+    def holders(self, index: BatchIndex, num_fields: int) -> Any:
+        """[P] examples of the batch that hold each of its keys; empty if nothing is clipped by them."""
+        if not self.clips:
+            return index.starts_P[:0]
         counts_P = array_library(index.starts_P).diff(index.starts_P)
-        if self._counts_examples:
+        if self.counts_holders:
             self._threads.split(
                 len(counts_P),
                 lambda a, b: count_examples(index.source_V, index.starts_P[a : b + 1], num_fields, counts_P[a:b]),

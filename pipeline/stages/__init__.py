@@ -2,6 +2,7 @@
 
 read        files to the block's examples                       into a buffer of the read ring
 dedup       the block's unique keys, each batch's index          in place
+unite       the keys that all workers need of one's own shards   only where there are several
 plan        who comes from where, who leaves, where to           metadata only
 prefetch    new, host and disk rows                              into a staging buffer
 upload      staging to the device                                only where the device has its own memory
@@ -9,4 +10,4 @@ train       swap rows in and out, then the block's steps         victims into an
 write_back  outgoing rows to the host, the host's victims to disk
 """
 
-STAGES = ("read", "dedup", "plan", "prefetch", "upload", "train", "write_back")
+STAGES = ("read", "dedup", "unite", "plan", "prefetch", "upload", "train", "write_back")

@@ -8,14 +8,29 @@ import numpy as np
 
 from pipeline.kernels.dedup import group_sources
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable, Part, number_parts
-from pipeline.records import I32, U64, BatchIndex, Examples, Layout, Refusal, Unique
+from pipeline.records import I32, I64, U64, BatchIndex, Examples, Layout, Refusal, Unique
+from pipeline.storage.shards import shard_of
 from pipeline.threads import Threads, cut
+
+
+class Owners:
+    """Which of `world` workers owns a key: the one that has its shard."""
+
+    def __init__(self, owner_of_shard: Sequence[int], world: int) -> None:
+        self._owner_of_shard = np.array(owner_of_shard, np.int64)
+        self.world = world
+
+    def of(self, keys_U: U64) -> I64:
+        """[U] ranks."""
+        return self._owner_of_shard[shard_of(keys_U, len(self._owner_of_shard))]
 
 
 class Workspace:
     """Tables and arrays that `dedup` uses again for every block; they grow to what the largest block needs."""
 
-    def __init__(self, layout: Layout, threads: Threads | None = None) -> None:
+    def __init__(self, layout: Layout, threads: Threads | None = None, owners: Owners | None = None) -> None:
+        """`owners`: of keys, where there are several workers."""
+        self.owners = owners
         self.single_S = np.array(layout.single_S, np.int32)
         self.multi_M = np.array(layout.multi_M, np.int32)
         self.threads = threads or Threads(1)
@@ -48,15 +63,15 @@ def dedup(examples: Examples | Refusal, work: Workspace) -> Unique | Refusal:
     batches = _index_batches(examples, work)
     work.block.clear()
     index = []
-    for keys_P, starts_P, inverse_V, source_V in batches:
+    for keys_P, starts_P, inverse_V, source_V, parts_W in batches:
         unique_P = np.empty(len(keys_P), np.int32)
         work.block.add(keys_P, unique_P)
-        index.append(BatchIndex(unique_P, starts_P, inverse_V, source_V))
+        index.append(BatchIndex(unique_P, starts_P, inverse_V, source_V, parts_W))
     return Unique(examples.block, work.block.keys_U.copy(), tuple(index))
 
 
-Indexed = tuple[U64, I32, I32, I32]
-"""A batch's unique keys, and `starts_P`, `inverse_V` and `source_V` of its `BatchIndex`."""
+Indexed = tuple[U64, I32, I32, I32, tuple[int, ...]]
+"""A batch's unique keys, and `starts_P`, `inverse_V`, `source_V` and `parts_W` of its `BatchIndex`."""
 
 
 def _index_batches(examples: Examples, work: Workspace) -> list[Indexed]:
@@ -83,12 +98,24 @@ def _index_batch(batch: int, examples: Examples, tables: Sequence[KeyTable], wor
     ranges = cut(len(keys_V), len(tables))
     parts = [Part(keys_V[part], _halves(keys_V[part])[0], inverse_V[part]) for part in ranges]
     keys_P = work.keep(batch, number_parts(parts, tables, work.threads).keys_U)
+    parts_W = _by_owner(keys_P, inverse_V, work.owners) if work.owners else ()
     starts_P = np.empty(len(keys_P) + 1, np.int32)
     begin, past = examples.block.batch_bounds(batch)
     group_sources(
         inverse_V, examples.bags[batch], work.single_S, work.multi_M, past - begin, starts_P, source_V
     )  # fmt: skip
-    return keys_P, starts_P, inverse_V, source_V
+    return keys_P, starts_P, inverse_V, source_V, parts_W
+
+
+def _by_owner(keys_P: U64, inverse_V: I32, owners: Owners) -> tuple[int, ...]:
+    """Put the keys, in place, in the order of their owners, of each of whom it returns how many."""
+    owner_P = owners.of(keys_P)
+    order_P = np.argsort(owner_P, kind="stable")
+    keys_P[:] = keys_P[order_P]
+    place_P = np.empty(len(keys_P), np.int32)
+    place_P[order_P] = np.arange(len(keys_P), dtype=np.int32)
+    np.take(place_P, inverse_V, out=inverse_V, mode="clip")
+    return tuple(np.bincount(owner_P, minlength=owners.world).tolist())
 
 
 def _halves(keys_V: U64) -> tuple[I32, I32]:

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.key_map import UNKNOWN
-from pipeline.records import I32, I64, Block, Moves, Plan, Refusal, Unique
+from pipeline.records import I32, I64, Block, Moves, Plan, Refusal, Unique, United
 from pipeline.stages.to_disk import Going, send_to_disk
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.places import NO_COPY, Places
@@ -38,7 +38,7 @@ class Room:
 class _Found:
     """Where the working set is now, and who arrives, in the order of staging: new, from the host, from the disk."""
 
-    unique: Unique
+    unique: Unique | United
     places_U: I64
     device_U: I64
     new_U: I64
@@ -77,13 +77,13 @@ class _Found:
         )
 
 
-def plan(window: Sequence[Unique | Refusal], places: Places, room: Room) -> Plan | Refusal:
+def plan(window: Sequence[Unique | United | Refusal], places: Places, room: Room) -> Plan | Refusal:
     """Plan the first block of `window`, which holds its working set and those of the next L blocks."""
     refusals = [unique for unique in window if isinstance(unique, Refusal)]
     if refusals:
         # Without the keys of a later block nothing is known of what this one may let go.
         return replace(refusals[0], block=window[0].block)
-    needed = cast("list[Unique]", list(window))
+    needed = cast("list[Unique | United]", list(window))
     found = _find(needed[0], places)
     num_arrivals = len(found.arrivals_A)
     if num_arrivals > room.staging_rows:
@@ -93,7 +93,7 @@ def plan(window: Sequence[Unique | Refusal], places: Places, room: Room) -> Plan
     return _plan_training(found, needed, places, room)
 
 
-def _find(unique: Unique, places: Places) -> _Found:
+def _find(unique: Unique | United, places: Places) -> _Found:
     places_U = places.map.find(unique.keys_U)
     tier_U = tier_of(places_U)
     return _Found(unique, places_U, *(np.flatnonzero(tier_U == tier) for tier in (DEVICE, UNKNOWN, HOST, DISK)))
@@ -125,7 +125,7 @@ class _Leaving:
         return self.host_victims + self.device_victims - self.to_host
 
 
-def _plan_training(found: _Found, window: list[Unique], places: Places, room: Room) -> Plan | Refusal:
+def _plan_training(found: _Found, window: list[Unique | United], places: Places, room: Room) -> Plan | Refusal:
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
     device_S, host_S = _evictable(found, window[1:], places) if victims else (np.empty(0, np.uint8),) * 2
     if victims > room.outgoing_rows:
@@ -141,7 +141,9 @@ def _plan_training(found: _Found, window: list[Unique], places: Places, room: Ro
     return exceeded or _apply(found, leaving, stale_at, device_S, host_S, places)
 
 
-def _evictable(found: _Found, later: list[Unique], places: Places) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _evictable(
+    found: _Found, later: list[Unique | United], places: Places
+) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Slots of device and host that hold a row which no block of the window needs."""
     device_S, host_S = places.device.occupied(), places.host.occupied()
     for places_U in (found.places_U, *(places.map.find(unique.keys_U) for unique in later)):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
-from pipeline.records import Block, Examples, Refusal
+from pipeline.records import Block, Examples, Refusal, Share
 
 
-def read(block: Block, source: Source, buffer: ReadBuffer) -> Examples | Refusal:
-    """Fill `buffer` with the block; a block that does not fit is refused, and `plan` makes blocks smaller."""
+def read(block: Block, source: Source, buffer: ReadBuffer, share: Share) -> Examples | Refusal:
+    """Fill `buffer` with a share of the block; one that does not fit is refused, and `plan` makes blocks smaller."""
     try:
-        return source.read(block, buffer)
+        return source.read(block, buffer, share)
     except BufferTooSmall as too_small:
         return Refusal(block, "window", str(too_small))

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pipeline.device import Device
 from pipeline.models.learner import Learner
-from pipeline.records import U32, Examples, Plan, Staged, Trained, Unique
+from pipeline.records import U32, Examples, Plan, Staged, Trained, Unique, United
 from pipeline.storage.tier import Tier
 
 
@@ -18,8 +20,11 @@ def train(
     outgoing_RW: U32,
     learner: Learner,
     device: Device,
+    united: United | None = None,
+    weights_K: Sequence[float] = (),
 ) -> Trained:
     """Train on the block's batches, or score them if the block evaluates. On a GPU: tell it to, and do not wait.
+    `united` and `weights_K`: see `Learner.learn`.
 
     Victims leave the slab for `leaving_RW`, on the device; from there they go to `outgoing_RW`, on the host, while the
     block trains. In RAM both are the same buffer.
@@ -30,7 +35,7 @@ def train(
     with device.timed("train", plan.block.number, device.train):
         device.train.run(swap, staged.plan or plan, staged, slab, leaving_EW)
         swapped = device.train.record()
-        found = learner.learn(staged.plan or plan, examples, unique, staged)
+        found = learner.learn(staged.plan or plan, examples, unique, staged, united, weights_K)
         if not plan.block.trains:
             # Scoring reads from the arriving buffer all along; nobody else may have it before.
             swapped = device.train.record()
@@ -38,6 +43,18 @@ def train(
     with device.timed("copy back", plan.block.number, device.down):
         device.down.copy(leaving_EW, outgoing_EW)
     return Trained(plan.block, outgoing_EW, found, device.down.record())
+
+
+def move(plan: Plan, staged: Staged, slab: Tier, leaving_RW: U32, outgoing_RW: U32, device: Device) -> Trained:
+    """Swap the rows of a block that another worker could not plan: it is not trained on, and the tiers are as the plan
+    says that they are."""
+    num_victims = len(plan.victim_slots_E)
+    outgoing_EW, leaving_EW = outgoing_RW[:num_victims], leaving_RW[:num_victims]
+    device.train.after(staged.ready)
+    device.train.run(swap, staged.plan or plan, staged, slab, leaving_EW)
+    device.down.after(device.train.record())
+    device.down.copy(leaving_EW, outgoing_EW)
+    return Trained(plan.block, outgoing_EW, None, device.down.record())
 
 
 def swap(plan: Plan, staged: Staged, slab: Tier, leaving_EW: U32) -> None:

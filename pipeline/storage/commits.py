@@ -4,7 +4,7 @@ names is on the disk; what no kept commit names is deleted, and only then.
 RUN_DIR/commits/000007.json          the manifest
 RUN_DIR/commits/000007.safetensors   the dense model and its optimizer
 RUN_DIR/commits/000007-3.safetensors those of the fourth replica, where there are several
-RUN_DIR/reserve                      space that the next commit can count on
+RUN_DIR/reserve                      space that the next commit can count on; reserve-3 that of the fourth worker
 """
 
 from __future__ import annotations
@@ -139,7 +139,6 @@ class Commits:
 
     def __init__(self, run_dir: Path, files: Files, keep: int) -> None:
         self.folder = run_dir / "commits"
-        self._reserve = run_dir / "reserve"
         self.files = files
         self._keep = keep
         self._read: dict[int, Manifest] = {}
@@ -197,10 +196,16 @@ class Commits:
             if path not in named:
                 self.files.remove(path)
 
-    def reserve(self, num_bytes: int) -> None:
-        """Hold so much space of the disk for the next commit."""
-        self.files.reserve(self._reserve, num_bytes)
+
+class Reserve:
+    """Space of the disk that a worker's part of the next commit can count on."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self._path, self._files = path, files
+
+    def hold(self, num_bytes: int) -> None:
+        self._files.reserve(self._path, num_bytes)
 
     def release(self) -> None:
-        if self._reserve.exists():
-            self.files.remove(self._reserve)
+        if self._path.exists():
+            self._files.remove(self._path)

@@ -196,5 +196,5 @@ def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> l
         named |= {commits.manifest_file(number), commits.dense_file(number)}
         named |= set(commits.folder.glob(f"{stem(number)}-*.safetensors"))
     inside = [p for folder in ("commits", "table.zarr") for p in (run_dir / folder).rglob("*") if p.is_file()]
-    beside = [p for p in run_dir.iterdir() if p.name not in OURS]
+    beside = [p for p in run_dir.iterdir() if p.name not in OURS and not p.name.startswith("reserve-")]
     return sorted([p for p in inside if p not in named] + beside)

@@ -18,7 +18,7 @@ from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline import resources
-from pipeline.cluster import local_client
+from pipeline.cluster.local import local_client
 from pipeline.models.learner import binary_cross_entropy
 from pipeline.resources import PipelineError
 from pipeline.run import main

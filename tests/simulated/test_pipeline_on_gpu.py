@@ -18,9 +18,9 @@ from harness import make_driver, run, sizes_of
 from late_gpu import LateGpu
 from test_resume import kill_after
 
-from pipeline.cluster import local_client
+from pipeline.cluster.local import local_client
+from pipeline.crew import Alone
 from pipeline.device import RAM, STREAMS
-from pipeline.driver import Driver
 from pipeline.on_gpu import OnGpu
 from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.records import Layout
@@ -137,7 +137,7 @@ class AnyOrder:
 def test_some_order_of_stages_and_streams_shows(root, expected, monkeypatch, seed):
     """Now and then with a stream that runs ahead; what evaluation finds counts as well."""
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(Driver, "_executor", lambda self: nullcontext(AnyOrder(self.resources.run, rng)))
+    monkeypatch.setattr(Alone, "executor", lambda self: nullcontext(AnyOrder(self.resources.run, rng)))
     eager = [name for name in STREAMS if rng.random() < 0.3]
     got = result_of(workflow_of(root, look_ahead=1 + seed % 3), LateGpu(eager, seed=seed if seed % 2 else None))
     assert got["fingerprint"] == expected["fingerprint"]
@@ -155,11 +155,11 @@ def test_what_arrived_is_overwritten_while_a_block_is_scored(root, expected, mon
 
     executor = AnyOrder(None, First())
 
-    def open_executor(driver):
-        executor._call = driver.resources.run
+    def open_executor(crew):
+        executor._call = crew.resources.run
         return nullcontext(executor)
 
-    monkeypatch.setattr(Driver, "_executor", open_executor)
+    monkeypatch.setattr(Alone, "executor", open_executor)
     got = result_of(workflow_of(root, look_ahead=1), LateGpu(("up",)))
     assert got["epochs"] == expected["epochs"]
     assert got["fingerprint"] == expected["fingerprint"]
@@ -280,7 +280,7 @@ def test_what_fails_at_the_end_of_a_stretch_is_a_traceback(root):
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
     with tempfile.TemporaryDirectory() as run_dir:
         driver = driver_of(workflow, run_dir, LateGpu())
-        findings = driver.resources.learner._findings
+        findings = driver.resources.learner.findings
         found = findings.of
 
         def bad(block, *args):

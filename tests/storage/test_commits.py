@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.commits import ChunkState, Commits, Manifest, join
+from pipeline.storage.commits import ChunkState, Commits, Manifest, Reserve, join
 from pipeline.storage.files import Damaged, Files
 
 HEX = st.text("0123456789abcdef", min_size=16, max_size=16)
@@ -134,11 +134,12 @@ def test_a_manifest_outlives_what_it_names_or_a_kept_commit_loses_a_file(commits
     assert commits.kept()[-1].number == 3
 
 
-def test_a_reserve_that_is_not_there_cannot_be_released(commits, tmp_path):
-    commits.release()
-    commits.reserve(10_000)
+def test_a_reserve_that_is_not_there_cannot_be_released(tmp_path):
+    reserve = Reserve(tmp_path / "reserve", Files())
+    reserve.release()
+    reserve.hold(10_000)
     assert (tmp_path / "reserve").stat().st_size == 10_000
-    commits.release()
+    reserve.release()
     assert not (tmp_path / "reserve").exists()
 
 

@@ -1,0 +1,234 @@
+"""What runs in the process of a Dask worker that is one of several: a plugin that holds its part of a run, and the
+functions that Dask calls there. All of them name the run that they are for, and raise where another one is open."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+from distributed import WorkerPlugin, get_worker
+
+from pipeline.affinity import pin
+from pipeline.data.source import Source
+from pipeline.gpu import choose
+from pipeline.memory import keep_freed_memory
+from pipeline.optim.collective import TwoLevels
+from pipeline.records import Done, Parcel, Refusal, Share
+from pipeline.resources import Member, OutOfTurn
+from pipeline.storage.files import Files
+from pipeline.storage.reader import allow_many_files
+from pipeline.threads import share_of
+from pipeline.worker import Opening, Worker
+from pipeline.workers.group import Group, Store, Traffic
+from pipeline.workflow import Workflow
+
+NAME = "pipeline"
+PACKAGES = ("numba", "numpy", "pyarrow", "torch", "zarr", "distributed")
+
+
+@dataclass(frozen=True, slots=True)
+class Invitation:
+    """What a worker needs to know to become one of several. Text that any machine can read, and numbers."""
+
+    token: str
+    share: Share
+    owner_of_shard: tuple[int, ...]
+    workflow: str
+    """As JSON."""
+    modules: Mapping[str, str]
+    """Source text of the workflow's own Python files, by module name."""
+    hosts: tuple[str, ...]
+    """Of all workers, in the order of ranks."""
+    by_mail: bool
+    """Keys travel by a collective of their own."""
+    cpus: tuple[int, ...]
+    """That the process is kept on; empty: all of the machine's."""
+    store_host: str
+    store_port: int
+    timeout_seconds: float
+    check: bool
+
+
+class Station(WorkerPlugin):
+    """The part of a run that a Dask worker has open."""
+
+    name = NAME
+
+    def __init__(self) -> None:
+        self.token = ""
+        self.worker: Worker | None = None
+        self._source: Source | None = None
+        self._store: Store | None = None
+
+    def setup(self, worker: Any) -> None:
+        for name in ("train", "keys"):
+            worker.executors[name] = ThreadPoolExecutor(1, thread_name_prefix=name)
+
+    def teardown(self, worker: Any) -> None:
+        self.leave()
+
+    def serve(self, host: str, timeout_seconds: float) -> int:
+        self._store = Store(host, serves=True, timeout_seconds=timeout_seconds)
+        return self._store.port
+
+    def join(self, invitation: Invitation, opening: Opening) -> None:
+        self.leave()
+        if invitation.cpus:
+            pin(invitation.cpus)
+        workflow = read_workflow(invitation)
+        device = choose(workflow.device)
+        store = Store(invitation.store_host, invitation.store_port, timeout_seconds=invitation.timeout_seconds)
+        share = invitation.share
+        meet = partial(
+            Group, store, interface=interface_of(invitation.store_host), timeout_seconds=invitation.timeout_seconds,
+            check=invitation.check,
+        )  # fmt: skip
+        group = meet(invitation.token, share.rank, share.world)
+        merge = workflow.optimizer.merge
+        levels = two_levels(invitation, meet, group.traffic) if merge and merge.inner else None
+        mail = meet(f"{invitation.token}/keys", share.rank, share.world) if invitation.by_mail else None
+        member = Member(share, invitation.owner_of_shard, group, levels, mail)
+        source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
+        self._source = source
+        files = Files(cached=not workflow.storage.direct)
+        self.worker = Worker(workflow, opening, source, device, files, member)
+        self.token = invitation.token
+
+    def leave(self) -> None:
+        self.token = ""
+        if self.worker:
+            self.worker.close()
+        if self._source:
+            self._source.close()
+        self.worker = self._source = None
+
+    def of(self, token: str) -> Worker:
+        if self.worker is None or token != self.token:
+            raise OutOfTurn(
+                f"the run {token} is not open in this process: its stages have state, and are not run again"
+            )
+        return self.worker
+
+
+def station() -> Station:
+    found: Station = get_worker().plugins[NAME]
+    return found
+
+
+def two_levels(invitation: Invitation, meet: Callable[..., Group], traffic: dict[str, Traffic]) -> TwoLevels:
+    """Workers of this machine, and those of the same place on others. ValueError: machines have different numbers."""
+    hosts, rank = invitation.hosts, invitation.share.rank
+    machines = [[r for r, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
+    if len({len(ranks) for ranks in machines}) > 1:
+        raise ValueError(
+            f"optimizer.merge.inner needs as many workers on every machine, and they have "
+            f"{[len(ranks) for ranks in machines]}; leave it out, or start others"
+        )
+    number = next(n for n, ranks in enumerate(machines) if rank in ranks)
+    place = machines[number].index(rank)
+    return TwoLevels(
+        meet(f"{invitation.token}/machine{number}", place, len(machines[0]), traffic=traffic),
+        meet(f"{invitation.token}/place{place}", number, len(machines), traffic=traffic),
+    )
+
+
+def read_workflow(invitation: Invitation) -> Workflow:
+    """The workflow, once the modules that its model may be from are there."""
+    for name, text in invitation.modules.items():
+        if name not in sys.modules:
+            module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, None))  # type: ignore[arg-type]
+            sys.modules[name] = module
+            exec(compile(text, f"<{name}>", "exec"), module.__dict__)
+    return Workflow.model_validate_json(invitation.workflow)
+
+
+def interface_of(host: str) -> str:
+    """The network interface that reaches a host of the cluster: loopback if it is this machine's own address alone."""
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(address.address == host for address in addresses):
+            return name
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        # Nothing is sent: this asks the system which of its addresses it would use.
+        probe.connect((host, 9))
+        mine = probe.getsockname()[0]
+    return next((n for n, all_of in psutil.net_if_addrs().items() if any(a.address == mine for a in all_of)), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a worker says of itself before a run."""
+
+    host: str
+    pid: int
+    versions: dict[str, str]
+    cpus: int
+    memory_limit: int
+    """Of Dask's for this worker; 0: none."""
+    free_disk_bytes: int
+    reach: tuple[int, ...]
+    """Shards whose directories are there."""
+
+
+def describe(run_dir: Path, folders: Sequence[str]) -> Machine:
+    """`folders`: of the shards, in their order, relative to the run directory."""
+    # The first thing that runs in the process: before anything large is allocated.
+    keep_freed_memory()
+    allow_many_files()
+    worker = get_worker()
+    there = next(path for path in (run_dir, *run_dir.parents) if path.exists())
+    return Machine(
+        host=worker.address.split("://")[1].rsplit(":", 1)[0],
+        pid=os.getpid(),
+        versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
+        cpus=os.cpu_count() or 1,
+        memory_limit=int(worker.memory_manager.memory_limit or 0),
+        free_disk_bytes=shutil.disk_usage(there).free,
+        reach=tuple(shard for shard, folder in enumerate(folders) if (run_dir / folder).is_dir()),
+    )
+
+
+def serve(host: str, timeout_seconds: float) -> int:
+    """Have the process of the first worker be where all find each other; returns the port."""
+    return station().serve(host, timeout_seconds)
+
+
+def join(invitation: Invitation, opening: Opening) -> None:
+    station().join(invitation, opening)
+
+
+def leave() -> None:
+    station().leave()
+
+
+def call(token: str, method: str, args: Sequence[Any]) -> Any:
+    return getattr(station().of(token), method)(*args)
+
+
+def run_stage(stage: str, number: int, token: str, after: Sequence[Done]) -> Done:
+    """`after` is there to be waited for."""
+    return station().of(token).resources.run(stage, number)
+
+
+def take_parcel(number: int, owner: int, token: str, after: Done) -> Parcel | Refusal | None:
+    return station().of(token).resources.parcel(number, owner)
+
+
+def run_unite(
+    number: int, rank: int, token: str, after: Sequence[Done], received: Sequence[Parcel | Refusal | None]
+) -> Done:
+    """`received`: from each of the other workers, in the order of ranks."""
+    resources = station().of(token).resources
+    resources.deliver(number, [*received[:rank], resources.parcel(number, rank), *received[rank:]])
+    return resources.run("unite", number)

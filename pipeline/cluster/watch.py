@@ -1,0 +1,70 @@
+"""Waiting for tasks, and learning that a worker is lost: a task that is pinned to it is pending for ever, and Dask says
+nothing of it, or runs tasks again whose results went with it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError
+from typing import Any
+
+from distributed import Future, KilledWorker, wait
+from distributed.comm import CommClosedError
+
+from pipeline.cluster.pool import Pool
+from pipeline.crew import WorkerLost
+from pipeline.resources import LostTouch, OutOfTurn
+
+LOOK_SECONDS = 1.0
+"""From one look at whether all workers are there to the next, while the driver waits."""
+
+
+class Watch:
+    def __init__(self, pool: Pool, most_silent: float) -> None:
+        """`most_silent`: seconds for which a worker may not be heard of."""
+        self._pool, self._most_silent = pool, most_silent
+
+    def results(self, futures: Sequence[Future]) -> list[Any]:
+        """Of tasks of all workers; what the first of them raised, though others still run. WorkerLost: a worker is not
+        there any more, was not heard of for too long, or did not come to a collective."""
+        waiting = list(futures)
+        while waiting:
+            try:
+                waiting = list(wait(waiting, timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED").not_done)
+            except TimeoutError:
+                self._look()
+            except CancelledError as error:
+                raise WorkerLost(f"a worker is gone: {error}") from error
+            for future in futures:
+                if future.status not in ("pending", "finished"):
+                    self._fail(future)
+        return [self._fetch(future) for future in futures]
+
+    def _fetch(self, future: Future) -> Any:
+        """The result of a task that is through; the worker that has it may be gone since."""
+        while True:
+            try:
+                return future.result(timeout=LOOK_SECONDS)
+            except TimeoutError:
+                self._look()
+            except Exception:
+                self._fail(future)
+
+    def _fail(self, future: Future) -> None:
+        """Say why a task failed: by itself, or since a worker is gone, which may be told of a little later."""
+        error = future.exception(timeout=LOOK_SECONDS) if future.status == "error" else None
+        if error is None or isinstance(error, (KilledWorker, CommClosedError, LostTouch, OutOfTurn)):
+            raise WorkerLost(f"a worker is gone: {error or 'its task was cancelled'}") from error
+        until = time.monotonic() + LOOK_SECONDS
+        while time.monotonic() < until:
+            self._look()
+            time.sleep(LOOK_SECONDS / 10)
+        raise error
+
+    def _look(self) -> None:
+        silent, most = self._pool.silent_seconds(), self._most_silent
+        for rank, address in enumerate(self._pool.addresses):
+            if address not in silent:
+                raise WorkerLost(f"worker {rank} ({address}) is gone")
+            if silent[address] > most:
+                raise WorkerLost(f"worker {rank} ({address}) was not heard of for {silent[address]:.0f} s")
