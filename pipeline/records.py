@@ -178,6 +178,12 @@ class Parcel:
     holders: tuple[I32, ...]
     """Per batch [P] how many examples of it hold each; empty where the optimizer does not ask, or they are the same."""
 
+    @property
+    def num_bytes(self) -> int:
+        return self.keys_U.nbytes + sum(
+            part.nbytes for parts in (self.positions, self.occurrences, self.holders) for part in parts
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:

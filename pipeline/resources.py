@@ -319,7 +319,10 @@ class Resources:
 
     def parcel(self, i: int, owner: int) -> Parcel | Refusal | None:
         """What another worker is to be sent of block i; None once that is not needed any more."""
-        return self._flights[i].parcels[owner] if i in self._flights else None
+        parcel: Parcel | Refusal | None = self._flights[i].parcels[owner] if i in self._flights else None
+        if self._member and owner != self._share.rank and isinstance(parcel, Parcel):
+            self._member.group.count("keys", parcel.num_bytes, 1)
+        return parcel
 
     def deliver(self, i: int, received: Sequence[Parcel | Refusal | None]) -> None:
         """What all workers, in the order of ranks, sent of block i; `unite` takes it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -11,17 +11,22 @@ from rich.console import Console
 from rich.table import Table
 
 GIB = 1 << 30
+KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
+"""Of what workers send each other, in the order of the table."""
 
 
 def print_report(result: Mapping[str, Any], console: Console | None = None) -> None:
     """Print a table of stages, one of tiers, and a line with the result, on `console` (default: stdout).
 
     `result` holds name, auc, logloss, examples, seconds, examples_per_second, stages, cpu_seconds, hidden, ready,
-    tiers (see `TierTotals.report`), disk (see `DiskTotals.report`) and fingerprint. None or nan shows as "-".
+    tiers (see `TierTotals.report`), disk (see `DiskTotals.report`), workers (of each, by kind, what it sent to others;
+    empty for one alone) and fingerprint. None or nan shows as "-".
     """
     out = console if console is not None else _stdout()
     out.print(stage_table(result))
     out.print(tier_table(result["tiers"]))
+    if result["workers"]:
+        out.print(worker_table(result["workers"]))
     out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
     out.print(summary(result), markup=False, highlight=False, soft_wrap=True)
 
@@ -44,6 +49,18 @@ def tier_table(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
         counts = [_number(tier[column], ",.0f") for column in ("rows_in", "rows_out")]
         rate, hits = _number(tier["hit_rate"], ".1%"), _number(tier["hits"], ",.0f")
         table.add_row(name, _capacity(tier), hits, rate, *counts, _number(tier["bytes"] / GIB, ",.2f"))
+    return table
+
+
+def worker_table(workers: Sequence[Mapping[str, Mapping[str, float]]]) -> Table:
+    """A row for each of several workers: KiB of each kind that it sent to others, a step."""
+    kinds = [kind for kind in KINDS if any(kind in sent for sent in workers)]
+    table = _table("worker", *kinds)
+    table.caption = "KiB sent to other workers a step, on average"
+    for rank, sent in enumerate(workers):
+        table.add_row(
+            str(rank), *(_number(sent.get(kind, {}).get("bytes_per_step", 0) / 1024, ",.1f") for kind in kinds)
+        )
     return table
 
 

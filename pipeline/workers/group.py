@@ -110,7 +110,7 @@ class Group:
         self._meet(kind)
         others = sum(send_W) - send_W[self.rank]
         messages = sum(1 for rank, rows in enumerate(send_W) if rows and rank != self.rank)
-        self._count(kind, others * (send.numel() // max(1, len(send))) * send.element_size(), messages)
+        self.count(kind, others * (send.numel() // max(1, len(send))) * send.element_size(), messages)
         self._wait(self._gloo.alltoall_base, receive, send, list(receive_W), list(send_W))
 
     def _meet(self, kind: str) -> None:
@@ -133,10 +133,11 @@ class Group:
             raise Disconnected(str(error)) from error
 
     def _count_vector(self, kind: str, tensor: Tensor, num_buffers: int) -> None:
-        self._count(kind, (tensor.numel() - num_buffers) * tensor.element_size(), 1)
-        self._count("buffers", num_buffers * tensor.element_size(), 0)
+        self.count(kind, (tensor.numel() - num_buffers) * tensor.element_size(), 1)
+        self.count("buffers", num_buffers * tensor.element_size(), 0)
 
-    def _count(self, kind: str, num_bytes: int, messages: int) -> None:
+    def count(self, kind: str, num_bytes: int, messages: int) -> None:
+        """Payload that goes, or went another way, to other workers."""
         traffic = self.traffic[kind]
         traffic.num_bytes += num_bytes
         traffic.messages += messages

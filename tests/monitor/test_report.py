@@ -34,6 +34,7 @@ def result():
         "disk": DiskTotals(
             commits=12, commit_seconds=3.21, rows_changed=1 << 20, rows_merged=1 << 22, written_bytes=3 << 30
         ).report(224, 7 << 20),
+        "workers": [],
         "fingerprint": "0123456789abcdef" * 4,
     }
 
@@ -55,6 +56,16 @@ def test_stage_and_tier_rows_have_their_cells(result):
     assert " ".join(cells(lines, "host")[1:]) == "200,000,000 rows 500,000,000 55.6% 0 500,000,000 104.31"
     assert " ".join(cells(lines, "disk")[1:]) == "900.0 GiB 400,000,000 100.0% 0 400,000,000 83.45"
     assert any("2.1 blocks ready ahead of training" in line for line in lines)
+
+
+def test_what_workers_sent_is_not_told_or_told_of_one_alone(result):
+    assert not any("KiB sent" in line for line in printed(result))
+    sent = {"bytes": 81_920, "messages": 4, "bytes_per_step": 20_480.0}
+    lines = printed(result | {"workers": [{"rows": sent, "dense": sent}, {"dense": sent}]})
+    assert cells(lines, "worker") == ["worker", "rows", "dense"]
+    assert cells(lines, "0") == ["0", "20.0", "20.0"]
+    assert cells(lines, "1") == ["1", "0.0", "20.0"]
+    assert "KiB sent to other workers a step" in " ".join(" ".join(lines).split())
 
 
 def test_what_was_written_to_the_disk_is_not_told(result):
