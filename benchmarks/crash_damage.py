@@ -17,7 +17,7 @@ from benchmarks.crash_job import Job, Outcome, differences, outcome, quiet_verif
 from benchmarks.crash_points import Journaled
 from benchmarks.faults import SHORT, SHORT_THEN_FULL, Call, Fault, Faulty
 from benchmarks.volume import State, lay_out
-from pipeline.resources import PipelineError
+from pipeline.failures import PipelineError
 from pipeline.storage.commits import Commits
 from pipeline.storage.files import Files
 

@@ -31,7 +31,7 @@ from benchmarks.large_batch_cases import ABLATIONS, BASE, QUICK, TUNED, VARIANTS
 from benchmarks.large_batch_data import ensure
 from benchmarks.large_batch_table import print_runs, print_tuned, standard_error
 from benchmarks.once import Json, Quiet, once, read, train
-from pipeline.resources import PipelineError
+from pipeline.failures import PipelineError
 from pipeline.workflow import Workflow
 
 STAGES = ("tune", "run", "ablate")

@@ -10,9 +10,10 @@ from typing import Any, Protocol
 
 from pipeline.affinity import Seat
 from pipeline.cluster.local import DaskExecutor, dashboard_link
+from pipeline.failures import PipelineError
 from pipeline.models.state import merge_dense
 from pipeline.records import Array, Block, Done, Refusal
-from pipeline.resources import PipelineError, Resources
+from pipeline.resources import Resources
 from pipeline.schedule import Executor, Schedule, SerialExecutor
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.worker import Worker

@@ -19,6 +19,7 @@ from pipeline.committer import Committer
 from pipeline.crew import Alone, Crew, Team, WorkerLost, replicas_for
 from pipeline.data.source import Source
 from pipeline.device import Device
+from pipeline.failures import PipelineError
 from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
 from pipeline.models.learner import least_last
@@ -28,7 +29,7 @@ from pipeline.monitor.report import evaluated
 from pipeline.optim.plateau import Verdict, judge
 from pipeline.records import Block, Done, Refusal
 from pipeline.rehearse import reductions
-from pipeline.resources import PipelineError, Resources
+from pipeline.resources import Resources
 from pipeline.result import earlier_result, write_metrics, write_result
 from pipeline.resume import check, description
 from pipeline.stop import on_signal

@@ -9,9 +9,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,12 +18,14 @@ from pipeline.agenda import agenda_of
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.device import Device
+from pipeline.failures import LostTouch, OutOfTurn, PipelineError
+from pipeline.flight import Flight, Member, RingLengths
 from pipeline.kernels.init_rows import init_rows
 from pipeline.memory import aligned_empty
 from pipeline.models.learner import Learner, least_last, row_layout
 from pipeline.monitor.metrics import Evaluation
 from pipeline.on_gpu import OnGpu
-from pipeline.optim.collective import ALONE, Collective
+from pipeline.optim.collective import ALONE
 from pipeline.records import (
     U32,
     U64,
@@ -64,69 +65,9 @@ from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.storage.sizes import Sizes
 from pipeline.storage.slab import Slab
 from pipeline.threads import Threads, Whole, share_of
-from pipeline.workers.group import Disconnected, Group
+from pipeline.workers.group import Disconnected
 from pipeline.workers.mail import exchange
 from pipeline.workflow import Workflow
-
-
-class PipelineError(RuntimeError):
-    """A stage failed; names stage and block, and keeps the cause."""
-
-
-class OutOfTurn(PipelineError):
-    """A stage was called for another block than its next, or in a process where its run is not open: it has state, so
-    it does nothing. Dask runs tasks again whose results it lost."""
-
-
-class LostTouch(PipelineError):
-    """A stage failed since another worker did not come to a collective, or is gone."""
-
-
-@dataclass(slots=True)
-class Flight:
-    """One block on its way: the records that its stages returned."""
-
-    block: Block
-    examples: Any = None
-    unique: Any = None
-    parcels: Any = None
-    received: Any = None
-    united: Any = None
-    plan: Any = None
-    staged: Any = None
-    trained: Any = None
-
-
-@dataclass(frozen=True, slots=True)
-class RingLengths:
-    """Buffers of each ring. The schedule's edges allow no fewer."""
-
-    read: int
-    staging: int
-    outgoing: int
-
-    @classmethod
-    def of(cls, look_ahead: int) -> RingLengths:
-        return cls(2 * look_ahead + 1, look_ahead + 1, look_ahead + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """What makes a worker one of several."""
-
-    share: Share
-    owner_of_shard: tuple[int, ...]
-    """Rank of the worker that has each shard of the table."""
-    group: Group
-    levels: Collective | None = None
-    """The same workers as machines of some each, if the dense part is merged on two levels."""
-    mail: Group | None = None
-    """For keys, if they do not come as tasks."""
-
-    @property
-    def collective(self) -> Collective:
-        """For the dense part."""
-        return self.levels or self.group
 
 
 class Resources:

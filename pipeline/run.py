@@ -22,6 +22,7 @@ from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
 from pipeline.device import Device
 from pipeline.driver import open_crew, open_run
+from pipeline.failures import PipelineError
 from pipeline.gpu import choose
 from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.models.check import check_model
@@ -32,7 +33,6 @@ from pipeline.monitor.report import print_report
 from pipeline.optim.cost import dense_cost
 from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.rehearse import rehearse
-from pipeline.resources import PipelineError
 from pipeline.storage.explain import Line, table
 from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from pipeline.data.source import Source
 from pipeline.device import Device
+from pipeline.flight import Member
 from pipeline.models.state import dense_bytes, dense_state, model_state
 from pipeline.records import U64, Array, Block, Done
-from pipeline.resources import Member, Resources
+from pipeline.resources import Resources
 from pipeline.storage.commits import ChunkState, Manifest, Reserve
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files, checksum

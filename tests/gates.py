@@ -10,8 +10,9 @@ from pathlib import Path
 
 from harness import make_driver
 
+from pipeline.failures import PipelineError
+from pipeline.flight import RingLengths
 from pipeline.records import Done, Refusal
-from pipeline.resources import PipelineError, RingLengths
 from pipeline.result import write_result
 from pipeline.schedule import Schedule, Task, edges
 from pipeline.stages import STAGES

@@ -17,8 +17,8 @@ from harness import make_driver, run
 from pipeline import resources
 from pipeline.cluster.local import DaskExecutor, dashboard_link, local_client, run_stage
 from pipeline.data import source
+from pipeline.failures import PipelineError
 from pipeline.records import Done
-from pipeline.resources import PipelineError
 from pipeline.schedule import Schedule
 from pipeline.stages import STAGES
 

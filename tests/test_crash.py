@@ -17,7 +17,7 @@ from benchmarks.crash_job import Job, Trial, differences, quiet_verify, run_tria
 from benchmarks.crash_points import Journaled, journaled, kill_children, resumptions, second_deaths, states
 from benchmarks.faults import Call
 from benchmarks.volume import PAGE_BYTES, Volume, lay_out
-from pipeline.resources import PipelineError
+from pipeline.failures import PipelineError
 from pipeline.storage.commits import Commits
 from pipeline.storage.files import Damaged, Files
 

@@ -10,10 +10,10 @@ from harness import make_driver
 
 from pipeline import gpu as gpu_module
 from pipeline.device import RAM, STREAMS, Ram, available_ram
+from pipeline.failures import PipelineError
 from pipeline.gpu import choose
 from pipeline.kernels import launch
 from pipeline.records import DONE
-from pipeline.resources import PipelineError
 from pipeline.run import check_memory
 from pipeline.storage.sizes import DoesNotFit
 

@@ -18,10 +18,10 @@ from safetensors.torch import load_file
 from pipeline.data import source as source_module
 from pipeline.data.source import Source
 from pipeline.driver import open_run
+from pipeline.failures import PipelineError
 from pipeline.models.learner import build_model
 from pipeline.monitor.progress import Progress
 from pipeline.records import Block, Refusal
-from pipeline.resources import PipelineError
 from pipeline.run import main
 from pipeline.stages import STAGES
 from pipeline.storage import key_map

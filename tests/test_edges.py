@@ -13,8 +13,9 @@ from conftest import make_workflow, write_data
 from gates import Gate, outcome
 from reference import Reference
 
+from pipeline.flight import RingLengths
 from pipeline.records import Plan, Trained
-from pipeline.resources import Resources, RingLengths
+from pipeline.resources import Resources
 from pipeline.schedule import Task, edges
 from pipeline.stages import train, write_back
 from pipeline.stages.plan import plan

@@ -42,7 +42,14 @@ LAYERS = (
         "pipeline.cluster.check",
     ),
     ("pipeline.worker", "pipeline.cluster.member"),
-    ("pipeline.schedule", "pipeline.cluster", "pipeline.resources", "pipeline.rehearse", "pipeline.on_gpu"),
+    (
+        "pipeline.schedule",
+        "pipeline.cluster",
+        "pipeline.resources",
+        "pipeline.flight",
+        "pipeline.rehearse",
+        "pipeline.on_gpu",
+    ),
     ("pipeline.stages",),
     (
         "pipeline.storage",
@@ -62,6 +69,7 @@ LAYERS = (
         "pipeline.memory",
         "pipeline.threads",
         "pipeline.stop",
+        "pipeline.failures",
         "pipeline.device",
         "pipeline.gpu",
         "pipeline.nvml",

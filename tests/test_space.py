@@ -10,7 +10,7 @@ from conftest import make_workflow
 from harness import make_driver
 
 from pipeline.committer import Committer
-from pipeline.resources import PipelineError
+from pipeline.failures import PipelineError
 from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
 from pipeline.storage.commits import Manifest
 from pipeline.storage.files import Files

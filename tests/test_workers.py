@@ -14,8 +14,8 @@ from harness import make_driver
 
 from pipeline.cluster.pool import Pool
 from pipeline.crew import Team
+from pipeline.failures import PipelineError
 from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
-from pipeline.resources import PipelineError
 from pipeline.verify import verify
 from pipeline.workflow import Workers
 

@@ -22,11 +22,12 @@ from distributed import WorkerPlugin, get_worker
 
 from pipeline.affinity import pin
 from pipeline.data.source import Source
+from pipeline.failures import OutOfTurn
+from pipeline.flight import Member
 from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
 from pipeline.optim.collective import TwoLevels
 from pipeline.records import Done, Parcel, Refusal, Share
-from pipeline.resources import Member, OutOfTurn
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
 from pipeline.threads import share_of

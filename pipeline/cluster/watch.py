@@ -13,7 +13,7 @@ from distributed.comm import CommClosedError
 
 from pipeline.cluster.pool import Pool
 from pipeline.crew import WorkerLost
-from pipeline.resources import LostTouch, OutOfTurn
+from pipeline.failures import LostTouch, OutOfTurn
 
 LOOK_SECONDS = 1.0
 """From one look at whether all workers are there to the next, while the driver waits."""

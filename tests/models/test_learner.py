@@ -19,8 +19,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline import resources
 from pipeline.cluster.local import local_client
+from pipeline.failures import PipelineError
 from pipeline.models.learner import binary_cross_entropy
-from pipeline.resources import PipelineError
 from pipeline.run import main
 
 SIZES = {"device_rows": 130, "host_rows": 24}

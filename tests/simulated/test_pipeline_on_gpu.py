@@ -21,10 +21,10 @@ from test_resume import kill_after
 from pipeline.cluster.local import local_client
 from pipeline.crew import Alone
 from pipeline.device import RAM, STREAMS
+from pipeline.failures import PipelineError
 from pipeline.on_gpu import OnGpu
 from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.records import Layout
-from pipeline.resources import PipelineError
 from pipeline.stages import dedup_on_gpu
 from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.storage.explain import device_table

@@ -1,0 +1,16 @@
+"""What ends a run, or a stretch of it."""
+
+from __future__ import annotations
+
+
+class PipelineError(RuntimeError):
+    """A stage failed; names stage and block, and keeps the cause."""
+
+
+class OutOfTurn(PipelineError):
+    """A stage was called for another block than its next, or in a process where its run is not open: it has state, so
+    it does nothing. Dask runs tasks again whose results it lost."""
+
+
+class LostTouch(PipelineError):
+    """A stage failed since another worker did not come to a collective, or is gone."""
