@@ -78,6 +78,8 @@ class Driver:
         self._progress = progress or Progress(self.agenda.total_examples)
         self._warnings: list[str] = []
         self._signal: str | None = None
+        self._paused: str | None = None
+        """Why workers plan no further block, as far as they were told."""
         self._lost = 0
         self.commits = Commits(run_dir, self.files, workflow.commit.keep)
         kept = self._read_commits()
@@ -219,7 +221,8 @@ class Driver:
         self._signal = signal
         # In a signal handler the progress display may be in the middle of a line of its own.
         os.write(2, f"\n{signal}: the planned blocks finish, then a commit; once more: stops at once\n".encode())
-        self.crew.pause(signal)
+        if isinstance(self.crew, Alone):
+            self.crew.pause(signal)
 
     def _train(self) -> Refusal | None:
         """All that is left of the run; the refusal that nothing mends, if there was one."""
@@ -283,7 +286,7 @@ class Driver:
         """Score the test split with the weights that are open, those of this epoch. PipelineError: there is no room."""
         # There is nothing to commit any more.
         self._committed = math.inf
-        self.crew.pause(self._signal)
+        self._go_on_planning()
         blocks = self.agenda.test(epoch, self._block_batches)
         while blocks and not self._signal:
             refusal = self.crew.run(blocks, self._look_ahead, self._watch)
@@ -309,7 +312,7 @@ class Driver:
             give_up=any(r.what == "disk" for r in refused),
         )
         self._committed = time.perf_counter()
-        self.crew.pause(self._signal)
+        self._go_on_planning()
 
     def _last_is_best(self) -> bool:
         verdict = self._verdict()
@@ -327,15 +330,25 @@ class Driver:
         )
         return True
 
+    def _go_on_planning(self) -> None:
+        """Unless a signal came meanwhile."""
+        self._paused = self._signal
+        self.crew.pause(self._signal)
+
+    def _pause(self, why: str) -> None:
+        """Have workers plan no further block, if they were not told so yet."""
+        if self._paused != why:
+            self._paused = why
+            self.crew.pause(why)
+
     def _watch(self, done: Done) -> None:
         self.history.add(done)
         if done.trained is None:
             return
         # Not before a block of this stretch is through, or a commit could follow a commit for ever.
         minutes = self.workflow.commit.every_minutes
-        if minutes and time.perf_counter() - self._committed > 60 * minutes:
-            self._committed = math.inf
-            self.crew.pause(self._signal or "time for a commit")
+        if self._signal or (minutes and time.perf_counter() - self._committed > 60 * minutes):
+            self._pause(self._signal or "time for a commit")
         self._examples += done.trained.block.num_examples
         self._progress.update(self._examples, done.trained.loss, self.history.ready)
         if done.trained.metrics:
