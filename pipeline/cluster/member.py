@@ -7,6 +7,7 @@ import importlib.util
 import os
 import platform
 import shutil
+import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -67,13 +68,18 @@ class Station(WorkerPlugin):
 
     name = NAME
 
-    def __init__(self) -> None:
+    def __init__(self, ours: bool) -> None:
+        """`ours`: the driver started the process, and ends it."""
+        self._ours = ours
         self.token = ""
         self.worker: Worker | None = None
         self._source: Source | None = None
         self._store: Store | None = None
 
     def setup(self, worker: Any) -> None:
+        if self._ours:
+            # Ctrl-C in a terminal is for the driver, which then has the planned blocks finished and committed.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         for name in ("train", "keys"):
             worker.executors[name] = ThreadPoolExecutor(1, thread_name_prefix=name)
 

@@ -42,9 +42,15 @@ class Pool:
         self._stack.enter_context(dask.config.set(SETTINGS))
         self.cluster: Any = None
         if self.team.scheduler is None:
-            self.cluster = self._stack.enter_context(_start(self.team))
-        self.client = self._stack.enter_context(Client(self.cluster or self.team.scheduler))
-        self.client.register_plugin(Station())
+            try:
+                self.cluster = self._stack.enter_context(_start(self.team))
+            except (RuntimeError, OSError) as error:
+                raise NoWorkers(f"{self.world} workers were to be started here: {error}") from error
+        try:
+            self.client = self._stack.enter_context(Client(self.cluster or self.team.scheduler))
+        except OSError as error:
+            raise NoWorkers(f"no scheduler answers at {self.team.scheduler}: {error}") from error
+        self.client.register_plugin(Station(ours=self.cluster is not None))
         self.addresses = self._wait(())
 
     def know(self, machines: Sequence[Machine]) -> None:
