@@ -279,7 +279,8 @@ class Resources:
             if i >= self._refused:
                 return None
         flight.united = unite(self._blocks[i], flight.received, self._union)
-        flight.parcels = flight.received = None
+        # Its parcels stay: other workers may not have taken theirs yet.
+        flight.received = None
         return flight.united
 
     def _unique(self, i: int) -> Unique | United | Refusal:

@@ -1,0 +1,236 @@
+"""Several workers in one process: each stage of each worker in a thread of its own, collectives over loopback.
+
+What runs is the product's, but for `pipeline.cluster`: futures of threads stand for Dask's, and a parcel is taken from
+where it lies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from harness import SPEED, sizes_of
+
+from pipeline.agenda import agenda_of
+from pipeline.data.source import Source
+from pipeline.device import RAM
+from pipeline.driver import Driver
+from pipeline.models.learner import least_last
+from pipeline.monitor.metrics import Evaluation
+from pipeline.monitor.progress import Progress
+from pipeline.records import U32, U64, Array, Block, Closed, Done, Progressed, Refusal, Share
+from pipeline.resources import LostTouch, Member
+from pipeline.schedule import Schedule
+from pipeline.storage.commits import Manifest
+from pipeline.storage.files import Files
+from pipeline.storage.flush import live_at
+from pipeline.storage.shards import Shards, deal
+from pipeline.storage.sizes import Fit
+from pipeline.worker import Opening, Worker
+from pipeline.workers.group import Group, Store
+from pipeline.workflow import Workflow
+
+NUM_SHARDS = 6
+
+
+def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -> list[Group]:
+    """Each worker's end of a group, on loopback."""
+    store = Store("127.0.0.1", serves=True)
+
+    def join(rank: int) -> Group:
+        return Group(Store("127.0.0.1", store.port), "group", rank, world, "lo", timeout_seconds, check)
+
+    return together([partial(join, rank) for rank in range(world)])
+
+
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What these calls return, each in a thread of its own; all have ended when one's error is raised."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return outcomes([threads.submit(call) for call in calls])
+
+
+def outcomes(futures: Sequence[Future[Any]]) -> list[Any]:
+    """Of all of them; an error of a worker's own before those that it brought upon others."""
+    wait(futures)
+    errors = [error for future in futures if (error := future.exception())]
+    for error in sorted(errors, key=lambda error: isinstance(error, LostTouch)):
+        raise error
+    return [future.result() for future in futures]
+
+
+class ThreadCrew:
+    """`sizes` are harness.sizes_of's, of each worker."""
+
+    dashboard = None
+
+    def __init__(self, workflow: Workflow, run_dir: Path, driver: Driver, sizes: Sequence[Mapping[str, int]]) -> None:
+        self.world = len(sizes)
+        self.workers: list[Worker] = []
+        self.on_done: Callable[[int, Done], None] = lambda rank, done: None
+        """Called in the thread of a worker's stage after each of its calls."""
+        self._workflow, self._run_dir, self._driver, self._sizes = workflow, run_dir, driver, sizes
+
+    def open(self, kept: Sequence[Manifest]) -> None:
+        self.close()
+        ranks = [str(rank) for rank in range(self.world)]
+        owned = deal(NUM_SHARDS, ranks, dict.fromkeys(ranks, range(NUM_SHARDS)))
+        self.owner_of_shard = tuple(
+            next(int(rank) for rank in owned if shard in owned[rank]) for shard in range(NUM_SHARDS)
+        )
+        # Not at once: initial weights are drawn from the one generator of the process.
+        self.workers = [
+            self._open_worker(kept, group, owned[str(rank)]) for rank, group in enumerate(make_groups(self.world))
+        ]
+
+    def _open_worker(self, kept: Sequence[Manifest], group: Group, mine: tuple[int, ...]) -> Worker:
+        workflow, rank = self._workflow, group.rank
+        source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
+        dense = self._driver.commits.load_dense(kept[-1], min(rank, len(kept[-1].dense) - 1)) if kept else None
+        opening = Opening(
+            sizes_of(workflow, **self._sizes[rank]), self._run_dir, SPEED, tuple(m.part(mine) for m in kept), dense,
+            Shards(NUM_SHARDS, mine),
+        )  # fmt: skip
+        member = Member(Share(rank, self.world), self.owner_of_shard, group)
+        return Worker(workflow, opening, source, RAM, Files(), member)
+
+    def each(self, method: str, *args: Any) -> list[Any]:
+        return [getattr(worker, method)(*args) for worker in self.workers]
+
+    def first(self, method: str, *args: Any) -> Any:
+        return getattr(self.workers[0], method)(*args)
+
+    def replicas(self) -> Sequence[Mapping[str, Array]]:
+        return self.each("dense") if self._workflow.optimizer.merge else self.each("dense")[:1]
+
+    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:
+        stages = self.each("start", blocks, look_ahead)[0]
+        numbers = range(blocks[0].number, blocks[-1].number + 1)
+        executor = ThreadsExecutor(self, stages)
+        try:
+            return Schedule(numbers, look_ahead, stages, executor, watch).run()
+        finally:
+            executor.close()
+
+    def metrics(self, number: int, parts: Sequence[Closed]) -> dict[str, float]:
+        """Of the split that this block closed."""
+        labels, grouped = self._workflow.data.labels, self._workflow.metrics.group is not None
+        evaluation = Evaluation(labels, self._run_dir / "scores", grouped=grouped)
+        for worker, part in zip(self.workers, parts, strict=True):
+            evaluation.join(part, partial(scores_of, worker, number))
+        return evaluation.result()
+
+    def pause(self, why: str | None) -> None:
+        self.each("pause", why)
+
+    def restart(self) -> None:
+        raise AssertionError("a worker in a thread does not get lost")
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+            worker.resources.source.close()
+
+
+def scores_of(worker: Worker, number: int, table: int) -> Iterator[U64]:
+    while (piece := worker.scores(number, table)) is not None:
+        yield piece
+
+
+class ThreadsExecutor:
+    """A task of the schedule is one for each worker. A stage follows itself, so it has one thread."""
+
+    def __init__(self, crew: ThreadCrew, stages: Sequence[str]) -> None:
+        self._crew = crew
+        self._threads = {(stage, rank): ThreadPoolExecutor(1) for stage in stages for rank in range(crew.world)}
+
+    def submit(self, stage: str, number: int, after: list[list[Future[Done]]]) -> list[Future[Done]]:
+        return [
+            self._threads[stage, rank].submit(self._run, rank, stage, number, after) for rank in range(self._crew.world)
+        ]
+
+    def _run(self, rank: int, stage: str, number: int, after: list[list[Future[Done]]]) -> Done:
+        # Parcels come from every worker.
+        waits_for = [f for futures in after for f in (futures if stage == "unite" else [futures[rank]])]
+        if any(future.exception() for future in waits_for):
+            raise LostTouch(f"what {stage} of block {number} waits for failed")
+        resources = self._crew.workers[rank].resources
+        if stage == "unite":
+            resources.deliver(number, [worker.resources.parcel(number, rank) for worker in self._crew.workers])
+        done = resources.run(stage, number)
+        self._crew.on_done(rank, done)
+        return done
+
+    def result(self, futures: list[Future[Done]]) -> Done:
+        """The first refusal of all, the mean loss, the metrics; the moves of the first worker."""
+        dones: list[Done] = outcomes(futures)
+        refusals = [done.refusal for done in dones if done.refusal]
+        refusal = min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
+        trained = [done.trained for done in dones if done.trained]
+        return replace(dones[0], refusal=refusal, trained=self._together(trained) if trained else None)
+
+    def _together(self, trained: Sequence[Progressed]) -> Progressed:
+        weight = sum(part.weight for part in trained)
+        loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)
+        closed = [part.closed for part in trained if part.closed]
+        metrics = self._crew.metrics(trained[0].block.number, closed) if closed else {}
+        return replace(trained[0], loss=loss, weight=weight, metrics=metrics, closed=None)
+
+    def settle(self, futures: list[list[Future[Done]]]) -> None:
+        wait([future for of_each in futures for future in of_each])
+
+    def close(self) -> None:
+        for threads in self._threads.values():
+            threads.shutdown()
+
+
+def make_crew_driver(
+    workflow: Workflow, run_dir: Path, world: int, of_each: Sequence[Mapping[str, int]] = (), **sizes: int
+) -> Driver:
+    """`sizes` of all workers, or `of_each` its own; with `world` 0 a driver of the one worker in the process."""
+    workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": NUM_SHARDS})})
+    source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
+    schedule = workflow.schedule
+    fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
+    total = agenda_of(workflow, source.num_examples, least_last(workflow, max(1, world))).total_examples
+    each = of_each or [sizes] * world
+    return Driver(
+        workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), None, SPEED, RAM,
+        (lambda driver, speed: ThreadCrew(workflow, run_dir, driver, each)) if world else None, max(1, world),
+    )  # fmt: skip
+
+
+@contextmanager
+def crew_driver(workflow: Workflow, run_dir: Path, world: int, **sizes: Any) -> Iterator[Driver]:
+    """A driver whose workers can be looked at until the end of the block."""
+    driver = make_crew_driver(workflow, run_dir, world, **sizes)
+    try:
+        yield driver
+    finally:
+        driver.crew.close()
+        driver._source.close()
+
+
+def workers_of(driver: Driver) -> list[Worker]:
+    crew: Any = driver.crew
+    return [crew.worker] if crew.world == 1 and not isinstance(crew, ThreadCrew) else list(crew.workers)
+
+
+def rows_of(driver: Driver) -> dict[int, U32]:
+    """Words of each row, without its key and its tag, as it stands after the last step; all lie in the logs."""
+    rows = {}
+    for worker in workers_of(driver):
+        r = worker.resources
+        for chunk in r.places.chunks.live().tolist():
+            at, keys_U = live_at(r.places, r.log, chunk)
+            rows_UW = np.empty((len(at), r.row.num_words), np.uint32)
+            r.log.gather(at, rows_UW)
+            r.learner.rows.catch_up_on_host()(rows_UW)
+            rows |= {key: row[2:-1] for key, row in zip(keys_U.tolist(), rows_UW, strict=True)}
+    return rows

@@ -1,0 +1,151 @@
+"""What workers ask of each other, against plain dictionaries of who needs which key how often."""
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_dedup_stage import make_block, make_examples
+
+from pipeline.records import Layout, Refusal
+from pipeline.stages.dedup import Owners, Workspace, dedup
+from pipeline.stages.unite import Union, parcels, unite
+from pipeline.storage.shards import shard_of
+
+LAYOUTS = st.sampled_from([Layout((0,), (), ()), Layout((0, 2), (1,), (True,)), Layout((), (0, 1), (False, True))])
+
+
+class Part:
+    """One worker's part of a block, and of each batch the (key, example) pairs of its values, in their order."""
+
+    def __init__(self, examples, layout, owners):
+        self.pairs = [plain_pairs(examples, layout, batch) for batch in range(examples.block.num_batches)]
+        self.unique = dedup(examples, Workspace(layout, owners=owners))
+
+
+def plain_pairs(examples, layout, batch):
+    begin, past = examples.block.batch_bounds(batch)
+    keys = examples.keys_V[examples.batch_starts[batch] : examples.batch_starts[batch + 1]].tolist()
+    holders = [example for _ in layout.single_S for example in range(past - begin)]
+    for bag in examples.bags[batch].tolist():
+        holders += [e for e in range(past - begin) for _ in range(bag[e], bag[e + 1])]
+    return list(zip(keys, holders, strict=True))
+
+
+@st.composite
+def crews(draw):
+    """Parts of one block of up to five workers, some of whom have no examples of a batch, or none at all."""
+    world, layout = draw(st.integers(1, 5)), draw(LAYOUTS)
+    owner_of_shard = draw(st.lists(st.integers(0, world - 1), min_size=1, max_size=7))
+    owners = Owners(owner_of_shard, world)
+    num_batches, num_keys = draw(st.integers(1, 3)), draw(st.sampled_from([1, 4, 40]))
+    parts = []
+    for _ in range(world):
+        batch_size = draw(st.integers(0, 5))
+        seed, last = draw(st.integers(0, 2**16)), draw(st.integers(0, batch_size))
+        block = replace(
+            make_block(max(1, batch_size), batch_size * num_batches), num_batches=num_batches, batch_size=batch_size,
+            num_examples=batch_size * (num_batches - 1) + last,
+        )  # fmt: skip
+        parts.append(Part(examples_of(block, seed, layout, num_keys), layout, owners))
+    return owners, layout, parts
+
+
+def examples_of(block, seed, layout, num_keys):
+    """`make_examples` of one batch after the other: parts of a batch may be empty."""
+    sizes = [past - begin for begin, past in map(block.batch_bounds, range(block.num_batches))]
+    each = [make_examples(seed + n, max(1, size), size, layout, num_keys) for n, size in enumerate(sizes)]
+    no_bags = np.zeros((len(layout.multi_M), 1), np.int32)
+    return replace(
+        each[0], block=block, keys_V=np.concatenate([one.keys_V for one in each]),
+        batch_starts=np.cumsum([0, *(len(one.keys_V) for one in each)]),
+        bags=tuple(one.bags[0] if one.bags else no_bags for one in each),
+    )  # fmt: skip
+
+
+def in_order(keys):
+    return list(dict.fromkeys(keys))
+
+
+@settings(deadline=None, max_examples=60)
+@given(crews())
+def test_a_batchs_keys_are_not_in_the_order_of_their_owners(crew):
+    owners, _, parts = crew
+    for part in parts:
+        for pairs, index in zip(part.pairs, part.unique.batches, strict=True):
+            first_seen = in_order(key for key, _ in pairs)
+            owner = dict(zip(first_seen, owners.of(np.array(first_seen, np.uint64)).tolist(), strict=True))
+            keys = part.unique.keys_U[index.unique_P].tolist()
+            assert keys == sorted(first_seen, key=owner.__getitem__)
+            assert index.parts_W == tuple(list(owner.values()).count(rank) for rank in range(owners.world))
+            assert [keys[at] for at in index.inverse_V] == [key for key, _ in pairs]
+
+
+@settings(deadline=None, max_examples=60)
+@given(crews(), st.booleans())
+def test_an_owner_is_asked_for_other_keys_or_counts_than_the_parts_hold(crew, counts_holders):
+    owners, layout, parts = crew
+    sent = [parcels(part.unique, owners, layout.num_fields, counts_holders) for part in parts]
+    block = make_block(1, len(parts[0].pairs))
+    for owner in range(owners.world):
+        united = unite(block, [of_rank[owner] for of_rank in sent], Union())
+        needed = {key for part in parts for pairs in part.pairs for key, _ in pairs}
+        owned = {key for key in needed if owners.of(np.array([key], np.uint64))[0] == owner}
+        assert united.block is block
+        assert sorted(united.keys_U.tolist()) == sorted(owned)
+        for batch, asked in enumerate(united.asked):
+            check_asked(united.keys_U, asked, [part.pairs[batch] for part in parts], parts, batch, owner, owned)
+            assert len(asked.holders_P) == (len(asked.index.unique_P) if counts_holders else 0)
+
+
+def check_asked(keys_U, asked, pairs_W, parts, batch, owner, owned):
+    """Requests are each worker's unique keys, in its own order, rank by rank."""
+    requests = []
+    for part, num in zip(parts, asked.parts_W, strict=True):
+        index = part.unique.batches[batch]
+        begin = sum(index.parts_W[:owner])
+        wanted = part.unique.keys_U[index.unique_P[begin : begin + index.parts_W[owner]]].tolist()
+        assert num == len(wanted)
+        requests += wanted
+    index = asked.index
+    keys = keys_U[index.unique_P].tolist()
+    assert keys == in_order(requests)
+    assert [keys[at] for at in index.inverse_V] == requests
+    grouped = [[r for r, key in enumerate(requests) if key == of] for of in keys]
+    assert index.source_V.tolist() == [r for group in grouped for r in group], "not in the order of ranks"
+    assert np.diff(index.starts_P).tolist() == [len(group) for group in grouped]
+    occurrences = Counter(key for pairs in pairs_W for key, _ in pairs if key in owned)
+    holders = Counter(key for pairs in pairs_W for key, _ in set(pairs) if key in owned)
+    assert np.diff(asked.starts_P).tolist() == [occurrences[key] for key in keys]
+    assert asked.starts_P[0] == 0
+    if len(asked.holders_P):
+        assert asked.holders_P.tolist() == [holders[key] for key in keys]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=9), st.integers(0, 2**32))
+def test_a_key_has_another_owner_than_its_shard(owner_of_shard, seed):
+    keys_U = np.random.default_rng(seed).integers(0, 2**64, 50, np.uint64)
+    expected = [owner_of_shard[shard] for shard in shard_of(keys_U, len(owner_of_shard)).tolist()]
+    assert Owners(owner_of_shard, 5).of(keys_U).tolist() == expected
+
+
+def test_tables_keep_keys_of_the_block_before():
+    layout, owners = Layout((0,), (1,), (True,)), Owners([0], 1)
+    union = Union()
+    for seed, num_examples in ((1, 40), (2, 3), (3, 90)):
+        examples = make_examples(seed, 7, num_examples, layout, 50)
+        part = Part(examples, layout, owners)
+        united = unite(examples.block, parcels(part.unique, owners, 2, True), union)
+        assert united.keys_U.tolist() == in_order(part.unique.keys_U.tolist())
+
+
+@pytest.mark.parametrize("who", [0, 1, 2])
+def test_a_block_that_one_worker_could_not_read_is_planned(who):
+    layout, owners = Layout((0,), (), ()), Owners([0, 1, 2], 3)
+    part = Part(make_examples(0, 3, 6, layout, 9), layout, owners)
+    received = [parcels(part.unique, owners, 1, False)[0]] * 3
+    received[who] = refusal = Refusal(make_block(3, 6), "window", "too small")
+    assert unite(make_block(3, 6), received, Union()) is refusal
