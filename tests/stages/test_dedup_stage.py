@@ -4,44 +4,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from made_parts import make_block, make_examples
 
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
-from pipeline.records import Block, Examples, Layout, Refusal
+from pipeline.records import Layout, Refusal
 from pipeline.stages.dedup import Workspace, dedup
 from pipeline.threads import Threads
 
 POOLS = {num: Threads(num) for num in (1, 2, 3, 5)}
 """Fewer threads than batches of a block, as many, and more; more than a batch has values, too."""
-
-
-def make_block(batch_size, num_examples):
-    return Block(
-        number=3, split="train", epoch=0, first_batch=0, num_batches=-(-num_examples // batch_size), first_example=0,
-        num_examples=num_examples, batch_size=batch_size, first_step=0, closes_split=False,
-    )  # fmt: skip
-
-
-def make_examples(seed, batch_size, num_examples, layout, num_keys, longest_bag=3):
-    """As `read` leaves them: values of a batch contiguous, field by field, lists behind the single values."""
-    rng = np.random.default_rng(seed)
-    block = make_block(batch_size, num_examples)
-    bags, starts = [], [0]
-    for batch in range(block.num_batches):
-        begin, past = block.batch_bounds(batch)
-        at = (past - begin) * len(layout.single_S)
-        bags_MB = np.zeros((len(layout.multi_M), past - begin + 1), np.int32)
-        for m in range(len(layout.multi_M)):
-            bags_MB[m] = at + np.cumsum([0, *rng.integers(0, longest_bag + 1, past - begin)])
-            at = int(bags_MB[m, -1])
-        bags.append(bags_MB)
-        starts.append(starts[-1] + at)
-    # Spread over all 64 bits, but for the reserved key.
-    keys_V = rng.integers(0, num_keys, starts[-1]).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    return Examples(
-        block=block, labels_NT=np.zeros((num_examples, 1), np.float32), weights_N=None,
-        numbers_NX=np.zeros((num_examples, 0), np.float32), keys_V=keys_V, batch_starts=np.array(starts),
-        bags=tuple(bags), nbytes=0,
-    )  # fmt: skip
 
 
 def check(examples, layout, work):

@@ -1,68 +1,17 @@
 """What workers ask of each other, against plain dictionaries of who needs which key how often."""
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_dedup_stage import make_block, make_examples
+from made_parts import Part, crews, make_block, make_examples
 
 from pipeline.records import Layout, Refusal
-from pipeline.stages.dedup import Owners, Workspace, dedup
+from pipeline.stages.dedup import Owners
 from pipeline.stages.unite import Union, parcels, unite
 from pipeline.storage.shards import shard_of
-
-LAYOUTS = st.sampled_from([Layout((0,), (), ()), Layout((0, 2), (1,), (True,)), Layout((), (0, 1), (False, True))])
-
-
-class Part:
-    """One worker's part of a block, and of each batch the (key, example) pairs of its values, in their order."""
-
-    def __init__(self, examples, layout, owners):
-        self.pairs = [plain_pairs(examples, layout, batch) for batch in range(examples.block.num_batches)]
-        self.unique = dedup(examples, Workspace(layout, owners=owners))
-
-
-def plain_pairs(examples, layout, batch):
-    begin, past = examples.block.batch_bounds(batch)
-    keys = examples.keys_V[examples.batch_starts[batch] : examples.batch_starts[batch + 1]].tolist()
-    holders = [example for _ in layout.single_S for example in range(past - begin)]
-    for bag in examples.bags[batch].tolist():
-        holders += [e for e in range(past - begin) for _ in range(bag[e], bag[e + 1])]
-    return list(zip(keys, holders, strict=True))
-
-
-@st.composite
-def crews(draw):
-    """Parts of one block of up to five workers, some of whom have no examples of a batch, or none at all."""
-    world, layout = draw(st.integers(1, 5)), draw(LAYOUTS)
-    owner_of_shard = draw(st.lists(st.integers(0, world - 1), min_size=1, max_size=7))
-    owners = Owners(owner_of_shard, world)
-    num_batches, num_keys = draw(st.integers(1, 3)), draw(st.sampled_from([1, 4, 40]))
-    parts = []
-    for _ in range(world):
-        batch_size = draw(st.integers(0, 5))
-        seed, last = draw(st.integers(0, 2**16)), draw(st.integers(0, batch_size))
-        block = replace(
-            make_block(max(1, batch_size), batch_size * num_batches), num_batches=num_batches, batch_size=batch_size,
-            num_examples=batch_size * (num_batches - 1) + last,
-        )  # fmt: skip
-        parts.append(Part(examples_of(block, seed, layout, num_keys), layout, owners))
-    return owners, layout, parts
-
-
-def examples_of(block, seed, layout, num_keys):
-    """`make_examples` of one batch after the other: parts of a batch may be empty."""
-    sizes = [past - begin for begin, past in map(block.batch_bounds, range(block.num_batches))]
-    each = [make_examples(seed + n, max(1, size), size, layout, num_keys) for n, size in enumerate(sizes)]
-    no_bags = np.zeros((len(layout.multi_M), 1), np.int32)
-    return replace(
-        each[0], block=block, keys_V=np.concatenate([one.keys_V for one in each]),
-        batch_starts=np.cumsum([0, *(len(one.keys_V) for one in each)]),
-        bags=tuple(one.bags[0] if one.bags else no_bags for one in each),
-    )  # fmt: skip
 
 
 def in_order(keys):
