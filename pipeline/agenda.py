@@ -85,6 +85,10 @@ class Agenda:
             first_batch = position.batch
         if leg not in self.legs:
             return None
+        if first_batch and first_batch == self._num_batches(leg.split):
+            # The commit of another number of workers, before a last batch that has too few examples for these.
+            following = self.legs[self.legs.index(leg) + 1 :]
+            return self._block(0, following[0], 0, block_batches) if following else None
         return self._block(0, leg, first_batch, block_batches)
 
     def examples_before(self, position: Position) -> int:

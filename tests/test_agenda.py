@@ -1,7 +1,9 @@
 """The numbered sequence of blocks: which batches, in which order, whatever the size of a block."""
 
 import dataclasses
+from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,6 +13,13 @@ SPLITS = st.fixed_dictionaries(
     {"train": st.integers(1, 40)}, optional={"validation": st.integers(0, 20), "test": st.integers(0, 20)}
 )
 AGENDAS = st.builds(Agenda, SPLITS, st.integers(1, 9), st.integers(1, 3))
+
+
+JOINED = st.builds(
+    lambda splits, batch_size, epochs, least: Agenda(splits, batch_size, epochs, False, min(least, batch_size)),
+    SPLITS, st.integers(1, 9), st.integers(1, 3), st.integers(2, 9),
+)  # fmt: skip
+"""With a last batch that is joined to the one before, as batch norm on several workers needs it."""
 
 
 def batches_of(blocks):
@@ -23,24 +32,31 @@ def batches_of(blocks):
     return batches
 
 
-def plain_batches(num_examples, batch_size, epochs):
-    """The same from the words: train, then validation, each epoch; the test at the end."""
+def plain_batches(num_examples, batch_size, epochs, least_last=1):
+    """The same from the words: train, then validation, each epoch; the test at the end. A last batch of the training
+    split that is too short is part of the one before it, if there is one."""
     legs = [(split, epoch) for epoch in range(epochs) for split in ("train", "validation")] + [("test", epochs - 1)]
     step, batches = 0, []
     for split, epoch in legs:
         total = num_examples.get(split, 0)
-        for number, begin in enumerate(range(0, total, batch_size)):
-            batches.append((split, epoch, number, begin, min(begin + batch_size, total), step))
+        begins = [*range(0, total, batch_size)]
+        if split == "train" and len(begins) > 1 and total - begins[-1] < least_last:
+            begins.pop()
+        for number, (begin, past) in enumerate(pairwise([*begins, total])):
+            batches.append((split, epoch, number, begin, past, step))
             step += split == "train"
     return batches
 
 
 @settings(deadline=None, max_examples=100)
-@given(SPLITS, st.integers(1, 9), st.integers(1, 3), st.integers(1, 12))
-def test_a_batch_is_left_out_or_depends_on_the_size_of_blocks(num_examples, batch_size, epochs, block_batches):
-    agenda = Agenda(num_examples, batch_size, epochs)
+@given(SPLITS, st.integers(1, 9), st.integers(1, 3), st.integers(1, 12), st.integers(1, 12))
+def test_a_batch_is_left_out_or_depends_on_the_size_of_blocks(
+    num_examples, batch_size, epochs, block_batches, least_last
+):
+    least_last = min(least_last, batch_size)
+    agenda = Agenda(num_examples, batch_size, epochs, least_last=least_last)
     blocks = list(agenda.blocks(block_batches))
-    assert batches_of(blocks) == plain_batches(num_examples, batch_size, epochs)
+    assert batches_of(blocks) == plain_batches(num_examples, batch_size, epochs, least_last)
     assert [b.number for b in blocks] == list(range(len(blocks)))
     assert all(1 <= b.num_batches <= block_batches for b in blocks)
     assert sum(b.num_examples for b in blocks) == agenda.total_examples
@@ -51,7 +67,7 @@ def test_a_batch_is_left_out_or_depends_on_the_size_of_blocks(num_examples, batc
 
 
 @settings(deadline=None, max_examples=100)
-@given(AGENDAS, st.integers(1, 12))
+@given(AGENDAS | JOINED, st.integers(1, 12))
 def test_a_split_is_closed_too_early_or_never(agenda, block_batches):
     blocks = list(agenda.blocks(block_batches))
     closing = [(b.split, b.epoch) for b in blocks if b.closes_split]
@@ -62,7 +78,7 @@ def test_a_split_is_closed_too_early_or_never(agenda, block_batches):
 
 
 @settings(deadline=None, max_examples=100)
-@given(AGENDAS, st.integers(1, 12), st.integers(1, 12), st.data())
+@given(AGENDAS | JOINED, st.integers(1, 12), st.integers(1, 12), st.data())
 def test_a_run_that_goes_on_with_other_blocks_repeats_or_skips_a_batch(agenda, before, after, data):
     blocks = list(agenda.blocks(before))
     cut = data.draw(st.integers(0, len(blocks) - 1))
@@ -72,7 +88,7 @@ def test_a_run_that_goes_on_with_other_blocks_repeats_or_skips_a_batch(agenda, b
 
 
 @settings(deadline=None, max_examples=50)
-@given(AGENDAS, st.integers(1, 12), st.data())
+@given(AGENDAS | JOINED, st.integers(1, 12), st.data())
 def test_a_run_that_goes_on_with_the_same_blocks_cuts_them_otherwise(agenda, block_batches, data):
     blocks = list(agenda.blocks(block_batches))
     cut = data.draw(st.integers(0, len(blocks) - 1))
@@ -80,7 +96,7 @@ def test_a_run_that_goes_on_with_the_same_blocks_cuts_them_otherwise(agenda, blo
 
 
 @settings(deadline=None, max_examples=100)
-@given(AGENDAS, st.integers(1, 12), st.integers(1, 12), st.data())
+@given(AGENDAS | JOINED, st.integers(1, 12), st.integers(1, 12), st.data())
 def test_a_commit_s_position_leaves_out_or_repeats_training(agenda, before, after, data):
     """From the position of any block, with blocks of any size: all batches that train and come after; an evaluation
     from its beginning."""
@@ -113,7 +129,7 @@ def test_a_run_of_more_epochs_leaves_out_or_repeats_training(num_examples, batch
 
 
 @settings(deadline=None, max_examples=100)
-@given(AGENDAS, st.integers(1, 5), st.one_of(st.none(), st.integers(1, 5)))
+@given(AGENDAS | JOINED, st.integers(1, 5), st.one_of(st.none(), st.integers(1, 5)))
 def test_stretches_leave_out_a_block_or_end_elsewhere_than_at_a_commit(agenda, block_batches, train_blocks):
     begin, blocks = agenda.block_at(Position(0, "train", 0), block_batches), []
     while begin:
@@ -129,6 +145,33 @@ def test_stretches_leave_out_a_block_or_end_elsewhere_than_at_a_commit(agenda, b
         blocks += stretch
         begin = following
     assert blocks == list(agenda.blocks(block_batches))
+
+
+def test_a_last_batch_that_is_joined_is_counted_twice_or_left_out():
+    agenda = Agenda({"train": 13, "validation": 13}, 6, 2, least_last=2)
+    blocks = list(agenda.blocks(1))
+    assert [b.num_examples for b in blocks] == [6, 7, 6, 6, 1] * 2
+    assert agenda.steps_of_epoch == 2
+    assert agenda.total_examples == 52
+    assert [agenda.examples_before(agenda.position(b)) for b in blocks] == [0, 6, 13, 13, 13, 26, 32, 39, 39, 39]
+    assert [b.first_step for b in blocks if b.trains] == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("splits", [{"train": 13}, {"train": 13, "validation": 4}])
+def test_a_commit_before_a_last_batch_that_more_workers_join_goes_on_with_a_block_of_nothing(splits):
+    """One worker's batches are of 6, 6 and 1 examples, those of several of 6 and 7: the one example is given up."""
+    fewer, more = Agenda(splits, 6, 2), Agenda(splits, 6, 2, least_last=2)
+    following = next(b for b in more.blocks(1) if (b.split, b.epoch) not in (("train", 0),))
+    begin = more.block_at(fewer.position(list(fewer.blocks(1))[2]), 1)
+    assert begin == dataclasses.replace(following, number=0)
+    last = more.block_at(Position(1, "train", 2), 1)
+    assert last is None if "validation" not in splits else last.split == "validation"
+
+
+def test_an_only_batch_is_joined_to_none_or_one_that_is_long_enough_is_joined():
+    for num_train, expected in ((1, [1]), (6, [6]), (8, [6, 2]), (7, [7])):
+        blocks = list(Agenda({"train": num_train}, 6, 1, least_last=2).blocks(1))
+        assert [b.num_examples for b in blocks] == expected
 
 
 def test_only_training_takes_steps():

@@ -1,9 +1,13 @@
 """What is reported of a split, against scikit-learn."""
 
 import math
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.monitor.metrics import Evaluation, cross_entropy, probability
@@ -87,6 +91,49 @@ def test_second_split_forgets_the_first(tmp_path):
     evaluate(evaluation, *split(seed=1))
     fresh = evaluate(Evaluation(("click",), tmp_path), *split(seed=2))
     assert evaluate(evaluation, *split(seed=2)) == fresh
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=120), st.integers(1, 2), st.booleans(), st.booleans(),
+    st.sampled_from([3, 20, 1000]), st.integers(0, 2**16),
+)  # fmt: skip
+def test_parts_of_several_workers_come_to_other_metrics_than_all_examples(
+    worker_of, num_labels, weighted, grouped, bound, seed
+):
+    """Twice in a row; equal scores, and workers without examples, are among them."""
+    labels = ("click", "buy")[:num_labels]
+    with tempfile.TemporaryDirectory() as folder:
+        workers = [Evaluation(labels, Path(folder), bound, grouped) for _ in range(6)]
+        for again in range(2):
+            outputs, targets, weights = split(len(worker_of), num_labels, seed + again)
+            outputs = outputs.round(1)
+            groups = (np.arange(len(outputs)) % 7).astype(np.uint64)
+            columns = (outputs, targets, weights if weighted else None, groups if grouped else None)
+            expected = evaluate(Evaluation(labels, Path(folder), grouped=grouped), *columns)
+            together = Evaluation(labels, Path(folder), bound, grouped)
+            for rank, worker in enumerate(workers):
+                of = np.array(worker_of) == rank
+                add_all(worker, *(None if column is None else column[of] for column in columns))
+                closed, tables = worker.close()
+                together.join(closed, tables.__getitem__)
+            check_joined(together.result(), expected)
+
+
+def add_all(evaluation, outputs, targets, weights, groups):
+    for at in range(len(outputs)):
+        of = slice(at, at + 1)
+        evaluation.add(outputs[of], targets[of], *(None if c is None else c[of] for c in (weights, groups)))
+
+
+def check_joined(found, expected):
+    """Areas are of one sorted order, bit for bit; sums were added in another."""
+    assert list(found) == list(expected)
+    for name, value in expected.items():
+        if name.startswith(("auc", "gauc")) or name == "examples":
+            assert found[name] == value or (math.isnan(value) and math.isnan(found[name])), name
+        else:
+            assert found[name] == pytest.approx(value, rel=1e-12, nan_ok=True), name
 
 
 def test_large_logits_do_not_overflow():

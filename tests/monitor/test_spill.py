@@ -49,6 +49,21 @@ def test_a_merge_loses_an_entry_or_yields_too_many_at_a_time(data, num_words, ch
     assert all(0 < part.shape[1] <= max(chunk, len(runs)) for part in parts)
 
 
+@few
+@given(st.data(), st.integers(1, 2), st.integers(1, 9), st.integers(1, 5))
+def test_an_entry_of_anothers_run_is_lost_or_out_of_order(data, num_words, bound, piece):
+    """Runs that come sorted, piece by piece, some of them empty, beside entries of one's own."""
+    own, *runs = data.draw(st.lists(entries_of(num_words, max_size=20), min_size=1, max_size=4))
+    with tempfile.TemporaryDirectory() as folder:
+        spill = Spill(Path(folder) / "made", bound, num_words)
+        for run in runs:
+            words = columns(sorted(run), num_words)
+            spill.add_run(words[:, begin : begin + piece] for begin in range(0, len(run), piece))
+        spill.add(*columns(own, num_words))
+        assert taken(spill) == sorted([*own, *(entry for run in runs for entry in run)])
+        assert list((Path(folder) / "made").glob("*")) == []
+
+
 def test_memory_grows_beyond_the_bound_or_files_are_made_without_need(tmp_path):
     spill = Spill(tmp_path / "made" / "on_demand", bound=100, num_words=2)
     spill.add(*np.zeros((2, 90), np.uint64))
