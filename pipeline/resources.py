@@ -259,8 +259,10 @@ class Resources:
             flight.parcels = parcels(flight.unique, owners, num_fields, counts)
 
     def parcel(self, i: int, owner: int) -> Parcel | Refusal | None:
-        """What another worker is to be sent of block i; None once that is not needed any more."""
-        parcel: Parcel | Refusal | None = self._flights[i].parcels[owner] if i in self._flights else None
+        """What another worker is to be sent of block i; None where that is not needed any more: the block is through, or
+        its `dedup` came after a refusal."""
+        flight = self._flights.get(i)
+        parcel: Parcel | Refusal | None = flight.parcels[owner] if flight and flight.parcels else None
         if self._member and owner != self._share.rank and isinstance(parcel, Parcel):
             self._member.group.count("keys", parcel.num_bytes, 1)
         return parcel

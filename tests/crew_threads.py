@@ -38,6 +38,8 @@ from pipeline.workers.group import Group, Store
 from pipeline.workflow import Workflow
 
 NUM_SHARDS = 6
+ONE = 0
+"""In place of a number of workers: the one of a run without others, in the driver's process."""
 
 
 def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -> list[Group]:
@@ -73,8 +75,9 @@ class ThreadCrew:
     def __init__(self, workflow: Workflow, run_dir: Path, driver: Driver, sizes: Sequence[Mapping[str, int]]) -> None:
         self.world = len(sizes)
         self.workers: list[Worker] = []
-        self.on_done: Callable[[int, Done], None] = lambda rank, done: None
-        """Called in the thread of a worker's stage after each of its calls."""
+        self.before: Callable[[int, str, int], None] = lambda rank, stage, number: None
+        self.after: Callable[[int, Done], None] = lambda rank, done: None
+        """Both are called in the thread of a worker's stage, around each of its calls."""
         self._workflow, self._run_dir, self._driver, self._sizes = workflow, run_dir, driver, sizes
 
     def open(self, kept: Sequence[Manifest]) -> None:
@@ -119,7 +122,9 @@ class ThreadCrew:
             executor.close()
 
     def metrics(self, number: int, parts: Sequence[Closed]) -> dict[str, float]:
-        """Of the split that this block closed."""
+        """Of the split that this block closed; none where there was nothing but clipped rows to tell."""
+        if not any(part.sums_3T for part in parts):
+            return {}
         labels, grouped = self._workflow.data.labels, self._workflow.metrics.group is not None
         evaluation = Evaluation(labels, self._run_dir / "scores", grouped=grouped)
         for worker, part in zip(self.workers, parts, strict=True):
@@ -160,11 +165,12 @@ class ThreadsExecutor:
         waits_for = [f for futures in after for f in (futures if stage == "unite" else [futures[rank]])]
         if any(future.exception() for future in waits_for):
             raise LostTouch(f"what {stage} of block {number} waits for failed")
+        self._crew.before(rank, stage, number)
         resources = self._crew.workers[rank].resources
         if stage == "unite":
             resources.deliver(number, [worker.resources.parcel(number, rank) for worker in self._crew.workers])
         done = resources.run(stage, number)
-        self._crew.on_done(rank, done)
+        self._crew.after(rank, done)
         return done
 
     def result(self, futures: list[Future[Done]]) -> Done:
@@ -193,7 +199,7 @@ class ThreadsExecutor:
 def make_crew_driver(
     workflow: Workflow, run_dir: Path, world: int, of_each: Sequence[Mapping[str, int]] = (), **sizes: int
 ) -> Driver:
-    """`sizes` of all workers, or `of_each` its own; with `world` 0 a driver of the one worker in the process."""
+    """`sizes` of all workers, or `of_each` its own; with `world` ONE a driver of one worker without others."""
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": NUM_SHARDS})})
     source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
     schedule = workflow.schedule
@@ -215,6 +221,14 @@ def crew_driver(workflow: Workflow, run_dir: Path, world: int, **sizes: Any) -> 
     finally:
         driver.crew.close()
         driver._source.close()
+
+
+def train(driver: Driver) -> None:
+    """All of the run; its workers stay open, and their rows are in the logs."""
+    driver._examples = 0
+    driver._progress.begin_at(0)
+    with driver._progress:
+        assert driver._train() is None
 
 
 def workers_of(driver: Driver) -> list[Worker]:
