@@ -27,10 +27,10 @@ def fingerprint(workflow: Workflow, run_dir: Path, world: int, **sizes: int) -> 
 
 SCHEDULES: dict[str, tuple[dict[str, Any], dict[str, int]]] = {
     "again": ({}, {}),
-    "three tiers": ({}, {"device_rows": 60, "host_rows": 9, "chunk_rows": 2}),
-    "no host": ({"block_batches": 1}, {"device_rows": 60, "host_rows": 0, "chunk_rows": 2}),
+    "three tiers": ({}, {"device_rows": 40, "host_rows": 5, "chunk_rows": 2}),
+    "no host": ({"block_batches": 1}, {"device_rows": 40, "host_rows": 0, "chunk_rows": 2}),
     "small blocks": ({"block_batches": 1, "look_ahead": 1}, {}),
-    "large blocks": ({"block_batches": 16, "look_ahead": 4}, {"device_rows": 90, "host_rows": 9, "chunk_rows": 2}),
+    "large blocks": ({"block_batches": 16, "look_ahead": 4}, {"device_rows": 50, "host_rows": 5, "chunk_rows": 2}),
 }
 
 
