@@ -11,11 +11,12 @@ from conftest import write_data
 from crew_threads import ONE, crew_driver, make_crew_driver, train, workers_of
 from many_rules import RULES, Normed, ignore, workflow_of
 
+from pipeline.data.buffer import ReadBuffer
 from pipeline.driver import Driver
 from pipeline.models.learner import least_last
 from pipeline.models.state import MODEL
 from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
-from pipeline.records import Done
+from pipeline.records import Done, Share
 from pipeline.workflow import Workflow
 
 
@@ -88,6 +89,18 @@ def test_replicas_or_buffers_of_batch_norm_differ_or_one_example_is_left_to_a_wo
     assert len({replicas[0] for replicas in found.values()}) == 4, "an evaluation changed something, or no step did"
     assert norm["norm.num_batches_tracked"] == 4
     assert not np.array_equal(norm["norm.running_mean"], np.zeros(7))
+
+
+def test_buffers_are_not_the_mean_of_what_all_workers_saw(data_root: Path, tmp_path: Path) -> None:
+    workflow = workflow_of(data_root, RULES["adam"], kind=Normed, args={}, batch_size=8)
+    with crew_driver(workflow, tmp_path, 3) as driver:
+        block = next(driver.agenda.blocks(1))
+        driver.crew.run([block], 1, ignore)
+        found = [worker.model()["norm.running_mean"] for worker in workers_of(driver)]
+        parts = [driver._source.read(block, ReadBuffer(1 << 20), Share(rank, 3)) for rank in range(3)]
+        means = [part.numbers_NX.mean(axis=0) for part in parts]
+    for one in found:
+        np.testing.assert_allclose(one, 0.1 * np.mean(means, axis=0), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["adam", "clipped norm"])
