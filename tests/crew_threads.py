@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from harness import SPEED, sizes_of
+from loopback import make_groups, outcomes
 
 from pipeline.agenda import agenda_of
 from pipeline.data.source import Source
@@ -34,37 +35,12 @@ from pipeline.storage.flush import live_at
 from pipeline.storage.shards import Shards, deal
 from pipeline.storage.sizes import Fit
 from pipeline.worker import Opening, Worker
-from pipeline.workers.group import Group, Store
+from pipeline.workers.group import Group
 from pipeline.workflow import Workflow
 
 NUM_SHARDS = 6
 ONE = 0
 """In place of a number of workers: the one of a run without others, in the driver's process."""
-
-
-def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -> list[Group]:
-    """Each worker's end of a group, on loopback."""
-    store = Store("127.0.0.1", serves=True)
-
-    def join(rank: int) -> Group:
-        return Group(Store("127.0.0.1", store.port), "group", rank, world, "lo", timeout_seconds, check)
-
-    return together([partial(join, rank) for rank in range(world)])
-
-
-def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What these calls return, each in a thread of its own; all have ended when one's error is raised."""
-    with ThreadPoolExecutor(len(calls)) as threads:
-        return outcomes([threads.submit(call) for call in calls])
-
-
-def outcomes(futures: Sequence[Future[Any]]) -> list[Any]:
-    """Of all of them; an error of a worker's own before those that it brought upon others."""
-    wait(futures)
-    errors = [error for future in futures if (error := future.exception())]
-    for error in sorted(errors, key=lambda error: isinstance(error, LostTouch)):
-        raise error
-    return [future.result() for future in futures]
 
 
 class ThreadCrew:

@@ -4,9 +4,9 @@ from functools import partial
 
 import numpy as np
 import pytest
-from crew_threads import make_groups, together
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loopback import make_groups, together
 from made_parts import crews, make_block
 
 from pipeline.device import RAM

@@ -6,9 +6,9 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from crew_threads import make_groups, together
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from loopback import make_groups, together
 
 from pipeline.workers.group import Disconnected, Group, OutOfOrder, Store
 
