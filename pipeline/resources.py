@@ -259,7 +259,7 @@ class Resources:
             flight.parcels = parcels(flight.unique, owners, num_fields, counts)
 
     def parcel(self, i: int, owner: int) -> Parcel | Refusal | None:
-        """What another worker is to be sent of block i; None where that is not needed any more: the block is through, or
+        """What another worker is to be sent of block i; None where nobody needs it any more: the block is through, or
         its `dedup` came after a refusal."""
         flight = self._flights.get(i)
         parcel: Parcel | Refusal | None = flight.parcels[owner] if flight and flight.parcels else None
