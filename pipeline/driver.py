@@ -73,7 +73,9 @@ class Driver:
         self.agenda = agenda_of(workflow, source.num_examples, least_last(workflow, world))
         self.history = History()
         self._device = device or choose(workflow.device)
-        self._description = description(workflow, source.num_examples, self._device.model, world)
+        self._description = description(
+            workflow, source.num_examples, self._device.model, world, self.agenda.steps_of_epoch
+        )
         self._look_ahead, self._block_batches = fit.look_ahead, fit.block_batches
         self._progress = progress or Progress(self.agenda.total_examples)
         self._warnings: list[str] = []

@@ -26,13 +26,14 @@ TOLD = (
 
 
 def description(
-    workflow: Workflow, num_examples: Mapping[str, int], device: str = "cpu", world: int = 1
+    workflow: Workflow, num_examples: Mapping[str, int], device: str = "cpu", world: int = 1, steps_of_epoch: int = 0
 ) -> dict[str, Any]:
     """What a commit keeps of the run, to be compared when it goes on. JSON values. `device`: the model of it. `world`:
     the number of workers."""
     return {
         "workflow": json.loads(workflow.model_dump_json()),
         "num_examples": dict(num_examples),
+        "steps_of_epoch": steps_of_epoch,
         "environment": environment() | {"device": device, "workers": str(world)},
     }
 
@@ -54,6 +55,13 @@ def check(before: Mapping[str, Any], now: Mapping[str, Any], position: Position)
     fixed = ("optimizer.rows",) if now["workflow"]["optimizer"]["rows"]["kind"] == "ftrl" else ()
     refused = [text for path, text in differences if not _is_in(path, HARMLESS + TOLD) or _is_in(path, fixed)]
     refused += [text for _, text in _differences(before["num_examples"], now["num_examples"], "examples of ")]
+    steps_were, steps = before.get("steps_of_epoch", now["steps_of_epoch"]), now["steps_of_epoch"]
+    if steps != steps_were:
+        # Rows and their rates are counted in steps of the run.
+        refused.append(
+            f"steps of an epoch: were {steps_were}, are {steps}, since with batch norm a last batch that is too small "
+            "for all workers is joined to the one before"
+        )
     was, epochs = (d["workflow"]["schedule"]["epochs"] for d in (before, now))
     # Between two epochs a run cannot end any more: what follows the last one, the test, would be left out.
     if position.epoch >= epochs and epochs != was:

@@ -23,11 +23,12 @@ from pipeline.agenda import agenda_of
 from pipeline.data.source import Source
 from pipeline.device import RAM
 from pipeline.driver import Driver
+from pipeline.failures import LostTouch
+from pipeline.flight import Member
 from pipeline.models.learner import least_last
 from pipeline.monitor.metrics import Evaluation
 from pipeline.monitor.progress import Progress
 from pipeline.records import U32, U64, Array, Block, Closed, Done, Progressed, Refusal, Share
-from pipeline.resources import LostTouch, Member
 from pipeline.schedule import Schedule
 from pipeline.storage.commits import Manifest
 from pipeline.storage.files import Files

@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
-from pipeline.resources import LostTouch
+from pipeline.failures import LostTouch
 from pipeline.workers.group import Group, Store
 
 

@@ -12,8 +12,9 @@ from crew_threads import ThreadCrew, crew_driver, train, workers_of
 from many_rules import RULES, workflow_of
 
 from pipeline.driver import Driver
+from pipeline.failures import LostTouch
 from pipeline.records import Block, Done, Parcel, Refusal
-from pipeline.resources import LostTouch, Resources
+from pipeline.resources import Resources
 from pipeline.workers.group import Disconnected, Group
 from pipeline.workflow import Workflow
 

@@ -262,3 +262,14 @@ def test_another_device_is_refused_or_not_told(workflow):
     assert check(on_cpu, on_gpu, Position(0, "train", 3)) == ['device: was "cpu", is "Some GPU"']
     auto = description(changed(workflow, device="auto"), {"train": 90})
     assert check(on_cpu, auto, Position(0, "train", 3)) == []
+
+
+def test_a_run_goes_on_whose_steps_would_be_counted_twice(workflow):
+    """Where a last batch is joined for so many workers, and was not for as many as there were."""
+    before, now = (
+        description(workflow, {"train": 90}, world=n, steps_of_epoch=steps) for n, steps in ((1, 15), (4, 14))
+    )
+    with pytest.raises(ValueError, match="steps of an epoch: were 15, are 14"):
+        check(before, now, Position(1, "train", 0))
+    del before["steps_of_epoch"]
+    assert check(before, now, Position(1, "train", 0)) == ['workers: was "1", is "4"']

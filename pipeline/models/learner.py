@@ -76,7 +76,7 @@ def least_last(workflow: Workflow, world: int) -> int:
     ValueError: it has fewer of every batch.
     """
     batch_size = workflow.schedule.batch_size
-    if world == 1 or not any(isinstance(module, _BatchNorm) for module in build_model(workflow).modules()):
+    if not any(isinstance(module, _BatchNorm) for module in build_model(workflow).modules()):
         return 1
     if batch_size < 2 * world:
         raise ValueError(
