@@ -53,6 +53,7 @@ RATIOS = {
     "kstep": {
         f"auc_{model}_{case}" for model in ("plain", "batch_norm") for case in ("k1", "k5", "local_xv", "synchronous")
     },
+    "worker_kills": {"kill", "failures"},
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""
