@@ -26,7 +26,7 @@ import psutil
 from benchmarks.common import arguments, finish, machine
 from benchmarks.crash_job import Tally, guarded
 from benchmarks.worker_kills_network import CUTS, cut, no_namespaces, scheduler_kill
-from benchmarks.worker_kills_run import Ended, Job, chunks, until, verified
+from benchmarks.worker_kills_run import Ended, Job, Run, chunks, until, verified
 
 GONE_SECONDS = 10.0
 """After its driver's death a worker is gone by then."""
@@ -34,40 +34,55 @@ AUC_APART = 0.005
 RESIZES = ((4, 2), (4, 3), (2, 1))
 
 
+def moment(run: Run, undisturbed: Ended) -> str:
+    """Wait for a random instant of a run, one in five before all workers are open; which one."""
+    training = undisturbed.result["seconds"]
+    if random.random() < 0.2:
+        seconds, after = random.uniform(0, undisturbed.seconds - training), "the start"
+    else:
+        seconds, after = random.uniform(0, training), "all was open"
+        run.says("dashboard:")
+    time.sleep(seconds)
+    return f"{seconds:.1f} s after {after}"
+
+
 def worker_dies(job: Job, undisturbed: Ended, number: signal.Signals) -> Callable[[Path], str]:
     """A trial: one worker is sent a signal."""
 
     def trial(run_dir: Path) -> str:
         with job.start(run_dir) as run:
-            moment = random.uniform(0, undisturbed.seconds)
-            time.sleep(moment)
+            at = moment(run, undisturbed)
             until("no worker came", lambda: bool(run.workers()) or run.process.poll() is not None)
-            victims = run.workers()
-            if victims:
-                random.choice(victims).send_signal(number)
+            if not (victims := run.workers()):
+                run.process.wait()
+                return trial(run_dir.with_name(f"{run_dir.name}-again"))
+            random.choice(victims).send_signal(number)
+            sent = time.perf_counter()
             ended = run.end()
-        began_anew = ended.said.count("begin anew")
-        print(f"  {number.name} at {moment:.1f} s, began anew {began_anew} times, {ended.seconds:.0f} s", flush=True)
+        seconds, anew = time.perf_counter() - sent, ended.said.count("begin anew")
+        print(f"  {number.name} {at}: began anew {anew} times, ended after {seconds:.0f} s more", flush=True)
         wrong = ended.differs(undisturbed)
-        return f"{number.name} at {moment:.1f} s: {wrong}" if wrong else verified(run_dir)
+        return f"{number.name} {at}: {wrong}" if wrong else verified(run_dir)
 
     return trial
 
 
 def driver_dies(job: Job, undisturbed: Ended) -> Callable[[Path], str]:
+    """A trial: the driver is killed, and the run gone on with."""
+
     def trial(run_dir: Path) -> str:
         with job.start(run_dir) as run:
-            moment = random.uniform(0, undisturbed.seconds)
-            time.sleep(moment)
+            at = moment(run, undisturbed)
             workers = run.workers()
-            run.process.send_signal(signal.SIGKILL)
+            run.process.kill()
             run.process.wait()
             gone = until("workers outlive their driver", lambda: not any(map(_lives, workers)), GONE_SECONDS)
         with job.start(run_dir) as again:
             ended = again.end()
-        print(f"  driver at {moment:.1f} s, {len(workers)} workers gone after {gone:.1f} s", flush=True)
+        goes_on = "goes on from there" in ended.said
+        print(f"  driver {at}: {len(workers)} workers gone after {gone:.1f} s, a commit stood: {goes_on}", flush=True)
         wrong = ended.differs(undisturbed)
-        return f"driver killed at {moment:.1f} s: {wrong}" if wrong else verified(run_dir)
+        return f"driver killed {at}: {wrong}" if wrong else verified(run_dir)
 
     return trial
 
@@ -119,17 +134,19 @@ def trials(args: argparse.Namespace, job: Job, undisturbed: Ended) -> dict[str, 
     if args.quick:
         return {"kill": [kill]}
     auc = undisturbed.result["auc"]
-    no_cut = no_namespaces()
-    if no_cut:
-        print(f"cut is left out: {no_cut}")
-    return {
+    every = {
         "kill": [kill] * args.kills,
         "stop": [worker_dies(job, undisturbed, signal.SIGSTOP)] * args.stops,
         "driver": [driver_dies(job, undisturbed)] * args.drivers,
         "resize": [resizes(job, auc, before, after) for before, after in RESIZES],
         "scheduler": [scheduler_kill(job)],
-        "cut": [] if no_cut else [cut(job, seconds) for seconds in CUTS],
+        "cut": [cut(job, seconds) for seconds in CUTS],
     }
+    chosen = {kind: tried for kind, tried in every.items() if not args.only or kind in args.only}
+    if "cut" in chosen and (why := no_namespaces()):
+        print(f"cut is left out: {why}")
+        del chosen["cut"]
+    return chosen
 
 
 def main() -> int:
@@ -144,7 +161,7 @@ def main() -> int:
         print(f"undisturbed: {undisturbed.seconds:.0f} s, {undisturbed.result['fingerprint']}", flush=True)
         for kind, tried in trials(args, job, undisturbed).items():
             tallies[kind] = tally = Tally(len(tried))
-            for n, trial in enumerate(tried if not args.only or kind in args.only else []):
+            for n, trial in enumerate(tried):
                 run_dir = Path(name) / f"{kind}-{n}"
                 tally.add(f"{kind} {n}", guarded(lambda run_dir=run_dir, trial=trial: trial(run_dir)))
     print(f"{'':10} {'runs':>6} {'failures':>9}")

@@ -26,7 +26,7 @@ def scheduler_kill(job: Job) -> Callable[[Path], str]:
     def trial(run_dir: Path) -> str:
         undisturbed = _two(job, run_dir)
         with cluster(("127.0.0.1", "127.0.0.1"), ((), ())) as nannies, _run(job, run_dir, "127.0.0.1") as run:
-            run.says("examples ")
+            run.says("epoch 1 validation")
             _kill_worker_of(nannies[1])
             ended = run.end()
         return ended.differs(undisturbed) or verified(run_dir)
@@ -42,7 +42,7 @@ def cut(job: Job, seconds: float) -> Callable[[Path], str]:
         undisturbed = _two(job, run_dir)
         inside = [("ip", "netns", "exec", space) for space in SPACES]
         with namespaces(), cluster(HOSTS, inside), _run(job, run_dir, HOSTS[0], inside[0]) as run:
-            run.says("examples ")
+            run.says("epoch 1 validation")
             _ip("-n", SPACES[1], "link", "set", "kills", "down")
             begun = time.perf_counter()
             run.says("not heard of")

@@ -39,7 +39,7 @@ workflow = Workflow(
     model=Model(kind=DeepFM, embedding_dim=8, args={"hidden": (32,)}),
     optimizer=Optimizer(rows=Adam(lr=2e-3), dense=DenseAdam(lr=1e-3)),
     storage=Storage(device="3 MiB", host="2 MiB", disk="1 GiB", read="64 MiB", map="16 MiB", chunk_rows=1024),
-    schedule=Schedule(batch_size=2048, epochs=2, block_batches=4, threads=2),
+    schedule=Schedule(batch_size=2048, epochs=2, block_batches=4, threads=1),
     commit=Commit(every_blocks=6, every_minutes=None),
     workers=Workers(silent_seconds=SILENT_SECONDS),
     seed=1,

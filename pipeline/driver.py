@@ -88,7 +88,11 @@ class Driver:
         self._speed = speed or self._known_speed(kept) or measure(run_dir, workflow.storage.direct)
         self._source, self.fit = source, fit
         self.crew = crew(self, self._speed) if crew else Alone(self._open_worker, client)
-        self._open(kept)
+        self._committer = self._committer_after(kept)
+        try:
+            self._open(kept)
+        except WorkerLost as lost:
+            self._recover(lost, print)
         self.files.replace(run_dir / "workflow.json", [(workflow.model_dump_json(indent=1) + "\n").encode()])
 
     @property
@@ -116,7 +120,10 @@ class Driver:
             self.files.remove(partial)
         self.commits.prune(kept)
         self.crew.each("tidy")
-        self._committer = Committer(self.crew, self.commits, kept[-1] if kept else None, self.history.disk)
+        self._committer = self._committer_after(kept)
+
+    def _committer_after(self, kept: Sequence[Manifest]) -> Committer:
+        return Committer(self.crew, self.commits, kept[-1] if kept else None, self.history.disk)
 
     def _open_worker(self, kept: Sequence[Manifest]) -> Worker:
         """The one worker, in this process."""
@@ -163,15 +170,15 @@ class Driver:
                 stopped = self._train()
                 return stopped, self._finish(stopped) if stopped or self._is_over else None
             except WorkerLost as lost:
-                self._recover(lost)
+                self._recover(lost, self._progress.line)
 
-    def _recover(self, lost: WorkerLost) -> None:
+    def _recover(self, lost: WorkerLost, say: Callable[[str], None]) -> None:
         before = self._position
         while True:
             self._lost += 1
             if self._lost > MOST_LOST:
                 raise lost
-            self._progress.line(f"{lost}: all workers begin anew from the last commit")
+            say(f"{lost}: all workers begin anew from the last commit")
             try:
                 self.crew.restart()
                 self._open(self._read_commits())
@@ -371,10 +378,10 @@ def open_run(
 
 @contextmanager
 def open_crew(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, team: Team) -> Iterator[Driver]:
-    """A driver whose workers are processes of a cluster. NoWorkers: they did not come. WorkerLost: one went again."""
+    """A driver whose workers are processes of a cluster. NoWorkers: too few came. WorkerLost: they die, each time."""
 
     def crew(driver: Driver, speed: DiskSpeed) -> Crew:
         return DaskCrew(pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed)
 
-    with closing(Pool(team)) as pool:
+    with closing(Pool(team, workflow.workers.silent_seconds)) as pool:
         yield Driver(workflow, source, fit, run_dir, crew=crew, world=team.world)

@@ -16,7 +16,6 @@ from pydantic import ValidationError
 
 from pipeline.affinity import Layout, describe, lay_out
 from pipeline.agenda import Agenda
-from pipeline.cluster.pool import NoWorkers
 from pipeline.crew import Team
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
@@ -72,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             else:
                 opened = open_run(workflow, source, fit, run_dir, args.serial, device)
             driver = stack.enter_context(opened)
-        except (ValueError, OSError, PipelineError, NoWorkers) as error:
+        except (ValueError, OSError, PipelineError) as error:
             print(f"error: {message(error)}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:

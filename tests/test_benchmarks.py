@@ -54,6 +54,7 @@ RATIOS = {
         f"auc_{model}_{case}" for model in ("plain", "batch_norm") for case in ("k1", "k5", "local_xv", "synchronous")
     },
     "worker_kills": {"kill", "failures"},
+    "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""

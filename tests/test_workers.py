@@ -12,7 +12,9 @@ import pytest
 from crew import crew_driver
 from harness import make_driver
 
-from pipeline.cluster.pool import Pool
+from pipeline.cluster import pool as pools
+from pipeline.cluster.crew import DaskCrew
+from pipeline.cluster.pool import NoWorkers, Pool
 from pipeline.crew import Team
 from pipeline.failures import PipelineError
 from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
@@ -168,6 +170,43 @@ def test_more_workers_than_shards_are_started(workflow, pool, tmp_path):
     few = workflow.model_copy(update={"workers": Workers(shards=1)})
     with pytest.raises(ValueError, match="1 shard"):
         crew_driver(few, tmp_path / "run", pool, **SIZES)
+
+
+def test_a_worker_that_is_lost_while_all_open_ends_the_run(workflow, pool, tmp_path, expected, monkeypatch):
+    before, opens, open_crew = undisturbed(workflow, pool, tmp_path, expected), [], DaskCrew.open
+
+    def lose(crew, kept):
+        opens.append(kept)
+        open_crew(crew, kept)
+        if len(opens) == 1:
+            os.kill(crew.machines[1].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(DaskCrew, "open", lose)
+    assert crew_driver(workflow, tmp_path / "run", pool, **SIZES).run()["fingerprint"] == before["fingerprint"]
+    assert len(opens) == 2
+
+
+def test_a_process_that_dies_while_the_cluster_starts_ends_the_run(monkeypatch):
+    started, start = [], pools._start
+
+    def fail_once(team):
+        started.append(team)
+        if len(started) == 1:
+            raise RuntimeError("Nanny failed to start.")
+        return start(team)
+
+    monkeypatch.setattr(pools, "_start", fail_once)
+    with closing(Pool(Team(1))) as pool:
+        assert len(pool.addresses) == 1
+
+
+def test_a_cluster_that_never_starts_is_started_for_ever(monkeypatch):
+    def fail(team):
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(pools, "_start", fail)
+    with pytest.raises(NoWorkers, match=r"2 workers did not come up: Nanny failed"):
+        Pool(Team(2))
 
 
 def test_workers_outlive_the_pool_or_their_processes_are_left():

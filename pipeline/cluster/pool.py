@@ -16,40 +16,52 @@ from distributed import Client, LocalCluster
 from pipeline.cluster.local import SETTINGS
 from pipeline.cluster.member import Machine, Station
 from pipeline.crew import Team
+from pipeline.failures import PipelineError
 from pipeline.stages import STAGES
 
 THREADS = len(STAGES) + 4
 """Of a worker: one for each stage, one that takes parcels, one for what the driver asks, and two to spare."""
 START_SECONDS = 120.0
+STARTS = 3
+"""Of a cluster: Dask gives up where one of its processes dies before it is up."""
 
 
-class NoWorkers(RuntimeError):
+class NoWorkers(PipelineError):
     """There are fewer workers than are needed."""
 
 
 class Pool:
     """The workers of a team, in an order that stays as long as they do."""
 
-    def __init__(self, team: Team) -> None:
+    def __init__(self, team: Team, silent_seconds: float = 30.0) -> None:
         """Start a cluster on this machine, all its sockets on loopback; or use that of the team's scheduler, as it is
-        configured."""
+        configured. `silent_seconds`: a worker that was started here, and not heard of for so long, is ended. NoWorkers:
+        they did not come."""
         self.team, self.world = team, team.world
+        self._silent_seconds = silent_seconds
         self._pids: Sequence[int] = ()
         self._open()
 
     def _open(self) -> None:
-        self._stack = ExitStack()
-        self._stack.enter_context(dask.config.set(SETTINGS))
+        """NoWorkers: processes of a cluster that is started here died, each time, before it was up."""
+        failed: Exception | None = None
+        for _ in range(STARTS if self.team.scheduler is None else 1):
+            self._stack = ExitStack()
+            try:
+                return self._connect()
+            except (RuntimeError, OSError) as error:
+                self.close()
+                failed = error
+        raise NoWorkers(f"{self.world} workers did not come up: {failed}") from failed
+
+    def _connect(self) -> None:
+        # Dask waits for whoever does not answer, where it asks all workers at once.
+        settings = SETTINGS | {"distributed.scheduler.worker-ttl": f"{self._silent_seconds} s"}
+        self._stack.enter_context(dask.config.set(settings))
         self.cluster: Any = None
         if self.team.scheduler is None:
-            try:
-                self.cluster = self._stack.enter_context(_start(self.team))
-            except (RuntimeError, OSError) as error:
-                raise NoWorkers(f"{self.world} workers were to be started here: {error}") from error
-        try:
-            self.client = self._stack.enter_context(Client(self.cluster or self.team.scheduler))
-        except OSError as error:
-            raise NoWorkers(f"no scheduler answers at {self.team.scheduler}: {error}") from error
+            self.cluster = self._stack.enter_context(_start(self.team))
+        self.client = self._stack.enter_context(Client(self.cluster or self.team.scheduler))
         self.client.register_plugin(Station(ours=self.cluster is not None))
         self.addresses = self._wait(())
 
@@ -78,8 +90,12 @@ class Pool:
             self.close()
             self._open()
         else:
-            gone = list(self.addresses)
-            self.client.restart_workers(gone, timeout=START_SECONDS, raise_for_error=False)
+            gone = self.addresses
+            # Asked for one that it does not know, Dask raises KeyError.
+            there = self.client.run_on_scheduler(_names)
+            self.client.restart_workers(
+                [address for address in gone if address in there], timeout=START_SECONDS, raise_for_error=False
+            )
             self.addresses = self._wait(gone)
 
     def close(self) -> None:
@@ -88,6 +104,8 @@ class Pool:
             for pid in self._pids:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+            # Others may have these numbers later.
+            self._pids = ()
         # What a scheduler says that has lost its workers is of no interest any more.
         with suppress(TimeoutError, OSError):
             self._stack.close()

@@ -1,0 +1,117 @@
+"""What more workers bring on one machine, where the time goes, and whether the scaling model knows it.
+
+Points are numbers of workers on so many cores, each in processes of its own; repeats are interleaved, medians reported.
+The model is Criteo's shape with an MLP of 64, all rows on the device, so the dense part is too small to matter.
+A worker's seconds are of its steady state: `train`, in it what it does with others (rows fetched, gradients given
+back, dense gradients all-reduced, waiting for the slower one included), and processor seconds of it and of the driver.
+`predicted` is the scaling model's with the constants of the machine in RESULTS.md and the loopback link measured here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+from benchmarks.cases import keys_per_field
+from benchmarks.common import arguments, finish, machine, spread
+from benchmarks.hierps_shapes import CRITEO, MACHINE, TWO_CORES
+from benchmarks.scaling_inputs import Link, Run, Shape
+from benchmarks.scaling_model import Point, check
+from benchmarks.workers_link import link_of, loopback
+from benchmarks.zipf import Fields
+
+POINTS = ((1, 1), (2, 2), (1, 2), (4, 2))
+"""Workers and cores; the first is what the others are compared with."""
+BLOCK_BATCHES = 16
+Measured = dict[tuple[int, int], list[dict[str, Any]]]
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keys", type=int, default=2_000_000)
+    parser.add_argument("--batches", type=int, default=400)
+    parser.add_argument("--batch", type=int, default=8_192, help="examples of a step, of all workers together")
+
+
+def run(args: argparse.Namespace, workers: int, cores: int) -> dict[str, Any]:
+    """See `workers_run`. CalledProcessError, after what it said."""
+    numbers = (workers, cores, args.keys, args.batches, args.batch, 4 if args.quick else BLOCK_BATCHES)
+    command = [sys.executable, "-m", "benchmarks.workers_run", str(args.data), *map(str, numbers)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def print_point(point: tuple[int, int], runs: list[dict[str, Any]]) -> None:
+    """The run of the median speed, in microseconds an example of all workers."""
+    speeds = [one["examples_per_s"] for one in runs]
+    one = sorted(runs, key=lambda r: r["examples_per_s"])[len(runs) // 2]
+    print(f"{point[0]} workers, {point[1]} cores {spread(speeds)} examples/s")
+    us = 1e6 / one["examples"]
+    timed = {name: statistics.mean(t[name] for t in one["timed"]) for name in one["timed"][0]} if one["timed"] else {}
+    parts = one["stages"] | timed | {"cpu of a worker": one["worker_cpu"], "cpu of the driver": one["driver_cpu"]}
+    parts["train's own cpu"] = one["stages_cpu"]["train"]
+    print(f"   us/example: {', '.join(f'{name} {seconds * us:.3f}' for name, seconds in parts.items())}")
+    if timed:
+        shared = (timed["fetch"] + timed["give_back"] + timed["all_reduce"]) / one["stages"]["train"]
+        waited = (timed["all_to_all"] + timed["all_reduce"]) / one["stages"]["train"]
+        sent = ", ".join(f"{kind} {num_bytes / 1e3:,.0f} kB" for kind, num_bytes in one["sent"].items())
+        print(f"   of train {shared:.1%} is exchange ({waited:.1%} within collectives); sent a step by one: {sent}")
+
+
+def print_link(repeats: int) -> Link:
+    """The link of two workers."""
+    print("loopback, ms of a collective by the kB that each of the workers sends")
+    found: dict[int, Link] = {}
+    for world in (2, 4):
+        seconds = loopback(world, repeats)
+        for name, by_size in seconds.items():
+            print(f"   {world} {name}: {', '.join(f'{b >> 10} {1e3 * s:.2f}' for b, s in by_size.items())}")
+        found[world] = link_of(seconds["all_to_all"], world)
+    print(f"   {found[2].bytes_per_s / 1e6:,.0f} MB/s and {found[2].latency_s * 1e6:,.0f} us between two")
+    return found[2]
+
+
+def compare(args: argparse.Namespace, measured: Measured, link: Link) -> dict[str, float]:
+    """Measured by predicted, and how well the model knows what more workers bring."""
+    fields = tuple(Fields(keys, 1) for keys in keys_per_field(args.keys))
+    shape = Shape("measured", fields, CRITEO.dense, CRITEO.dim, CRITEO.row_bytes)
+    points = [
+        Point(workers, cores, statistics.median(one["examples_per_s"] for one in runs))
+        for (workers, cores), runs in measured.items()
+    ]
+    here = replace(MACHINE, on_gpu=False, inside=link, between=link)
+    ratios = {}
+    for one in check(points, shape, TWO_CORES, here, Run(args.batch, BLOCK_BATCHES)):
+        name = f"{one.point.workers}_on_{one.point.cores:.0f}"
+        print(
+            f"   {name}: predicted {one.predicted:,.0f}, measured by it {one.ratio:.2f}, and by the first's "
+            f"{one.scaling:.2f}"
+        )
+        ratios[f"scaling_{name}"] = one.point.examples_per_s / points[0].examples_per_s
+        ratios[f"measured_vs_model_{name}"] = one.ratio
+    return ratios
+
+
+def main() -> None:
+    args = arguments("workers", __doc__ or "", options)
+    if args.quick:
+        args.keys, args.batches, args.batch, args.repeats = 150_000, 40, 512, 1
+    print(machine())
+    link = print_link(3 if args.quick else 30)
+    measured: Measured = defaultdict(list)
+    for _ in range(args.repeats):
+        for point in POINTS[:2] if args.quick else POINTS:
+            measured[point].append(run(args, *point))
+            print(f"   {point}: {measured[point][-1]['examples_per_s']:,.0f}", flush=True)
+    for point, runs in measured.items():
+        print_point(point, runs)
+    finish(compare(args, measured, link))
+
+
+if __name__ == "__main__":
+    main()

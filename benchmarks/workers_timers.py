@@ -1,0 +1,42 @@
+"""How long a worker is at what it does with the others, timed by wrapping it in the worker's own process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from distributed import WorkerPlugin
+
+from pipeline.workers.exchange import Exchange
+from pipeline.workers.group import Group
+
+TIMED = ((Exchange, "fetch"), (Exchange, "give_back"), (Group, "all_to_all"), (Group, "all_reduce"))
+"""An exchange is gathering or summing, around an all_to_all."""
+_calls: dict[str, list[tuple[float, float]]] = {name: [] for _, name in TIMED}
+"""In this process: when each began and ended."""
+
+
+class Timers(WorkerPlugin):
+    name = "timers"
+
+    def setup(self, worker: Any) -> None:
+        for kind, name in TIMED:
+            setattr(kind, name, _timed(getattr(kind, name), _calls[name]))
+
+
+def seconds_of_calls(begin: float, end: float) -> dict[str, float]:
+    """What this process spent in each between two moments of `time.perf_counter`."""
+    return {name: sum(b - a for a, b in seen if a >= begin and b <= end) for name, seen in _calls.items()}
+
+
+def _timed(method: Callable[..., Any], seen: list[tuple[float, float]]) -> Callable[..., Any]:
+    @wraps(method)
+    def timed(*args: Any) -> Any:
+        begun = time.perf_counter()
+        result = method(*args)
+        seen.append((begun, time.perf_counter()))
+        return result
+
+    return timed
