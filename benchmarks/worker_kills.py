@@ -106,12 +106,19 @@ def resizes(job: Job, auc: float, before: int, after: int) -> Callable[[Path], s
             return f"interrupted: rc {stopped.code}, {stopped.last_words}"
         wrong, were = verified(run_dir), chunks(run_dir)
         with job.start(run_dir, after) as again:
+            again.says("dashboard:")
+            # Later the second epoch leaves no row where it was, and old chunks are deleted.
+            opened = chunks(run_dir)
             ended = again.end()
         if ended.code:
             return f"rc {ended.code}: {ended.last_words}"
-        rewritten = [path for path, at in chunks(run_dir).items() if were.get(path, at) != at]
-        kept = sum(path in were for path in chunks(run_dir))
-        print(f"  {before} -> {after}: AUC {ended.result['auc']:.5f} ({auc:.5f}), {kept} of {len(were)} files kept")
+        found = [*opened.items(), *chunks(run_dir).items()]
+        rewritten = [path for path, at in found if were.get(path, at) != at]
+        kept = sum(path in were for path in opened)
+        print(
+            f"  {before} -> {after}: AUC {ended.result['auc']:.5f} ({auc:.5f}), {kept} of {len(were)} files kept",
+            flush=True,
+        )
         if abs(ended.result["auc"] - auc) > AUC_APART:
             wrong += f" AUC {ended.result['auc']:.5f} instead of {auc:.5f}"
         return wrong + verified(run_dir) + (f" rewritten: {rewritten}" if rewritten else "")

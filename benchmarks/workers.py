@@ -4,6 +4,8 @@ Points are numbers of workers on so many cores, each in processes of its own; re
 The model is Criteo's shape with an MLP of 64, all rows on the device, so the dense part is too small to matter.
 A worker's seconds are of its steady state: `train`, in it what it does with others (rows fetched, gradients given
 back, dense gradients all-reduced, waiting for the slower one included), and processor seconds of it and of the driver.
+Cores that others use as well make the speeds those of a crowded machine: so two runs of one worker at the same time, on
+a core each, tell what two cores gave at the most, and processor time what they would give if they were free.
 `predicted` is the scaling model's with the constants of the machine in RESULTS.md and the loopback link measured here.
 """
 
@@ -15,6 +17,7 @@ import statistics
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -35,15 +38,29 @@ Measured = dict[tuple[int, int], list[dict[str, Any]]]
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=2_000_000)
     parser.add_argument("--batches", type=int, default=400)
+    parser.add_argument("--points", type=int, default=len(POINTS), help="the first so many of them, at least 2")
     parser.add_argument("--batch", type=int, default=8_192, help="examples of a step, of all workers together")
 
 
-def run(args: argparse.Namespace, workers: int, cores: int) -> dict[str, Any]:
-    """See `workers_run`. CalledProcessError, after what it said."""
-    numbers = (workers, cores, args.keys, args.batches, args.batch, 4 if args.quick else BLOCK_BATCHES)
+def start(args: argparse.Namespace, workers: int, cores: int, first: int = 0) -> subprocess.Popen[str]:
+    """See `workers_run`. `first`: of the cores."""
+    numbers = (workers, first, cores, args.keys, args.batches, args.batch, 4 if args.quick else BLOCK_BATCHES)
     command = [sys.executable, "-m", "benchmarks.workers_run", str(args.data), *map(str, numbers)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def result(process: subprocess.Popen[str]) -> dict[str, Any]:
+    """CalledProcessError, after what it said."""
+    said, _ = process.communicate()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    return dict(json.loads(said.splitlines()[-1]))
+
+
+def beside(args: argparse.Namespace) -> float:
+    """Examples per second of two runs of one worker together, which know nothing of each other, on a core each."""
+    both = [start(args, 1, 1, first) for first in (0, 1)]
+    return sum(result(process)["examples_per_s"] for process in both)
 
 
 def print_point(point: tuple[int, int], runs: list[dict[str, Any]]) -> None:
@@ -97,6 +114,23 @@ def compare(args: argparse.Namespace, measured: Measured, link: Link) -> dict[st
     return ratios
 
 
+def scaling(measured: Measured, limits: Sequence[float]) -> dict[str, float]:
+    """What two workers bring: by one, by what the machine allowed at the same time, and by processor time alone."""
+    one, two = measured[1, 1], measured[2, 2]
+    speed, limit = statistics.median(r["examples_per_s"] for r in two), statistics.median(limits)
+    cpu = [
+        statistics.median((workers * r["worker_cpu"] + (workers > 1) * r["driver_cpu"]) / r["examples"] for r in runs)
+        for workers, runs in ((1, one), (2, two))
+    ]
+    print(f"two runs of one worker beside each other {spread(limits)} examples/s: what two cores give to them")
+    print(f"processor time of an example: {1e6 * cpu[0]:.2f} us of one worker, {1e6 * cpu[1]:.2f} us of two and driver")
+    return {
+        "limit_2_on_2": limit / statistics.median(r["examples_per_s"] for r in one),
+        "of_limit_2_on_2": speed / limit,
+        "by_cpu_2_on_2": 2 * cpu[0] / cpu[1],
+    }
+
+
 def main() -> None:
     args = arguments("workers", __doc__ or "", options)
     if args.quick:
@@ -104,13 +138,16 @@ def main() -> None:
     print(machine())
     link = print_link(3 if args.quick else 30)
     measured: Measured = defaultdict(list)
+    limits: list[float] = []
     for _ in range(args.repeats):
-        for point in POINTS[:2] if args.quick else POINTS:
-            measured[point].append(run(args, *point))
+        for point in POINTS[:2] if args.quick else POINTS[: args.points]:
+            measured[point].append(result(start(args, *point)))
             print(f"   {point}: {measured[point][-1]['examples_per_s']:,.0f}", flush=True)
+        limits.append(beside(args))
+        print(f"   two beside each other: {limits[-1]:,.0f}", flush=True)
     for point, runs in measured.items():
         print_point(point, runs)
-    finish(compare(args, measured, link))
+    finish(scaling(measured, limits) | compare(args, measured, link))
 
 
 if __name__ == "__main__":

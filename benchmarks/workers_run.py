@@ -1,4 +1,4 @@
-"""One measured run of `workers`, in a process of its own: WORKERS workers on the first CORES cores.
+"""One measured run of `workers`, in a process of its own: so many workers on so many cores.
 
 Its last line is JSON. The steady state is from the first quarter of the training to its end: by then workers have
 started, kernels are loaded, and every frequent key has its row.
@@ -117,8 +117,8 @@ def steady(progress: Sampled, driver: Driver, result: dict[str, Any]) -> dict[st
 
 
 def main() -> None:
-    data, (world, cores, num_keys, num_batches, batch, block_batches) = Path(sys.argv[1]), map(int, sys.argv[2:])
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+    data, (world, first, cores, num_keys, num_batches, batch, block_batches) = Path(sys.argv[1]), map(int, sys.argv[2:])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + cores])
     workflow = workload(data, num_keys, num_batches, batch, block_batches, max(world, cores))
     with tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-") as name:
         measured = measure(workflow, world, Path(name) / "run")
