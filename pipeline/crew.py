@@ -27,8 +27,8 @@ class Team:
     scheduler: str | None = None
     seats: tuple[Seat, ...] = ()
     """What each has of this machine; empty where the scheduler's machines are not known."""
-    modules: Mapping[str, str] = field(default_factory=dict)
-    """Source text of the workflow's own files, by name, which workers cannot import."""
+    modules: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Name and source text of the workflow's own files, by module name: workers cannot import them."""
 
 
 def replicas_for(world: int, commits: Commits, kept: Sequence[Manifest]) -> list[Mapping[str, Array] | None]:

@@ -83,6 +83,8 @@ class Driver:
         self._paused: str | None = None
         """Why workers plan no further block, as far as they were told."""
         self._lost = 0
+        self._lost_at: Position | None = None
+        """What the commit held from which workers began anew so many times."""
         self.commits = Commits(run_dir, self.files, workflow.commit.keep)
         kept = self._read_commits()
         self._speed = speed or self._known_speed(kept) or measure(run_dir, workflow.storage.direct)
@@ -119,6 +121,9 @@ class Driver:
         for partial in self.run_dir.glob("*.partial"):
             self.files.remove(partial)
         self.commits.prune(kept)
+        # Of another number of workers, too.
+        for reserve in self.run_dir.glob("reserve*"):
+            self.files.remove(reserve)
         self.crew.each("tidy")
         self._committer = self._committer_after(kept)
 
@@ -173,7 +178,8 @@ class Driver:
                 self._recover(lost, self._progress.line)
 
     def _recover(self, lost: WorkerLost, say: Callable[[str], None]) -> None:
-        before = self._position
+        if self._position != self._lost_at:
+            self._lost, self._lost_at = 0, self._position
         while True:
             self._lost += 1
             if self._lost > MOST_LOST:
@@ -183,9 +189,10 @@ class Driver:
                 self.crew.restart()
                 self._open(self._read_commits())
                 break
+            except ValueError as error:
+                raise PipelineError(str(error)) from error
             except WorkerLost as again:
                 lost = again
-        self._lost = self._lost if self._position == before else 0
         self._examples = self.agenda.examples_before(self._position)
         self._progress.begin_at(self._examples)
 

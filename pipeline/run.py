@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with ExitStack() as stack:
         try:
             workflow = override(load(args.workflow), args.set)
-            device, world = choose(workflow.device), args.workers or 1
+            device, world = choose(workflow.device), 1 if args.workers is None else args.workers
             workflow = shared_by(workflow, world, args.scheduler)
             run_dir = args.run_dir or Path("runs") / workflow.name
             run_dir = run_dir.resolve() if run_dir.is_symlink() else run_dir
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 return 0
             stack.enter_context(RunLock(run_dir))
             prepare(run_dir, args.fresh)
-            if args.workers or args.scheduler:
+            if args.workers is not None or args.scheduler:
                 if device.on_gpu:
                     raise ValueError(
                         'several workers train on CPUs so far; set device to "cpu", or leave --workers out'
@@ -169,11 +169,11 @@ def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow
     return workflow.model_copy(update={"schedule": schedule.model_copy(update={"threads": threads})})
 
 
-def own_modules(workflow: Workflow) -> dict[str, str]:
-    """The source text of the workflow's file, if its model is from there: workers cannot import it."""
+def own_modules(workflow: Workflow) -> dict[str, tuple[str, str]]:
+    """Name and source text of the workflow's file, if its model is from there: workers cannot import it."""
     name = workflow.model.kind.__module__
     file = getattr(sys.modules[name], "__file__", None)
-    return {name: Path(file).read_text()} if name.startswith("workflow_") and file else {}
+    return {name: (file, Path(file).read_text())} if name.startswith("workflow_") and file else {}
 
 
 def open_workflow(workflow: Workflow, device: Device, world: int = 1, here: bool = True) -> tuple[Source, Fit]:

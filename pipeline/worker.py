@@ -74,7 +74,9 @@ class Worker:
         self._opening, self._files, self._member = opening, files, member
         rank = member.share.rank if member else 0
         self._reserve = Reserve(opening.run_dir / (f"reserve-{rank}" if member else "reserve"), files)
-        self._first, self._numbers = rank == 0, workflow.optimizer.numbers_a_parameter
+        self._numbers = workflow.optimizer.numbers_a_parameter
+        # Where workers merge now and then, a commit has the dense part of each.
+        self._writes_dense = rank == 0 or workflow.optimizer.merge is not None
         self.resources = Resources(
             workflow, source, opening.sizes, opening.run_dir, files, opening.kept, opening.speed, device,
             opening.shards, opening.dense, member,
@@ -148,7 +150,7 @@ class Worker:
         r = self.resources
         # Where less is left, `plan` takes no further block, and the next commit has less to write.
         chunks = min(r.places.commit_chunks, r.places.caps.disk_chunks - r.places.chunks.present)
-        dense = dense_bytes(r.learner.model, self._numbers) if self._first else 0
+        dense = dense_bytes(r.learner.model, self._numbers) if self._writes_dense else 0
         self._reserve.hold(max(0, chunks) * r.log.chunk_bytes + dense)
 
     def table_hash(self) -> tuple[int, int]:
@@ -175,7 +177,7 @@ class Worker:
         return Report(
             r.places.map.num_bytes, r.sizes.device_rows, r.sizes.host_rows, r.row.num_bytes,
             r.places.chunks.present * r.log.chunk_bytes, r.sizes.disk_chunks * r.log.chunk_bytes,
-            {kind: (sent.num_bytes, sent.messages) for kind, sent in traffic.items() if sent.messages},
+            {kind: (sent.num_bytes, sent.messages) for kind, sent in traffic.items() if sent.num_bytes},
         )  # fmt: skip
 
     def close(self) -> None:

@@ -100,7 +100,7 @@ def test_workers_stop_at_different_blocks_where_one_has_no_room_or_lose_an_updat
         assert fingerprint(driver) == undisturbed
         assert [refusal.what for refusal in watched.refusals] == expected
         assert (driver._look_ahead, driver._block_batches) < (look_ahead, block_batches + 1)
-    assert watched.moved_only > 20, "no worker had planned further"
+    assert watched.moved_only > 0, "no worker had planned further"
 
 
 @pytest.mark.parametrize("who", [0, 1])

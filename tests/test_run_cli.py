@@ -342,3 +342,8 @@ def test_explain_leaves_out_a_tier_or_buffer(workflow_file, capsys):
     for name in [*names, "read ring", "shuffle window", "key map", "batch", "scores", "slot marks"]:
         assert f"\n{name} " in out
     assert "23 to 46 bytes a key" in out
+
+
+def test_no_worker_or_more_than_shards_are_started(refused, workflow_file):
+    assert "--workers 0: give at least 1" in refused(workflow_file, "--workers", "0")
+    assert "the table has 16 shards" in refused(workflow_file, "--workers", "17")

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from distributed import Future, wait
@@ -153,8 +154,15 @@ class DaskCrew:
             yield piece
 
     def pause(self, why: str | None) -> None:
-        # Not a task: those wait for a free thread, and for each other.
-        self._pool.client.run(_pause, self._token, why, workers=list(self._pool.addresses), on_error="ignore")
+        # Not a task: those wait for a free thread, and for each other. Who is not reached learns of it from the others,
+        # since refusals are agreed upon, and one that hangs is noticed elsewhere.
+        telling = Thread(target=self._tell, args=(why,), daemon=True)
+        telling.start()
+        telling.join(LOOK_SECONDS)
+
+    def _tell(self, why: str | None) -> None:
+        with suppress(Exception):
+            self._pool.client.run(_pause, self._token, why, workers=list(self._pool.addresses), on_error="ignore")
 
     def restart(self) -> None:
         self._pool.restart()

@@ -3,7 +3,6 @@ functions that Dask calls there. All of them name the run that they are for, and
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -23,7 +23,7 @@ from distributed import WorkerPlugin, get_worker
 
 from pipeline.affinity import pin
 from pipeline.data.source import Source
-from pipeline.failures import OutOfTurn
+from pipeline.failures import LostTouch, OutOfTurn
 from pipeline.flight import Member
 from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
@@ -49,8 +49,8 @@ class Invitation:
     owner_of_shard: tuple[int, ...]
     workflow: str
     """As JSON."""
-    modules: Mapping[str, str]
-    """Source text of the workflow's own Python files, by module name."""
+    modules: Mapping[str, tuple[str, str]]
+    """Name and source text of the workflow's own Python files, by module name."""
     hosts: tuple[str, ...]
     """Of all workers, in the order of ranks."""
     by_mail: bool
@@ -78,8 +78,10 @@ class Station(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         if self._ours:
-            # Ctrl-C in a terminal is for the driver, which then has the planned blocks finished and committed.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+            # What a terminal or a batch system sends to all processes is for the driver, which then has the planned
+            # blocks finished and committed.
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
         for name in ("train", "keys"):
             worker.executors[name] = ThreadPoolExecutor(1, thread_name_prefix=name)
 
@@ -102,10 +104,15 @@ class Station(WorkerPlugin):
             Group, store, interface=interface_of(invitation.store_host), timeout_seconds=invitation.timeout_seconds,
             check=invitation.check,
         )  # fmt: skip
-        group = meet(invitation.token, share.rank, share.world)
         merge = workflow.optimizer.merge
-        levels = two_levels(invitation, meet, group.traffic) if merge and merge.inner else None
-        mail = meet(f"{invitation.token}/keys", share.rank, share.world) if invitation.by_mail else None
+        try:
+            group = meet(invitation.token, share.rank, share.world)
+            levels = two_levels(invitation, meet, group.traffic) if merge and merge.inner else None
+            mail = None
+            if invitation.by_mail:
+                mail = meet(f"{invitation.token}/keys", share.rank, share.world, traffic=group.traffic)
+        except RuntimeError as error:
+            raise LostTouch(f"worker {share.rank} did not meet the others: {error}") from error
         member = Member(share, invitation.owner_of_shard, group, levels, mail)
         source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
         self._source = source
@@ -153,11 +160,15 @@ def two_levels(invitation: Invitation, meet: Callable[..., Group], traffic: dict
 
 def read_workflow(invitation: Invitation) -> Workflow:
     """The workflow, once the modules that its model may be from are there."""
-    for name, text in invitation.modules.items():
+    for name, (file, text) in invitation.modules.items():
         if name not in sys.modules:
-            module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, None))  # type: ignore[arg-type]
-            sys.modules[name] = module
-            exec(compile(text, f"<{name}>", "exec"), module.__dict__)
+            module = sys.modules[name] = ModuleType(name)
+            module.__file__ = file
+            try:
+                exec(compile(text, file, "exec"), module.__dict__)
+            except Exception as error:
+                del sys.modules[name]
+                raise ValueError(f"{file}: {type(error).__name__}: {error}") from error
     return Workflow.model_validate_json(invitation.workflow)
 
 
@@ -181,6 +192,8 @@ class Machine:
     pid: int
     versions: dict[str, str]
     cpus: int
+    threads: int
+    """Of the Dask worker."""
     memory_limit: int
     """Of Dask's for this worker; 0: none."""
     free_disk_bytes: int
@@ -200,6 +213,7 @@ def describe(run_dir: Path, folders: Sequence[str]) -> Machine:
         pid=os.getpid(),
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         cpus=os.cpu_count() or 1,
+        threads=worker.state.nthreads,
         memory_limit=int(worker.memory_manager.memory_limit or 0),
         free_disk_bytes=shutil.disk_usage(there).free,
         reach=tuple(shard for shard, folder in enumerate(folders) if (run_dir / folder).is_dir()),

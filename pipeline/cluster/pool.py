@@ -46,7 +46,7 @@ class Pool:
         """NoWorkers: processes of a cluster that is started here died, each time, before it was up."""
         failed: Exception | None = None
         for _ in range(STARTS if self.team.scheduler is None else 1):
-            self._stack = ExitStack()
+            self._stack, self._pids = ExitStack(), ()
             try:
                 return self._connect()
             except (RuntimeError, OSError) as error:
@@ -92,10 +92,12 @@ class Pool:
         else:
             gone = self.addresses
             # Asked for one that it does not know, Dask raises KeyError.
-            there = self.client.run_on_scheduler(_names)
-            self.client.restart_workers(
-                [address for address in gone if address in there], timeout=START_SECONDS, raise_for_error=False
-            )
+            names = self.client.run_on_scheduler(_names)
+            if there := [address for address in gone if address in names]:
+                try:
+                    self.client.restart_workers(there, timeout=START_SECONDS, raise_for_error=False)
+                except ValueError as error:
+                    raise NoWorkers(f"workers of {self.team.scheduler} cannot be started again: {error}") from error
             self.addresses = self._wait(gone)
 
     def close(self) -> None:

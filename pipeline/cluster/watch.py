@@ -13,7 +13,7 @@ from distributed.comm import CommClosedError
 
 from pipeline.cluster.pool import Pool
 from pipeline.crew import WorkerLost
-from pipeline.failures import LostTouch, OutOfTurn
+from pipeline.failures import LostTouch, OutOfTurn, PipelineError
 
 LOOK_SECONDS = 1.0
 """From one look at whether all workers are there to the next, while the driver waits."""
@@ -59,7 +59,9 @@ class Watch:
         while time.monotonic() < until:
             self._look()
             time.sleep(LOOK_SECONDS / 10)
-        raise error
+        if isinstance(error, (PipelineError, ValueError, OSError)):
+            raise error
+        raise PipelineError(f"{type(error).__name__}: {error}") from error
 
     def _look(self) -> None:
         silent, most = self._pool.silent_seconds(), self._most_silent

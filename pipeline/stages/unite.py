@@ -61,11 +61,12 @@ def _count(index: BatchIndex, num_fields: int, counts_holders: bool) -> tuple[I3
     return occurrences_P, holders_P
 
 
-def unite(block: Block, received: Sequence[Parcel | Refusal], union: Union) -> United | Refusal:
-    """Of parcels in the order of ranks. A block that a worker could not read is refused everywhere."""
-    refusals = [parcel for parcel in received if isinstance(parcel, Refusal)]
-    if refusals:
-        return refusals[0]
+def unite(block: Block, received: Sequence[Parcel | Refusal | None], union: Union) -> United | Refusal:
+    """Of parcels in the order of ranks. A block that a worker could not read, or did not read any more, is refused
+    everywhere."""
+    for parcel in received:
+        if not isinstance(parcel, Parcel):
+            return parcel or Refusal(block, "pause", "another worker planned no further")
     sent = [parcel for parcel in received if isinstance(parcel, Parcel)]
     union.block.clear()
     numbers = []

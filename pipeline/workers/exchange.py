@@ -10,9 +10,12 @@ import numpy as np
 from pipeline.device import Device
 from pipeline.kernels.segment_sum import segment_sum
 from pipeline.models.tensors import tensor_of
-from pipeline.records import F32, TILE, Asked, BatchIndex
+from pipeline.records import F32, Asked, BatchIndex
 from pipeline.threads import Threads, Whole
 from pipeline.workers.group import Group
+
+ONE_TILE = 1 << 30
+"""Requests that are summed one after the other: all, so that the order is that of the ranks, whoever owns what else."""
 
 
 class Exchange:
@@ -45,7 +48,7 @@ class Exchange:
         self._threads.split(
             num_owned,
             lambda a, b: segment_sum(
-                received_RC, self._none, owned.source_V, owned.starts_P[a : b + 1], self._none, TILE, sums_QC[a:b]
+                received_RC, self._none, owned.source_V, owned.starts_P[a : b + 1], self._none, ONE_TILE, sums_QC[a:b]
             ),
         )
         return sums_QC
