@@ -80,7 +80,17 @@ class Group:
         those of the model's buffers."""
         self._meet(kind)
         self._count_vector(kind, tensor, num_buffers)
-        self._wait(self._gloo.allreduce, [tensor])
+        # Each sums a part, in the order of ranks, and sends it to all. gloo's own all-reduce takes 2 to 4 ms for small
+        # tensors on loopback, and its all-to-all a tenth of that.
+        numbers = tensor.view(-1)
+        sizes = [len(part) for part in np.array_split(np.empty(len(numbers), np.int8), self.world)]
+        own = sizes[self.rank]
+        parts = numbers.new_empty(self.world * own)
+        self._wait(self._gloo.alltoall_base, parts, numbers, [own] * self.world, sizes)
+        total, *others = parts.view(self.world, own)
+        for other in others:
+            total += other
+        self._wait(self._gloo.alltoall_base, numbers, total.repeat(self.world), sizes, [own] * self.world)
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
         """See `pipeline.optim.collective.Group`."""
