@@ -52,7 +52,7 @@ from pipeline.stages.plan import Room, plan
 from pipeline.stages.prefetch import prefetch
 from pipeline.stages.read import read
 from pipeline.stages.train import move, train
-from pipeline.stages.unite import Union, parcels, unite
+from pipeline.stages.unite import STOPPED_ELSEWHERE, Union, parcels, unite
 from pipeline.stages.write_back import write_back
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.commits import Manifest
@@ -275,7 +275,7 @@ class Resources:
     def _unite(self, i: int) -> United | Refusal | None:
         flight = self._flights.get(i) or Flight(self._blocks[i])
         if self._member and self._member.mail:
-            refused = Refusal(flight.block, "pause", "another worker planned no further")
+            refused = Refusal(flight.block, "pause", STOPPED_ELSEWHERE)
             parcels = flight.parcels or [refused] * self._share.world
             flight.received = exchange(flight.block, parcels, self._member.mail)
             if i >= self._refused:
@@ -298,7 +298,7 @@ class Resources:
         window = range(i, min(i + self._look_ahead, self._last) + 1)
         planned: Plan | Refusal
         if self.pause or i >= self._stopped:
-            planned = Refusal(self._blocks[i], "pause", self.pause or "another worker planned no further")
+            planned = Refusal(self._blocks[i], "pause", self.pause or STOPPED_ELSEWHERE)
         else:
             planned = plan([self._unique(j) for j in window], self.places, self._room)
         if isinstance(planned, Refusal):

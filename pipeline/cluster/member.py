@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import platform
-import shutil
 import signal
 import socket
 import sys
@@ -191,12 +190,10 @@ class Machine:
     host: str
     pid: int
     versions: dict[str, str]
-    cpus: int
     threads: int
     """Of the Dask worker."""
     memory_limit: int
     """Of Dask's for this worker; 0: none."""
-    free_disk_bytes: int
     reach: tuple[int, ...]
     """Shards whose directories are there."""
 
@@ -207,15 +204,12 @@ def describe(run_dir: Path, folders: Sequence[str]) -> Machine:
     keep_freed_memory()
     allow_many_files()
     worker = get_worker()
-    there = next(path for path in (run_dir, *run_dir.parents) if path.exists())
     return Machine(
         host=worker.address.split("://")[1].rsplit(":", 1)[0],
         pid=os.getpid(),
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
-        cpus=os.cpu_count() or 1,
         threads=worker.state.nthreads,
         memory_limit=int(worker.memory_manager.memory_limit or 0),
-        free_disk_bytes=shutil.disk_usage(there).free,
         reach=tuple(shard for shard, folder in enumerate(folders) if (run_dir / folder).is_dir()),
     )
 

@@ -16,6 +16,8 @@ from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.records import I32, I64, Asked, BatchIndex, Block, Parcel, Refusal, Unique, United
 from pipeline.stages.dedup import Owners
 
+STOPPED_ELSEWHERE = "another worker planned no further"
+"""Why a worker refuses a block, where the reason is not its own."""
 ONE_FIELD, NO_FIELDS = np.zeros(1, np.int32), np.zeros(0, np.int32)
 
 
@@ -66,7 +68,7 @@ def unite(block: Block, received: Sequence[Parcel | Refusal | None], union: Unio
     everywhere."""
     for parcel in received:
         if not isinstance(parcel, Parcel):
-            return parcel or Refusal(block, "pause", "another worker planned no further")
+            return parcel or Refusal(block, "pause", STOPPED_ELSEWHERE)
     sent = [parcel for parcel in received if isinstance(parcel, Parcel)]
     union.block.clear()
     numbers = []
