@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,8 +18,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from pipeline.device import Device
+from pipeline.kernels.launch import array_library
 from pipeline.models.embed import Embed
-from pipeline.models.findings import Findings, truth_of
+from pipeline.models.findings import Findings, Truth, truth_of
 from pipeline.models.state import load_dense, save_dense
 from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
@@ -136,9 +138,11 @@ class Learner:
             make_deterministic()
             self._stream = torch.cuda.ExternalStream(device.train.pointer)
             self._generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        self.model = build_model(workflow).to(self._where)
+        # Otherwise nothing orders what fills them and the steps.
+        with self._torch_stream():
+            self.model = build_model(workflow).to(self._where)
+            self.dense = dense_of(self.model, workflow.optimizer, steps_of_epoch, collective)
         self._loss: Loss = getattr(self.model, "loss", binary_cross_entropy)
-        self.dense = dense_of(self.model, workflow.optimizer, steps_of_epoch, collective)
         self.rows = RowOptimizer(
             workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout)
         )
@@ -166,7 +170,8 @@ class Learner:
 
     def load(self, saved: Mapping[str, Array]) -> None:
         """Take back what `save` gave. ValueError: it is that of another model."""
-        load_dense(self.model, self.dense.optimizer, saved)
+        with self._torch_stream():
+            load_dense(self.model, self.dense.optimizer, saved)
         if RUNS in saved:
             self.rows.rates.load(saved)
 
@@ -200,8 +205,14 @@ class Learner:
         found = [here.numpy() for here in on_host]
         truth = truth_of(examples, self._device.on_gpu) if evaluated else None
         scores_NT = found[1] if evaluated else None
-        # Holds `staged`, whose memory the steps use until they are done.
-        return lambda: self.findings.of(block, found[0], scores_NT, truth)
+        in_use = plan, unique, staged, united
+        # Their memory is the steps' until they are done; what is given back to CuPy, `upload` may take at once.
+        return partial(self._found, in_use, block, found[0], scores_NT, truth)
+
+    def _found(
+        self, in_use: object, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None
+    ) -> Progressed:
+        return self.findings.of(block, results_K4, scores_NT, truth)
 
     def _run(self, work: Callable[..., object], *args: object) -> None:
         self._device.train.run(self._with_torch, work, *args)
@@ -286,7 +297,8 @@ class Learner:
         if of_all is None:
             return index.starts_P, self.rows.holders(index, self._num_fields)
         asked = of_all[0]
-        return asked.starts_P, asked.holders_P if self.rows.counts_holders else np.diff(asked.starts_P)
+        occurrences_P = array_library(asked.starts_P).diff(asked.starts_P)
+        return asked.starts_P, asked.holders_P if self.rows.counts_holders else occurrences_P
 
     def _clip(self, weights_PC: F32, sums_PC: F32, step: int, most: float) -> None:
         """Scale the gradients of the dense part; those of the rows are scaled as they are used."""

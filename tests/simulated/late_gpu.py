@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass, replace
 
 import numpy as np
 
@@ -46,6 +47,24 @@ def give_back(raw, num_bytes, live):
     live[0] -= num_bytes
 
 
+class At:
+    """An array by its address."""
+
+    def __init__(self, array):
+        self.__array_interface__ = {**array.__array_interface__, "strides": array.strides}
+
+
+def borrowed(value):
+    """The same, but that no array of the device within is held any longer than others hold it."""
+    if isinstance(value, There):
+        return np.asarray(At(value)).view(There)
+    if isinstance(value, tuple):
+        return tuple(map(borrowed, value))
+    if is_dataclass(value):
+        return replace(value, **{field.name: borrowed(getattr(value, field.name)) for field in fields(value)})
+    return value
+
+
 class LateEvent:
     def __init__(self, stream):
         self.stream, self.done = stream, False
@@ -63,6 +82,7 @@ class LateStream:
         self.todo = deque()
 
     def run(self, work, *args):
+        args = [borrowed(arg) for arg in args]
         self._give(lambda: work(*args))
 
     def copy(self, source, into):
@@ -70,7 +90,7 @@ class LateStream:
         assert source.nbytes == into.nbytes
         host = into if isinstance(source, There) else source
         assert self.gpu.is_pinned(host), "the GPU would wait for a copy of memory that is not pinned"
-        # By address: what is under way holds no memory.
+        # By address, as all that is under way: it holds no memory.
         self._give(lambda a=into.ctypes.data, b=source.ctypes.data, n=source.nbytes: ctypes.memmove(a, b, n))
 
     def record(self):
