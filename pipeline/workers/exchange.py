@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.device import Device
+from pipeline.kernels.rows import gather_rows
 from pipeline.kernels.segment_sum import segment_sum
 from pipeline.models.tensors import tensor_of
 from pipeline.records import F32, Asked, BatchIndex
@@ -33,7 +34,8 @@ class Exchange:
         if len(self._wanted_PC) < num_wanted:
             self._wanted_PC = self._empty(num_wanted + num_wanted // 2)
         sent_RC, wanted_PC = self._sent(asked), self._wanted_PC[:num_wanted]
-        np.take(weights_QC, asked.index.inverse_V, axis=0, out=sent_RC, mode="clip")
+        words_QC, words_RC, at_R = weights_QC.view(np.uint32), sent_RC.view(np.uint32), asked.index.inverse_V
+        self._threads.split(len(at_R), lambda a, b: gather_rows(words_QC, at_R[a:b], words_RC[a:b]))
         self._group.all_to_all(tensor_of(sent_RC), asked.parts_W, tensor_of(wanted_PC), index.parts_W, "rows")
         return wanted_PC
 
