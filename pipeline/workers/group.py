@@ -7,6 +7,7 @@ gloo group get wrong sums without an error.
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,11 @@ import torch.distributed as dist
 from torch import Tensor
 
 GLOO: Any = dist.ProcessGroupGloo
+NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
+"""What torch's watchdog does once a collective has failed or is too late: it ends the process, and neither cleans up,
+which can hang, nor writes a report first. A GPU that waits for one that is gone waits for ever, and its host with it,
+so the process has to go in any case; the driver, which sees to that within seconds where it knows that a worker is
+lost, then learns of it as of any process that dies."""
 KINDS = ("keys", "rows", "gradients", "dense", "buffers", "merge", "agreement")
 
 
@@ -55,25 +61,45 @@ class Store:
         return dist.PrefixStore(prefix, self._store)
 
 
+def gloo(store: Store, name: str, rank: int, world: int, interface: str, timeout_seconds: float) -> Any:
+    """A process group for tensors in host memory."""
+    # Not torch's default group, of which a process has one: tests have all workers in one process.
+    options = GLOO._Options()
+    options._timeout = datetime.timedelta(seconds=timeout_seconds)
+    options._devices = [GLOO.create_device(**({"interface": interface} if interface else {"hostname": store.host}))]
+    return GLOO(store.under(name), rank, world, options)
+
+
+def nccl(store: Store, name: str, rank: int, world: int, timeout_seconds: float) -> Any:
+    """A process group for tensors in the memory of GPUs, one GPU a process."""
+    for variable, value in NCCL_SETTINGS.items():
+        os.environ.setdefault(variable, value)
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = datetime.timedelta(seconds=timeout_seconds)
+    return dist.ProcessGroupNCCL(store.under(name), rank, world, options)
+
+
 class Group:
     """One worker's end of it. Used by one thread."""
 
     def __init__(
         self, store: Store, name: str, rank: int, world: int, interface: str = "", timeout_seconds: float = 120.0,
-        check: bool = False, traffic: dict[str, Traffic] | None = None,
+        check: bool = False, traffic: dict[str, Traffic] | None = None, on_gpus: bool = False,
     ) -> None:  # fmt: skip
         """Returns when all of `world` workers have come. `interface`: of the network; by default the host name's.
         `check`: before each collective, compare what all workers are about to do. `traffic`: what counts, if it is to
-        be counted with another group's. RuntimeError: they did not come."""
+        be counted with another group's. `on_gpus`: tensors lie in the memory of GPUs, and NCCL moves them, on the
+        current stream's turn: nothing here waits then. RuntimeError: they did not come."""
         self.rank, self.world = rank, world
         self._check = check
         self._sequence = 0
         self.traffic = {kind: Traffic() for kind in KINDS} if traffic is None else traffic
-        # Not torch's default group, of which a process has one: tests have all workers in one process.
-        options = GLOO._Options()
-        options._timeout = datetime.timedelta(seconds=timeout_seconds)
-        options._devices = [GLOO.create_device(**({"interface": interface} if interface else {"hostname": store.host}))]
-        self._gloo = GLOO(store.under(name), rank, world, options)
+        self._host = self._backend = gloo(store, name, rank, world, interface, timeout_seconds)
+        if on_gpus:
+            self._backend = nccl(store, f"{name}/gpus", rank, world, timeout_seconds)
+            # NCCL connects at the first collective, and whoever does not come is to be missed here.
+            self._own_sum(torch.zeros(world, device="cuda"))
+            torch.cuda.synchronize()
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         """The sum over all workers, in place, with the same bits on all. The last `num_buffers` numbers are counted as
@@ -83,29 +109,37 @@ class Group:
         # Each sums a part, in the order of ranks, and sends it to all. gloo's own all-reduce takes 2 to 4 ms for small
         # tensors on loopback, and its all-to-all a tenth of that.
         numbers = tensor.view(-1)
-        sizes = [len(part) for part in np.array_split(np.empty(len(numbers), np.int8), self.world)]
-        own = sizes[self.rank]
-        parts = numbers.new_empty(self.world * own)
-        self._wait(self._gloo.alltoall_base, parts, numbers, [own] * self.world, sizes)
-        total, *others = parts.view(self.world, own)
-        for other in others:
-            total += other
-        self._wait(self._gloo.alltoall_base, numbers, total.repeat(self.world), sizes, [own] * self.world)
+        self._gather(numbers, self._own_sum(numbers))
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
         """See `pipeline.optim.collective.Group`."""
         self._meet(kind)
         self._count_vector(kind, tensor, num_buffers)
-        parts = list(tensor.chunk(self.world))
-        own = parts[self.rank]
-        self._wait(self._gloo.reduce_scatter, [own], [[part.clone() for part in parts]])
-        return own
+        return tensor.chunk(self.world)[self.rank].copy_(self._own_sum(tensor))
 
     def all_gather(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         """See `pipeline.optim.collective.Group`."""
         self._meet(kind)
-        parts = list(tensor.chunk(self.world))
-        self._wait(self._gloo.allgather, [parts], [parts[self.rank].clone()])
+        self._gather(tensor, tensor.chunk(self.world)[self.rank])
+
+    def _own_sum(self, vector: Tensor) -> Tensor:
+        """The sum over all workers, in the order of ranks, of the part of the vector that is this worker's."""
+        sizes = self._parts(vector)
+        received = vector.new_empty(self.world * sizes[self.rank])
+        self._wait(self._backend.alltoall_base, received, vector, [sizes[self.rank]] * self.world, sizes)
+        total, *others = received.view(self.world, -1) if len(received) else [received]
+        for other in others:
+            total += other
+        return total
+
+    def _gather(self, vector: Tensor, own: Tensor) -> None:
+        """Every worker's own part into `vector`, which `own` may be a part of."""
+        sizes = self._parts(vector)
+        self._wait(self._backend.alltoall_base, vector, own.repeat(self.world), sizes, [len(own)] * self.world)
+
+    def _parts(self, vector: Tensor) -> list[int]:
+        each, more = divmod(len(vector), self.world)
+        return [each + (rank < more) for rank in range(self.world)]
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
         """Of a few numbers of each worker."""
@@ -121,7 +155,7 @@ class Group:
         others = sum(send_W) - send_W[self.rank]
         messages = sum(1 for rank, rows in enumerate(send_W) if rows and rank != self.rank)
         self.count(kind, others * (send.numel() // max(1, len(send))) * send.element_size(), messages)
-        self._wait(self._gloo.alltoall_base, receive, send, list(receive_W), list(send_W))
+        self._wait(self._backend.alltoall_base, receive, send, list(receive_W), list(send_W))
 
     def _meet(self, kind: str) -> None:
         self._sequence += 1
@@ -129,7 +163,7 @@ class Group:
             return
         mine = torch.tensor([self._sequence, KINDS.index(kind)])
         everyone = [torch.empty_like(mine) for _ in range(self.world)]
-        self._wait(self._gloo.allgather, [everyone], [mine])
+        self._wait(self._host.allgather, [everyone], [mine])
         if any(not torch.equal(mine, other) for other in everyone):
             met = ", ".join(
                 f"worker {rank}: {KINDS[k]} as number {n}" for rank, (n, k) in enumerate(np.array(everyone))
