@@ -50,8 +50,16 @@ class Member:
     """The same workers as machines of some each, if the dense part is merged on two levels."""
     mail: Group | None = None
     """For keys, if they do not come as tasks."""
+    on_gpus: Group | None = None
+    """For what steps exchange, where that lies in the memory of GPUs: work of the stream `train`. `group` is then for
+    what the hosts agree upon."""
+
+    @property
+    def of_steps(self) -> Group:
+        """For rows and gradients."""
+        return self.on_gpus or self.group
 
     @property
     def collective(self) -> Collective:
         """For the dense part."""
-        return self.levels or self.group
+        return self.levels or self.of_steps

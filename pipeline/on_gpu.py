@@ -3,6 +3,7 @@
 | memory | filled by | on the stream | used again after |
 | --- | --- | --- | --- |
 | read buffer, index | `dedup` | unique | the last step of the block that had it: an event of `train` |
+| read buffer, among several workers | `upload` | up | the same |
 | arriving buffer | `upload` | up | the swap or last score of the block that had it: its `write_back` has waited |
 | leaving buffer | `train` | train | its copy to the host: the same `write_back` has waited |
 
@@ -15,17 +16,19 @@ import numpy as np
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.device import Device
-from pipeline.records import DONE, U32, Event, Examples, Layout, Plan, Refusal, Staged
+from pipeline.records import DONE, U32, Event, Examples, Layout, Plan, Refusal, Staged, Unique, United
 from pipeline.stages.dedup_on_gpu import GpuBuffer, GpuWorkspace, Pending, dedup_on_gpu
-from pipeline.stages.upload import upload
+from pipeline.stages.upload import upload, upload_part
 from pipeline.storage.sizes import Sizes
 
 
 class OnGpu:
     """Rings are picked by block number, as those on the host."""
 
-    def __init__(self, layout: Layout, sizes: Sizes, device: Device) -> None:
-        self._device, self._layout = device, layout
+    def __init__(self, layout: Layout, sizes: Sizes, device: Device, alone: bool = True) -> None:
+        """`alone`: without other workers, `dedup` runs here. Else what its workspace would take is for what others
+        ask."""
+        self._device, self._layout, self._alone = device, layout, alone
         words = sizes.row_bytes // 4
         self.arriving: U32 = device.empty((sizes.staging_rows, words), np.uint32)
         self.leaving: U32 = device.empty((sizes.outgoing_rows, words), np.uint32)
@@ -36,8 +39,9 @@ class OnGpu:
         self._read_ring: list[GpuBuffer] = []
         self._work = None
         self._device.give_back()
-        self._read_ring = [GpuBuffer(buffer_bytes, self._device) for _ in range(num_buffers)]
-        self._work = GpuWorkspace(self._layout, buffer_bytes, self._device)
+        self._read_ring = [GpuBuffer(buffer_bytes, self._device, self._alone) for _ in range(num_buffers)]
+        if self._alone:
+            self._work = GpuWorkspace(self._layout, buffer_bytes, self._device)
         self._trained: list[Event] = [DONE] * num_buffers
 
     def dedup(self, i: int, examples: Examples | Refusal, buffer: ReadBuffer) -> Pending | Refusal:
@@ -48,6 +52,13 @@ class OnGpu:
 
     def upload(self, plan: Plan, staged: Staged, arriving_RW: U32) -> Staged:
         return upload(plan, staged, arriving_RW, self._device)
+
+    def upload_part(
+        self, i: int, examples: Examples, unique: Unique, united: United, buffer: ReadBuffer
+    ) -> tuple[Unique, United, object]:
+        slot = i % len(self._read_ring)
+        self._device.up.after(self._trained[slot])
+        return upload_part(examples, unique, united, buffer, self._read_ring[slot], self._device)
 
     def trained(self, i: int) -> None:
         """All steps of block i have been given to the stream."""

@@ -104,7 +104,7 @@ class Resources:
         self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
         self._staging: U32 = device.pinned((sizes.staging_rows, words), np.uint32)
         self._outgoing: U32 = device.pinned((sizes.outgoing_rows, words), np.uint32)
-        self._gpu = OnGpu(source.layout, sizes, device) if device.on_gpu else None
+        self._gpu = OnGpu(source.layout, sizes, device, alone=member is None) if device.on_gpu else None
         self._leaving = self._gpu.leaving if self._gpu else self._outgoing
         storage = workflow.storage
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, shards)
@@ -115,7 +115,7 @@ class Resources:
         evaluation = Evaluation(workflow.data.labels, run_dir / "scores", grouped=workflow.metrics.group is not None)
         self.learner = Learner(
             workflow, source.layout, self.slab, evaluation, self.threads, device,
-            agenda.steps_of_epoch, member.group if member else None, member.collective if member else ALONE,
+            agenda.steps_of_epoch, member.of_steps if member else None, member.collective if member else ALONE,
         )  # fmt: skip
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std
@@ -213,9 +213,10 @@ class Resources:
 
     def _ask(self, stage: str, number: int) -> Progressed | None:
         """What a block came to, once that is known: in RAM after its `train`; on a GPU after the next block's
-        `write_back`, which has waited for a swap that comes behind all of its steps."""
+        `write_back`, which has waited for a swap that comes behind all of its steps. Not after that of a block which
+        another worker refused: then `drain` tells it, on all workers."""
         known = number - 1 if self._gpu else number
-        asks = stage == ("write_back" if self._gpu else "train")
+        asks = stage == ("write_back" if self._gpu else "train") and number < self._stopped
         if not asks or not self._unasked or self._unasked[0].block.number > known:
             return None
         return self._found(self._unasked.popleft())
@@ -243,7 +244,7 @@ class Resources:
 
     def _dedup(self, i: int) -> Unique | Pending | Refusal:
         flight = self._flights[i]
-        if flight.unique is None and self._gpu:
+        if flight.unique is None and self._gpu and not self._member:
             flight.unique = self._gpu.dedup(i, flight.examples, self._read_ring[i % self._rings.read])
         elif flight.unique is None:
             flight.unique = dedup(flight.examples, self._work)
@@ -320,7 +321,13 @@ class Resources:
         flight = self._flights[i]
         if self._gpu:
             arriving_RW = _slice(self._gpu.arriving, i % self._rings.staging, self._room.staging_rows)
-            flight.staged = self._gpu.upload(flight.plan, flight.staged, arriving_RW)
+            source: object = None
+            if self._member:
+                flight.unique, flight.united, source = self._gpu.upload_part(
+                    i, flight.examples, flight.unique, flight.united, self._read_ring[i % self._rings.read]
+                )
+            staged = self._gpu.upload(flight.plan, flight.staged, arriving_RW)
+            flight.staged = replace(staged, source=(staged.source, source))
         return flight.staged
 
     def _train(self, i: int) -> Trained | None:
@@ -341,6 +348,9 @@ class Resources:
         if self._gpu:
             self._gpu.trained(i)
         self._unasked.append(flight.trained)
+        if self._member:
+            # `upload` copies from the read buffer, which is another block's once this is through.
+            flight.staged.ready.wait()
         return flight.trained
 
     def _agree(self, i: int) -> list[float] | None:

@@ -21,8 +21,10 @@ from pipeline.records import I32, U64, BatchIndex, Block, Event, Examples, Layou
 class GpuBuffer:
     """A block's examples in the memory of the GPU, laid out as in the read ring, its keys, and its index."""
 
-    def __init__(self, limit_bytes: int, device: Device) -> None:
+    def __init__(self, limit_bytes: int, device: Device, indexed: bool = True) -> None:
+        """`indexed`: its keys and index are made here."""
         self.arena = device.empty(limit_bytes, np.uint8)
+        limit_bytes = limit_bytes if indexed else 0
         # Half as many keys as there may be values; for each batch its unique keys, and one more for where their values
         # begin. A batch takes eight bytes of the arena besides its values.
         self.keys_U = device.empty(limit_of(limit_bytes), np.uint64)
@@ -32,8 +34,7 @@ class GpuBuffer:
         """The same examples, as they will lie here."""
 
         def there(array: Any) -> Any:
-            begin = buffer.at(array)
-            return self.arena[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
+            return self.mirror(array, buffer)
 
         return replace(
             examples,
@@ -43,6 +44,11 @@ class GpuBuffer:
             keys_V=there(examples.keys_V),
             bags=tuple(map(there, examples.bags)),
         )
+
+    def mirror(self, array: Any, buffer: ReadBuffer) -> Any:
+        """What lies here where `array` lies in `buffer`."""
+        begin = buffer.at(array)
+        return self.arena[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
 
 
 class GpuWorkspace:

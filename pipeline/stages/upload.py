@@ -1,4 +1,8 @@
-"""upload: a block's arrivals and indices to the GPU. Submitted only where the device has memory of its own."""
+"""upload: a block's arrivals and indices to the GPU. Submitted only where the device has memory of its own.
+
+A worker that is alone has its examples there already (see `dedup_on_gpu`). Of several each deduplicates on the host,
+since keys travel from there: then the part that it read, and all indices of its batches, come with the plan's.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +11,70 @@ from itertools import pairwise
 
 import numpy as np
 
+from pipeline.data.buffer import ReadBuffer
 from pipeline.device import Device
-from pipeline.records import U32, Plan, Staged
+from pipeline.records import I32, U32, Examples, Plan, Staged, Unique, United
+from pipeline.stages.dedup_on_gpu import GpuBuffer
 
 
 def upload(plan: Plan, staged: Staged, arriving_RW: U32, device: Device) -> Staged:
     """Have the rows copied into `arriving_RW`, on the device, and what `train` needs of the plan beside them."""
     rows_AW = arriving_RW[: len(staged.rows_AW)]
-    parts = (plan.rows_U, plan.arrival_slots, plan.victim_slots_E)
+    with device.timed("upload", plan.block.number, device.up):
+        device.up.copy(staged.rows_AW, rows_AW)
+        indices, source = _copied([plan.rows_U, plan.arrival_slots, plan.victim_slots_E], device)
+    rows_U, arrival_slots, victim_slots_E = indices
+    plan_there = replace(plan, rows_U=rows_U, arrival_slots=arrival_slots, victim_slots_E=victim_slots_E)
+    return Staged(plan.block, rows_AW, plan_there, device.up.record(), source)
+
+
+def upload_part(
+    examples: Examples, unique: Unique, united: United, buffer: ReadBuffer, there: GpuBuffer, device: Device
+) -> tuple[Unique, United, object]:
+    """Have the own part of a block copied from `buffer` to `there`, and what is asked of its rows: to be followed by
+    `upload`. Both with their indices on the device, and host memory that is in use until those are there."""
+    with device.timed("upload", examples.block.number, device.up):
+        device.up.copy(buffer.taken(examples), there.arena[: examples.nbytes])
+        parts = [part for index in unique.batches for part in (index.unique_P, index.starts_P)]
+        for asked in united.asked:
+            index = asked.index
+            parts += [index.unique_P, index.starts_P, index.inverse_V, index.source_V, asked.starts_P, asked.holders_P]
+        copied, source = _copied(parts, device)
+    taken = iter(copied)
+    batches = tuple(
+        replace(
+            index,
+            unique_P=next(taken),
+            starts_P=next(taken),
+            # They lie among the examples, where the keys were.
+            inverse_V=there.mirror(index.inverse_V, buffer),
+            source_V=there.mirror(index.source_V, buffer),
+        )
+        for index in unique.batches
+    )
+    of_all = tuple(
+        replace(
+            asked,
+            index=replace(
+                asked.index,
+                unique_P=next(taken),
+                starts_P=next(taken),
+                inverse_V=next(taken),
+                source_V=next(taken),
+            ),
+            starts_P=next(taken),
+            holders_P=next(taken),
+        )
+        for asked in united.asked
+    )
+    examples = there.examples(examples, buffer)
+    return replace(unique, batches=batches, examples=examples), replace(united, asked=of_all), source
+
+
+def _copied(parts: list[I32], device: Device) -> tuple[list[I32], object]:
+    """Have arrays copied in one go: as they will lie on the device, and host memory that is in use until then."""
     ends = np.cumsum([0, *map(len, parts)]).tolist()
     indices, there = device.pinned(ends[-1], np.int32), device.empty(ends[-1], np.int32)
     np.concatenate(parts, out=indices)
-    with device.timed("upload", plan.block.number, device.up):
-        device.up.copy(staged.rows_AW, rows_AW)
-        device.up.copy(indices, there)
-    rows_U, arrival_slots, victim_slots_E = (there[a:b] for a, b in pairwise(ends))
-    plan_there = replace(plan, rows_U=rows_U, arrival_slots=arrival_slots, victim_slots_E=victim_slots_E)
-    return Staged(plan.block, rows_AW, plan_there, device.up.record(), indices)
+    device.up.copy(indices, there)
+    return [there[a:b] for a, b in pairwise(ends)], indices
