@@ -49,8 +49,12 @@ class ThreadCrew:
 
     dashboard = None
 
-    def __init__(self, workflow: Workflow, run_dir: Path, driver: Driver, sizes: Sequence[Mapping[str, int]]) -> None:
-        self.world = len(sizes)
+    def __init__(
+        self, workflow: Workflow, run_dir: Path, driver: Driver, sizes: Sequence[Mapping[str, int]],
+        gpus: Any = None,
+    ) -> None:  # fmt: skip
+        """`gpus`: has the `devices` of all workers, and makes `groups` for what lies in their memory."""
+        self.world, self._gpus = len(sizes), gpus
         self.workers: list[Worker] = []
         self.before: Callable[[int, str, int], None] = lambda rank, stage, number: None
         self.after: Callable[[int, Done], None] = lambda rank, done: None
@@ -64,12 +68,16 @@ class ThreadCrew:
         self.owner_of_shard = tuple(
             next(int(rank) for rank in owned if shard in owned[rank]) for shard in range(NUM_SHARDS)
         )
+        on_gpus = self._gpus.groups() if self._gpus else [None] * self.world
         # Not at once: initial weights are drawn from the one generator of the process.
         self.workers = [
-            self._open_worker(kept, group, owned[str(rank)]) for rank, group in enumerate(make_groups(self.world))
+            self._open_worker(kept, group, of_steps, owned[str(rank)])
+            for rank, (group, of_steps) in enumerate(zip(make_groups(self.world), on_gpus, strict=True))
         ]
 
-    def _open_worker(self, kept: Sequence[Manifest], group: Group, mine: tuple[int, ...]) -> Worker:
+    def _open_worker(
+        self, kept: Sequence[Manifest], group: Group, on_gpus: Group | None, mine: tuple[int, ...]
+    ) -> Worker:
         workflow, rank = self._workflow, group.rank
         source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
         dense = self._driver.commits.load_dense(kept[-1], min(rank, len(kept[-1].dense) - 1)) if kept else None
@@ -77,8 +85,9 @@ class ThreadCrew:
             sizes_of(workflow, **self._sizes[rank]), self._run_dir, SPEED, tuple(m.part(mine) for m in kept), dense,
             Shards(NUM_SHARDS, mine),
         )  # fmt: skip
-        member = Member(Share(rank, self.world), self.owner_of_shard, group)
-        return Worker(workflow, opening, source, RAM, Files(), member)
+        member = Member(Share(rank, self.world), self.owner_of_shard, group, on_gpus=on_gpus)
+        device = self._gpus.devices[rank] if self._gpus else RAM
+        return Worker(workflow, opening, source, device, Files(), member)
 
     def each(self, method: str, *args: Any) -> list[Any]:
         return [getattr(worker, method)(*args) for worker in self.workers]
@@ -94,9 +103,12 @@ class ThreadCrew:
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         executor = ThreadsExecutor(self, stages)
         try:
-            return Schedule(numbers, look_ahead, stages, executor, watch).run()
+            refusal = Schedule(numbers, look_ahead, stages, executor, watch).run()
         finally:
             executor.close()
+        for done in executor.drained(self.each("drain")):
+            watch(done)
+        return refusal
 
     def metrics(self, number: int, parts: Sequence[Closed]) -> dict[str, float]:
         """Of the split that this block closed; none where there was nothing but clipped rows to tell."""
@@ -152,7 +164,9 @@ class ThreadsExecutor:
 
     def result(self, futures: list[Future[Done]]) -> Done:
         """The first refusal of all, the mean loss, the metrics; the moves of the first worker."""
-        dones: list[Done] = outcomes(futures)
+        return self.together(outcomes(futures))
+
+    def together(self, dones: Sequence[Done]) -> Done:
         refusals = [done.refusal for done in dones if done.refusal]
         refusal = min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
         trained = [done.trained for done in dones if done.trained]
@@ -165,6 +179,10 @@ class ThreadsExecutor:
         metrics = self._crew.metrics(trained[0].block.number, closed) if closed else {}
         return replace(trained[0], loss=loss, weight=weight, metrics=metrics, closed=None)
 
+    def drained(self, of_each: Sequence[Sequence[Done]]) -> list[Done]:
+        trained = zip(*([done for done in dones if done.trained] for dones in of_each), strict=True)
+        return [self.together(dones) for dones in trained]
+
     def settle(self, futures: list[list[Future[Done]]]) -> None:
         wait([future for of_each in futures for future in of_each])
 
@@ -174,9 +192,11 @@ class ThreadsExecutor:
 
 
 def make_crew_driver(
-    workflow: Workflow, run_dir: Path, world: int, of_each: Sequence[Mapping[str, int]] = (), **sizes: int
-) -> Driver:
-    """`sizes` of all workers, or `of_each` its own; with `world` ONE a driver of one worker without others."""
+    workflow: Workflow, run_dir: Path, world: int, of_each: Sequence[Mapping[str, int]] = (), gpus: Any = None,
+    **sizes: int,
+) -> Driver:  # fmt: skip
+    """`sizes` of all workers, or `of_each` its own; with `world` ONE a driver of one worker without others. `gpus`:
+    see `ThreadCrew`."""
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": NUM_SHARDS})})
     source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
     schedule = workflow.schedule
@@ -185,7 +205,7 @@ def make_crew_driver(
     each = of_each or [sizes] * world
     return Driver(
         workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), None, SPEED, RAM,
-        (lambda driver, speed: ThreadCrew(workflow, run_dir, driver, each)) if world else None, max(1, world),
+        (lambda driver, speed: ThreadCrew(workflow, run_dir, driver, each, gpus)) if world else None, max(1, world),
     )  # fmt: skip
 
 

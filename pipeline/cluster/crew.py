@@ -123,14 +123,14 @@ class DaskCrew:
 
         def told(done: Done) -> None:
             # What closes a split has its metrics once the scores of all workers are together.
-            if done.trained and done.number in executor.closed:
-                closed.append((done.trained, executor.closed.pop(done.number)))
+            if done.trained and done.trained.block.number in executor.closed:
+                closed.append((done.trained, executor.closed.pop(done.trained.block.number)))
                 done = replace(done, trained=None)
             watch(done)
 
         refusal = Schedule(numbers, look_ahead, stages, executor, told).run()
-        for dones in zip(*self.each("drain"), strict=True):
-            told(executor.together(dones))
+        for done in executor.drained(self.each("drain")):
+            told(done)
         for trained, parts in closed:
             watch(Done("train", trained.block.number, trained=replace(trained, metrics=self._metrics(trained, parts))))
         return refusal

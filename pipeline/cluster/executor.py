@@ -86,11 +86,18 @@ class CrewExecutor:
         moves = [done.moves for done in dones if done.moves]
         trained = [done.trained for done in dones if done.trained]
         if any(part.closed for part in trained):
-            self.closed[first.number] = [part.closed or Closed() for part in trained]
+            # On a GPU what a block came to is told with a later one.
+            self.closed[trained[0].block.number] = [part.closed or Closed() for part in trained]
         return replace(
             first, refusal=refusal, moves=_sum(moves) if moves else None,
             trained=_mean(trained) if trained else None,
         )  # fmt: skip
+
+    def drained(self, of_each: Sequence[Sequence[Done]]) -> list[Done]:
+        """What `drain` gave on each worker: when the GPU of the first did what, and what blocks came to on all."""
+        spans = [done for done in of_each[0] if not done.trained]
+        trained = zip(*([done for done in dones if done.trained] for dones in of_each), strict=True)
+        return spans + [self.together(dones) for dones in trained]
 
     def settle(self, futures: list[list[Future]]) -> None:
         """Nobody waits for what runs: it may be stuck in a collective, and its process is about to end. What has not

@@ -124,6 +124,7 @@ class LateGpu:
         self._memory, self._pinned = [], []
         self._live, self._live_pinned = [0], [0]
         self._timed = []
+        self.error = None
 
     def empty(self, shape, dtype):
         num_bytes = math.prod((shape,) if isinstance(shape, int) else shape) * np.dtype(dtype).itemsize
@@ -174,7 +175,16 @@ class LateGpu:
         """Do what must be done before the event is, and no more."""
         with self.lock:
             while not event.done:
+                if self.error:
+                    raise self.error
                 self._step(event.stream)
+
+    def step_alone(self, stream):
+        """From no thread of a stage: what goes wrong is told to whoever waits next."""
+        try:
+            self._step(stream)
+        except Exception as error:
+            self.error = error
 
     def go_on(self):
         for stream in self.streams:
