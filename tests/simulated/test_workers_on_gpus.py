@@ -76,3 +76,90 @@ def test_two_gpus_give_other_bits_than_two_cpus(root, tmp_path, expected, order,
     assert got["fingerprint"] == expected["fingerprint"]
     assert got["epochs"] == expected["epochs"]
     assert got["tiers"]["disk"]["rows_in"] > 10, "nothing came from the disk"
+
+
+def test_tiers_show_in_what_two_gpus_train(root, tmp_path, expected):
+    got = result_of(workflow_of(root, block_batches=3), tmp_path, late(), **LARGE)
+    assert got["fingerprint"] == expected["fingerprint"]
+    assert got["tiers"]["disk"]["rows_in"] == 0
+
+
+OPTIMIZERS = {name: RULES[name] for name in ("dense CowClip", "clipped norm", "rowwise_adagrad")} | {
+    "k-step": Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01, eps=1e-4), merge=KStep(k=3, start=2, merged="xmv"))
+}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_two_gpus_take_other_steps_than_two_cpus(root, tmp_path, name):
+    workflow = workflow_of(root, weight="importance").model_copy(update={"optimizer": OPTIMIZERS[name]})
+    on_cpus, on_gpus = (
+        result_of(workflow, tmp_path / where, gpus) for where, gpus in (("cpus", None), ("gpus", late((1, None))))
+    )
+    assert on_gpus["fingerprint"] == on_cpus["fingerprint"]
+    assert on_gpus["epochs"] == on_cpus["epochs"]
+
+
+def test_two_gpus_go_on_from_a_commit_to_other_bits(root, tmp_path, expected):
+    for epochs in (None, 1):
+        with crew_driver(workflow_of(root), tmp_path, 2, gpus=late((2, 1)), **THREE_TIERS) as driver:
+            if epochs:
+                assert driver.run()["fingerprint"] == expected["fingerprint"]
+            else:
+                blocks = list(driver.agenda.blocks(2))
+                told = []
+                driver.crew.run(blocks[:3], 2, told.append)
+                driver._commit(blocks[3], [])
+    assert [done.trained.block.number for done in told if done.trained] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("look_ahead", [1, 2])
+def test_a_block_that_one_of_two_gpus_refuses_is_told_twice_or_never(root, tmp_path, expected, look_ahead):
+    """The other has planned it and blocks after it, whose rows it moves: what it was through with is told once."""
+    told, refused = [], []
+    with crew_driver(workflow_of(root, look_ahead=look_ahead), tmp_path, 2, gpus=late(), **THREE_TIERS) as driver:
+        crew, watch = driver.crew, driver._watch
+
+        def pause_one(rank, stage, number):
+            if stage == "plan" and number == 3 and not refused:
+                refused.append(number)
+                crew.workers[rank].pause("here alone")
+
+        def watched(done):
+            told.extend([done.trained.block.number] if done.trained else [])
+            watch(done)
+
+        crew.before, driver._watch = pause_one, watched
+        result = driver.run()
+    assert refused
+    assert told == sorted(set(told))
+    assert result["fingerprint"] == expected["fingerprint"]
+    assert result["epochs"] == expected["epochs"]
+
+
+LEFT_OUT = {
+    "train does not wait for what upload brings": (("train", "up"), ("train",), 1),
+    "a block is uploaded into the buffer of one that trains": (("up", "train"), ("up",), 0),
+    "another block is read before upload has copied this one": (("host", "up"), (), 1),
+    "a commit does not wait for the rows": (("host", "train"), (), 1),
+}
+
+
+@pytest.mark.parametrize("what", LEFT_OUT)
+@pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
+def test_an_event_that_two_gpus_do_not_wait_for_does_no_harm(root, tmp_path, expected, what):
+    left_out, eager, look_ahead = LEFT_OUT[what]
+    gpus = late(eager=eager, left_out=[left_out])
+    with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
+        driver._look_ahead = look_ahead
+        try:
+            got = driver.run()
+        except (PipelineError, IndexError, ValueError, AssertionError):
+            return
+        assert got["fingerprint"] != expected["fingerprint"]
+
+
+def test_two_gpus_without_look_ahead_give_other_bits(root, tmp_path, expected):
+    gpus = late(eager=("up",))
+    with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
+        driver._look_ahead = 0
+        assert driver.run()["fingerprint"] == expected["fingerprint"]
