@@ -37,12 +37,20 @@ class Stream(Protocol):
         """What this stream is given from now on is done after the event, of whichever stream."""
 
 
-class Device(Protocol):
+class Described(Protocol):
+    """What is to be known of a device before anything runs."""
+
+    on_gpu: bool
+
+    def free_bytes(self) -> int:
+        """Memory of the device that nobody has taken."""
+
+
+class Device(Described, Protocol):
     name: str
     """"cpu" or "cuda"."""
     model: str
     """Which one: with another, other bits may come of the same workflow."""
-    on_gpu: bool
     unique: Stream
     keys: Stream
     up: Stream
@@ -60,9 +68,6 @@ class Device(Protocol):
 
     def array(self, tensor: Any) -> Any:
         """The device's array over the memory of a torch tensor that needs no gradient."""
-
-    def free_bytes(self) -> int:
-        """Memory of the device that nobody has taken."""
 
     def give_back(self) -> None:
         """Let others have the memory that no array holds any more. Nothing is under way."""

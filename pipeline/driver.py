@@ -18,7 +18,7 @@ from pipeline.cluster.pool import Pool
 from pipeline.committer import Committer
 from pipeline.crew import Alone, Crew, Team, WorkerLost, replicas_for
 from pipeline.data.source import Source
-from pipeline.device import Device
+from pipeline.device import RAM, Device
 from pipeline.failures import PipelineError
 from pipeline.gpu import choose
 from pipeline.memory import keep_freed_memory
@@ -59,23 +59,23 @@ class Driver:
     def __init__(
         self, workflow: Workflow, source: Source, fit: Fit, run_dir: Path, client: Any = None, progress: Any = None,
         files: Files | None = None, speed: DiskSpeed | None = None, device: Device | None = None,
-        crew: MakeCrew | None = None, world: int = 1,
+        crew: MakeCrew | None = None, world: int = 1, model: str = "cpu",
     ) -> None:  # fmt: skip
         """Goes on from the last commit in `run_dir`, if there is one; ValueError if it is one of another workflow.
 
         `client`: a Dask client whose only worker lives in this process; without one the run is serial. `files`: how
         anything gets onto the disk. `speed`: the disk's; measured if not given and not known. `device`: by default the
-        one that the workflow asks for. `crew`: makes `world` workers that do not live in this process.
+        one that the workflow asks for. `crew`: makes `world` workers that do not live in this process, and train on
+        devices of this `model`.
         """
         self.workflow, self.run_dir = workflow, run_dir
         self.files = files or Files(cached=not workflow.storage.direct)
         self._plateau = workflow.schedule.plateau
         self.agenda = agenda_of(workflow, source.num_examples, least_last(workflow, world))
         self.history = History()
-        self._device = device or choose(workflow.device)
-        self._description = description(
-            workflow, source.num_examples, self._device.model, world, self.agenda.steps_of_epoch
-        )
+        self._device = device or (RAM if crew else choose(workflow.device))
+        model = model if crew else self._device.model
+        self._description = description(workflow, source.num_examples, model, world, self.agenda.steps_of_epoch)
         self._look_ahead, self._block_batches = fit.look_ahead, fit.block_batches
         self._progress = progress or Progress(self.agenda.total_examples)
         self._warnings: list[str] = []
@@ -391,4 +391,7 @@ def open_crew(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, team:
         return DaskCrew(pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed)
 
     with closing(Pool(team, workflow.workers.silent_seconds)) as pool:
-        yield Driver(workflow, source, fit, run_dir, crew=crew, world=team.world)
+        models = pool.devices(workflow.device)
+        if len(models) > 1:
+            print(f"workers train on {', '.join(models)}: other bits come of it if these are dealt to them otherwise")
+        yield Driver(workflow, source, fit, run_dir, crew=crew, world=team.world, model=", ".join(models))

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -116,10 +117,37 @@ def _address(array: Any) -> int:
 
 def choose(name: str) -> Device:
     """The device that a workflow asks for; ValueError if this machine has none."""
+    return Gpu() if gets_gpu(name) else RAM
+
+
+def gets_gpu(name: str) -> bool:
+    """Whether that is a GPU; ValueError if this machine has none and is to have one."""
     why = "" if name == "cpu" else _why_no_gpu()
     if name == "cuda" and why:
         raise ValueError(f"device is cuda, and there is none: {why}; set device to cpu or auto")
-    return RAM if name == "cpu" or why else Gpu()
+    return not (name == "cpu" or why)
+
+
+def identify(name: str) -> tuple[str, str]:
+    """Model of the device that a workflow asks for, and of a GPU its PCI address; "cpu" also where it is missing."""
+    if name == "cpu" or _why_no_gpu():
+        return "cpu", ""
+    import cupy
+
+    device = cupy.cuda.Device()
+    return cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode(), device.pci_bus_id
+
+
+@dataclass(frozen=True, slots=True)
+class GpusOfWorkers:
+    """GPUs that only other processes use: this one begins nothing on them, which would take of their memory."""
+
+    free: int
+    """Bytes of the one with the least."""
+    on_gpu = True
+
+    def free_bytes(self) -> int:
+        return self.free
 
 
 def _why_no_gpu() -> str:

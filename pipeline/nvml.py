@@ -24,6 +24,8 @@ class Found:
     """NVML's number."""
     uuid: str
     address: Address
+    free_bytes: int | None = None
+    """Of its memory; None: unknown."""
 
 
 def read_gpus(visible: str | None) -> tuple[list[Found], Links]:
@@ -52,7 +54,9 @@ def _indices(nvml: Any) -> range:
 
 def _found(nvml: Any, index: int) -> Found:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    return Found(index, nvml.nvmlDeviceGetUUID(handle), _address(nvml.nvmlDeviceGetPciInfo(handle)))
+    memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
+    free_bytes = int(memory.free) if memory else None
+    return Found(index, nvml.nvmlDeviceGetUUID(handle), _address(nvml.nvmlDeviceGetPciInfo(handle)), free_bytes)
 
 
 def _is_visible(found: Found, visible: str | None) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
-from pipeline.device import RAM, Device
+from pipeline.device import RAM, Described
 from pipeline.models.learner import build_model
 from pipeline.models.state import dense_bytes
 from pipeline.records import U64, Refusal, Share
@@ -22,7 +22,7 @@ from pipeline.workflow import Workflow
 
 def rehearse(
     workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int, say: Callable[[str], None],
-    device: Device = RAM, world: int = 1,
+    device: Described = RAM, world: int = 1,
 ) -> Fit:  # fmt: skip
     """The largest look-ahead, then the largest block, that fit each of `world` workers; says so if they are not the
     workflow's.

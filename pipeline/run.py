@@ -14,15 +14,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.affinity import Layout, describe, lay_out
+from pipeline.affinity import Layout, Seat, describe, lay_out
 from pipeline.agenda import Agenda
 from pipeline.crew import Team
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
-from pipeline.device import Device
+from pipeline.device import RAM, Described
 from pipeline.driver import open_crew, open_run
 from pipeline.failures import PipelineError
-from pipeline.gpu import choose
+from pipeline.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.models.check import check_model
 from pipeline.models.learner import row_layout
@@ -47,27 +47,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = arguments().parse_args(argv)
     with ExitStack() as stack:
         try:
-            workflow = override(load(args.workflow), args.set)
-            device, world = choose(workflow.device), 1 if args.workers is None else args.workers
-            workflow = shared_by(workflow, world, args.scheduler)
+            world = 1 if args.workers is None else args.workers
+            workflow = shared_by(override(load(args.workflow), args.set), world, args.scheduler)
             run_dir = args.run_dir or Path("runs") / workflow.name
             run_dir = run_dir.resolve() if run_dir.is_symlink() else run_dir
+            alone = args.workers is None and not args.scheduler
+            device, team = (choose(workflow.device), None) if alone else recruit(workflow, world, args.scheduler)
             source, fit = open_workflow(workflow, device, world, args.scheduler is None)
             if args.explain:
                 explain(workflow, source, fit, world)
-                print("\n".join(describe(seats_of(device, world, run_dir))))
+                print("\n".join(describe(seats_of(device.on_gpu, world, run_dir))))
                 return 0
             stack.enter_context(RunLock(run_dir))
             prepare(run_dir, args.fresh)
-            if args.workers is not None or args.scheduler:
-                if device.on_gpu:
-                    raise ValueError(
-                        'several workers train on CPUs so far; set device to "cpu", or leave --workers out'
-                    )
-                seats = () if args.scheduler else seats_of(device, world, run_dir).seats
-                opened = open_crew(
-                    workflow, source, fit, run_dir, Team(world, args.scheduler, seats, own_modules(workflow))
-                )
+            if team:
+                # Where it is for the machine to choose, all are to have the same.
+                workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
+                opened = open_crew(workflow, source, fit, run_dir, team)
             else:
                 opened = open_run(workflow, source, fit, run_dir, args.serial, device)
             driver = stack.enter_context(opened)
@@ -150,10 +146,38 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
     return Workflow.model_validate_json(json.dumps(fields))
 
 
-def seats_of(device: Device, world: int, run_dir: Path) -> Layout:
+def seats_of(on_gpu: bool, world: int, run_dir: Path) -> Layout:
     """What each worker gets of this machine."""
     there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.exists())
-    return lay_out(read_topology(device.on_gpu), world, disk_of(there))
+    return lay_out(read_topology(on_gpu), world, disk_of(there))
+
+
+def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any, Team]:
+    """What workers that are processes of their own train on, as far as this one has to know it, and who they are. Of a
+    scheduler's workers "auto" asks for what this machine has. ValueError: this machine has too few GPUs."""
+    elsewhere = scheduler and workflow.device == "cuda"
+    topology = read_topology(on_gpu := bool(elsewhere or gets_gpu(workflow.device)))
+    if on_gpu and not scheduler and world > len(topology.gpus):
+        raise ValueError(
+            f"--workers {world}: each has a GPU of its own, and there are {len(topology.gpus)} here that NVML, of the "
+            "extra gpu, tells of and CUDA_VISIBLE_DEVICES leaves; take fewer workers, or set device to cpu"
+        )
+    seats = () if scheduler else lay_out(topology, world).seats
+    device = GpusOfWorkers(least_free(workflow, seats)) if on_gpu else RAM
+    return device, Team(world, scheduler, seats, own_modules(workflow))
+
+
+def least_free(workflow: Workflow, seats: Sequence[Seat]) -> int:
+    """Bytes of the GPU that has the least. ValueError: nobody knows here, and storage.device is a share of them."""
+    free = [seat.gpu.free_bytes for seat in seats if seat.gpu]
+    known = [num_bytes for num_bytes in free if num_bytes is not None]
+    if isinstance(workflow.storage.device, float) and len(known) < max(1, len(free)):
+        raise ValueError(
+            f"storage.device is {format_size_or_share(workflow.storage.device)}, and how much memory of the workers' "
+            "GPUs is free is not known here; give it as a size"
+        )
+    # A worker that has less than a size says so when it takes it.
+    return min(known, default=sys.maxsize)
 
 
 def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow:
@@ -176,7 +200,7 @@ def own_modules(workflow: Workflow) -> dict[str, tuple[str, str]]:
     return {name: (file, Path(file).read_text())} if name.startswith("workflow_") and file else {}
 
 
-def open_workflow(workflow: Workflow, device: Device, world: int = 1, here: bool = True) -> tuple[Source, Fit]:
+def open_workflow(workflow: Workflow, device: Described, world: int = 1, here: bool = True) -> tuple[Source, Fit]:
     """Check data, model and memory; nothing is trained or written, but synthetic data is made once. `here`: all workers
     are on this machine."""
     check_model(workflow)
@@ -189,8 +213,8 @@ def open_workflow(workflow: Workflow, device: Device, world: int = 1, here: bool
     return source, fit
 
 
-def check_memory(workflow: Workflow, device: Device, workers: int = 1) -> None:
-    """Refuse caps, which are of each worker, that this machine's memory, or the GPU's, cannot hold."""
+def check_memory(workflow: Workflow, device: Described, workers: int = 1) -> None:
+    """Refuse caps, which are of each worker, that this machine's memory, or that of each one's GPU, cannot hold."""
     free = device.free_bytes()
     storage = resolve(workflow.storage, free)
     in_ram = {"device": int(storage.device), "host": storage.host, "read": storage.read, "map": storage.map}

@@ -30,6 +30,8 @@ class Gpu:
     uuid: str
     """As CUDA_VISIBLE_DEVICES takes it: CUDA's own numbers follow another order."""
     node: int | None
+    free_bytes: int | None = None
+    """Of its memory; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,7 @@ class Topology:
 def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | None = None) -> Topology:
     """This machine. Without `with_gpus` NVML is not asked. `allowed`: CPUs, instead of those of this process."""
     found, links = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) if with_gpus else ([], ())
-    gpus = tuple(Gpu(gpu.index, gpu.uuid, _pci_node(sys, gpu.address)) for gpu in found)
+    gpus = tuple(Gpu(gpu.index, gpu.uuid, _pci_node(sys, gpu.address), gpu.free_bytes) for gpu in found)
     disks = tuple(Attached(path.name, _disk_node(path.resolve())) for path in _entries(sys / "block"))
     cards = [path for path in _entries(sys / "class/net") if (path / "device").exists()]
     nics = tuple(Attached(c.name, _node(c.resolve())) for c in cards if _text(c / "operstate") != "down")

@@ -62,7 +62,7 @@ def make():
         getDeviceProperties=lambda number: {"name": b"Some GPU"},
     )  # fmt: skip
     cuda = SimpleNamespace(
-        runtime=runtime, Stream=Stream, Event=Event, Device=lambda: SimpleNamespace(id=0),
+        runtime=runtime, Stream=Stream, Event=Event, Device=lambda: SimpleNamespace(id=0, pci_bus_id="0000:01:00.0"),
         get_current_stream=lambda: Stream(True), get_elapsed_time=lambda begin, end: float(end.at - begin.at),
         PinnedMemory=lambda num_bytes: (ctypes.c_uint8 * num_bytes)(), is_available=lambda: True,
         PinnedMemoryPointer=lambda memory, offset: memory,

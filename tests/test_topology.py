@@ -128,6 +128,11 @@ class Nvml:
     def nvmlDeviceGetUUID(self, gpu):
         return f"GPU-{gpu}abc"
 
+    def nvmlDeviceGetMemoryInfo(self, gpu):
+        if gpu == 2:
+            raise self.NVMLError
+        return SimpleNamespace(free=1000 + gpu)
+
     def nvmlDeviceGetPciInfo(self, gpu):
         return SimpleNamespace(domain=0, bus=gpu + 1, device=0)
 
@@ -161,7 +166,7 @@ def test_links_are_counted_that_are_down_or_between_others(system, monkeypatch):
     library = Nvml([[1, 1, "down"], [0, 0, 2], [1]], {(0, 2): 50})
     with_library(monkeypatch, library)
     topology = read_topology(True, system, [0])
-    assert topology.gpus == (Gpu(0, "GPU-0abc", None), Gpu(1, "GPU-1abc", 1), Gpu(2, "GPU-2abc", None))
+    assert topology.gpus == (Gpu(0, "GPU-0abc", None, 1000), Gpu(1, "GPU-1abc", 1, 1001), Gpu(2, "GPU-2abc", None))
     assert topology.links == (("X", "NV2", "SYS"), ("NV2", "X", "NV1"), ("SYS", "NV1", "X"))
     assert library.open == 0
     assert read_topology(False, system, [0]).gpus == ()

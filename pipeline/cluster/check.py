@@ -6,6 +6,9 @@ from collections.abc import Sequence
 
 from pipeline.cluster.member import Machine
 from pipeline.stages import STAGES
+from pipeline.storage.chunks import most_chunks
+from pipeline.storage.places import most_rows
+from pipeline.storage.sizes import Sizes, log_chunk_bytes
 from pipeline.workflow import Workflow
 
 LEAST_THREADS = 4
@@ -14,8 +17,17 @@ SHARE_OF_LIMIT = 0.6
 """Of Dask's limit: above, it would spill, pause or end the worker."""
 
 
-def check_machines(machines: Sequence[Machine], workflow: Workflow) -> None:
-    """ValueError, which names the worker, where one cannot take part."""
+def least_disk_bytes(sizes: Sizes, num_owned: int) -> int:
+    """What a worker of so many shards holds free on its disk from the start: for a commit of all that device and host
+    can hold."""
+    rows = most_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
+    return most_chunks(rows, sizes.chunk_rows, num_owned) * log_chunk_bytes(sizes.chunk_rows, sizes.row_bytes)
+
+
+def check_machines(machines: Sequence[Machine], workflow: Workflow, least_disk_bytes: int = 0) -> None:
+    """ValueError, which names the worker, where one cannot take part. `least_disk_bytes`: of each."""
+    check_devices(machines, workflow.device)
+    check_disks(machines, least_disk_bytes)
     for rank, machine in enumerate(machines):
         for package, version in machine.versions.items():
             if version != machines[0].versions[package]:
@@ -29,12 +41,40 @@ def check_machines(machines: Sequence[Machine], workflow: Workflow) -> None:
                 f"{LEAST_THREADS - 1}; start it with --nthreads {len(STAGES) + 4}, or {LEAST_THREADS} at least"
             )
         storage = workflow.storage
-        in_ram = sum(
-            size for size in (storage.device, storage.host, storage.read, storage.map) if isinstance(size, int)
-        )
+        device = 0 if machine.gpu else storage.device
+        in_ram = sum(size for size in (device, storage.host, storage.read, storage.map) if isinstance(size, int))
         if machine.memory_limit and in_ram > SHARE_OF_LIMIT * machine.memory_limit:
             raise ValueError(
                 f"worker {rank} on {machine.host} has a memory limit of {machine.memory_limit:,} bytes, and storage's "
-                f"device, host, read and map add up to {in_ram:,}: more than {SHARE_OF_LIMIT:.0%} of it; lower them, "
-                "or start the worker without a limit (--memory-limit 0)"
+                f"{'' if machine.gpu else 'device, '}host, read and map add up to {in_ram:,}: more than "
+                f"{SHARE_OF_LIMIT:.0%} of it; lower them, or start the worker without a limit (--memory-limit 0)"
+            )
+
+
+def check_devices(machines: Sequence[Machine], device: str) -> None:
+    """All workers train on CPUs, or each on a GPU of its own."""
+    taken: dict[tuple[str, str], int] = {}
+    for rank, machine in enumerate(machines):
+        if bool(machine.gpu) != {"cuda": True, "cpu": False}.get(device, bool(machines[0].gpu)):
+            raise ValueError(
+                f"worker {rank} on {machine.host} has {machine.device if machine.gpu else 'no GPU that CuPy sees'}, "
+                f"worker 0 {machines[0].device}, and device is {device}: give each a GPU, or set device to cpu"
+            )
+        other = taken.setdefault((machine.host, machine.gpu), rank)
+        if machine.gpu and other != rank:
+            raise ValueError(
+                f"workers {other} and {rank} on {machine.host} have the same GPU, {machine.gpu}: start one for each "
+                "(`dask cuda worker` does), or give each its own CUDA_VISIBLE_DEVICES"
+            )
+
+
+def check_disks(machines: Sequence[Machine], least_bytes: int) -> None:
+    """Workers of a machine may share a disk."""
+    for rank, machine in enumerate(machines):
+        sharing = sum(other.host == machine.host and other.disk == machine.disk for other in machines)
+        if machine.free_bytes < sharing * least_bytes:
+            raise ValueError(
+                f"worker {rank} on {machine.host} has {machine.free_bytes:,} bytes free on the disk of the run "
+                f"directory, and one whole commit of {sharing} worker{'s' * (sharing > 1)} there takes "
+                f"{sharing * least_bytes:,}; make room, or lower storage.device or storage.host"
             )

@@ -14,7 +14,7 @@ from typing import Any
 
 from distributed import Future, wait
 
-from pipeline.cluster.check import check_machines
+from pipeline.cluster.check import check_machines, least_disk_bytes
 from pipeline.cluster.executor import CrewExecutor
 from pipeline.cluster.local import dashboard_link
 from pipeline.cluster.member import Invitation, Machine, call, describe, join, leave, serve
@@ -61,9 +61,11 @@ class DaskCrew:
                 "one; take fewer workers, or begin anew with --fresh and workers.shards"
             )
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
-        self.machines = self._each(describe, self._run_dir, folders)
+        self.machines = self._each(describe, self._run_dir, folders, self._workflow.device)
         self._pool.know(self.machines)
-        check_machines(self.machines, self._workflow)
+        # What lies on the disk already is part of the cap, and not free.
+        least = 0 if kept else least_disk_bytes(self._sizes, -(-num_shards // self.world))
+        check_machines(self.machines, self._workflow, least)
         owned, owner_of_shard = self._deal(num_shards, bool(kept))
         host = self.machines[0].host
         port = self._result(self._submit(serve, 0, host, settings.timeout_seconds))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from shutil import disk_usage
 from types import ModuleType
 from typing import Any
 
@@ -22,9 +23,10 @@ from distributed import WorkerPlugin, get_worker
 
 from pipeline.affinity import pin
 from pipeline.data.source import Source
+from pipeline.device import Device
 from pipeline.failures import LostTouch, OutOfTurn
 from pipeline.flight import Member
-from pipeline.gpu import choose
+from pipeline.gpu import choose, identify
 from pipeline.memory import keep_freed_memory
 from pipeline.optim.collective import TwoLevels
 from pipeline.records import Done, Parcel, Refusal, Share
@@ -73,6 +75,7 @@ class Station(WorkerPlugin):
         self.token = ""
         self.worker: Worker | None = None
         self._source: Source | None = None
+        self._device: Device | None = None
         self._store: Store | None = None
 
     def setup(self, worker: Any) -> None:
@@ -96,7 +99,7 @@ class Station(WorkerPlugin):
         if invitation.cpus:
             pin(invitation.cpus)
         workflow = read_workflow(invitation)
-        device = choose(workflow.device)
+        self._device = device = choose(workflow.device)
         store = Store(invitation.store_host, invitation.store_port, timeout_seconds=invitation.timeout_seconds)
         share = invitation.share
         meet = partial(
@@ -106,13 +109,17 @@ class Station(WorkerPlugin):
         merge = workflow.optimizer.merge
         try:
             group = meet(invitation.token, share.rank, share.world)
-            levels = two_levels(invitation, meet, group.traffic) if merge and merge.inner else None
+            of_steps = partial(meet, on_gpus=device.on_gpu)
+            on_gpus = None
+            if device.on_gpu:
+                on_gpus = of_steps(f"{invitation.token}/steps", share.rank, share.world, traffic=group.traffic)
+            levels = two_levels(invitation, of_steps, group.traffic) if merge and merge.inner else None
             mail = None
             if invitation.by_mail:
                 mail = meet(f"{invitation.token}/keys", share.rank, share.world, traffic=group.traffic)
         except RuntimeError as error:
             raise LostTouch(f"worker {share.rank} did not meet the others: {error}") from error
-        member = Member(share, invitation.owner_of_shard, group, levels, mail)
+        member = Member(share, invitation.owner_of_shard, group, levels, mail, on_gpus)
         source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
         self._source = source
         files = Files(cached=not workflow.storage.direct)
@@ -126,6 +133,8 @@ class Station(WorkerPlugin):
         if self._source:
             self._source.close()
         self.worker = self._source = None
+        if self._device:
+            self._device.give_back()
 
     def of(self, token: str) -> Worker:
         if self.worker is None or token != self.token:
@@ -196,14 +205,24 @@ class Machine:
     """Of Dask's for this worker; 0: none."""
     reach: tuple[int, ...]
     """Shards whose directories are there."""
+    disk: int
+    """Number that the system has for the disk of the run directory."""
+    free_bytes: int
+    """Of that disk, with what reserves of an earlier session take of it."""
+    device: str
+    """Model of the GPU, or "cpu"."""
+    gpu: str
+    """PCI address of the GPU; empty: none."""
 
 
-def describe(run_dir: Path, folders: Sequence[str]) -> Machine:
-    """`folders`: of the shards, in their order, relative to the run directory."""
+def describe(run_dir: Path, folders: Sequence[str], device: str) -> Machine:
+    """`folders`: of the shards, in their order, relative to the run directory. `device`: what the workflow asks for."""
     # The first thing that runs in the process: before anything large is allocated.
     keep_freed_memory()
     allow_many_files()
     worker = get_worker()
+    there = next(path for path in (run_dir, *run_dir.parents) if path.exists())
+    model, gpu = identify(device)
     return Machine(
         host=worker.address.split("://")[1].rsplit(":", 1)[0],
         pid=os.getpid(),
@@ -211,6 +230,10 @@ def describe(run_dir: Path, folders: Sequence[str]) -> Machine:
         threads=worker.state.nthreads,
         memory_limit=int(worker.memory_manager.memory_limit or 0),
         reach=tuple(shard for shard, folder in enumerate(folders) if (run_dir / folder).is_dir()),
+        disk=there.stat().st_dev,
+        free_bytes=disk_usage(there).free + sum(file.stat().st_size for file in run_dir.glob("reserve*")),
+        device=model,
+        gpu=gpu,
     )
 
 

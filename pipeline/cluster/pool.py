@@ -17,6 +17,7 @@ from pipeline.cluster.local import SETTINGS
 from pipeline.cluster.member import Machine, Station
 from pipeline.crew import Team
 from pipeline.failures import PipelineError
+from pipeline.gpu import identify
 from pipeline.stages import STAGES
 
 THREADS = len(STAGES) + 4
@@ -78,6 +79,11 @@ class Pool:
                 return sorted(workers, key=lambda a: (_host(a), f"{workers[a]:>9}", a))[: self.world]
             time.sleep(0.05)
         raise NoWorkers(f"{len(workers)} workers came in {START_SECONDS:.0f} s, and {self.world} are needed")
+
+    def devices(self, name: str) -> list[str]:
+        """Models of what the workers train on, where the workflow asks for this device; each once."""
+        found: dict[str, tuple[str, str]] = self.client.run(identify, name, workers=list(self.addresses))
+        return sorted({model for model, _ in found.values()})
 
     def silent_seconds(self) -> dict[str, float]:
         """For how long each of the workers has not been heard of; those that are gone are not in it."""

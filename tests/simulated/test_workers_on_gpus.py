@@ -5,7 +5,6 @@ All runs here but NCCL: the groups of what lies in the memory of GPUs are gloo's
 
 import threading
 
-import numpy as np
 import pytest
 from conftest import make_workflow, write_data
 from crew_threads import crew_driver

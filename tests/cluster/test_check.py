@@ -1,0 +1,70 @@
+"""Who may take part in a run, by what workers say of themselves."""
+
+from dataclasses import replace
+
+import pytest
+from harness import sizes_of
+
+from pipeline.cluster.check import check_machines, least_disk_bytes
+from pipeline.cluster.member import Machine
+from pipeline.workflow import Workflow
+
+CPU = Machine(
+    host="a", pid=1, versions={"torch": "2"}, threads=12, memory_limit=0, reach=(), disk=7, free_bytes=1000,
+    device="cpu", gpu="",
+)  # fmt: skip
+H100 = replace(CPU, device="H100", gpu="0000:01:00.0")
+
+
+def refusal(machines, workflow: Workflow, device, least=0):
+    with pytest.raises(ValueError, match="worker") as raised:
+        check_machines(machines, workflow.model_copy(update={"device": device}), least)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("device", ["cuda", "auto"])
+def test_a_worker_without_a_gpu_trains_with_one_that_has_one(small_workflow, device):
+    said = refusal([H100, replace(CPU, host="b")], small_workflow(), device)
+    assert said.startswith(f"worker 1 on b has no GPU that CuPy sees, worker 0 H100, and device is {device}: give")
+
+
+def test_two_workers_train_on_one_gpu(small_workflow):
+    said = refusal([H100, replace(H100, host="b"), H100], small_workflow(), "cuda")
+    assert "workers 0 and 2 on a have the same GPU, 0000:01:00.0: start one for each (`dask cuda worker`" in said
+
+
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_workers_on_cpus_are_taken_for_workers_on_one_gpu(small_workflow, device):
+    check_machines([CPU, CPU], small_workflow().model_copy(update={"device": device}))
+
+
+def test_gpus_of_two_models_or_machines_are_refused(small_workflow):
+    other = replace(H100, device="A100", gpu="0000:02:00.0")
+    check_machines([H100, other, replace(H100, host="b")], small_workflow().model_copy(update={"device": "cuda"}))
+
+
+def test_a_slab_on_a_gpu_is_counted_as_memory_of_the_host(small_workflow):
+    workflow = small_workflow(storage={"device": "1 TiB"}).model_copy(update={"device": "cuda"})
+    limited = replace(H100, memory_limit=1 << 30)
+    check_machines([limited], workflow)
+    small = limited.memory_limit >> 4
+    said = refusal([replace(limited, memory_limit=small)], workflow, "cuda")
+    assert f"memory limit of {small:,} bytes, and storage's host, read and map add up to" in said
+
+
+def test_a_worker_whose_disk_is_too_small_is_found_out_while_it_trains(small_workflow):
+    """Two workers share a disk, and the third has one of its own."""
+    machines = [CPU, CPU, replace(CPU, disk=8, free_bytes=600)]
+    check_machines(machines, small_workflow(), 500)
+    said = refusal(machines, small_workflow(), "cpu", 501)
+    assert said.startswith("worker 0 on a has 1,000 bytes free on the disk of the run directory, and one whole commit")
+    assert "of 2 workers there takes 1,002; make room, or lower storage.device or storage.host" in said
+
+
+def test_the_least_that_a_disk_must_have_is_not_what_a_commit_can_take(small_workflow):
+    """Rows of device and host: 90 in chunks of 4, of which each shard has one begun."""
+    sizes = sizes_of(small_workflow(), device_rows=60, host_rows=30)
+    chunk_bytes = least_disk_bytes(sizes, 1) // 23
+    assert least_disk_bytes(sizes, 1) == 23 * chunk_bytes
+    assert least_disk_bytes(sizes, 6) == (6 + 21) * chunk_bytes
+    assert chunk_bytes >= 4 * (sizes.row_bytes + 8)
