@@ -15,7 +15,7 @@ test: $(VENV)/test
 
 # On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.
 test-gpu:
-	$(PYTHON) -m benchmarks.gpu --parts tests memcheck racecheck
+	$(PYTHON) -m benchmarks.gpu --parts tests workers memcheck racecheck
 
 bench-gpu:
 	$(PYTHON) -m benchmarks.gpu

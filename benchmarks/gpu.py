@@ -17,7 +17,8 @@ from pipeline.gpu import choose
 # Warnings of other versions of the libraries are shown, and end nothing.
 TESTS = ["-m", "pytest", "-m", "gpu", "-rs", "-q", "--timeout", "300", "-W", "default"]
 PARTS = {
-    "tests": [*TESTS, "tests/gpu"],
+    "tests": [*TESTS, "tests/gpu", "--ignore", "tests/gpu/test_workers_gpu.py"],
+    "workers": [*TESTS, "tests/gpu/test_workers_gpu.py"],
     "kernels": ["-m", "benchmarks.kernels_gpu"],
     "criteo": ["-m", "benchmarks.criteo_shape"],
     # Small sizes: under the sanitizer a kernel takes a hundred times as long.

@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from pipeline import run
 from pipeline.run import arguments, main
 from pipeline.storage import sizes
 from pipeline.storage.lock import RunLock
+from pipeline.topology import Gpu, Topology
 
 WORKFLOW = """
 from pipeline.models import DeepFM
@@ -347,3 +349,35 @@ def test_explain_leaves_out_a_tier_or_buffer(workflow_file, capsys):
 def test_no_worker_or_more_than_shards_are_started(refused, workflow_file):
     assert "--workers 0: give at least 1" in refused(workflow_file, "--workers", "0")
     assert "the table has 16 shards" in refused(workflow_file, "--workers", "17")
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    """A machine as NVML tells of it: 2 and 1 MiB are free."""
+    gpus = tuple(Gpu(n, f"GPU-{n}", None, (2 - n) << 20) for n in range(2))
+    monkeypatch.setattr(run, "gets_gpu", lambda name: name != "cpu")
+    monkeypatch.setattr(run, "read_topology", lambda on_gpu: Topology((), gpus, (("X", "NV1"), ("NV1", "X"))))
+
+
+def test_more_workers_than_gpus_are_started_or_not_counted(refused, workflow_file, two_gpus):
+    said = refused(workflow_file, "--workers", 3, "--set", "device=cuda")
+    assert "--workers 3: each has a GPU of its own, and there are 2 here that NVML" in said
+    assert "take fewer workers, or set device to cpu" in said
+
+
+def test_a_slab_that_only_some_gpus_have_room_for_is_taken(refused, workflow_file, two_gpus):
+    said = refused(workflow_file, "--workers", 2, "--set", "device=auto", "--set", "storage.device=1.5 MiB")
+    assert "storage.device is 1,572,864 bytes, and 1,048,576 of the GPU's memory are free" in said
+
+
+def test_a_share_of_memory_that_is_not_known_is_taken(workflow_file, two_gpus, monkeypatch):
+    workflow = run.load(workflow_file).model_copy(update={"device": "cuda"})
+    storage = workflow.storage.model_copy(update={"device": 0.5})
+    share = workflow.model_copy(update={"storage": storage})
+    device, team = run.recruit(share, 2, None)
+    assert (device.on_gpu, device.free_bytes(), [seat.gpu.uuid for seat in team.seats]) == (
+        True, 1 << 20, ["GPU-0", "GPU-1"],
+    )  # fmt: skip
+    assert run.recruit(workflow, 9, "tcp://other:1")[0].on_gpu, "the scheduler's machines have other GPUs"
+    with pytest.raises(ValueError, match=r"storage.device is 50%?.*not known here; give it as a size"):
+        run.recruit(share, 2, "tcp://other:1")

@@ -75,6 +75,26 @@ def test_a_sum_is_wrong_or_has_other_bits_on_another_worker_or_the_next_time(wor
     assert {one.tobytes() for one in first + again} == {first[0].tobytes()}
 
 
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_parts_of_a_sum_have_other_bits_than_the_sum_or_are_others(world):
+    """In the order of ranks, whichever worker adds up."""
+    groups = groups_of(world)
+    vectors = [np.random.default_rng(rank).standard_normal(48).astype(np.float32) for rank in range(world)]
+    expected = vectors[0].copy()
+    for other in vectors[1:]:
+        expected += other
+
+    def add(rank):
+        tensor = torch.from_numpy(vectors[rank].copy())
+        own = groups[rank].reduce_scatter(tensor, "merge")
+        assert own.data_ptr() == tensor.chunk(world)[rank].data_ptr()
+        groups[rank].all_gather(tensor, "merge")
+        return tensor.numpy()
+
+    for found in together([partial(add, rank) for rank in range(world)]):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_buffers_or_messages_of_a_sum_are_counted_otherwise():
     groups = groups_of(2)
     before = {kind: counted(groups[0], kind) for kind in ("merge", "buffers")}
