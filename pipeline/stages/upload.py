@@ -6,6 +6,7 @@ since keys travel from there: then the part that it read, and all indices of its
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.device import Device
-from pipeline.records import I32, U32, Examples, Plan, Staged, Unique, United
+from pipeline.records import I32, U32, Asked, BatchIndex, Examples, Plan, Staged, Unique, United
 from pipeline.stages.dedup_on_gpu import GpuBuffer
 
 
@@ -33,42 +34,37 @@ def upload_part(
 ) -> tuple[Unique, United, object]:
     """Have the own part of a block copied from `buffer` to `there`, and what is asked of its rows: to be followed by
     `upload`. Both with their indices on the device, and host memory that is in use until those are there."""
+    parts = [part for index in unique.batches for part in (index.unique_P, index.starts_P)]
+    parts += [part for asked in united.asked for part in _indices(asked)]
     with device.timed("upload", examples.block.number, device.up):
         device.up.copy(buffer.taken(examples), there.arena[: examples.nbytes])
-        parts = [part for index in unique.batches for part in (index.unique_P, index.starts_P)]
-        for asked in united.asked:
-            index = asked.index
-            parts += [index.unique_P, index.starts_P, index.inverse_V, index.source_V, asked.starts_P, asked.holders_P]
         copied, source = _copied(parts, device)
     taken = iter(copied)
     batches = tuple(
-        replace(
-            index,
-            unique_P=next(taken),
-            starts_P=next(taken),
+        BatchIndex(
+            next(taken),
+            next(taken),
             # They lie among the examples, where the keys were.
-            inverse_V=there.mirror(index.inverse_V, buffer),
-            source_V=there.mirror(index.source_V, buffer),
+            there.mirror(index.inverse_V, buffer),
+            there.mirror(index.source_V, buffer),
+            index.parts_W,
         )
         for index in unique.batches
     )
-    of_all = tuple(
-        replace(
-            asked,
-            index=replace(
-                asked.index,
-                unique_P=next(taken),
-                starts_P=next(taken),
-                inverse_V=next(taken),
-                source_V=next(taken),
-            ),
-            starts_P=next(taken),
-            holders_P=next(taken),
-        )
-        for asked in united.asked
-    )
+    of_all = tuple(_with_indices(asked, taken) for asked in united.asked)
     examples = there.examples(examples, buffer)
     return replace(unique, batches=batches, examples=examples), replace(united, asked=of_all), source
+
+
+def _indices(asked: Asked) -> tuple[I32, ...]:
+    index = asked.index
+    return index.unique_P, index.starts_P, index.inverse_V, index.source_V, asked.starts_P, asked.holders_P
+
+
+def _with_indices(asked: Asked, taken: Iterator[I32]) -> Asked:
+    """The same with the next `_indices`."""
+    index = BatchIndex(next(taken), next(taken), next(taken), next(taken))
+    return Asked(index, asked.parts_W, next(taken), next(taken))
 
 
 def _copied(parts: list[I32], device: Device) -> tuple[list[I32], object]:

@@ -63,8 +63,8 @@ def expected(root, tmp_path_factory):
 
 
 ORDERS = {
-    "late": {}, "seed 1": {"seeds": (1, 2)}, "seed 2": {"seeds": (3, None)},
-    "train runs ahead": {"eager": ("train",)}, "upload runs ahead": {"eager": ("up", "down")},
+    "late": {}, "at random": {"seeds": (1, None)}, "train runs ahead": {"eager": ("train",)},
+    "upload runs ahead": {"eager": ("up", "down")},
 }  # fmt: skip
 
 
