@@ -21,7 +21,6 @@ from pipeline.data.source import Source
 from pipeline.device import RAM, Device
 from pipeline.failures import PipelineError
 from pipeline.gpu import choose
-from pipeline.memory import keep_freed_memory
 from pipeline.models.learner import least_last
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
@@ -377,7 +376,6 @@ def open_run(
     workflow: Workflow, source: Source, fit: Fit, run_dir: Path, serial: bool = False, device: Device | None = None
 ) -> Iterator[Driver]:
     """A driver for a directory that is empty or holds a run, with Dask in this process unless `serial`."""
-    keep_freed_memory()
     allow_many_files()
     with nullcontext() if serial else local_client() as client:
         yield Driver(workflow, source, fit, run_dir, client, device=device)

@@ -24,6 +24,7 @@ from pipeline.driver import open_crew, open_run
 from pipeline.failures import PipelineError
 from pipeline.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.kernels.read_rows import SCRATCH_BYTES
+from pipeline.memory import keep_freed_memory
 from pipeline.models.check import check_model
 from pipeline.models.learner import row_layout
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
@@ -45,6 +46,7 @@ from pipeline.workflow import Workflow, format_size, format_size_or_share
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before the run; 1 for a run that ended early. One message, no traceback."""
     args = arguments().parse_args(argv)
+    keep_freed_memory()
     with ExitStack() as stack:
         try:
             world = 1 if args.workers is None else args.workers

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from contextlib import closing
+from functools import partial
 
 import psutil
 import pytest
@@ -54,6 +55,11 @@ def with_kstep(workflow):
     merge = KStep(k=4, start=3, merged="xmv")
     optimizer = Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01, eps=1e-4), merge=merge)
     return workflow.model_copy(update={"optimizer": optimizer})
+
+
+def test_threads_of_a_worker_free_memory_that_is_not_used_again(pool):
+    environments = pool.client.run(partial(os.environ.get, "MALLOC_ARENA_MAX"))
+    assert set(environments.values()) == {"1"}
 
 
 def undisturbed(workflow, pool, tmp_path, expected):

@@ -57,7 +57,11 @@ class Pool:
 
     def _connect(self) -> None:
         # Dask waits for whoever does not answer, where it asks all workers at once.
-        settings = SETTINGS | {"distributed.scheduler.worker-ttl": f"{self._silent_seconds} s"}
+        settings = SETTINGS | {
+            "distributed.scheduler.worker-ttl": f"{self._silent_seconds} s",
+            # As `share_one_arena`, which comes too late for the threads that Dask starts with a process.
+            "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
+        }
         self._stack.enter_context(dask.config.set(settings))
         self.cluster: Any = None
         if self.team.scheduler is None:
