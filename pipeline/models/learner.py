@@ -24,7 +24,7 @@ from pipeline.models.findings import Findings, Truth, truth_of
 from pipeline.models.state import load_dense, save_dense
 from pipeline.models.tensors import make_deterministic, tensor_of, torch_device
 from pipeline.monitor.metrics import Evaluation
-from pipeline.optim.collective import ALONE, Collective
+from pipeline.optim.collective import ALONE, Collective, finish
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
 from pipeline.optim.rates import RUNS
@@ -249,13 +249,21 @@ class Learner:
         staged_AW: F32 = staged.rows_AW.view(np.float32)
         weights_PC = self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P)
         sums_PC = self._backward(examples, index, of_all, batch, step, weights_PC, results_K4, scores_NT)
+        # Dense gradients travel beside those of rows, and their sums while rows are updated.
+        exchange = self.dense.exchanging()
+        next(exchange, None)
+        sums_PC = self._give_back(sums_PC, index, of_all)
+        next(exchange, None)
         starts_P, holders_P = self._counts(index, of_all)
-        self.dense.exchange()
-        self.dense.regularize()
         if self._max_grad_norm:
+            finish(exchange)
+            self.dense.regularize()
             self._clip(weights_PC, sums_PC, step, self._max_grad_norm)
-        self.dense.step(step, batch == plan.block.num_batches - 1 and plan.block.closes_split)
         clipped_P = self.rows.update(rows_P, sums_PC, weights_PC, starts_P, holders_P, step)
+        if not self._max_grad_norm:
+            finish(exchange)
+            self.dense.regularize()
+        self.dense.step(step, batch == plan.block.num_batches - 1 and plan.block.closes_split)
         if self.rows.clips:
             results_K4[batch, 2] = tensor_of(clipped_P).sum()
             results_K4[batch, 3] = len(clipped_P)
@@ -264,8 +272,7 @@ class Learner:
         self, examples: Examples, index: BatchIndex, of_all: OfAll | None, batch: int, step: int, weights_PC: F32,
         results_K4: Tensor, scores_NT: Tensor | None,
     ) -> F32:  # fmt: skip
-        """[P, C] gradients of the rows whose weights these are, of the whole batch; those of the dense part are left
-        where they belong, of the own part."""
+        """[P, C] gradients of the own part's keys; those of the dense part are left where they belong."""
         bags_MB = examples.bags[batch]
         self.dense.zero_grad()
         wanted_PC = self._fetch(weights_PC, index, of_all)
@@ -279,14 +286,16 @@ class Learner:
                 _keep(output, examples.block, batch, scores_NT)
             self._share_of(loss, of_all, results_K4[batch, 1]).backward()
             grads = [self._device.array(_gradient(leaf)) for leaf in (embeddings, first)]
-            sums_PC = self._embed.sum_gradients(grads[0], grads[1], index, bags_MB)
-        else:
-            sums_PC = weights_PC[:0]
-        return self._exchange.give_back(sums_PC, of_all[0], index) if self._exchange and of_all else sums_PC
+            return self._embed.sum_gradients(grads[0], grads[1], index, bags_MB)
+        return weights_PC[:0]
 
     def _fetch(self, weights_PC: F32, index: BatchIndex, of_all: OfAll | None) -> F32:
         """Weights of the own part's keys, from those of the rows that are one's own."""
         return self._exchange.fetch(weights_PC, of_all[0], index) if self._exchange and of_all else weights_PC
+
+    def _give_back(self, sums_PC: F32, index: BatchIndex, of_all: OfAll | None) -> F32:
+        """Gradients of the rows that are one's own, of the whole batch, from those of the own part's keys."""
+        return self._exchange.give_back(sums_PC, of_all[0], index) if self._exchange and of_all else sums_PC
 
     def _share_of(self, loss: Tensor, of_all: OfAll | None, weight: Tensor) -> Tensor:
         """The part of the whole batch's mean loss that one's own examples are."""

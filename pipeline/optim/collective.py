@@ -7,6 +7,8 @@ of the model's buffers, and counted as "buffers".
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterator
 from typing import Protocol
 
 from torch import Tensor
@@ -23,6 +25,11 @@ class Collective(Protocol):
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         """The sum over all workers, in place, of a contiguous vector; the same bits on all."""
+
+    def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
+        """The same in steps. Between them what is sent is on its way, and the caller may do something else, other
+        collectives too; nobody changes the tensor before the last one. All workers take each step at the same place in
+        the order of their calls, or more than one there: `finish` takes those that are left."""
 
 
 class Group(Collective, Protocol):
@@ -44,6 +51,13 @@ class Alone:
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         pass
 
+    def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
+        yield from ()
+
+
+def finish(steps: Iterator[None]) -> None:
+    deque(steps, maxlen=0)
+
 
 ALONE = Alone()
 
@@ -62,8 +76,11 @@ class TwoLevels:
         self.rank, self.world = outer.rank * inner.world + inner.rank, outer.world * inner.world
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
+        finish(self.summing(tensor, kind, num_buffers))
+
+    def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
         own = self.inner.reduce_scatter(tensor, kind, num_buffers)
         past_own = (self.inner.rank + 1) * len(own)
         buffers_of_own = min(max(past_own - (len(tensor) - num_buffers), 0), len(own))
-        self._outer.all_reduce(own, kind, buffers_of_own)
+        yield from self._outer.summing(own, kind, buffers_of_own)
         self.inner.all_gather(tensor, kind, num_buffers)

@@ -6,10 +6,12 @@ whole batch, and every replica takes the same step.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from pipeline.optim.collective import ALONE, Collective
+from pipeline.optim.collective import ALONE, Collective, finish
 from pipeline.optim.flat import Flat
 from pipeline.optimizer import DenseAdam
 
@@ -46,8 +48,12 @@ class Dense:
 
     def exchange(self) -> None:
         """The gradients become the sum over all workers, and the float buffers of the model their mean."""
+        finish(self.exchanging())
+
+    def exchanging(self) -> Iterator[None]:
+        """The same in steps, as `Collective.summing`."""
         if self._flat and self._flat.numbers.numel():
-            self._collective.all_reduce(self._flat.numbers, "dense", self._flat.num_buffers)
+            yield from self._collective.summing(self._flat.numbers, "dense", self._flat.num_buffers)
             self._flat.buffers.div_(self._collective.world)
 
     def regularize(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -39,6 +39,10 @@ class InProcess:
         # Each adds up by itself; nobody writes before all have read.
         self._room.barrier.wait()
         tensor.copy_(total)
+
+    def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
+        self.all_reduce(tensor, kind, num_buffers)
+        yield
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
         self._show(tensor, kind, num_buffers)

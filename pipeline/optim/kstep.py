@@ -16,10 +16,12 @@ Q numbers of all parameters (see `flat`)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 
-from pipeline.optim.collective import ALONE, Collective, TwoLevels
+from pipeline.optim.collective import ALONE, Collective, TwoLevels, finish
 from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
 from pipeline.optim.flat import Flat
 from pipeline.optimizer import KStep, Optimizer
@@ -69,10 +71,14 @@ class KStepDense:
 
     def exchange(self) -> None:
         """The gradient of a share of the whole batch becomes that of this worker's own, or of its machine's."""
+        finish(self.exchanging())
+
+    def exchanging(self) -> Iterator[None]:
+        """The same in steps, as `Collective.summing`."""
         num_shares = self._collective.world
         if self._merge.inner == 1:
             if self._flat.size:
-                self._machine.all_reduce(self._gradient_Q, "dense")
+                yield from self._machine.summing(self._gradient_Q, "dense")
             num_shares //= self._machine.world
         self._gradient_Q.mul_(num_shares)
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from pipeline.optim.collective import finish
 
 GLOO: Any = dist.ProcessGroupGloo
 NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
@@ -32,6 +35,15 @@ class Disconnected(RuntimeError):
 
 class OutOfOrder(RuntimeError):
     """Workers met in collectives that do not belong together."""
+
+
+@contextmanager
+def lost_others() -> Iterator[None]:
+    """Within it what torch raises is Disconnected."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Disconnected(str(error)) from error
 
 
 @dataclass(slots=True)
@@ -98,44 +110,58 @@ class Group:
         if on_gpus:
             self._backend = nccl(store, f"{name}/gpus", rank, world, timeout_seconds)
             # NCCL connects at the first collective, and whoever does not come is to be missed here.
-            self._own_sum(torch.zeros(world, device="cuda"))
+            self._send_parts(torch.zeros(world, device="cuda"))()
             torch.cuda.synchronize()
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         """The sum over all workers, in place, with the same bits on all. The last `num_buffers` numbers are counted as
         those of the model's buffers."""
+        finish(self.summing(tensor, kind, num_buffers))
+
+    def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
+        """See `pipeline.optim.collective.Collective`."""
         self._meet(kind)
         self._count_vector(kind, tensor, num_buffers)
         # Each sums a part, in the order of ranks, and sends it to all. gloo's own all-reduce takes 2 to 4 ms for small
         # tensors on loopback, and its all-to-all a tenth of that.
         numbers = tensor.view(-1)
-        self._gather(numbers, self._own_sum(numbers))
+        own_sum = self._send_parts(numbers)
+        yield
+        gathered = self._send_own(numbers, own_sum())
+        yield
+        gathered()
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
         """See `pipeline.optim.collective.Group`."""
         self._meet(kind)
         self._count_vector(kind, tensor, num_buffers)
-        return tensor.chunk(self.world)[self.rank].copy_(self._own_sum(tensor))
+        return tensor.chunk(self.world)[self.rank].copy_(self._send_parts(tensor)())
 
     def all_gather(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         """See `pipeline.optim.collective.Group`."""
         self._meet(kind)
-        self._gather(tensor, tensor.chunk(self.world)[self.rank])
+        self._send_own(tensor, tensor.chunk(self.world)[self.rank])()
 
-    def _own_sum(self, vector: Tensor) -> Tensor:
-        """The sum over all workers, in the order of ranks, of the part of the vector that is this worker's."""
+    def _send_parts(self, vector: Tensor) -> Callable[[], Tensor]:
+        """To each worker its part of the vector. What this returns waits for theirs, and gives the sum over all
+        workers, in the order of ranks, of the part that is this worker's."""
         sizes = self._parts(vector)
         received = vector.new_empty(self.world * sizes[self.rank])
-        self._wait(self._backend.alltoall_base, received, vector, [sizes[self.rank]] * self.world, sizes)
-        total, *others = received.view(self.world, -1) if len(received) else [received]
-        for other in others:
-            total += other
-        return total
+        arrived = self._start(self._backend.alltoall_base, received, vector, [sizes[self.rank]] * self.world, sizes)
 
-    def _gather(self, vector: Tensor, own: Tensor) -> None:
-        """Every worker's own part into `vector`, which `own` may be a part of."""
+        def own_sum() -> Tensor:
+            arrived()
+            total, *others = received.view(self.world, -1) if len(received) else [received]
+            for other in others:
+                total += other
+            return total
+
+        return own_sum
+
+    def _send_own(self, vector: Tensor, own: Tensor) -> Callable[[], None]:
+        """Its own part, which may lie in `vector`, to every worker. What this returns waits for theirs."""
         sizes = self._parts(vector)
-        self._wait(self._backend.alltoall_base, vector, own.repeat(self.world), sizes, [len(own)] * self.world)
+        return self._start(self._backend.alltoall_base, vector, own.repeat(self.world), sizes, [len(own)] * self.world)
 
     def _parts(self, vector: Tensor) -> list[int]:
         each, more = divmod(len(vector), self.world)
@@ -155,7 +181,7 @@ class Group:
         others = sum(send_W) - send_W[self.rank]
         messages = sum(1 for rank, rows in enumerate(send_W) if rows and rank != self.rank)
         self.count(kind, others * (send.numel() // max(1, len(send))) * send.element_size(), messages)
-        self._wait(self._backend.alltoall_base, receive, send, list(receive_W), list(send_W))
+        self._start(self._backend.alltoall_base, receive, send, list(receive_W), list(send_W))()
 
     def _meet(self, kind: str) -> None:
         self._sequence += 1
@@ -163,18 +189,23 @@ class Group:
             return
         mine = torch.tensor([self._sequence, KINDS.index(kind)])
         everyone = [torch.empty_like(mine) for _ in range(self.world)]
-        self._wait(self._host.allgather, [everyone], [mine])
+        self._start(self._host.allgather, [everyone], [mine])()
         if any(not torch.equal(mine, other) for other in everyone):
             met = ", ".join(
                 f"worker {rank}: {KINDS[k]} as number {n}" for rank, (n, k) in enumerate(np.array(everyone))
             )
             raise OutOfOrder(f"workers are not at the same collective: {met}")
 
-    def _wait(self, collective: Callable[..., Any], *args: Any) -> None:
-        try:
-            collective(*args).wait()
-        except RuntimeError as error:
-            raise Disconnected(str(error)) from error
+    def _start(self, collective: Callable[..., Any], *args: Any) -> Callable[[], None]:
+        """What this returns waits until the tensors are sent and received."""
+        with lost_others():
+            work = collective(*args)
+
+        def arrived() -> None:
+            with lost_others():
+                work.wait()
+
+        return arrived
 
     def _count_vector(self, kind: str, tensor: Tensor, num_buffers: int) -> None:
         self.count(kind, (tensor.numel() - num_buffers) * tensor.element_size(), 1)

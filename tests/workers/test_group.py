@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import make_groups, together
 
+from pipeline.optim.collective import finish
 from pipeline.workers.group import Disconnected, Group, OutOfOrder, Store
 
 GROUPS = {}
@@ -93,6 +94,23 @@ def test_parts_of_a_sum_have_other_bits_than_the_sum_or_are_others(world):
 
     for found in together([partial(add, rank) for rank in range(world)]):
         np.testing.assert_array_equal(found, expected)
+
+
+def test_a_sum_gets_mixed_up_with_what_travels_beside_it():
+    def meet(group):
+        dense, rows, received = torch.full((33,), 1.0 + group.rank), torch.full((4,), float(group.rank)), torch.empty(4)
+        steps = group.summing(dense, "dense")
+        next(steps)
+        group.all_to_all(rows, [2, 2], received, [2, 2], "gradients")
+        next(steps)
+        few = group.sums([group.rank])
+        finish(steps)
+        return dense.tolist(), received.tolist(), few
+
+    groups = make_groups(2)
+    for _ in range(20):
+        found = together([partial(meet, group) for group in groups])
+        assert found == [([3.0] * 33, [0.0, 0.0, 1.0, 1.0], [1.0])] * 2
 
 
 def test_buffers_or_messages_of_a_sum_are_counted_otherwise():
