@@ -1,5 +1,6 @@
 # Two commands: `make run` trains the quickstart, `make test` proves the project.
 PYTHON ?= python3
+JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -10,8 +11,8 @@ run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py
 
 test: $(VENV)/test
-	$(BIN)/python -m pytest
-	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest tests/simulated
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/simulated
 
 # On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.
 test-gpu:

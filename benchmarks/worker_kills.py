@@ -73,7 +73,9 @@ def driver_dies(job: Job, undisturbed: Ended) -> Callable[[Path], str]:
     def trial(run_dir: Path) -> str:
         with job.start(run_dir) as run:
             at = moment(run, undisturbed)
-            workers = run.workers()
+            if not (workers := run.workers()):
+                run.process.wait()
+                return trial(run_dir.with_name(f"{run_dir.name}-again"))
             run.process.kill()
             run.process.wait()
             gone = until("workers outlive their driver", lambda: not any(map(_lives, workers)), GONE_SECONDS)
