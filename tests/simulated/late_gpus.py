@@ -20,15 +20,20 @@ class LateGpus:
         groups = make_groups(len(self.devices))
         begun = [0] * len(groups)
         for rank, group in enumerate(groups):
-            group._wait = partial(self._meet, group._wait, begun, rank)
+            group._start = partial(self._start, group._start, begun, rank)
         return groups
 
-    def _meet(self, wait, begun, rank, *collective):
+    def _start(self, start, begun, rank, *collective):
         begun[rank] += 1
-        for other, device in enumerate(self.devices):
-            if begun[other] < begun[rank]:
-                threading.Thread(target=come, args=(device, begun, other, begun[rank]), daemon=True).start()
-        wait(*collective)
+        number, arrived = begun[rank], start(*collective)
+
+        def met():
+            for other, device in enumerate(self.devices):
+                if begun[other] < number:
+                    threading.Thread(target=come, args=(device, begun, other, number), daemon=True).start()
+            arrived()
+
+        return met
 
 
 def come(device, begun, rank, number):
