@@ -16,7 +16,7 @@ DOORS = {
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
-    "pyarrow": ("pipeline.data",),
+    "pyarrow": ("pipeline.data", "pipeline.prepare"),
     "cupy": ("pipeline.gpu",),
     "cupyx": ("pipeline.gpu",),
     "pynvml": ("pipeline.nvml",),
@@ -29,7 +29,7 @@ DOORS = {
 }
 
 LAYERS = (
-    ("pipeline.run", "pipeline.verify"),
+    ("pipeline.run", "pipeline.verify", "pipeline.prepare"),
     ("pipeline.driver",),
     (
         "pipeline.committer",

@@ -54,13 +54,20 @@ def clock_time(seconds: float) -> str:
     return f"{hours}:{minute:02}:{second:02}" if hours else f"{minute}:{second:02}"
 
 
+class Shown(Protocol):
+    """What one update says: `str` of it, and how much is done, of the display's total."""
+
+    @property
+    def done(self) -> int: ...
+
+
 class Display(Protocol):
     """Where progress goes; `close` leaves the last state visible."""
 
     interval: float
     """Seconds from one `show` to the next, at least."""
 
-    def show(self, state: State) -> None: ...
+    def show(self, state: Shown) -> None: ...
     def line(self, text: str) -> None: ...
     def close(self) -> None: ...
 
@@ -73,7 +80,7 @@ class Plain:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
-    def show(self, state: State) -> None:
+    def show(self, state: Shown) -> None:
         self.line(str(state))
 
     def line(self, text: str) -> None:
@@ -102,7 +109,7 @@ class Live:
         self._task = self._progress.add_task("", total=total, status="starting")
         self._progress.start()
 
-    def show(self, state: State) -> None:
+    def show(self, state: Shown) -> None:
         self._progress.update(self._task, completed=state.done, status=str(state), refresh=True)
 
     def line(self, text: str) -> None:
@@ -110,6 +117,13 @@ class Live:
 
     def close(self) -> None:
         self._progress.stop()
+
+
+def display_on(stream: TextIO, total: int) -> Display:
+    """A live line where the stream is a terminal that can have one."""
+    console = Console(file=stream)
+    live = stream.isatty() and not console.is_dumb_terminal
+    return Live(console, total, stream is sys.stderr) if live else Plain(stream)
 
 
 class Progress:
@@ -137,10 +151,7 @@ class Progress:
         self._begun_at = examples_done
 
     def __enter__(self) -> Progress:
-        stream = self._stream if self._stream is not None else sys.stderr
-        console = Console(file=stream)
-        live = stream.isatty() and not console.is_dumb_terminal
-        self._display: Display = Live(console, self._total, stream is sys.stderr) if live else Plain(stream)
+        self._display = display_on(self._stream if self._stream is not None else sys.stderr, self._total)
         self._recent.append((self._clock(), self._begun_at))
         return self
 

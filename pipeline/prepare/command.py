@@ -1,0 +1,135 @@
+"""The command line: what it takes, and what it asks for, checked as far as that is possible before sources are read."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import glob
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.prepare import formats
+from pipeline.prepare.formats import Format
+from pipeline.prepare.lines import BadLines
+from pipeline.prepare.manifest import command_of
+from pipeline.prepare.pieces import Piece, cut
+from pipeline.prepare.splits import check, parse
+from pipeline.prepare.steps import Job
+from pipeline.workflow import parse_size
+
+TAKES = {
+    "criteo": (),
+    "avazu": (),
+    "csv": ("schema",),
+    "libsvm": ("numbers", "ignore_values"),
+    "libffm": ("fields", "many", "numbers", "ignore_values"),
+    "parquet": ("schema",),
+}
+"""What each format may be told besides; schema and fields it must."""
+NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
+"""What changes no byte of the output, or is written down elsewhere."""
+SCHEMA = (
+    "csv: a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order; parquet: NAME:ROLE, where NAME may be a "
+    "pattern. Roles: label, number, category, time, skip"
+)
+SPLIT = (
+    "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
+    "file:validation=PATTERN,test=PATTERN (default: all is for training)"
+)
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline.prepare", description="Make the Parquet files that workflows read from raw logs."
+    )
+    add = parser.add_argument
+    add("format", choices=TAKES)
+    add(
+        "sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are read as they are"
+    )
+    add("--out", type=Path, required=True, help="a folder for the output")
+    add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA)
+    add("--fields", nargs="+", type=int, default=[], metavar="N", help="libffm: the fields that become columns")
+    add("--many", nargs="+", type=int, default=[], metavar="N", help="libffm: those with several indices in a line")
+    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="libsvm, libffm: of these the values count")
+    add("--ignore-values", action="store_true", help="libsvm, libffm: forget values that are not 1")
+    add("--split", metavar="HOW", help=SPLIT)
+    add("--vocabulary", nargs="+", default=[], metavar="COLUMN", help="ids 1, 2, ... instead of these columns' values")
+    add("--minimum", type=int, default=1, metavar="N", help="values seen less often in training rows have id 0")
+    add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: an error)")
+    add("--piece-size", type=size, default=64 << 20, metavar="SIZE", help="of a part, in bytes of text (64 MiB)")
+    add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="parts at a time (default: one a core)")
+    add("--scheduler", metavar="ADDRESS", help="have this Dask scheduler's workers do it, on the same file system")
+    add("--fresh", action="store_true", help="move what is in the output folder aside first")
+    return parser
+
+
+def size(text: str) -> int:
+    found = parse_size(text)
+    if not isinstance(found, int):
+        raise ValueError(f"expected a size such as 64 MiB, got {text!r}")
+    return found
+
+
+def plan(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], dict[str, Any]]:
+    """What is to be done, in which pieces, and what fixes the output. ValueError: it cannot be done."""
+    if args.workers < 1:
+        raise ValueError(f"--workers {args.workers}: give at least 1")
+    if args.minimum != 1 and not (args.vocabulary and args.minimum > 1):
+        raise ValueError("--minimum says what is left out of a vocabulary: name columns, and give at least 1")
+    if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
+        raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
+    paths = find(args.sources)
+    format, split = format_of(args, paths), parse(args.split)
+    categories = sorted(field.name for field in format.fields if field.role == "category")
+    if strangers := sorted({*args.vocabulary} - {*categories}):
+        raise ValueError(f"--vocabulary: {', '.join(strangers)} is no category; there are {', '.join(categories)}")
+    check(split, format.schema, paths)
+    vocabulary = tuple(sorted({*args.vocabulary}))
+    job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, args.minimum)
+    options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
+    return job, cut(paths, format, args.piece_size), command_of(options | {"read": described(format)}, paths)
+
+
+def find(sources: Sequence[str]) -> list[Path]:
+    """The files, each once, sorted by name. ValueError: something is not there."""
+    found: dict[Path, None] = {}
+    for source in sources:
+        path = Path(source).expanduser()
+        matches = [path] if path.exists() else [Path(match) for match in glob.glob(str(path), recursive=True)]
+        files = [file for match in matches for file in (match.iterdir() if match.is_dir() else (match,))]
+        files = [file for file in files if file.is_file() and not file.name.startswith(".")]
+        if not files:
+            raise ValueError(f"{source}: there is no such file, and no file in a folder of that name")
+        found.update(dict.fromkeys(files))
+    return sorted(found)
+
+
+def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
+    takes = TAKES[args.format]
+    for name in sorted({name for names in TAKES.values() for name in names}):
+        if getattr(args, name) and name not in takes:
+            raise ValueError(f"--{name.replace('_', '-')} means nothing for {args.format}; leave it out")
+        if not getattr(args, name) and name in takes and name in ("schema", "fields"):
+            raise ValueError(f"{args.format} needs --{name}: which columns there are, and what for")
+    match args.format:
+        case "csv":
+            is_file = len(args.schema) == 1 and ":" not in args.schema[0]
+            return formats.csv(Path(args.schema[0]) if is_file else args.schema)
+        case "libsvm":
+            return formats.libsvm(args.numbers, args.ignore_values)
+        case "libffm":
+            return formats.libffm(args.fields, args.many, args.numbers, args.ignore_values)
+        case "parquet":
+            return formats.parquet(args.schema, paths[0])
+        case "avazu":
+            return formats.avazu()
+    return formats.criteo()
+
+
+def described(format: Format) -> dict[str, Any]:
+    """All of it, as JSON has it: the file of a schema may change."""
+    columns = [f"{f.name}:{f.role}:{f.arrow_type}" for f in format.fields]
+    return {**{f.name: getattr(format, f.name) for f in dataclasses.fields(format)}, "fields": columns}

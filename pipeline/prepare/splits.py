@@ -1,0 +1,178 @@
+"""Which rows are for training, which for validation, which for the test: by chance, by a column of times, by file.
+
+A function of the row alone, so that parts may be made in any order, by anyone, and again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.data.files import SPLITS
+from pipeline.kernels.hashing import hash_integers
+from pipeline.kernels.mix import mix_reference
+
+I8 = NDArray[np.int8]
+TRAIN, VALIDATION, TEST = range(len(SPLITS))
+DRAWS = 1 << 64
+
+
+class Split(Protocol):
+    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+        """[N] the place in SPLITS of each row of part `number` of source `file`. ValueError: a row has none."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Each row by a draw of its own: SplitMix64 of (seed, file, part, row)."""
+
+    validation: float = 0.0
+    test: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not (self.validation >= 0 and self.test >= 0 and self.validation + self.test < 1):
+            raise ValueError(
+                f"--split ratio: validation is {self.validation} and test {self.test}; give shares of the rows from 0 "
+                "to 1 that leave some for training"
+            )
+
+    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+        salt = mix_reference(mix_reference(mix_reference(self.seed) ^ file) ^ number)
+        draws_N = np.empty(table.num_rows, np.uint64)
+        hash_integers(np.arange(table.num_rows), np.uint64(salt), draws_N)
+        split_N = np.zeros(table.num_rows, np.int8)
+        split_N[draws_N < int((self.validation + self.test) * DRAWS)] = TEST
+        split_N[draws_N < int(self.validation * DRAWS)] = VALIDATION
+        return split_N
+
+
+@dataclass(frozen=True)
+class ByTime:
+    """By a column that can be ordered: training, then validation, then test."""
+
+    column: str
+    validation_from: str | None = None
+    test_from: str | None = None
+
+    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+        times = table.column(self.column)
+        if pa.types.is_dictionary(times.type):
+            times = times.cast(times.type.value_type)
+        if times.null_count:
+            raise ValueError(
+                f"--split time: {times.null_count:,} rows of {path}, part {number}, have no {self.column}, so they are "
+                "in no split; split by another column, or by ratio or file"
+            )
+        split_N = np.zeros(table.num_rows, np.int8)
+        for split, since in ((VALIDATION, self.validation_from), (TEST, self.test_from)):
+            if since is not None:
+                begin = self.parsed(since, times.type)
+                split_N[pc.greater_equal(times, begin).to_numpy()] = split
+        return split_N
+
+    def parsed(self, text: str, kind: pa.DataType) -> pa.Scalar:
+        try:
+            return pa.scalar(text).cast(kind)
+        except pa.ArrowException as error:
+            raise ValueError(f"--split time: {text!r} is no {kind}, which {self.column} is") from error
+
+
+@dataclass(frozen=True)
+class ByFile:
+    """All rows of a source are in one split: by the source's name, or its whole path, as a shell matches it; the test
+    where it matches both."""
+
+    validation: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+
+    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+        return np.full(table.num_rows, self.split_of(path), np.int8)
+
+    def split_of(self, path: Path) -> int:
+        if _matches(path, self.test):
+            return TEST
+        return VALIDATION if _matches(path, self.validation) else TRAIN
+
+
+def check(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
+    """ValueError: the split does not fit the columns or the sources."""
+    match split:
+        case ByTime():
+            if split.column not in schema.names:
+                raise ValueError(f"--split time: no column is {split.column!r}; there are {', '.join(schema.names)}")
+            for since in (split.validation_from, split.test_from):
+                if since is not None:
+                    split.parsed(since, schema.field(split.column).type)
+        case ByFile():
+            for pattern in (*split.validation, *split.test):
+                if not any(_matches(path, (pattern,)) for path in paths):
+                    raise ValueError(f"--split file: {pattern!r} matches none of the sources: {_names(paths)}")
+            if all(split.split_of(path) != TRAIN for path in paths):
+                raise ValueError("--split file: no source is left for training; give more, or other patterns")
+
+
+def parse(text: str | None) -> Split:
+    """What --split says; None: all rows are for training.
+
+    ValueError: it says nothing that can be understood.
+    """
+    if text is None:
+        return Ratio()
+    kind, colon, rest = text.partition(":")
+    words = [word for word in rest.split(",") if word]
+    try:
+        if kind == "ratio" and colon:
+            options = _options(words, {"validation": float, "test": float, "seed": int})
+            return Ratio(**options)
+        if kind == "time" and words and "=" not in words[0]:
+            since = _options(words[1:], {"validation_from": str, "test_from": str})
+            if since:
+                return ByTime(words[0], **since)
+        if kind == "file" and words:
+            return ByFile(**_patterns(words))
+    except (ValueError, KeyError) as error:
+        if isinstance(error, ValueError) and str(error).startswith("--split"):
+            raise
+        raise ValueError(_expected(text)) from error
+    raise ValueError(_expected(text))
+
+
+def _options(words: Sequence[str], kinds: Mapping[str, type]) -> dict[str, Any]:
+    pairs = [word.partition("=") for word in words]
+    return {name: kinds[name](value) for name, _, value in pairs}
+
+
+def _patterns(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Patterns without a name belong to the name before them: validation=a,b,test=c."""
+    found: dict[str, tuple[str, ...]] = {}
+    name = ""
+    for word in words:
+        before, equals, after = word.partition("=")
+        name, pattern = (before, after) if equals else (name, word)
+        found[{"validation": "validation", "test": "test"}[name]] = (*found.get(name, ()), pattern)
+    return found
+
+
+def _expected(text: str) -> str:
+    return (
+        f"--split {text}: expected ratio:validation=0.1,test=0.1,seed=0, or "
+        "time:COLUMN,validation_from=VALUE,test_from=VALUE, or file:validation=PATTERN,test=PATTERN"
+    )
+
+
+def _matches(path: Path, patterns: Sequence[str]) -> bool:
+    return any(fnmatch(path.name, pattern) or fnmatch(str(path), pattern) for pattern in patterns)
+
+
+def _names(paths: Sequence[Path]) -> str:
+    shown = ", ".join(path.name for path in paths[:8])
+    return f"{shown}, ..." if len(paths) > 8 else shown
