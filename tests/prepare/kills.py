@@ -1,0 +1,66 @@
+"""Kills at every call to the system that makes something durable."""
+
+import io
+import os
+from itertools import count
+
+import pytest
+
+from pipeline.prepare import durable
+from pipeline.storage.files import Files
+
+
+class Killed(BaseException):
+    """Nothing that catches exceptions of programs goes on after it."""
+
+
+class Dying:
+    """The system of a process that is killed at its n-th call: from then on no call does anything."""
+
+    def __init__(self, dies_at):
+        self.num_calls, self._dies_at = 0, dies_at
+
+    def live(self):
+        self.num_calls += 1
+        if self.num_calls >= self._dies_at:
+            raise Killed
+
+    def open_file(self, path, mode):
+        self.live()
+        return DyingFile(path, mode, self)
+
+    def __getattr__(self, name):
+        def call(*args):
+            self.live()
+            return getattr(os, name)(*args)
+
+        return call
+
+
+class DyingFile(io.FileIO):
+    def __init__(self, path, mode, system):
+        super().__init__(path, mode.replace("b", ""))
+        self._system = system
+
+    def write(self, content):
+        self._system.live()
+        return super().write(content)
+
+
+def killed_anywhere(tmp_path, work):
+    """Call work(folder) again and again in folders of their own, each time killed one call later, and once more after
+    the kill, undisturbed. Yields the folders; ends after a run that was through before it was killed."""
+    for dies_at in count(1):
+        folder = tmp_path / f"killed-{dies_at}"
+        folder.mkdir()
+        system = Dying(dies_at)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Files, "system", system)
+            patch.setattr(durable, "open", system.open_file, raising=False)
+            try:
+                work(folder)
+                return
+            except Killed:
+                pass
+        work(folder)
+        yield folder
