@@ -78,8 +78,9 @@ def hashes_of(column: pa.ChunkedArray | pa.Array, name: str) -> U64:
 
 def _hashes_of(chunk: pa.Array, name: str) -> U64:
     # A dictionary may hold values that no row has.
-    values = chunk.unique().drop_null()
-    return keys_of(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values, name)
+    values = chunk.unique()
+    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    return keys_of(values.drop_null(), name)
 
 
 def chunks(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:

@@ -1,0 +1,97 @@
+"""Values of a column, and how often each occurs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.data.decode import is_list
+from pipeline.prepare.uniques import chunks, keys_of
+from pipeline.records import I64, U64
+
+
+class Counts(NamedTuple):
+    """Different values in the order of (key, value), and how often each occurs."""
+
+    values_U: pa.Array
+    keys_U: U64
+    counts_U: I64
+
+    @property
+    def size(self) -> int:
+        return len(self.keys_U)
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values_U.nbytes + self.keys_U.nbytes + self.counts_U.nbytes)
+
+    def slice(self, begin: int, past: int) -> Counts:
+        return Counts(self.values_U[begin:past], self.keys_U[begin:past], self.counts_U[begin:past])
+
+    def take(self, at: NDArray[np.int64]) -> Counts:
+        return Counts(self.values_U.take(pa.array(at)), self.keys_U[at], self.counts_U[at])
+
+
+def joined(parts: Sequence[Counts]) -> Counts:
+    """One part behind the other."""
+    values, keys, counts = zip(*parts, strict=True)
+    return Counts(pa.concat_arrays(values), np.concatenate(keys), np.concatenate(counts))
+
+
+def gather(parts: Iterable[Counts], size: Callable[[Counts], int], least: int) -> Iterator[Counts]:
+    """The parts again, as many joined as have this size together; the last may be smaller."""
+    held, total = [], 0
+    for part in parts:
+        held.append(part)
+        total += size(part)
+        if total >= least:
+            yield joined(held)
+            held, total = [], 0
+    if held:
+        yield joined(held)
+
+
+def summed(parts: Sequence[Counts]) -> Counts:
+    """Of parts in any order, whose values may be in several of them: each value once."""
+    whole = joined(parts)
+    counts, same_key, same_U = _sorted(whole, np.argsort(whole.keys_U))
+    if (same_key & ~same_U).any():
+        # Different values have one key. That is rare, and sorting by both takes long.
+        both = pa.table({"key": whole.keys_U, "value": whole.values_U})
+        order = pc.sort_indices(both, [("key", "ascending"), ("value", "ascending")])
+        counts, same_key, same_U = _sorted(whole, order.to_numpy())
+    first = np.flatnonzero(np.concatenate([np.ones(min(1, counts.size), np.bool_), ~(same_key & same_U)]))
+    once = counts.take(first)
+    return once._replace(counts_U=np.add.reduceat(counts.counts_U, first)) if len(first) else once
+
+
+def _sorted(counts: Counts, order: NDArray[np.int64]) -> tuple[Counts, NDArray[np.bool_], NDArray[np.bool_]]:
+    """In this order; and of each but the first whether it has the key, and the value, of the one before."""
+    counts = counts.take(order)
+    same = pc.equal(counts.values_U[1:], counts.values_U[:-1]).to_numpy(zero_copy_only=False)
+    return counts, counts.keys_U[1:] == counts.keys_U[:-1], same.astype(np.bool_)
+
+
+def counted(column: pa.ChunkedArray | pa.Array, name: str) -> Counts:
+    """Of a column of integers, texts, a dictionary or lists of those. Nulls are not counted."""
+    empty = pa.array([], value_type(column.type))
+    return summed([_counted(chunk, name) for chunk in [empty, *chunks(column)]])
+
+
+def value_type(found: pa.DataType) -> pa.DataType:
+    """Of the values in a column of this type: what its lists and its dictionary hold."""
+    inner = found.value_type if is_list(found) else found
+    return inner.value_type if pa.types.is_dictionary(inner) else inner
+
+
+def _counted(chunk: pa.Array, name: str) -> Counts:
+    values, counts = chunk.value_counts().flatten()
+    values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+    is_valid = values.is_valid()
+    values = values.filter(is_valid)
+    return Counts(values, keys_of(values, name), counts.filter(is_valid).to_numpy())

@@ -1,0 +1,44 @@
+"""A range of a vocabulary, as it is in memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.records import I32, I64, U64
+
+
+class Partition(NamedTuple):
+    """Values with their keys, in the order of (key, value), that have the ids from `first_id` on."""
+
+    values_U: pa.Array
+    keys_U: U64
+    first_id: int
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values_U.nbytes + self.keys_U.nbytes)
+
+    def ids_of(self, values_N: pa.Array, keys_N: U64) -> I32:
+        """[N] the ids of values, which come with their keys, in order of those; 0 for one that is not here."""
+        ids_N = np.zeros(len(keys_N), np.int32)
+        at_N = np.searchsorted(self.keys_U, keys_N)
+        left = np.arange(len(keys_N))
+        # Once, but for values that share a key.
+        while len(left := left[self._has_key(at_N[left], keys_N[left])]):
+            same = pc.equal(self.values_U.take(pa.array(at_N[left])), values_N.take(pa.array(left)))
+            is_same = same.fill_null(False).to_numpy(zero_copy_only=False)
+            ids_N[left[is_same]] = at_N[left[is_same]] + self.first_id
+            left = left[~is_same]
+            at_N[left] += 1
+        return ids_N
+
+    def _has_key(self, at_N: I64, keys_N: U64) -> NDArray[np.bool_]:
+        """Whether a key stands at a place, which may be past the end."""
+        inside = at_N < len(self.keys_U)
+        inside[inside] = self.keys_U[at_N[inside]] == keys_N[inside]
+        return inside

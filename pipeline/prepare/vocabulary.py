@@ -1,0 +1,183 @@
+"""Vocabularies: an id for each value of a column that occurs often enough, made and used in bounded memory.
+
+Two passes over the input. In the first, `count_part` saves how often values occur in each part (`runs.py`); then
+`merge` makes a column's vocabulary: ids 1, 2, ... in the order of (key, value), where the key is that of training
+(`uniques.keys_of`), so an id is a function of the values and their counts alone. In the second, `Vocabulary.look_up`
+turns values into ids: 0 for one that is unknown or rare, null for a null.
+
+A vocabulary is a Parquet file of value, count and id in the order of ids. Its row groups are *partitions*: ranges of
+keys, found by the first key of each, which stand in the file's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from threading import Lock
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.data.decode import is_list
+from pipeline.data.files import open_file
+from pipeline.prepare.counts import Counts, counted, gather, joined
+from pipeline.prepare.durable import replacing
+from pipeline.prepare.partition import Partition
+from pipeline.prepare.runs import few, merged, write_runs
+from pipeline.prepare.uniques import chunks, keys_of
+from pipeline.records import I32
+from pipeline.storage.files import Files
+
+PARTITION_ROWS = 1 << 18
+"""Values of a partition: 6 MB of eight characters each with their keys, 64 MB of 200 each."""
+CACHE_BYTES = 256 << 20
+MOST_IDS = 2**31 - 1
+COUNTED = ".counts"
+FIRST_KEYS = b"first_keys"
+
+
+def path_of(out: Path, column: str) -> Path:
+    """Where the vocabulary of a column lies. A name that no file can have is spelled as in a URL."""
+    return out / "vocabulary" / f"{quote(column, safe=' ')}.parquet"
+
+
+def is_counted(folder: Path, part: str) -> bool:
+    return (folder / f"{part}{COUNTED}").exists()
+
+
+def count_part(table: pa.Table, columns: Sequence[str], folder: Path, part: str) -> None:
+    """Save the counts of a part's columns, durably, under the part's name in `folder`, which is there. Again is the
+    same."""
+    write_runs(folder / f"{part}{COUNTED}", {name: [counted(table[name], name)] for name in columns})
+
+
+def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
+    """Make the vocabulary `out` of the values that occur at least `minimum` times in all parts counted in `folder`.
+
+    Does nothing where it is made already; killed at any instant, the next call goes on. Several columns may be merged
+    at once. ValueError: there are more values than ids. Memory: `FAN_IN` blocks, and a partition.
+    """
+    unfinished = folder / f"{quote(column, safe='')}.merging"
+    if not out.exists():
+        files = Files()
+        for path in (unfinished, out.parent):
+            files.make_folder(path)
+        parts = sorted(folder.glob(f"*{COUNTED}"))
+        assert parts, f"no part was counted in {folder}"
+        whole = merged(few(parts, column, unfinished), column)
+        _write(out, (part.take(np.flatnonzero(part.counts_U >= minimum)) for part in whole), column)
+    shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _write(out: Path, parts: Iterator[Counts], column: str) -> None:
+    first = next(parts)
+    schema = pa.schema({"value": first.values_U.type, "count": pa.int64(), "id": pa.int32()})
+    first_keys: list[int] = []
+    num_ids = 0
+    with replacing(out) as file, pq.ParquetWriter(file, schema, compression="lz4", use_dictionary=False) as writer:
+        for counts in _partitions(chain([first], parts)):
+            ids = np.arange(num_ids + 1, num_ids + 1 + counts.size)
+            num_ids += len(ids)
+            if num_ids > MOST_IDS:
+                raise ValueError(
+                    f"column {column!r}: more than {MOST_IDS:,} values occur often enough for an id of their own; "
+                    f"raise the minimum, or leave the column's values as they are"
+                )
+            writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))
+            first_keys.append(int(counts.keys_U[0]))
+        writer.add_key_value_metadata({FIRST_KEYS: json.dumps(first_keys)})
+
+
+def _partitions(parts: Iterator[Counts]) -> Iterator[Counts]:
+    """The parts again, `PARTITION_ROWS` values at a time; the last may have fewer. None is empty."""
+    left = next(parts)
+    for whole in gather(parts, lambda part: part.size, PARTITION_ROWS):
+        left = joined([left, whole])
+        while left.size >= PARTITION_ROWS:
+            yield left.slice(0, PARTITION_ROWS)
+            left = left.slice(PARTITION_ROWS, left.size)
+    if left.size:
+        yield left
+
+
+class Vocabulary:
+    """A vocabulary that was made. Several threads may look up values at once.
+
+    Memory: `cache_bytes`, and for each thread one partition and its own column. Partitions are kept while there is
+    room, and the others are read at every lookup: each lookup goes through all of them in the same order, so that
+    whichever was given up for another would be the next to be read again.
+    """
+
+    def __init__(self, path: Path, column: str, cache_bytes: int = CACHE_BYTES) -> None:
+        """ValueError: the file is none, or is damaged."""
+        self._path, self._column, self._room = path, column, cache_bytes
+        with open_file(path) as file:
+            self._metadata = file.metadata
+        sizes = [self._metadata.row_group(n).num_rows for n in range(self._metadata.num_row_groups)]
+        self._first_ids = np.cumsum([1, *sizes])
+        self._first_keys = np.array(json.loads(self._metadata.metadata[FIRST_KEYS]), np.uint64)
+        self._kept: dict[int, Partition] = {}
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        """How many values have an id."""
+        return int(self._metadata.num_rows)
+
+    def look_up(self, column: pa.ChunkedArray) -> pa.Array:
+        """The ids (int32) of a column's values, which are of the type that was counted; of lists, lists of ids. A value
+        without an id has 0, a null stays null."""
+        ids = self._look_up(chunks(column))
+        if not is_list(column.type):
+            return ids
+        lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+        offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+        return pa.ListArray.from_arrays(offsets, ids, mask=pc.is_null(column).combine_chunks())
+
+    def _look_up(self, arrays: list[pa.Array]) -> pa.Array:
+        if not arrays:
+            return pa.array([], pa.int32())
+        column = pa.chunked_array([_encoded(array) for array in arrays]).unify_dictionaries()
+        ids = pa.array(self._ids_of(column.chunk(0).dictionary))
+        return pa.concat_arrays([ids.take(chunk.indices) for chunk in column.chunks])
+
+    def _ids_of(self, values_N: pa.Array) -> I32:
+        keys_N = keys_of(values_N, self._column)
+        order = np.argsort(keys_N)
+        values_N, keys_N = values_N.take(pa.array(order)), keys_N[order]
+        # Two values with one key may lie in two partitions, so a partition's range has the next one's first key, too.
+        begins = np.searchsorted(keys_N, self._first_keys)
+        pasts = np.append(np.searchsorted(keys_N, self._first_keys[1:], "right"), len(keys_N))
+        ids_N = np.zeros(len(keys_N), np.int32)
+        for number, (begin, past) in enumerate(zip(begins, pasts, strict=False)):
+            if begin < past:
+                partition = self._kept.get(number) or self._read(number)
+                ids_N[begin:past] |= partition.ids_of(values_N[begin:past], keys_N[begin:past])
+        out_N = np.empty_like(ids_N)
+        out_N[order] = ids_N
+        return out_N
+
+    def _read(self, number: int) -> Partition:
+        # A file of its own: other threads may be reading, too.
+        with open_file(self._path, metadata=self._metadata) as file:
+            values = file.read_row_group(number, ["value"], use_threads=False).column(0).combine_chunks()
+        partition = Partition(values, keys_of(values, self._column), int(self._first_ids[number]))
+        with self._lock:
+            if partition.nbytes <= self._room and number not in self._kept:
+                self._room -= partition.nbytes
+                self._kept[number] = partition
+        return partition
+
+
+def _encoded(array: pa.Array) -> pa.Array:
+    """With a dictionary, which has no null."""
+    if pa.types.is_dictionary(array.type):
+        if not array.dictionary.null_count:
+            return array
+        array = array.dictionary_decode()
+    return array.dictionary_encode()
