@@ -1,0 +1,185 @@
+"""Lines of libsvm (`label index:value ...`) and libffm (`label field:index:value ...`) to flat arrays, in one pass.
+
+A token's slot is the column that it belongs to: of libsvm by its index, of libffm by its field. Slots of ids want the
+value 1; of slots of numbers the value's text is copied out, to be converted where floats are parsed exactly. There is
+no CUDA twin: text is parsed where it is read.
+"""
+
+from __future__ import annotations
+
+from pipeline.kernels import cpu
+from pipeline.records import I32, I64, Array
+
+SPACE, TAB, NEWLINE, RETURN, COLON, MINUS, PLUS, POINT, ZERO, EXPONENT, EXPONENT_LOWER = (
+    ord(c) for c in " \t\n\r:-+.0Ee"
+)
+ONE = ZERO + 1
+GOOD, BAD_LABEL, BAD_TOKEN, NO_SLOT, NOT_ONE = range(5)
+MOST_DIGITS = 18
+"""Of an index: any such number has room in an int64."""
+
+
+def parse_sparse(
+    text: Array,
+    fielded: bool,
+    slots: I32,
+    is_number: Array,
+    ignore_values: bool,
+    labels_N: Array,
+    rows_T: I32,
+    slots_T: Array,
+    ids_T: I64,
+    values: Array,
+    ends_T: I32,
+) -> tuple[int, int]:
+    """(GOOD, number of tokens), or what is bad and in which line, from 0; then what was written is of no use.
+
+    `slots[n]` is the slot of index or field n, its last entry that of all beyond, -1 of those that have none;
+    `is_number` is by slot. Labels 1 and +1 become 1, 0 and -1 become 0 (int8). Token t is of row `rows[t]`, its value
+    is values[ends[t] : ends[t + 1]], empty but for numbers. The caller gives room for as many tokens as colons.
+    """
+    return parse_sparse_cpu(
+        text, fielded, slots, is_number, ignore_values, labels_N, rows_T, slots_T, ids_T, values, ends_T
+    )
+
+
+def parse_sparse_reference(
+    text: bytes, fielded: bool, slots: list[int], is_number: list[bool], ignore_values: bool
+) -> tuple[list[int], list[tuple[int, int, int, bytes]]] | tuple[int, int]:
+    """Labels and (row, slot, id, value) of each token; or what is bad, and in which line."""
+    labels, tokens = [], []
+    for row, line in enumerate(text.splitlines()):
+        label, *others = line.split() or [b""]
+        if label not in (b"1", b"+1", b"0", b"-1", b"+0", b"-0") or not line.startswith(label):
+            return BAD_LABEL, row
+        labels.append(int(int(label) == 1))
+        for token in others:
+            *numbers, value = token.split(b":", 1 + fielded)
+            if len(numbers) != 1 + fielded or not all(n.isdigit() and len(n) <= MOST_DIGITS for n in numbers):
+                return BAD_TOKEN, row
+            slot = slots[min(int(numbers[0]), len(slots) - 1)]
+            if not value:
+                return BAD_TOKEN, row
+            if slot < 0:
+                return NO_SLOT, row
+            one = value.rstrip(b"0") == b"1." if b"." in value else value == b"1"
+            if not (is_number[slot] or one):
+                if value.strip(b"0123456789.+-eE"):
+                    return BAD_TOKEN, row
+                if not ignore_values:
+                    return NOT_ONE, row
+            tokens.append((row, slot, int(numbers[-1]), value if is_number[slot] else b""))
+    return labels, tokens
+
+
+@cpu
+def _ends_token(byte: int) -> bool:
+    return byte in (SPACE, TAB, NEWLINE, RETURN)
+
+
+@cpu
+def _integer(text: Array, at: int) -> tuple[int, int]:
+    """The digits at `at` up to a colon as a number, or -1; and the place behind the colon."""
+    begin, value = at, 0
+    while at < text.size and ZERO <= text[at] <= ZERO + 9 and at - begin < MOST_DIGITS:
+        value = value * 10 + text[at] - ZERO
+        at += 1
+    good = at > begin and at < text.size and text[at] == COLON
+    return (value if good else -1), at + 1
+
+
+@cpu
+def _label(text: Array, at: int) -> tuple[int, int]:
+    """1 or 0, or -1 if there is neither; and the place behind it."""
+    minus = text[at] == MINUS
+    if minus or text[at] == PLUS:
+        at += 1
+    if at == text.size or not (text[at] == ZERO or text[at] == ONE):
+        return -1, at
+    label = 1 if text[at] == ONE and not minus else 0
+    at += 1
+    return (label if at == text.size or _ends_token(text[at]) else -1), at
+
+
+@cpu
+def _is_one(text: Array, begin: int, past: int) -> bool:
+    """Whether it is written 1, or 1. with zeros."""
+    if text[begin] != ONE or (past > begin + 1 and text[begin + 1] != POINT):
+        return False
+    zeros = 0
+    for at in range(begin + 2, past):
+        zeros += text[at] == ZERO
+    return zeros == max(0, past - begin - 2)
+
+
+@cpu
+def _is_numeric(text: Array, begin: int, past: int) -> bool:
+    """Whether it has no other characters than numbers have."""
+    for at in range(begin, past):
+        byte = text[at]
+        if not (ZERO <= byte <= ZERO + 9 or byte in (POINT, MINUS, PLUS, EXPONENT, EXPONENT_LOWER)):
+            return False
+    return True
+
+
+@cpu
+def _line_end(text: Array, at: int) -> tuple[bool, int]:
+    """Whether the line ends behind the blanks at `at`; and the place behind them, or behind the line."""
+    while at < text.size and (text[at] == SPACE or text[at] == TAB):
+        at += 1
+    if at + 1 < text.size and text[at] == RETURN and text[at + 1] == NEWLINE:
+        return True, at + 2
+    if at == text.size or text[at] == NEWLINE:
+        return True, at + 1
+    return False, at
+
+
+@cpu
+def parse_sparse_cpu(
+    text: Array,
+    fielded: bool,
+    slots: I32,
+    is_number: Array,
+    ignore_values: bool,
+    labels_N: Array,
+    rows_T: I32,
+    slots_T: Array,
+    ids_T: I64,
+    values: Array,
+    ends_T: I32,
+) -> tuple[int, int]:
+    at = row = t = v = 0
+    while at < text.size:
+        label, at = _label(text, at)
+        if label < 0:
+            return BAD_LABEL, row
+        labels_N[row] = label
+        ended, at = _line_end(text, at)
+        while not ended:
+            first, at = _integer(text, at)
+            last = first
+            if fielded and first >= 0:
+                last, at = _integer(text, at)
+            begin = at
+            while at < text.size and not _ends_token(text[at]):
+                at += 1
+            if last < 0 or at <= begin:
+                return BAD_TOKEN, row
+            slot = slots[min(first, slots.size - 1)]
+            if slot < 0:
+                return NO_SLOT, row
+            if is_number[slot]:
+                for i in range(begin, at):
+                    values[v] = text[i]
+                    v += 1
+            elif not _is_one(text, begin, at):
+                if not _is_numeric(text, begin, at):
+                    return BAD_TOKEN, row
+                if not ignore_values:
+                    return NOT_ONE, row
+            rows_T[t], slots_T[t], ids_T[t] = row, slot, last
+            t += 1
+            ends_T[t] = v
+            ended, at = _line_end(text, at)
+        row += 1
+    return GOOD, t

@@ -1,0 +1,201 @@
+"""What raw logs look like: the columns of a line, what each is for, and how lines are written.
+
+Names and meanings of the public data sets are those of their publishers: Criteo's display advertising challenge (2014)
+and its 1 TB click logs (one layout), and Avazu's click-through rate challenge (2015).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import pyarrow as pa
+
+from pipeline.data.files import kind_of, open_file
+from pipeline.prepare.schema import Role, read_schema, roles_of
+
+CALENDAR = ("hour_of_day", "weekday", "weekend")
+"""Columns that are made from one of hours written YYMMDDHH: 0..23, 0 (Monday) .. 6, and whether it is 5 or 6."""
+
+
+MOST_COLUMNS = 10_000
+LARGEST_NUMBER = (1 << 20) - 1
+"""Of a field or an index that is a column by itself."""
+
+
+class Field(NamedTuple):
+    name: str
+    role: Role
+    type: pa.DataType
+    """Of a value, also where there are many."""
+    many: bool = False
+    """Whether an example has a list of them."""
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        return pa.list_(self.type) if self.many else self.type
+
+
+@dataclass(frozen=True)
+class Format:
+    """How a source is read. `fields` are in the order of the line, then those that are made of others."""
+
+    name: str
+    kind: Literal["text", "libsvm", "libffm", "parquet"]
+    fields: tuple[Field, ...]
+    delimiter: str = "\t"
+    header: bool = False
+    """Whether the first line names the columns; their order is then the file's own."""
+    quoting: bool = False
+    """Whether a value in double quotes may hold the delimiter, and a quote as two quotes."""
+    newlines: bool = False
+    """Whether a value in quotes may hold line ends as well: such a file cannot be cut, and is read from its begin."""
+    skip_others: bool = False
+    """Whether columns that the header names and `fields` do not are left out; else they are an error."""
+    calendar: str | None = None
+    """The column that CALENDAR is made from."""
+    last_bytes: int | None = None
+    """Bytes of the last value of a line, where they are known: a file that ends within it is told by them."""
+    ignore_values: bool = False
+    """Of libsvm and libffm: whether a value other than 1 is accepted, and forgotten."""
+
+    @property
+    def in_lines(self) -> tuple[Field, ...]:
+        """The fields that a line holds."""
+        return tuple(f for f in self.fields if not (self.calendar and f.name in CALENDAR))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the tables that reading gives: all columns but those skipped, sorted by name."""
+        return pa.schema(
+            [(f.name, f.arrow_type) for f in sorted(self.fields, key=lambda f: f.name) if f.role != "skip"]
+        )
+
+
+def criteo() -> Format:
+    """Tab-separated, no header: the label, 13 counts (they may be negative), 26 categories of 8 hex digits each."""
+    numbers = (Field(f"i{n}", "number", pa.int32()) for n in range(1, 14))
+    categories = (Field(f"c{n}", "category", pa.string()) for n in range(1, 27))
+    return Format("criteo", "text", (Field("label", "label", pa.int8()), *numbers, *categories), last_bytes=8)
+
+
+AVAZU_TEXTS = ("site_id", "site_domain", "site_category", "app_id", "app_domain", "app_category", "device_id",
+               "device_ip", "device_model")  # fmt: skip
+AVAZU_INTEGERS = ("C1", "banner_pos", "device_type", "device_conn_type", *(f"C{n}" for n in range(14, 22)))
+AVAZU_LINE = ("id", "click", "hour", "C1", "banner_pos", *AVAZU_TEXTS, "device_type", "device_conn_type",
+              *(f"C{n}" for n in range(14, 22)))  # fmt: skip
+
+
+def avazu() -> Format:
+    """CSV with a header. `id`, of which each is there once, is left out. `hour` is kept as it is written (YYMMDDHH, an
+    integer): splits by time go by it, and what models take of it, CALENDAR, is made here, since no workflow could."""
+    known = {
+        "id": Field("id", "skip", pa.string()),
+        "click": Field("click", "label", pa.int8()),
+        "hour": Field("hour", "time", pa.int32()),
+        **{name: Field(name, "category", pa.string()) for name in AVAZU_TEXTS},
+        **{name: Field(name, "category", pa.int32()) for name in AVAZU_INTEGERS},
+    }
+    made = (Field(name, "category", pa.int8()) for name in CALENDAR)
+    fields = (*(known[name] for name in AVAZU_LINE), *made)
+    return Format("avazu", "text", fields, delimiter=",", header=True, calendar="hour")
+
+
+def csv(schema: Path | Sequence[str]) -> Format:
+    """Any delimited text, by a schema file (see schema.py) or by columns NAME:ROLE[:TYPE] in the order of the line.
+
+    ValueError names what is wrong in the schema.
+    """
+    found = read_schema(schema)
+    fields = tuple(Field(*column) for column in roles_of(found.columns))
+    _check(fields)
+    names = ("delimiter", "header", "quoting", "newlines", "skip_others")
+    return Format("csv", "text", fields, **{name: getattr(found, name) for name in names})
+
+
+def libsvm(numbers: Sequence[int] = (), ignore_values: bool = False) -> Format:
+    """`label index:value ...`: the indices as one column of lists, `ids`; those in `numbers` as columns of their own,
+    n{index}, that hold the values. Workflows read lists of ids, not of floats: other values must be 1 or be ignored."""
+    _check_numbers("libsvm: indices of numbers", numbers)
+    fields = (Field("label", "label", pa.int8()), Field("ids", "category", pa.int64(), many=True))
+    others = (Field(f"n{index}", "number", pa.float32()) for index in sorted(set(numbers)))
+    return Format("libsvm", "libsvm", (*fields, *others), ignore_values=ignore_values)
+
+
+def libffm(
+    fields: Sequence[int], many: Sequence[int] = (), numbers: Sequence[int] = (), ignore_values: bool = False
+) -> Format:
+    """`label field:index:value ...`: a column f{field} for each of `fields`: its index; the list of its indices for
+    those in `many`; its value for those in `numbers`. Values of the first two must be 1, or be ignored."""
+    _check_numbers("libffm: fields", fields)
+    if not fields:
+        raise ValueError("libffm: no fields are named; each becomes a column, so give their numbers")
+    if strangers := {*many, *numbers} - {*fields} or {*many} & {*numbers}:
+        raise ValueError(
+            f"libffm: fields {sorted(strangers)} are named in `many` or `numbers` but not in `fields`, "
+            "or in both; name each field once in `fields`, and in at most one of the two"
+        )
+    columns = [
+        Field(f"f{n}", "number", pa.float32()) if n in numbers else Field(f"f{n}", "category", pa.int64(), n in many)
+        for n in sorted(set(fields))
+    ]
+    return Format("libffm", "libffm", (Field("label", "label", pa.int8()), *columns), ignore_values=ignore_values)
+
+
+def parquet(columns: Sequence[str], first: Path) -> Format:
+    """Columns NAME:ROLE of Parquet files, with the types of the first file; NAME may be a pattern (`c*:category`).
+    Columns that no pattern names are left out; the first pattern that fits counts."""
+    with open_file(first) as file:
+        schema = file.schema_arrow
+    patterns = roles_of(columns, typed=False)
+    if unused := [p.name for p in patterns if not any(fnmatchcase(name, p.name) for name in schema.names)]:
+        raise ValueError(f"{first}: no column is named {', '.join(unused)}; it has: {', '.join(schema.names)}")
+    roles: dict[str, Role] = {}
+    for name in schema.names:
+        roles[name] = next((p.role for p in patterns if fnmatchcase(name, p.name)), "skip")
+    fields = tuple(_as_read(first, schema.field(name), role) for name, role in roles.items() if role != "skip")
+    _check(fields)
+    return Format("parquet", "parquet", fields)
+
+
+def _as_read(path: Path, column: pa.Field, role: Role) -> Field:
+    """The field of a Parquet column: dictionaries become what they hold, floats float32, labels int8."""
+    found, kind = column.type, kind_of(column.type)
+    many = pa.types.is_list(found) or pa.types.is_large_list(found)
+    allowed = {
+        "label": ("integers", "numbers"),
+        "number": ("integers", "numbers"),
+        "category": ("integers", "text", "lists of integers", "lists of text"),
+        "time": ("integers", "numbers", "text"),
+    }[role]
+    if kind not in allowed:
+        raise ValueError(
+            f"{path}: column {column.name!r} has type {found}, but a {role} holds {' or '.join(allowed)}; "
+            "give the column another role, or convert it in the file"
+        )
+    value = found.value_type if many else found
+    value = value.value_type if pa.types.is_dictionary(value) else value
+    if role == "label":
+        value = pa.int8()
+    elif role == "number" and pa.types.is_floating(value):
+        value = pa.float32()
+    return Field(column.name, role, value, many)
+
+
+def _check_numbers(what: str, numbers: Sequence[int]) -> None:
+    if len(set(numbers)) > MOST_COLUMNS or not all(0 <= n <= LARGEST_NUMBER for n in numbers):
+        raise ValueError(
+            f"{what}: expected at most {MOST_COLUMNS:,} from 0 to {LARGEST_NUMBER:,}, got {len(set(numbers)):,} from "
+            f"{min(numbers)} to {max(numbers)}; fewer columns can be trained on as well"
+        )
+
+
+def _check(fields: Sequence[Field]) -> None:
+    names = [f.name for f in fields]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"columns named more than once: {', '.join(twice)}; name each column once")
+    if not any(f.role == "label" for f in fields):
+        raise ValueError("no column has the role `label`; a workflow needs one: give a column of 0 and 1 that role")

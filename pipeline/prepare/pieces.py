@@ -1,0 +1,88 @@
+"""What one task reads: a stretch of a text file, a compressed file, some row groups of a Parquet file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.data.files import open_file
+from pipeline.prepare.formats import Format
+
+COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
+LARGEST = 1 << 30
+"""Of a part, in bytes: Arrow counts the bytes of a column's text with 32 bits."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Its parts have the numbers `number` and following."""
+
+    file: int
+    path: Path
+    number: int
+    begin: int
+    past: int
+    """Bytes of a text file: the lines that begin behind `begin` and not behind `past`, at 0 also the first. Row groups
+    of a Parquet file. All bytes of a file that is read as a stream."""
+    part_bytes: int
+    """Of text (Parquet: of values), after which a part of a stream, or of a large row group, ends."""
+
+
+def codec_of(path: Path) -> str | None:
+    return COMPRESSED.get(path.suffix)
+
+
+def is_stream(path: Path, format: Format) -> bool:
+    """Whether the file can only be read from its begin."""
+    return codec_of(path) is not None or format.newlines
+
+
+def cut(paths: Sequence[Path], format: Format, piece_bytes: int) -> list[Piece]:
+    """The pieces of all files, in order. ValueError: a file is empty or none, or `piece_bytes` is out of range."""
+    if not 1 <= piece_bytes <= LARGEST:
+        raise ValueError(f"a piece of {piece_bytes} bytes: choose a size from 1 B to {LARGEST >> 30} GiB")
+    return [piece for file, path in enumerate(paths) for piece in _pieces_of(file, path, format, piece_bytes)]
+
+
+def _pieces_of(file: int, path: Path, format: Format, piece_bytes: int) -> Iterator[Piece]:
+    if not path.is_file():
+        raise ValueError(f"{path}: is no file; correct the name, or leave it out")
+    size = path.stat().st_size
+    if size == 0:
+        raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
+    if format.kind == "parquet":
+        yield from _row_groups(file, path, piece_bytes)
+    elif is_stream(path, format):
+        yield Piece(file, path, 0, 0, size, piece_bytes)
+    else:
+        for number, begin in enumerate(range(0, size, piece_bytes)):
+            yield Piece(file, path, number, begin, min(begin + piece_bytes, size), piece_bytes)
+
+
+def _row_groups(file: int, path: Path, piece_bytes: int) -> Iterator[Piece]:
+    """Row groups that follow each other and are not larger together; one that is larger is a piece by itself."""
+    with open_file(path) as opened:
+        metadata = opened.metadata
+    sizes = [metadata.row_group(g).total_byte_size for g in range(metadata.num_row_groups)]
+    if not metadata.num_rows:
+        raise ValueError(f"{path}: has no rows; is it the right file? Leave it out if it should be empty")
+    number = begin = 0
+    while begin < len(sizes):
+        past = begin + 1
+        while past < len(sizes) and sum(sizes[begin : past + 1]) <= piece_bytes:
+            past += 1
+        yield Piece(file, path, number, begin, past, piece_bytes)
+        rows = metadata.row_group(begin).num_rows
+        number += 1 if past - begin > 1 else num_parts(rows, sizes[begin], piece_bytes)
+        begin = past
+
+
+def rows_a_part(rows: int, num_bytes: int, part_bytes: int) -> int:
+    """Of a row group by itself: rows of a part, so that it has about `part_bytes`."""
+    return max(1, math.ceil(rows / max(1, math.ceil(num_bytes / part_bytes))))
+
+
+def num_parts(rows: int, num_bytes: int, part_bytes: int) -> int:
+    return max(1, math.ceil(rows / rows_a_part(rows, num_bytes, part_bytes)))

@@ -1,0 +1,86 @@
+"""Parts of a piece as Arrow tables: one row for each line, in order, and not a line that nobody hears of."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.prepare import row_groups, sparse, text
+from pipeline.prepare.formats import Format
+from pipeline.prepare.lines import BadLines, Parser, count_lines, parse_lines
+from pipeline.prepare.pieces import Piece
+from pipeline.prepare.stretches import Stretch, first_line, stretches
+
+RAISE = BadLines()
+
+
+@dataclass
+class Part:
+    file: int
+    number: int
+    table: pa.Table
+    """Of Format.schema; its rows are the part's lines but those skipped."""
+    num_lines: int
+    """Without the header. `table.num_rows + num_skipped`, but of a part whose number is in `made`."""
+    num_skipped: int
+    last: bool
+    """Whether the file has no later part."""
+
+
+def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[int] = ()) -> Iterator[Part]:
+    """Parts of a piece in order; of those whose number is in `made`, the table is empty and nothing is parsed.
+
+    Holds one part at a time: of text its bytes and its table, and while it is parsed as much again. ValueError names
+    file and line (of Parquet, file and row, both from 1) of what is not as the format says.
+    """
+    if format.kind == "parquet":
+        for number, table, num_skipped, last in row_groups.tables(piece, format, bad, made):
+            yield Part(piece.file, number, table, table.num_rows + num_skipped, num_skipped, last)
+        return
+    parse = _parser(piece.path, format)
+    for stretch in stretches(piece, format):
+        if stretch.number in made:
+            num_lines = count_lines(stretch.text, format.newlines)
+            yield Part(piece.file, stretch.number, format.schema.empty_table(), num_lines, 0, stretch.last)
+        else:
+            yield _part_of(stretch, piece, format, parse, bad)
+        # Of the next part's text there must not be two.
+        stretch.text = b""
+
+
+def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> Part:
+    def where(at: int) -> str:
+        line = stretch.line_at(at)
+        hint = " (a header? this format has none)" if line == 1 and not format.header else ""
+        return f"{piece.path}: line {line:,}{hint}"
+
+    table, num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
+    return Part(piece.file, stretch.number, table, table.num_rows + num_skipped, num_skipped, stretch.last)
+
+
+def _parser(path: Path, format: Format) -> Parser:
+    if format.kind != "text":
+        return sparse.parser(format)
+    names = [f.name for f in format.in_lines]
+    return text.parser(format, _names_in(path, format, names) if format.header else names)
+
+
+def _names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
+    """The columns in the file's order, by its header. ValueError: it is no header, or of other columns."""
+    line = first_line(path).decode(errors="replace")
+    found = next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
+    lacking = [name for name in names if name not in found]
+    strangers = [] if format.skip_others else [name for name in found if name not in names]
+    twice = sorted({name for name in found if found.count(name) > 1})
+    if not (lacking or strangers or twice):
+        return found
+    problems = {"lacks": lacking, "has": strangers, "has more than once": twice}
+    said = ", and ".join(f"{verb} {', '.join(map(repr, names[:8]))}" for verb, names in problems.items() if names)
+    raise ValueError(
+        f"{path}: line 1 should name the columns of {format.name}, but {said}; is the header missing? "
+        "Else give the columns that are there (skip_others leaves out what is not named)"
+    )

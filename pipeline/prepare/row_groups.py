@@ -1,0 +1,84 @@
+"""Parts of Parquet files: the named columns, with the types of the format, and what is no value refused by its row."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.data.files import open_file
+from pipeline.prepare.formats import Field, Format
+from pipeline.prepare.lines import BadLines
+from pipeline.prepare.pieces import Piece, num_parts, rows_a_part
+from pipeline.prepare.values import bad_values
+
+
+def tables(
+    piece: Piece, format: Format, bad: BadLines, made: Container[int]
+) -> Iterator[tuple[int, pa.Table, int, bool]]:
+    """Number, table, skipped rows of each part, and whether it is the file's last. ValueError names file and row."""
+    with open_file(piece.path) as file:
+        metadata = file.metadata
+        first_row = sum(metadata.row_group(g).num_rows for g in range(piece.begin))
+        for at, table in enumerate(_read(file, piece, format)):
+            number, num_rows = piece.number + at, table.num_rows
+            last = piece.past == metadata.num_row_groups and first_row + num_rows == metadata.num_rows
+            if number in made:
+                yield number, format.schema.empty_table(), 0, last
+            else:
+                good = _good_rows(_typed(table, piece, format), piece, format, bad, first_row)
+                yield number, good, num_rows - good.num_rows, last
+            first_row += num_rows
+
+
+def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
+    names, groups = format.schema.names, range(piece.begin, piece.past)
+    if missing := [name for name in names if name not in file.schema_arrow.names]:
+        raise ValueError(f"{piece.path}: has no column {', '.join(missing)}, which the first file has")
+    first = file.metadata.row_group(piece.begin)
+    count = num_parts(first.num_rows, first.total_byte_size, piece.part_bytes) if len(groups) == 1 else 1
+    try:
+        if count == 1:
+            yield file.read_row_groups(list(groups), columns=names, use_threads=False)
+            return
+        size = rows_a_part(first.num_rows, first.total_byte_size, piece.part_bytes)
+        for batch in file.iter_batches(size, row_groups=list(groups), columns=names, use_threads=False):
+            yield pa.Table.from_batches([batch])
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{piece.path}: row group {piece.begin}: cannot be read, is it complete? ({error})") from error
+
+
+def _typed(table: pa.Table, piece: Piece, format: Format) -> pa.Table:
+    fields = {field.name: field for field in format.fields}
+    try:
+        columns = [_cast(table.column(name), fields[name]) for name in format.schema.names]
+    except pa.ArrowException as error:
+        raise ValueError(
+            f"{piece.path}: its columns have other types than the first file's: {error}; write them alike in all files"
+        ) from error
+    return pa.table(columns, schema=format.schema)
+
+
+def _cast(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
+    if field.role == "label" and pa.types.is_floating(column.type):
+        # Only 0 and 1 are what they were as integers; others must stay to be told.
+        whole = pc.if_else(pc.is_in(column, pa.array([0, 1], column.type)), column, None)
+        return whole.cast(field.arrow_type)
+    return column.cast(field.arrow_type)
+
+
+def _good_rows(table: pa.Table, piece: Piece, format: Format, bad: BadLines, first_row: int) -> pa.Table:
+    found = bad_values(table, format.fields)
+    if found is None:
+        return table
+    bad_N, reason = found
+    num_bad, allowed = int(bad_N.sum()), bad.allowed(table.num_rows)
+    if num_bad > allowed:
+        raise ValueError(
+            f"{piece.path}: row {first_row + int(np.flatnonzero(bad_N)[0]) + 1:,}: {reason}; {num_bad:,} of "
+            f"{table.num_rows:,} rows of this part are bad, {allowed:,} may be skipped"
+        )
+    return table.filter(pa.array(~bad_N))

@@ -1,0 +1,79 @@
+"""What a user writes of the columns of a table: a list of NAME:ROLE[:TYPE], or a file with that and how lines are
+written.
+
+As JSON, and alike as TOML:
+
+    {"columns": ["click:label", "price:number", "age:number:int32", "city:category", "note:skip"],
+     "delimiter": ",", "header": true, "quoting": true, "newlines": false, "skip_others": false}
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple, cast
+
+import pyarrow as pa
+
+from pipeline.strict import Strict
+
+Role = Literal["label", "number", "category", "time", "skip"]
+TYPES: dict[str, tuple[str, ...]] = {
+    "label": ("int8",),
+    "number": ("float32", "int32", "int64"),
+    "category": ("string", "binary", "int32", "int64", "uint64"),
+    "time": ("int64", "int32", "string"),
+    "skip": ("binary",),
+}
+"""The types that a column of each role may have; the first where none is given. Text must be UTF-8, `binary` may be any
+bytes. Time as text is compared as text, so it must be written year first (ISO 8601)."""
+
+
+class Schema(Strict):
+    columns: tuple[str, ...]
+    """NAME:ROLE[:TYPE], see TYPES."""
+    delimiter: str = ","
+    header: bool = True
+    quoting: bool = True
+    newlines: bool = False
+    skip_others: bool = False
+
+
+class Column(NamedTuple):
+    name: str
+    role: Role
+    type: pa.DataType
+
+
+def read_schema(schema: Path | Sequence[str]) -> Schema:
+    """ValueError names the file and what is wrong in it."""
+    if not isinstance(schema, Path):
+        return Schema(columns=tuple(schema))
+    try:
+        text = schema.read_text()
+        found = tomllib.loads(text) if schema.suffix == ".toml" else json.loads(text)
+        read = Schema.model_validate_json(json.dumps(found))
+        roles_of(read.columns)
+        if len(read.delimiter.encode()) != 1:
+            raise ValueError(f"delimiter: expected one character of ASCII, got {read.delimiter!r}")
+    except (ValueError, OSError) as error:
+        raise ValueError(f"{schema}: is no schema of columns: {error}") from error
+    return read
+
+
+def roles_of(columns: Sequence[str], typed: bool = True) -> list[Column]:
+    """The parts of each NAME:ROLE[:TYPE]; without a type if not `typed`."""
+    return [_column_of(column, typed) for column in columns]
+
+
+def _column_of(column: str, typed: bool) -> Column:
+    name, role, given = (*column.split(":"), "", "")[:3]
+    if not name or role not in TYPES or column.count(":") > 1 + typed:
+        raise ValueError(
+            f"expected NAME:ROLE{'[:TYPE]' if typed else ''} with a role of {', '.join(TYPES)}, got {column!r}"
+        )
+    if given and given not in TYPES[role]:
+        raise ValueError(f"{column!r}: a {role} has type {' or '.join(TYPES[role])}, got {given!r}")
+    return Column(name, cast(Role, role), pa.type_for_alias(given or TYPES[role][0]))

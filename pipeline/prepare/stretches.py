@@ -1,0 +1,142 @@
+"""The text of each part: whole lines, taken from a file by its bytes or from a stream in turn, one part at a time."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pipeline.prepare.formats import Format
+from pipeline.prepare.lines import Text
+from pipeline.prepare.pieces import Piece, codec_of, is_stream
+from pipeline.prepare.text import BOM, LONGEST_LINE
+
+
+@dataclass
+class Stretch:
+    number: int
+    text: Text
+    last: bool
+    """Whether the file has no later part."""
+    line_at: Callable[[int], int]
+    """The number in the file, from 1, of the line that begins at a place of the text."""
+
+
+def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
+    """The piece's text, part by part, without the header. ValueError: a line has no end, or a stream breaks off."""
+    if is_stream(piece.path, format):
+        yield from _of_stream(piece, format)
+    else:
+        yield _of_range(piece, format)
+
+
+def open_text(path: Path) -> io.BufferedReader:
+    """The file's text, decompressed where its suffix says so."""
+    codec = codec_of(path)
+    if codec is None:
+        return open(path, "rb")
+    # Of several gzip members or zstd frames one after the other all are read, and one that is cut off is an OSError.
+    raw: Any = pa.CompressedInputStream(pa.OSFile(str(path)), codec)
+    return io.BufferedReader(raw, LONGEST_LINE)
+
+
+def first_line(path: Path) -> bytes:
+    """Without line end and byte order mark."""
+    with open_text(path) as file, _damage_told(path, lambda: 1):
+        return _line(file, path, lambda: 1).removeprefix(BOM).rstrip(b"\r\n")
+
+
+@contextmanager
+def _damage_told(path: Path, line: Callable[[], int]) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if codec_of(path) is None:
+            raise
+        raise ValueError(f"{path}: is cut off or damaged behind line {line():,} ({error}); is it complete?") from error
+
+
+def _line(file: io.BufferedReader, path: Path, number: Callable[[], int]) -> bytes:
+    """The rest of a line with its end, which the last one of a file may lack."""
+    line = file.readline(LONGEST_LINE + 1)
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"{path}: line {number():,} is longer than {LONGEST_LINE:,} bytes; is this a text file?")
+    return line
+
+
+def _of_range(piece: Piece, format: Format) -> Stretch:
+    """The lines that begin behind `begin` and not behind `past`."""
+    path = piece.path
+
+    def line_at(offset: int) -> int:
+        return _newlines_before(path, offset) + 1
+
+    with open(path, "rb") as file:
+        file.seek(piece.begin)
+        if piece.begin or format.header:
+            _line(file, path, lambda: line_at(piece.begin))
+        elif file.read(len(BOM)) != BOM:
+            file.seek(0)
+        begin = file.tell()
+        file.seek(piece.past)
+        past = max(begin, piece.past + len(_line(file, path, lambda: line_at(piece.past))))
+        last = piece.past >= os.fstat(file.fileno()).st_size
+        file.seek(begin)
+        text = file.read(past - begin)
+    return Stretch(piece.number, text, last, lambda at: line_at(begin + at))
+
+
+def _newlines_before(path: Path, offset: int) -> int:
+    count = 0
+    with open(path, "rb") as file:
+        while block := file.read(min(LONGEST_LINE, offset - file.tell())):
+            count += block.count(b"\n")
+    return count
+
+
+def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
+    path, number, line = piece.path, piece.number, 1
+    with open_text(path) as file, _damage_told(path, lambda: line):
+        if format.header:
+            line += _line(file, path, lambda: 1).count(b"\n")
+        last = not file.peek(1)
+        while not last:
+            text = _next_part(file, piece, format, line)
+            last = not file.peek(1)
+            if number == 0 and not format.header and text.startswith(BOM):
+                del text[: len(BOM)]
+            yield Stretch(number, text, last, partial(_line_within, text, line))
+            number, line = number + 1, line + text.count(b"\n")
+
+
+def _line_within(text: Text, first_line: int, at: int) -> int:
+    return first_line + text.count(b"\n", 0, at)
+
+
+def _next_part(file: io.BufferedReader, piece: Piece, format: Format, line: int) -> bytearray:
+    """The next `part_bytes` and what is missing of their last line; with quotes that were opened, to their ends."""
+    text = bytearray(piece.part_bytes)
+    del text[file.readinto(text) :]
+    size = len(text)
+
+    def number() -> int:
+        return line + text.count(b"\n")
+
+    text += _line(file, piece.path, number)
+    open_quote = format.newlines and text.count(b'"') % 2
+    while open_quote and (rest := _line(file, piece.path, number)):
+        text += rest
+        open_quote ^= rest.count(b'"') % 2
+        if len(text) - size > LONGEST_LINE:
+            raise ValueError(
+                f"{piece.path}: a value in quotes, begun in line {_line_within(text, line, size):,} or before, "
+                f"does not end within {LONGEST_LINE:,} bytes; correct it, or set newlines = false"
+            )
+    return text

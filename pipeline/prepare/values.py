@@ -1,0 +1,64 @@
+"""What a value must be, whichever format it came from, and the columns that are made of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.prepare.formats import CALENDAR, Field
+
+Bools = NDArray[np.bool_]
+
+
+def bad_values(table: pa.Table, fields: Sequence[Field]) -> tuple[Bools, str] | None:
+    """[N] the rows with a label that is not 0 or 1, a number that is not finite, or no time, and why the first of them
+    is among them; None if all are good."""
+    bad, first, reason = np.zeros(table.num_rows, bool), table.num_rows, ""
+    for field in fields:
+        column = table.column(field.name) if field.role in ("label", "number", "time") else None
+        found = None if column is None else _bad_in(column, field)
+        if column is None or found is None:
+            continue
+        bad |= found
+        at = int(np.flatnonzero(found)[0])
+        if at < first:
+            first, reason = at, f"column {field.name!r}: {_rule_of(column[at].as_py(), field)}"
+    return (bad, reason) if reason else None
+
+
+def _bad_in(column: pa.ChunkedArray, field: Field) -> Bools | None:
+    if field.role == "label":
+        bad = pc.invert(pc.fill_null(pc.or_(pc.equal(column, 0), pc.equal(column, 1)), False))
+    elif field.role == "time":
+        bad = pc.is_null(column)
+    elif pa.types.is_floating(column.type):
+        bad = pc.fill_null(pc.is_inf(column), False)
+    else:
+        return None
+    return np.asarray(bad) if pc.any(bad).as_py() else None
+
+
+def _rule_of(value: object, field: Field) -> str:
+    if field.role == "label":
+        return f"a label must be 0 or 1, got {'nothing' if value is None else value}"
+    if field.role == "number":
+        return f"a number must be finite and fit {field.type}, got {value}"
+    return "a time must be given, got nothing"
+
+
+def calendar_columns(hours: pa.ChunkedArray) -> tuple[list[pa.Array], Bools]:
+    """The columns that CALENDAR names, of integers YYMMDDHH without nulls; and which of them are no hour."""
+    hour_N = np.asarray(hours)
+    year_N, month_N, day_N, clock_N = (hour_N // 10**n % 100 for n in (6, 4, 2, 0))
+    bad_N = (hour_N < 0) | (hour_N >= 10**8) | (month_N < 1) | (month_N > 12) | (day_N < 1) | (clock_N > 23)
+    months_N = (30 + year_N) * 12 + np.where(bad_N, 1, month_N) - 1
+    date_N = months_N.astype("datetime64[M]").astype("datetime64[D]") + (day_N - 1)
+    bad_N |= date_N.astype("datetime64[M]").astype(np.int64) != months_N
+    # The first day of 1970 was a Thursday.
+    weekday_N = (date_N.astype(np.int64) + 3) % 7
+    made = dict(zip(CALENDAR, (clock_N, weekday_N, weekday_N >= 5), strict=True))
+    return [pa.array(made[name].astype(np.int8)) for name in CALENDAR], bad_N

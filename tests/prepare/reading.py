@@ -1,0 +1,60 @@
+"""Every raw format with lines for it, and reading a file into rows, for the tests of this folder."""
+
+from dataclasses import dataclass, replace
+
+import made
+import pyarrow as pa
+
+from pipeline.prepare import formats
+from pipeline.prepare.lines import BadLines
+from pipeline.prepare.pieces import cut
+from pipeline.prepare.read import RAISE, parts
+
+
+@dataclass
+class Raw:
+    """A format, a maker of lines for it, and a line that it refuses, with a word of the reason."""
+
+    format: formats.Format
+    lines: object
+    bad: bytes
+    reason: str
+
+
+RAWS = {
+    "criteo": Raw(formats.criteo(), made.criteo_lines, b"1\t2\t3\n", "expected 40 columns, got 3"),
+    "avazu": Raw(formats.avazu(), made.avazu_lines, b"1,0,14102100\n", "expected 24 columns, got 3"),
+    "csv": Raw(formats.csv(made.CSV_COLUMNS), made.csv_lines, b"1,x,5,2024-02-01,a,1,n\n", "'price': 'x' is no float"),
+    "libsvm": Raw(formats.libsvm(made.LIBSVM_NUMBERS), made.libsvm_lines, b"1 5:0.5\n", "a value other than 1"),
+    "libffm": Raw(
+        formats.libffm(made.LIBFFM_FIELDS, made.LIBFFM_MANY, made.LIBFFM_NUMBERS),
+        made.libffm_lines,
+        b"1 99:1:1\n",
+        "a field that was not named",
+    ),
+}
+BIG = 1 << 24
+
+
+def parts_of(path, format, piece_bytes=BIG, bad=RAISE, made=()):
+    return [part for piece in cut([path], format, piece_bytes) for part in parts(piece, format, bad, made)]
+
+
+def table_of(path, format, piece_bytes=BIG, bad=RAISE):
+    found = parts_of(path, format, piece_bytes, bad)
+    assert [part.number for part in found] == list(range(len(found)))
+    assert [part.last for part in found] == [False] * (len(found) - 1) + [True]
+    for part in found:
+        assert part.table.schema == format.schema
+        assert part.num_lines == part.table.num_rows + part.num_skipped
+    return pa.concat_tables(part.table for part in found)
+
+
+def skipped_of(path, format, share=1.0, piece_bytes=BIG):
+    """The rows that are left, and how many lines are not."""
+    found = parts_of(path, format, piece_bytes, BadLines(share))
+    return pa.concat_tables(part.table for part in found), sum(part.num_skipped for part in found)
+
+
+def small_csv(*columns, **changes):
+    return replace(formats.csv(columns or ("click:label", "x:number", "city:category")), **changes)

@@ -1,0 +1,211 @@
+"""What is read is what is written: each format against a plain reading of the same lines, however the file is cut."""
+
+import csv
+import gzip
+import io
+
+import made
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from reading import BIG, RAWS, parts_of, small_csv, table_of
+
+from pipeline.prepare import formats
+from pipeline.prepare.pieces import cut
+from pipeline.prepare.read import parts
+
+NUM_LINES = 10_000
+
+
+@pytest.fixture(params=RAWS)
+def raw(request):
+    return RAWS[request.param]
+
+
+def plain_rows(name, text):
+    """The rows of a text by Python's own means: splits, int and float."""
+    format = RAWS[name].format
+    if format.kind != "text":
+        return [plain_sparse(line, format) for line in text.decode().splitlines()]
+    quoting = csv.QUOTE_MINIMAL if format.quoting else csv.QUOTE_NONE
+    lines = list(csv.reader(io.StringIO(text.decode()), delimiter=format.delimiter, quoting=quoting))
+    names = lines.pop(0) if format.header else [f.name for f in format.fields]
+    return [plain_row(dict(zip(names, line, strict=True)), format) for line in lines]
+
+
+def plain_row(cells, format):
+    row = {f.name: plain_value(cells[f.name], f.type) for f in format.in_lines if f.role != "skip"}
+    if format.calendar:
+        hour = row["hour"]
+        # The 21st of October 2014 was a Tuesday.
+        weekday = (hour // 100 % 100 - 21 + 1) % 7
+        row |= {"hour_of_day": hour % 100, "weekday": weekday, "weekend": int(weekday in (5, 6))}
+    return row
+
+
+def plain_value(cell, kind):
+    if cell == "" or pa.types.is_string(kind):
+        return cell or None
+    return pa.scalar(float(cell), pa.float32()).as_py() if pa.types.is_floating(kind) else int(cell)
+
+
+def plain_sparse(line, format):
+    label, *tokens = line.split()
+    row = {f.name: None for f in format.fields} | {"label": int(label in ("1", "+1"))}
+    kinds = {f.name: f for f in format.fields}
+    for token in tokens:
+        *numbers, value = token.split(":")
+        name = f"f{numbers[0]}" if format.kind == "libffm" else f"n{numbers[0]}"
+        name = name if name in kinds else "ids"
+        if kinds[name].role == "number":
+            row[name] = plain_value(value, pa.float32())
+        else:
+            row[name] = [*(row[name] or []), int(numbers[-1])] if kinds[name].many else int(numbers[-1])
+    return row
+
+
+@pytest.mark.parametrize("name", RAWS)
+def test_a_value_of_a_raw_format_becomes_another(tmp_path, name):
+    text = RAWS[name].lines(NUM_LINES, 1)
+    (tmp_path / "log").write_bytes(text)
+    rows = table_of(tmp_path / "log", RAWS[name].format).to_pylist()
+    assert len(rows) == NUM_LINES
+    assert rows == [{n: row[n] for n in rows[0]} for row in plain_rows(name, text)]
+
+
+@pytest.mark.parametrize("name", RAWS)
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 99), num=st.integers(1, 40), piece=st.integers(1, 4000), end=st.sampled_from(["", "\n"]))
+def test_rows_depend_on_where_a_file_is_cut(tmp_path_factory, name, seed, num, piece, end):
+    text = RAWS[name].lines(num, seed)[:-1]
+    if not text[-8:].strip().isalnum():
+        end = "\n"
+    path = tmp_path_factory.mktemp("cut") / "log"
+    path.write_bytes(text + end.encode())
+    assert table_of(path, RAWS[name].format, piece).equals(table_of(path, RAWS[name].format))
+
+
+CELLS = st.one_of(
+    st.sampled_from(['"', '""', '"a', 'a"', '"a"', '"a,b"', '"a\nb"', "\ufeff", "\r", "é", "x" * 9, " ", "'"]),
+    st.text(st.sampled_from('ab",\n\r \0'), max_size=5),
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    cells=st.lists(st.tuples(st.sampled_from(["0", "1", "2", ""]), CELLS), min_size=1, max_size=8),
+    piece=st.integers(1, 40),
+    newlines=st.booleans(),
+)
+def test_text_that_is_cut_or_skipped_is_not_what_it_is_line_by_line(tmp_path_factory, cells, piece, newlines):
+    """Of any text: what is skipped, and what is left, are the same in pieces; rows and skipped lines are all lines."""
+    format = small_csv("click:label", "city:category", header=False, newlines=newlines)
+    path = tmp_path_factory.mktemp("any") / "log"
+    path.write_bytes("".join(f"{label},{city}\n" for label, city in cells).encode())
+    whole, skipped = skipped_all(path, format, BIG)
+    for kind in (piece, 1):
+        if not newlines:
+            assert skipped_all(path, format, kind) == (whole, skipped)
+    if not newlines:
+        assert len(whole) + skipped == path.read_bytes().count(b"\n")
+        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True)
+        assert all(b"\n" not in (row["city"] or "").encode() for row in whole)
+        assert len(lines) >= len(whole)
+
+
+def skipped_all(path, format, piece_bytes):
+    from pipeline.prepare.lines import BadLines
+
+    found = parts_of(path, format, piece_bytes, BadLines(1.0))
+    return [row for part in found for row in part.table.to_pylist()], sum(part.num_skipped for part in found)
+
+
+def compressed(suffix, text):
+    if suffix == ".gz":
+        half = len(text) // 2
+        return gzip.compress(text[:half]) + gzip.compress(text[half:])
+    return pa.Codec("zstd").compress(text, asbytes=True)
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+@pytest.mark.parametrize("piece_bytes", [1, 777, BIG])
+def test_a_compressed_file_has_other_rows_than_its_text(tmp_path, raw, suffix, piece_bytes):
+    text = raw.lines(50, 2)
+    (tmp_path / "log").write_bytes(text)
+    (tmp_path / f"log{suffix}").write_bytes(compressed(suffix, text))
+    found = table_of(tmp_path / f"log{suffix}", raw.format, piece_bytes)
+    assert found.equals(table_of(tmp_path / "log", raw.format))
+
+
+def test_a_part_of_a_compressed_file_is_larger_than_asked_for_by_more_than_a_line(tmp_path):
+    text = made.criteo_lines(1000)
+    (tmp_path / "log.gz").write_bytes(gzip.compress(text))
+    longest = max(len(line) for line in text.splitlines()) + 1
+    found = parts_of(tmp_path / "log.gz", formats.criteo(), 10_000)
+    per_line = len(text) / 1000
+    assert len(found) >= len(text) / (10_000 + longest)
+    assert all(part.num_lines < 10_000 / per_line * 1.5 for part in found)
+
+
+def test_a_part_that_is_made_is_parsed_or_shifts_those_behind_it(tmp_path, raw):
+    (tmp_path / "log.gz").write_bytes(gzip.compress(raw.lines(60, 3)))
+    piece = cut([tmp_path / "log.gz"], raw.format, 900)[0]
+    every = list(parts(piece, raw.format))
+    some = list(parts(piece, raw.format, made={0, 2}))
+    assert len(every) > 3
+    for a, b in zip(every, some, strict=True):
+        assert (a.number, a.num_lines, a.last) == (b.number, b.num_lines, b.last)
+        assert b.table.equals(a.table.slice(0, 0) if b.number in (0, 2) else a.table)
+
+
+def test_windows_line_ends_or_a_byte_order_mark_become_part_of_a_value(tmp_path, raw):
+    text = raw.lines(30, 4)
+    (tmp_path / "log").write_bytes(text)
+    (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
+    (tmp_path / "windows.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n")))
+    expected = table_of(tmp_path / "log", raw.format)
+    assert table_of(tmp_path / "windows", raw.format, 500).equals(expected)
+    assert table_of(tmp_path / "windows.gz", raw.format, 500).equals(expected)
+
+
+def test_a_line_end_in_quotes_ends_a_line_where_the_schema_allows_it(tmp_path):
+    text = b'click,x,city\n1,2,"a\nb"\n0,,"c ""d""\n\n"\n1,3,e\n'
+    (tmp_path / "log").write_bytes(text)
+    for piece_bytes in (1, 20, BIG):
+        found = table_of(tmp_path / "log", small_csv(newlines=True), piece_bytes)
+        assert found.column("city").to_pylist() == ["a\nb", 'c "d"\n\n', "e"]
+
+
+def test_columns_are_taken_by_their_place_where_a_header_names_them(tmp_path):
+    (tmp_path / "log").write_bytes(b"city,click,other,x\na,1,?,5\n")
+    assert table_of(tmp_path / "log", small_csv(skip_others=True)).to_pylist() == [{"city": "a", "click": 1, "x": 5.0}]
+
+
+def test_bytes_that_are_no_text_are_refused_where_any_are_allowed(tmp_path):
+    (tmp_path / "log").write_bytes(b"click,city\n1,\xff\xfe\n")
+    found = table_of(tmp_path / "log", small_csv("click:label", "city:category:binary"))
+    assert found.to_pylist() == [{"click": 1, "city": b"\xff\xfe"}]
+
+
+@pytest.mark.parametrize(("rows_a_group", "piece_bytes"), [(7, 1), (7, 100), (7, BIG), (100, 50), (100, BIG)])
+def test_rows_of_a_parquet_file_depend_on_its_row_groups(tmp_path, rows_a_group, piece_bytes):
+    (tmp_path / "log").write_bytes(made.csv_lines(100))
+    table = table_of(tmp_path / "log", RAWS["csv"].format)
+    stored = table.set_column(0, "age", table.column("age").cast(pa.float64()))
+    stored = stored.set_column(1, "city", table.column("city").dictionary_encode())
+    pq.write_table(stored, tmp_path / "a.parquet", row_group_size=rows_a_group)
+    format = formats.parquet(["click:label", "[ap]*:number", "day:time", "*:category"], tmp_path / "a.parquet")
+    found = table_of(tmp_path / "a.parquet", format, piece_bytes)
+    assert found.drop_columns("age").equals(table.drop_columns("age"))
+    assert found.column("age").equals(table.column("age").cast(pa.float32()))
+
+
+def test_pieces_of_a_file_overlap_or_leave_something_out(tmp_path):
+    (tmp_path / "log").write_bytes(b"x" * 1000)
+    pieces = cut([tmp_path / "log"] * 2, formats.criteo(), 300)
+    assert [(p.file, p.number, p.begin, p.past) for p in pieces[:4]] == [
+        (0, 0, 0, 300), (0, 1, 300, 600), (0, 2, 600, 900), (0, 3, 900, 1000),
+    ]  # fmt: skip
+    assert [p.file for p in pieces] == [0] * 4 + [1] * 4
