@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reading import BIG, RAWS, parts_of, small_csv, table_of
+from reading import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
 
 from pipeline.prepare import formats
 from pipeline.prepare.pieces import cut
@@ -76,15 +76,17 @@ def test_a_value_of_a_raw_format_becomes_another(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", RAWS)
-@settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 99), num=st.integers(1, 40), piece=st.integers(1, 4000), end=st.sampled_from(["", "\n"]))
-def test_rows_depend_on_where_a_file_is_cut(tmp_path_factory, name, seed, num, piece, end):
-    text = RAWS[name].lines(num, seed)[:-1]
-    if not text[-8:].strip().isalnum():
-        end = "\n"
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 99), num=st.integers(1, 25), pieces=st.integers(1, 30), ended=st.booleans())
+def test_rows_depend_on_where_a_file_is_cut(tmp_path_factory, name, seed, num, pieces, ended):
+    text = RAWS[name].lines(num, seed)
+    # Of Criteo's lines one that ends in an empty value is taken for one that is cut off.
+    if not ended and text[-2:-1].isalnum():
+        text = text[:-1]
     path = tmp_path_factory.mktemp("cut") / "log"
-    path.write_bytes(text + end.encode())
-    assert table_of(path, RAWS[name].format, piece).equals(table_of(path, RAWS[name].format))
+    path.write_bytes(text)
+    piece_bytes = max(1, len(text) // pieces)
+    assert table_of(path, RAWS[name].format, piece_bytes).equals(table_of(path, RAWS[name].format))
 
 
 CELLS = st.one_of(
@@ -93,33 +95,40 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
-    cells=st.lists(st.tuples(st.sampled_from(["0", "1", "2", ""]), CELLS), min_size=1, max_size=8),
-    piece=st.integers(1, 40),
-    newlines=st.booleans(),
+    cells=st.lists(st.tuples(st.sampled_from(["0", "1", "2", "", "\ufeff1"]), CELLS), min_size=1, max_size=8),
+    piece_bytes=st.integers(1, 40),
 )
-def test_text_that_is_cut_or_skipped_is_not_what_it_is_line_by_line(tmp_path_factory, cells, piece, newlines):
-    """Of any text: what is skipped, and what is left, are the same in pieces; rows and skipped lines are all lines."""
-    format = small_csv("click:label", "city:category", header=False, newlines=newlines)
+def test_what_is_skipped_depends_on_the_lines_beside_it(tmp_path_factory, cells, piece_bytes):
+    """Of any text: in any pieces the same lines are skipped, as they are alone; rows and skipped lines are all lines."""
+    format = small_csv("click:label", "city:category", header=False)
     path = tmp_path_factory.mktemp("any") / "log"
-    path.write_bytes("".join(f"{label},{city}\n" for label, city in cells).encode())
-    whole, skipped = skipped_all(path, format, BIG)
-    for kind in (piece, 1):
-        if not newlines:
-            assert skipped_all(path, format, kind) == (whole, skipped)
-    if not newlines:
-        assert len(whole) + skipped == path.read_bytes().count(b"\n")
-        lines = path.read_bytes().removeprefix(b"\xef\xbb\xbf").splitlines(keepends=True)
-        assert all(b"\n" not in (row["city"] or "").encode() for row in whole)
-        assert len(lines) >= len(whole)
+    path.write_bytes("".join(f"{label},{city}\n" for label, city in [("0", ""), *cells]).encode())
+    found, num_skipped = skipped_of(path, format)
+    pieces, num_in_pieces = skipped_of(path, format, piece_bytes=piece_bytes)
+    assert (pieces.to_pylist(), num_in_pieces) == (found.to_pylist(), num_skipped)
+    lines = path.read_bytes().split(b"\n")[:-1]
+    assert found.num_rows + num_skipped == len(lines)
+    alone = []
+    for line in lines:
+        path.write_bytes(b"0,\n" + line + b"\n")
+        alone += skipped_of(path, format)[0].to_pylist()[1:]
+    assert alone == found.to_pylist()
 
 
-def skipped_all(path, format, piece_bytes):
-    from pipeline.prepare.lines import BadLines
-
-    found = parts_of(path, format, piece_bytes, BadLines(1.0))
-    return [row for part in found for row in part.table.to_pylist()], sum(part.num_skipped for part in found)
+@settings(max_examples=100, deadline=None)
+@given(
+    cells=st.lists(st.text(st.sampled_from('ab",\n'), max_size=5), min_size=1, max_size=8),
+    part_bytes=st.integers(1, 40),
+)
+def test_values_with_line_ends_depend_on_where_a_stream_is_cut(tmp_path_factory, cells, part_bytes):
+    format = small_csv("click:label", "city:category", header=False, newlines=True)
+    path = tmp_path_factory.mktemp("any") / "log"
+    with open(path, "w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([1, cell] for cell in cells)
+    found = table_of(path, format, part_bytes)
+    assert found.column("city").to_pylist() == [cell or None for cell in cells]
 
 
 def compressed(suffix, text):
@@ -151,10 +160,10 @@ def test_a_part_of_a_compressed_file_is_larger_than_asked_for_by_more_than_a_lin
 
 def test_a_part_that_is_made_is_parsed_or_shifts_those_behind_it(tmp_path, raw):
     (tmp_path / "log.gz").write_bytes(gzip.compress(raw.lines(60, 3)))
-    piece = cut([tmp_path / "log.gz"], raw.format, 900)[0]
+    piece = cut([tmp_path / "log.gz"], raw.format, 600)[0]
     every = list(parts(piece, raw.format))
     some = list(parts(piece, raw.format, made={0, 2}))
-    assert len(every) > 3
+    assert len(every) > 2
     for a, b in zip(every, some, strict=True):
         assert (a.number, a.num_lines, a.last) == (b.number, b.num_lines, b.last)
         assert b.table.equals(a.table.slice(0, 0) if b.number in (0, 2) else a.table)

@@ -1,0 +1,257 @@
+"""Every way in which a file is not what its format says: an error with file and line, or counted and skipped."""
+
+import gzip
+from dataclasses import replace
+
+import made
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from reading import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
+
+from pipeline.prepare import formats
+from pipeline.prepare.lines import BadLines
+from pipeline.prepare.pieces import cut
+
+
+def refusal(path, format, piece_bytes=BIG, bad=None):
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 (each caller checks the words)
+        parts_of(path, format, piece_bytes, bad or BadLines())
+    return str(caught.value)
+
+
+@pytest.fixture(params=RAWS)
+def raw(request):
+    return RAWS[request.param]
+
+
+@pytest.mark.parametrize("piece_bytes", [700, BIG])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("at", [2, 57, 99])
+def test_a_bad_line_is_accepted_or_not_located(tmp_path, raw, at, suffix, piece_bytes):
+    lines = raw.lines(99).splitlines(keepends=True)
+    text = b"".join([*lines[:at], raw.bad, *lines[at:]])
+    path = tmp_path / f"log{suffix}"
+    path.write_bytes(gzip.compress(text) if suffix else text)
+    message = refusal(path, raw.format, piece_bytes)
+    assert message.startswith(f"{path}: line {at + 1}: ")
+    assert raw.reason in message
+
+
+@pytest.mark.parametrize("piece_bytes", [700, BIG])
+def test_a_bad_line_is_skipped_with_others_or_not_counted(tmp_path, raw, piece_bytes):
+    lines = raw.lines(200).splitlines(keepends=True)
+    (tmp_path / "good").write_bytes(b"".join(lines))
+    bad = [line for n, line in enumerate(lines) for line in ([line, raw.bad, raw.bad] if n % 50 == 9 else [line])]
+    (tmp_path / "bad").write_bytes(b"".join(bad))
+    table, num_skipped = skipped_of(tmp_path / "bad", raw.format, piece_bytes=piece_bytes)
+    assert num_skipped == len(bad) - len(lines)
+    assert table.equals(table_of(tmp_path / "good", raw.format))
+
+
+def test_more_bad_lines_are_skipped_than_may_be(tmp_path):
+    lines = made.criteo_lines(97).splitlines(keepends=True)
+    (tmp_path / "log").write_bytes(b"".join([*lines[:50], b"x\n" * 3, *lines[50:]]))
+    assert skipped_of(tmp_path / "log", formats.criteo(), 0.03)[1] == 3
+    message = refusal(tmp_path / "log", formats.criteo(), bad=BadLines(0.025))
+    assert f"{tmp_path}/log: line 53: expected 40 columns, got 1" in message
+    assert "bad line 3 of a part of 100 lines, 2 of which may be skipped" in message
+    assert f"the first is {tmp_path}/log: line 51" in message
+
+
+def test_a_single_bad_line_of_a_short_part_is_not_skipped(tmp_path):
+    (tmp_path / "log").write_bytes(made.criteo_lines(3) + b"x\n")
+    assert skipped_of(tmp_path / "log", formats.criteo(), 1e-9)[1] == 1
+
+
+CSV_LINES = {
+    b"1,5": "expected 3 columns, got 2",
+    b"1,5,a,b": "expected 3 columns, got 4",
+    b"": "column 'click': a label must be 0 or 1, got nothing",
+    b",5,a": "column 'click': a label must be 0 or 1, got nothing",
+    b"2,5,a": "column 'click': a label must be 0 or 1, got 2",
+    b"-1,5,a": "column 'click': a label must be 0 or 1, got -1",
+    b"1.0,5,a": "column 'click': '1.0' is no int8",
+    b"300,5,a": "column 'click': '300' is no int8",
+    b"yes,5,a": "column 'click': 'yes' is no int8",
+    b"1,5x,a": "column 'x': '5x' is no float",
+    b"1,NULL,a": "column 'x': 'NULL' is no float",
+    b"1,1e39,a": "column 'x': a number must be finite and fit float, got inf",
+    b"1,-inf,a": "column 'x': a number must be finite and fit float, got -inf",
+    b"1,5,\xff": "column 'city': is not UTF-8",
+    b"1,5,a\0": "a NUL byte",
+    b"1,5,a\rb": "a carriage return",
+    b"1,5,a\r1,6,b": "a carriage return",
+    b'1,5,"a': "a quote that begins a value does not end in the line",
+    b'1,"5,a': "expected 3 columns, got 2",
+    b'1,5,"a\nb"': "a quote that begins a value does not end in the line",
+    b"1,5," + b"a" * (3 << 20): "the line is longer than 1,048,576 bytes",
+}
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("line", CSV_LINES, ids=lambda line: repr(line[:20]))
+def test_a_line_that_is_not_what_the_schema_says_is_accepted(tmp_path, line, ended):
+    if not line and not ended:
+        pytest.skip("nothing is no line")
+    path = tmp_path / "log"
+    path.write_bytes(b"click,x,city\n1,2,a\n0,,\n" + line + b"\n" * ended)
+    message = refusal(path, small_csv())
+    assert message.startswith(f"{path}: line 4: {CSV_LINES[line]}")
+    path.write_bytes(b"click,x,city\n1,2,a\n" + line + b"\n0,,\n")
+    table, num_skipped = skipped_of(path, small_csv())
+    assert table.to_pylist() == [{"click": 1, "x": 2, "city": "a"}, {"click": 0, "x": None, "city": None}]
+    assert num_skipped == line.count(b"\n") + 1
+
+
+SPARSE_LINES = {
+    "libsvm": [b"2 1:1", b" 1 1:1", b"", b"1 qid:3 1:1", b"1 1", b"1 1:", b"1 :1", b"1 1:1 # comment", b"1 -1:1",
+               b"1 1:2", b"1 1:1x", b"1 7:x", b"1 7:1e39", b"1 7:1 7:2", b"1.0 1:1", b"1 9999999999999999999:1",
+               b"1 1:1\0", b"1\r 1:1"],
+    "libffm": [b"2 1:1:1", b"", b"1 1:1", b"1 1:1:", b"1 1::1", b"1 1:1:1:1", b"1 99:1:1", b"1 0:1:1", b"1 1:1:1 1:2:1",
+               b"1 1:1:0", b"1 3:1:x"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in SPARSE_LINES.items() for line in lines])
+def test_a_sparse_line_that_is_none_is_accepted(tmp_path, name, line):
+    good = {"libsvm": b"1 2:1 7:0.5\n0\n", "libffm": b"1 1:5:1 3:1:0.5\n0\n"}[name]
+    (tmp_path / "log").write_bytes(good + line + b"\n" + good)
+    assert f"{tmp_path}/log: line 3: " in refusal(tmp_path / "log", RAWS[name].format)
+    table, num_skipped = skipped_of(tmp_path / "log", RAWS[name].format)
+    assert (table.num_rows, num_skipped) == (4, 1)
+
+
+def test_values_of_ids_are_refused_where_they_are_to_be_ignored(tmp_path):
+    (tmp_path / "log").write_bytes(b"1 2:0.25 3:1\n")
+    assert table_of(tmp_path / "log", formats.libsvm(ignore_values=True)).to_pylist() == [{"ids": [2, 3], "label": 1}]
+    (tmp_path / "log").write_bytes(b"1 2:x 3:1\n")
+    assert "expected index:value" in refusal(tmp_path / "log", formats.libsvm(ignore_values=True))
+
+
+def test_a_header_where_none_should_be_is_a_line(tmp_path):
+    names = "\t".join(f.name for f in formats.criteo().fields).encode() + b"\n"
+    (tmp_path / "log").write_bytes(names + made.criteo_lines(5))
+    message = refusal(tmp_path / "log", formats.criteo())
+    assert "log: line 1 (a header? this format has none): column 'label': 'label' is no int8" in message
+
+
+HEADERS = {
+    b"1,2,a\n": "lacks 'click', 'x', 'city', and has '1', '2', 'a'",
+    b"click,x\n": "lacks 'city'",
+    b"click,x,city,more\n": "has 'more'",
+    b"click,x,city,x\n": "has more than once 'x'",
+}
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_a_header_that_is_missing_or_another_is_accepted(tmp_path, header):
+    (tmp_path / "log").write_bytes(header + b"1,2,a\n")
+    message = refusal(tmp_path / "log", small_csv())
+    assert f"{tmp_path}/log: line 1 should name the columns of csv, but {HEADERS[header]};" in message
+
+
+def test_a_last_line_that_is_cut_is_accepted(tmp_path):
+    """Criteo's last value has 8 digits: a file that ends within it, or before it, is told from one that is whole."""
+    text = made.criteo_lines(20).removesuffix(b"\n")
+    text = text[: text.rfind(b"\t") + 1] + b"0123abcd"
+    for num_missing in range(len(text.splitlines()[-1])):
+        (tmp_path / "log").write_bytes(text[: len(text) - num_missing])
+        if num_missing == 0:
+            assert table_of(tmp_path / "log", formats.criteo()).num_rows == 20
+        else:
+            assert "log: line 20: " in refusal(tmp_path / "log", formats.criteo())
+
+
+def test_hours_that_are_none_are_accepted(tmp_path):
+    lines = made.avazu_lines(3).splitlines(keepends=True)
+    for hour in (b"14133000", b"14022900", b"14103024", b"114103023", b"-4103023", b"14100023", b""):
+        bad = lines[2].split(b",")
+        bad[2] = hour
+        (tmp_path / "log").write_bytes(b"".join([*lines[:2], b",".join(bad), lines[3]]))
+        assert "log: line 3: column 'hour': " in refusal(tmp_path / "log", formats.avazu())
+
+
+def broken(text):
+    packed, zst = gzip.compress(text), pa.Codec("zstd").compress(text, asbytes=True)
+    flipped = bytearray(packed)
+    flipped[len(packed) // 2] ^= 4
+    return {
+        "cut.gz": packed[:-1000],
+        "cut_in_checksum.gz": packed[:-3],
+        "cut_second.gz": packed + packed[:20],
+        "flipped.gz": bytes(flipped),
+        "more.gz": packed + b"not gzip",
+        "text.gz": text,
+        "cut.zst": zst[:-1000],
+        "cut_by_a_byte.zst": zst[:-1],
+        "more.zst": zst + b"not zstd",
+    }
+
+
+@pytest.mark.parametrize("name", broken(b"x"))
+@pytest.mark.parametrize("piece_bytes", [1000, BIG])
+@pytest.mark.parametrize("share", [None, 1.0])
+def test_a_compressed_file_that_is_damaged_is_read_as_far_as_it_goes(tmp_path, name, piece_bytes, share):
+    path = tmp_path / name
+    path.write_bytes(broken(made.criteo_lines(200))[name])
+    message = refusal(path, formats.criteo(), piece_bytes, BadLines(share))
+    assert message.startswith(f"{path}: is cut off or damaged behind line ")
+
+
+def test_an_empty_file_is_accepted(tmp_path):
+    for name, content in (("log", b""), ("log.gz", gzip.compress(b"")), ("header", b"click,x,city\n")):
+        (tmp_path / name).write_bytes(content)
+        assert f"{tmp_path / name}: " in refusal(tmp_path / name, small_csv())
+    with pytest.raises(ValueError, match="is no file"):
+        cut([tmp_path / "absent"], small_csv(), BIG)
+    with pytest.raises(ValueError, match="a piece of 0 bytes"):
+        cut([], small_csv(), 0)
+
+
+def test_a_file_without_lines_fills_the_memory(tmp_path):
+    (tmp_path / "log.gz").write_bytes(gzip.compress(b"x" * (40 << 20), 1))
+    (tmp_path / "log").write_bytes(b"x" * (40 << 20))
+    for name in ("log", "log.gz"):
+        message = refusal(tmp_path / name, formats.criteo(), 1 << 20)
+        assert f"{tmp_path / name}: line 1 is longer than 1,048,576 bytes" in message
+
+
+def test_a_quote_without_an_end_fills_the_memory(tmp_path):
+    (tmp_path / "log").write_bytes(b'click,x,city\n1,2,"a\n' + b"1,2,a\n" * (1 << 19))
+    message = refusal(tmp_path / "log", small_csv(newlines=True), 1000)
+    assert "a value in quotes, begun in line 1" in message
+    (tmp_path / "log").write_bytes(b'click,x,city\n1,2,"a\n1,2,a\n')
+    assert "log: line 2: " in refusal(tmp_path / "log", small_csv(newlines=True), 1000)
+
+
+def test_a_bad_row_of_a_parquet_file_is_accepted_or_not_located(tmp_path):
+    table = pa.table({"click": [0.0, 1, 0.5, None, 1], "x": [1.0, 2, 3, 4, float("inf")], "c": ["a"] * 5})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
+    format = formats.parquet(["click:label", "x:number", "c:category"], tmp_path / "a.parquet")
+    for piece_bytes in (1, BIG):
+        message = refusal(tmp_path / "a.parquet", format, piece_bytes)
+        assert f"{tmp_path}/a.parquet: row 3: column 'click': a label must be 0 or 1, got" in message
+    found, num_skipped = skipped_of(tmp_path / "a.parquet", format)
+    assert (found.column("x").to_pylist(), num_skipped) == ([1.0, 2.0], 3)
+
+
+def test_a_parquet_file_that_is_another_is_accepted(tmp_path):
+    pq.write_table(pa.table({"click": [0], "c": ["a"]}), tmp_path / "a.parquet")
+    format = formats.parquet(["click:label", "c:category"], tmp_path / "a.parquet")
+    others = {
+        "has no column c": pa.table({"click": [0]}),
+        "other types": pa.table({"click": [0], "c": [[1]]}),
+        "has no rows": pa.table({"click": pa.array([], pa.int8()), "c": pa.array([], pa.string())}),
+    }
+    for words, other in others.items():
+        pq.write_table(other, tmp_path / "b.parquet")
+        assert words in refusal(tmp_path / "b.parquet", format)
+    (tmp_path / "b.parquet").write_bytes((tmp_path / "a.parquet").read_bytes()[:-9])
+    assert "cannot be read as Parquet" in refusal(tmp_path / "b.parquet", format)
+
+
+def test_a_column_that_is_skipped_hides_a_quote_without_an_end(tmp_path):
+    format = replace(small_csv("click:label", "city:category", "note:skip"), header=False)
+    (tmp_path / "log").write_bytes(b'1,a,"x\n')
+    assert "log: line 1" in refusal(tmp_path / "log", format)

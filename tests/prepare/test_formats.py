@@ -1,0 +1,92 @@
+"""What a user says of his columns is understood, or refused with what is wrong."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.prepare import formats
+from pipeline.workflow import Workflow
+from workflows import avazu, criteo
+
+COLUMNS = ["click:label", "age:number:int32", "city:category", "note:skip"]
+
+
+@pytest.mark.parametrize(
+    ("format", "workflow"), [(formats.criteo(), criteo.workflow), (formats.avazu(), avazu.workflow)]
+)
+def test_a_format_lacks_a_column_that_its_workflow_reads(format, workflow: Workflow):
+    roles = {f.name: f.role for f in format.fields}
+    assert [name for name, role in roles.items() if role == "label"] == list(workflow.data.labels)
+    assert {n.name for n in workflow.data.numbers} == {name for name, role in roles.items() if role == "number"}
+    assert all(roles[c.name] in ("category", "time") for c in workflow.data.categories)
+    assert format.schema.names == sorted(format.schema.names)
+
+
+def test_a_schema_file_says_something_else_than_the_same_columns_given_by_hand(tmp_path):
+    (tmp_path / "s.json").write_text(json.dumps({"columns": COLUMNS, "delimiter": "\t", "header": False}))
+    toml = f'columns = {json.dumps(COLUMNS)}\ndelimiter = "\\t"\nheader = false\n'
+    (tmp_path / "s.toml").write_text(toml)
+    found = formats.csv(tmp_path / "s.json")
+    assert found == formats.csv(tmp_path / "s.toml")
+    assert (found.delimiter, found.header, found.quoting) == ("\t", False, True)
+    assert found.fields == formats.csv(COLUMNS).fields
+    assert found.schema == pa.schema([("age", pa.int32()), ("city", pa.string()), ("click", pa.int8())])
+
+
+SCHEMAS = {
+    '{"columns": ["click"]}': "expected NAME:ROLE",
+    '{"columns": ["click:labels"]}': "a role of label, number",
+    '{"columns": ["click:label:float32"]}': "a label has type int8, got 'float32'",
+    '{"columns": ["a:category:int32:many"]}': "expected NAME:ROLE",
+    '{"columns": ["click:label"], "sep": ","}': "sep",
+    '{"columns": ["click:label"], "delimiter": "||"}': "one character",
+    '{"columns": "click:label"}': "columns",
+    "{": "is no schema of columns",
+}
+
+
+@pytest.mark.parametrize("text", SCHEMAS)
+def test_a_schema_that_is_none_is_accepted(tmp_path, text):
+    (tmp_path / "s.json").write_text(text)
+    with pytest.raises(ValueError, match=r"s\.json: is no schema of columns") as caught:
+        formats.csv(tmp_path / "s.json")
+    assert SCHEMAS[text] in str(caught.value)
+
+
+def test_columns_without_a_label_or_with_a_name_twice_are_accepted():
+    with pytest.raises(ValueError, match="no column has the role `label`"):
+        formats.csv(["x:number"])
+    with pytest.raises(ValueError, match="more than once: x"):
+        formats.csv(["y:label", "x:number", "x:category"])
+
+
+def test_fields_of_libffm_that_contradict_each_other_are_accepted():
+    for arguments in (([],), ([1], [2]), ([1], [1], [1]), ([1 << 40],), ([-1],)):
+        with pytest.raises(ValueError, match="libffm"):
+            formats.libffm(*arguments)
+    with pytest.raises(ValueError, match="libsvm"):
+        formats.libsvm([-1])
+
+
+def test_columns_of_a_parquet_file_get_another_role_or_type_than_asked_for(tmp_path):
+    table = pa.table({
+        "click": pa.array([True]), "i1": pa.array([1.0]), "i2": pa.array([1], pa.int16()), "c1": pa.array([5]),
+        "c2": pa.array(["a"]).dictionary_encode(), "tags": pa.array([[1]]), "when": pa.array([1]), "other": pa.array([1]),
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "a.parquet")
+    path = tmp_path / "a.parquet"
+    found = formats.parquet(["click:label", "i*:number", "c*:category", "tags:category", "when:time"], path)
+    types = {"c1": pa.int64(), "c2": pa.string(), "click": pa.int8(), "i1": pa.float32(), "i2": pa.int16(),
+             "tags": pa.list_(pa.int64()), "when": pa.int64()}  # fmt: skip
+    assert found.schema == pa.schema(types)
+    for columns, words in {
+        ("click:label", "x:number"): "no column is named x; it has: click",
+        ("click:label", "c2:number"): "column 'c2' has type dictionary",
+        ("i1:number",): "no column has the role `label`",
+        ("click:label:int8",): "expected NAME:ROLE with",
+    }.items():
+        with pytest.raises(ValueError) as caught:  # noqa: PT011 (the words are checked below)
+            formats.parquet(columns, path)
+        assert words in str(caught.value)
