@@ -1,0 +1,55 @@
+"""Preparations in this process and in others, and what they leave."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import made
+
+from pipeline.prepare.__main__ import main
+
+ROOT = Path(__file__).parent.parent.parent
+SPLIT = ("--split", "ratio:validation=0.1,test=0.1,seed=3")
+CASES = {
+    "criteo": (made.criteo_lines, ()),
+    "avazu": (made.avazu_lines, ()),
+    "csv": (made.csv_lines, ("--schema", *made.CSV_COLUMNS)),
+    "libsvm": (made.libsvm_lines, ("--numbers", *map(str, made.LIBSVM_NUMBERS))),
+    "libffm": (
+        made.libffm_lines,
+        ("--fields", *map(str, made.LIBFFM_FIELDS), "--many", *map(str, made.LIBFFM_MANY), "--numbers",
+         *map(str, made.LIBFFM_NUMBERS)),
+    ),
+}  # fmt: skip
+"""Who makes lines of each raw format, and what the command line must say of them."""
+
+
+def write_lines(path, format, count, seed=0):
+    path.write_bytes(CASES[format][0](count, seed))
+    return path
+
+
+def command(format, source, out, *more):
+    return [format, str(source), "--out", str(out), *CASES[format][1], *map(str, more)]
+
+
+def prepare(format, source, out, *more):
+    """The exit code of a preparation in this process."""
+    return main(command(format, source, out, *more))
+
+
+def start(format, source, out, *more, environment=None):
+    """One in a process of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline.prepare", *command(format, source, out, *more)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | (environment or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def contents(out):
+    """The bytes of every file of an output by its name."""
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}

@@ -1,0 +1,108 @@
+"""A part's files hold its rows and nothing else, and a record stands for whole files."""
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.prepare import parts
+from pipeline.prepare.parts import Made, Record, Records, Written, encoded, limits, parquet, part_name, write_splits
+from pipeline.storage.files import checksum_of
+
+
+def make_table(num_rows=1000, seed=0):
+    rng = np.random.default_rng(seed)
+    texts = [None if v % 7 == 0 else f"v{v}" for v in rng.integers(0, 300, num_rows)]
+    return pa.table({
+        "c": pa.chunked_array([pa.array(texts[: num_rows // 3]), pa.array(texts[num_rows // 3 :], pa.string())]),
+        "ids": pa.array([list(range(n % 3)) for n in range(num_rows)], pa.list_(pa.int64())),
+        "label": pa.array(rng.integers(0, 2, num_rows), pa.int8()),
+        "n": pa.array([None if v < 0.1 else v for v in rng.random(num_rows)], pa.float32()),
+        "raw": pa.array([b"\xff" * (n % 4) for n in range(num_rows)], pa.binary()),
+    })  # fmt: skip
+
+
+def decoded(content):
+    table = pq.read_table(io.BytesIO(content))
+    columns = [c.cast(c.type.value_type) if pa.types.is_dictionary(c.type) else c for c in table.columns]
+    return pa.table(columns, names=table.column_names).combine_chunks()
+
+
+@pytest.fixture
+def small_groups(monkeypatch):
+    monkeypatch.setattr(parts, "ROW_GROUP", 128)
+
+
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("change", [lambda t: t, lambda t: t.slice(100, 500), lambda t: t.slice(0, 1)])
+def test_rows_are_not_those_of_the_table(change):
+    table = change(make_table())
+    content = parquet(encoded(table))
+    assert decoded(content).equals(table.combine_chunks())
+    assert pq.read_metadata(io.BytesIO(content)).num_row_groups == -(-table.num_rows // 128)
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_the_same_rows_have_other_bytes_if_they_came_in_other_chunks():
+    table = make_table()
+    rechunked = pa.concat_tables([table.slice(0, 11), table.slice(11, 600), table.slice(611)])
+    columns = [c.dictionary_encode() if pa.types.is_string(c.type) else c for c in table.combine_chunks().columns]
+    of_dictionaries = pa.table(columns, names=table.column_names)
+    assert len({parquet(encoded(t)).to_pybytes() for t in (table, rechunked, of_dictionaries)}) == 1
+
+
+@pytest.mark.usefixtures("small_groups")
+def test_readers_hash_texts_that_no_row_of_the_group_has():
+    content = parquet(encoded(make_table()))
+    with pq.ParquetFile(io.BytesIO(content), read_dictionary=["c"]) as file:
+        for group in range(file.num_row_groups):
+            texts = file.read_row_group(group).column("c").combine_chunks()
+            assert len(texts.dictionary) == len(texts.unique().drop_null())
+            assert file.metadata.row_group(group).column(0).has_dictionary_page
+
+
+def test_a_column_of_many_texts_loses_its_dictionary():
+    """Parquet's own limit is 1 MiB."""
+    table = pa.table({"c": [f"{n:064}" for n in range(40_000)]})
+    content = parquet(encoded(table))
+    chunk = pq.read_metadata(io.BytesIO(content)).row_group(0).column(0)
+    assert "PLAIN_DICTIONARY" in chunk.encodings or "RLE_DICTIONARY" in chunk.encodings
+    assert chunk.total_uncompressed_size < 40_000 * (64 + 4 + 3)
+
+
+def test_a_split_loses_rows_or_a_file_is_not_what_its_record_says(tmp_path):
+    table = make_table()
+    split_N = np.zeros(1000, np.int8)
+    split_N[5:10] = 2
+    for split in ("train", "validation", "test"):
+        (tmp_path / split).mkdir()
+    written = write_splits(tmp_path, "part-0000-00001", encoded(table), split_N, ["label"])
+    assert [w.name for w in written] == ["train/part-0000-00001.parquet", "test/part-0000-00001.parquet"]
+    assert sorted(p.name for p in tmp_path.rglob("*.*")) == ["part-0000-00001.parquet"] * 2
+    labels = table["label"].to_numpy()
+    assert [w.rows for w in written] == [995, 5]
+    assert [w.positives["label"] for w in written] == [labels[split_N == 0].sum(), labels[5:10].sum()]
+    for w in written:
+        content = (tmp_path / w.name).read_bytes()
+        assert (w.bytes, w.checksum) == (len(content), checksum_of(tmp_path / w.name))
+    assert decoded((tmp_path / written[1].name).read_bytes()).equals(table.slice(5, 5).combine_chunks())
+
+
+def test_limits_are_not_those_of_the_column():
+    table = pa.table({"a": [3, None, -2], "b": pa.array([None, None, None], pa.int32()), "c": [0.5, -0.5, 9.0]})
+    assert limits(table, ["a", "b", "c"]) == {"a": (-2, 3), "c": (-0.5, 9.0)}
+
+
+def test_records_come_in_another_order_or_back_as_something_else(tmp_path):
+    records, written = Records(tmp_path), Written("train", "train/x.parquet", 3, {"label": 1}, 99, "ab")
+    all_of = [Record(f, n, 5, 2, n == 3, {"i": (-1.5, 3)}, (written,)) for f in (0, 10_000, 2) for n in (100_000, 3)]
+    for record in all_of:
+        records.write(record)
+    assert list(records) == sorted(all_of, key=lambda record: (record.file, record.number))
+    assert records.names() == {record.name for record in all_of}
+    made = Made(records, 10_000)
+    assert 3 in made and 100_000 in made and 4 not in made
+    assert made.is_last(3) and not made.is_last(100_000)
+    assert part_name(2, 3) in records.names()
