@@ -103,6 +103,9 @@ def test_records_come_in_another_order_or_back_as_something_else(tmp_path):
     assert list(records) == sorted(all_of, key=lambda record: (record.file, record.number))
     assert records.names() == {record.name for record in all_of}
     made = Made(records, 10_000)
-    assert 3 in made and 100_000 in made and 4 not in made
-    assert made.is_last(3) and not made.is_last(100_000)
+    assert 3 in made
+    assert 100_000 in made
+    assert 4 not in made
+    assert made.is_last(3)
+    assert not made.is_last(100_000)
     assert part_name(2, 3) in records.names()

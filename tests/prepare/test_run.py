@@ -1,0 +1,256 @@
+"""Raw logs become what a workflow trains on, the same bytes whoever makes them and however often that is cut short."""
+
+import errno
+import json
+import os
+import random
+import re
+import signal
+import threading
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from harness import run as train
+from preparing import SPLIT, contents, prepare, start, write_lines
+
+from pipeline.agenda import Agenda
+from pipeline.data.buffer import ReadBuffer
+from pipeline.data.source import Source
+from pipeline.prepare.command import arguments, plan
+from pipeline.prepare.manifest import claim
+from pipeline.prepare.run import begin, unfinished
+from pipeline.prepare.steps import do_piece
+from pipeline.run import load
+from pipeline.storage.files import Files, checksum_of
+from pipeline.workflow import Category, Data
+
+NUM_LINES = 10_000
+PIECE = "100 KiB"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_lines(tmp_path_factory.mktemp("raw") / "day_0.tsv", "criteo", NUM_LINES)
+
+
+@pytest.fixture(scope="module")
+def whole(source, tmp_path_factory):
+    """What an undisturbed preparation leaves."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    assert prepare("criteo", source, out, "--piece-size", PIECE, "--workers", 1, *SPLIT) == 0
+    return contents(out)
+
+
+@pytest.mark.parametrize("format", ["criteo", "avazu", "csv", "libsvm", "libffm"])
+def test_a_workflow_does_not_train_on_what_was_made(tmp_path, format):
+    lines = write_lines(tmp_path / "raw", format, NUM_LINES)
+    assert prepare(format, lines, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
+    workflow = load(tmp_path / "out" / "workflow.py")
+    splits = json.loads((tmp_path / "out" / "prepared.json").read_text())["splits"]
+    assert sum(split["rows"] for split in splits.values()) == NUM_LINES
+    workflow = workflow.model_copy(update={"model": workflow.model.model_copy(update={"args": {"hidden": (4,)}})})
+    result = train(workflow, device_rows=40_000, ring_rows=20_000, chunk_rows=1024)
+    assert result["examples"] == splits["train"]["rows"]
+    assert 0 < result["logloss"] < 1
+
+
+def keys_of(root, names, num_rows):
+    """Of every row, in the order of the files."""
+    data = Data(
+        root=root,
+        train=("train",),
+        labels=("label",),
+        categories=tuple(Category(name=n) for n in names),
+        shuffle_window=0,
+    )
+    reader = Source(data, seed=0)
+    [block] = Agenda({"train": num_rows, "validation": 0, "test": 0}, num_rows, 1).blocks(1)
+    keys = reader.read(block, ReadBuffer(1 << 26)).keys_V.reshape(len(names), num_rows).copy()
+    reader.close()
+    return keys
+
+
+def test_a_value_has_another_key_than_in_a_column_of_texts(tmp_path, source):
+    names = [f"c{n}" for n in range(1, 27)]
+    fields = [line.split("\t") for line in source.read_text().splitlines()]
+    columns = {name: pa.array([f[14 + n] or None for f in fields], pa.string()) for n, name in enumerate(names)}
+    (tmp_path / "straight" / "train").mkdir(parents=True)
+    table = pa.table({"label": [int(f[0]) for f in fields], **columns})
+    pq.write_table(table, tmp_path / "straight" / "train" / "all.parquet")
+    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE) == 0
+    made, straight = (keys_of(tmp_path / root, names, NUM_LINES) for root in ("out", "straight"))
+    assert (made == straight).all()
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_the_number_of_workers_changes_bytes(tmp_path, source, whole, workers):
+    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, "--workers", workers, *SPLIT) == 0
+    assert contents(tmp_path / "out") == whole
+
+
+def test_the_manifest_does_not_tell_what_is_there(whole, tmp_path, source):
+    manifest = json.loads(whole["prepared.json"])
+    assert manifest["sources"] == [
+        {"name": source.name, "bytes": source.stat().st_size, "lines": NUM_LINES, "skipped": 0}
+    ]
+    files = {f["name"]: f for f in manifest["files"]}
+    assert {name for name in whole if name.endswith(".parquet")} == files.keys()
+    rows = {split: 0 for split in ("train", "validation", "test")}
+    for name, content in whole.items():
+        (path := tmp_path / "file").write_bytes(content)
+        if name in files:
+            assert (files[name]["bytes"], files[name]["checksum"]) == (len(content), checksum_of(path))
+            assert files[name]["rows"] == pq.read_metadata(path).num_rows
+            rows[files[name]["split"]] += files[name]["rows"]
+    assert rows == {split: manifest["splits"][split]["rows"] for split in rows}
+    lines = source.read_text().splitlines()
+    positives = sum(split["positives"]["label"] for split in manifest["splits"].values())
+    assert positives == sum(line.startswith("1") for line in lines)
+    for n in range(1, 27):
+        column = manifest["columns"][f"c{n}"]
+        assert (column["unique_keys"], column["exact"]) == (
+            len({line.split("\t")[13 + n] for line in lines} - {""}),
+            True,
+        )
+    counts = [int(value) for line in lines if (value := line.split("\t")[2])]
+    assert (manifest["columns"]["i2"]["least"], manifest["columns"]["i2"]["greatest"]) == (min(counts), max(counts))
+    assert min(counts) < 0
+
+
+def test_a_killed_preparation_leaves_other_bytes(tmp_path, source, whole):
+    """At random instants of three runs; none of them is let through, so the last one resumes."""
+    random.seed(0)
+    for _ in range(3):
+        with start("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) as process:
+            while not list((tmp_path / "out").glob(".prepare/write/*.json")) and process.poll() is None:
+                time.sleep(0.01)
+            time.sleep(random.uniform(0, 0.3))
+            process.kill()
+    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
+    assert contents(tmp_path / "out") == whole
+
+
+def planned(source, out, *more):
+    args = arguments().parse_args(["criteo", str(source), "--out", str(out), "--piece-size", PIECE, *SPLIT, *more])
+    job, pieces, command = plan(args, out)
+    claim(out, False, command)
+    begin(job)
+    return job, pieces
+
+
+def test_a_task_that_runs_twice_at_once_leaves_other_bytes(tmp_path, source, whole):
+    """Dask runs a task again when it has lost touch with a worker, which may still be at it."""
+    job, pieces = planned(source, tmp_path / "out")
+    twice = [threading.Thread(target=do_piece, args=(job, "write", piece)) for piece in pieces[:6] for _ in range(2)]
+    for thread in twice:
+        thread.start()
+    for thread in twice:
+        thread.join()
+    assert unfinished(pieces, job.records("write")) == pieces[6:]
+    assert not list((tmp_path / "out").rglob("*.partial"))
+    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
+    assert contents(tmp_path / "out") == whole
+
+
+class Full:
+    """The system, whose disk is full from the n-th fsync on."""
+
+    def __init__(self, calls):
+        self._left, self._lock = calls, threading.Lock()
+
+    def fsync(self, descriptor):
+        with self._lock:
+            self._left -= 1
+        if self._left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(descriptor)
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+
+@pytest.mark.parametrize("calls", [40, 100, 200])
+def test_a_full_disk_is_a_traceback_or_the_end(tmp_path, source, whole, monkeypatch, capsys, calls):
+    with monkeypatch.context() as patch:
+        patch.setattr(Files, "system", Full(calls))
+        assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 1
+    err = capsys.readouterr().err
+    assert err.count("error: ") == 1
+    assert "No space left on device" in err
+    assert "the same command goes on" in err
+    assert "Traceback" not in err
+    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
+    assert contents(tmp_path / "out") == whole
+
+
+def test_a_stopped_preparation_does_not_go_on(tmp_path, source, whole):
+    """A small piece takes as long as its files take to be durable: there are many left at the signal."""
+    small = ("--piece-size", "20 KiB", "--workers", 1, *SPLIT)
+    with start("criteo", source, tmp_path / "out", *small) as process:
+        while not list((tmp_path / "out").glob(".prepare/write/*.json")) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, "SIGINT: ending after the parts" in err) == (1, True), err
+    assert "stopped: what is done stays" in out
+    assert not (tmp_path / "out" / "prepared.json").exists()
+    assert prepare("criteo", source, tmp_path / "out", *small) == 0
+    rows = json.loads((tmp_path / "out" / "prepared.json").read_text())["splits"]["train"]["rows"]
+    assert 0.75 * NUM_LINES < rows < 0.85 * NUM_LINES
+
+
+def test_a_compressed_source_is_read_again_from_its_begin_for_parts_that_are_there(tmp_path, source, whole):
+    zipped = tmp_path / "day_0.gz"
+    with pa.CompressedOutputStream(str(zipped), "gzip") as stream:
+        stream.write(source.read_bytes())
+    assert prepare("criteo", zipped, tmp_path / "once", "--piece-size", PIECE, *SPLIT) == 0
+    job, pieces = planned(zipped, tmp_path / "out")
+    do_piece(job, "write", pieces[0])
+    name = sorted(job.records("write").names())[3]
+    job.records("write").path(name).unlink()
+    before = {p: p.stat().st_mtime_ns for p in (tmp_path / "out" / "train").iterdir()}
+    assert unfinished(pieces, job.records("write")) == pieces
+    assert prepare("criteo", zipped, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
+    changed = [p.stem for p in before if p.stat().st_mtime_ns != before[p]]
+    assert changed == [name]
+    assert contents(tmp_path / "out") == contents(tmp_path / "once")
+
+
+def test_vocabularies_count_what_is_held_out_or_give_other_ids(tmp_path, source):
+    options = ("--piece-size", PIECE, "--vocabulary", "c1", "c3", "--minimum", 20, *SPLIT)
+    assert prepare("criteo", source, tmp_path / "out", *options) == 0
+    assert prepare("criteo", source, tmp_path / "raw", "--piece-size", PIECE, *SPLIT) == 0
+    ids, raw = (read(tmp_path / out, "train") for out in ("out", "raw"))
+    for column in ("c1", "c3"):
+        values = raw[column].cast(pa.string()).to_pylist()
+        counts = {value: values.count(value) for value in set(values) - {None}}
+        vocabulary = pq.read_table(tmp_path / "out" / "vocabulary" / f"{column}.parquet").to_pydict()
+        kept = dict(zip(vocabulary["value"], vocabulary["id"], strict=True))
+        assert kept.keys() == {value for value, count in counts.items() if count >= 20}
+        assert ids[column].to_pylist() == [None if v is None else kept.get(v, 0) for v in values]
+        assert ids[column].type == pa.int32()
+    described = json.loads((tmp_path / "out" / "prepared.json").read_text())["columns"]["c3"]
+    assert (described["vocabulary"], described["type"]) == (len(kept), "int32")
+    assert train(load(tmp_path / "out" / "workflow.py"), device_rows=40_000, ring_rows=20_000, chunk_rows=1024)
+
+
+def read(out, split):
+    return pa.concat_tables([pq.read_table(path) for path in sorted((out / split).iterdir())])
+
+
+def test_skipped_lines_are_lost_without_a_word(tmp_path, source, capsys):
+    lines = source.read_bytes().splitlines(keepends=True)
+    for at in (17, 5000, 9000):
+        lines[at] = b"nonsense\n"
+    (bad := tmp_path / "bad").write_bytes(b"".join(lines))
+    assert prepare("criteo", bad, tmp_path / "out", "--piece-size", PIECE) == 1
+    assert re.search(r"error: .*bad: line (18|5,001|9,001)", capsys.readouterr().err)
+    assert prepare("criteo", bad, tmp_path / "out", "--piece-size", PIECE, "--fresh", "--skip-bad", 0.01) == 0
+    [described] = json.loads((tmp_path / "out" / "prepared.json").read_text())["sources"]
+    assert (described["lines"], described["skipped"]) == (NUM_LINES, 3)
+    assert read(tmp_path / "out", "train").num_rows == NUM_LINES - 3
+    # A part may skip one line in any case; all together may not.
+    assert prepare("criteo", bad, tmp_path / "few", "--piece-size", PIECE, "--skip-bad", 0.0001) == 1
+    assert "3 of 10,000 lines are bad, and --skip-bad 0.0001 allows 1" in capsys.readouterr().err
