@@ -53,6 +53,7 @@ RATIOS = {
     "kstep": {
         f"auc_{model}_{case}" for model in ("plain", "batch_norm") for case in ("k1", "k5", "local_xv", "synchronous")
     },
+    "prepare": {"ours_vs_csv_alone", "ours_split_vs_csv_alone", "ours_vs_csv_and_parquet", "memory_10x_vs_1x", "kills"},
     "worker_kills": {"kill", "failures"},
     "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
