@@ -90,7 +90,7 @@ def plan(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], dict[st
     vocabulary = tuple(sorted({*args.vocabulary}))
     job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, args.minimum)
     options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
-    return job, cut(paths, format, args.piece_size), command_of(options | {"read": described(format)}, paths)
+    return job, cut(paths, format, args.piece_size), command_of(options | described(format), paths)
 
 
 def find(sources: Sequence[str]) -> list[Path]:
@@ -132,4 +132,5 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
 def described(format: Format) -> dict[str, Any]:
     """All of it, as JSON has it: the file of a schema may change."""
     columns = [f"{f.name}:{f.role}:{f.arrow_type}" for f in format.fields]
-    return {**{f.name: getattr(format, f.name) for f in dataclasses.fields(format)}, "fields": columns}
+    options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
+    return options | {"read.fields": columns}

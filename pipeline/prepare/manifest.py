@@ -19,6 +19,7 @@ from pipeline.storage.files import Files, checksum
 
 COMMAND, MANIFEST = "command.json", "prepared.json"
 HEAD_BYTES = 1 << 16
+MOST_SHOWN = 200
 
 
 def command_of(options: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
@@ -74,7 +75,8 @@ def check_same(out: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
 
 
 def _shown(value: object) -> str:
-    return json.dumps(value)
+    text = json.dumps(value)
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 
 
 def summarize(

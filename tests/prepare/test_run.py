@@ -12,6 +12,7 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed import LocalCluster
 from harness import run as train
 from preparing import SPLIT, contents, prepare, start, write_lines
 
@@ -152,6 +153,24 @@ def test_a_task_that_runs_twice_at_once_leaves_other_bytes(tmp_path, source, who
     assert not list((tmp_path / "out").rglob("*.partial"))
     assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
     assert contents(tmp_path / "out") == whole
+
+
+def test_a_worker_that_dies_takes_its_parts_with_it(tmp_path, source, whole):
+    out = tmp_path / "out"
+    with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
+        victim = cluster.workers[0].pid
+
+        def kill():
+            while not list(out.glob(".prepare/write/*.json")):
+                time.sleep(0.01)
+            os.kill(victim, signal.SIGKILL)
+
+        killing = threading.Thread(target=kill)
+        killing.start()
+        scheduler = ("--scheduler", cluster.scheduler_address)
+        assert prepare("criteo", source, out, "--piece-size", PIECE, *scheduler, *SPLIT) == 0
+        killing.join()
+    assert contents(out) == whole
 
 
 class Full:

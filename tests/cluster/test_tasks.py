@@ -1,0 +1,103 @@
+"""Tasks on threads of this process, and on another scheduler's workers."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from distributed import LocalCluster
+
+from pipeline.cluster.tasks import local_tasks, tasks_of
+from pipeline.failures import PipelineError
+
+TICK = 0.05
+
+
+class Seen:
+    """What tasks did in this process. Dask copies what is not found by its name in a module."""
+
+    lock = threading.Lock()
+    running = most = 0
+    done: ClassVar[list[int]] = []
+
+
+@pytest.fixture(autouse=True)
+def nothing_seen():
+    Seen.running = Seen.most = 0
+    Seen.done.clear()
+
+
+def work(item):
+    with Seen.lock:
+        Seen.running += 1
+        Seen.most = max(Seen.most, Seen.running)
+    time.sleep(0.01)
+    with Seen.lock:
+        Seen.running -= 1
+        Seen.done.append(item)
+
+
+def fail_at_1(item):
+    if item == 1:
+        raise ValueError("one is no good")
+    time.sleep(0.2)
+    Seen.done.append(item)
+
+
+def test_items_are_lost_or_done_twice_or_more_are_held_than_there_are_threads():
+    with local_tasks(3) as tasks:
+        yielded = [item for some in tasks.each("work", work, [*range(40), 7], TICK) for item in some]
+    assert sorted(Seen.done) == sorted(yielded) == sorted([*range(40), 7])
+    assert Seen.most == 3
+
+
+def test_a_failure_is_told_while_tasks_beside_it_still_run():
+    with local_tasks(2) as tasks, pytest.raises(ValueError, match="one is no good"):
+        for _ in tasks.each("work", fail_at_1, range(10), TICK):
+            pass
+    assert Seen.done == [0]
+
+
+def test_whoever_waits_hears_nothing_for_long():
+    with local_tasks(1) as tasks:
+        assert sum(1 for _ in tasks.each("work", time.sleep, [20 * TICK], TICK)) > 5
+
+
+def test_tasks_begin_after_their_generator_was_closed():
+    with local_tasks(1) as tasks:
+        for _ in tasks.each("work", work, range(100), TICK):
+            break
+        before = list(Seen.done)
+        time.sleep(3 * TICK)
+        assert Seen.done == before
+        assert len(before) < 100
+
+
+def die_once(folder: Path) -> None:
+    """The first worker that comes dies; whoever does it again is through."""
+    if not (folder / "died").exists():
+        (folder / "died").touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    (folder / "done").touch()
+
+
+def test_the_task_of_a_worker_that_died_is_not_done_again(tmp_path):
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        tasks_of(cluster.scheduler_address) as tasks,
+    ):
+        assert tasks.num_threads == 2
+        assert [tmp_path] in list(tasks.each("die", die_once, [tmp_path], TICK))
+    assert (tmp_path / "done").exists()
+
+
+def test_a_scheduler_without_workers_is_waited_for():
+    with (
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
+        pytest.raises(PipelineError, match="has no workers"),
+        tasks_of(cluster.scheduler_address),
+    ):
+        pass

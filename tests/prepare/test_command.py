@@ -1,0 +1,121 @@
+"""What the command line refuses, and what it goes on with."""
+
+import json
+import os
+
+import dask
+import pytest
+from preparing import SPLIT, contents, prepare, write_lines
+
+from pipeline.prepare.__main__ import main
+from pipeline.prepare.command import find
+from pipeline.storage.lock import RunLock
+
+
+@pytest.fixture
+def source(tmp_path):
+    return write_lines(tmp_path / "day", "criteo", 200)
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    def of(*argv, out=None):
+        capsys.readouterr()
+        assert main([*map(str, argv), "--out", str(out or tmp_path / "out")]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        return err
+
+    return of
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("criteo", "nowhere"), "nowhere: there is no such file"),
+        (("criteo", "day", "--schema", "a:label"), "--schema means nothing for criteo"),
+        (("csv", "day"), "csv needs --schema"),
+        (("csv", "day", "--schema", "a:price"), "expected NAME:ROLE"),
+        (("csv", "day", "--schema", "nowhere.json"), "nowhere.json"),
+        (("libffm", "day"), "libffm needs --fields"),
+        (("libsvm", "day", "--many", "3"), "--many means nothing for libsvm"),
+        (("criteo", "day", "--vocabulary", "i1"), "--vocabulary: i1 is no category"),
+        (("criteo", "day", "--minimum", "5"), "--minimum says what is left out"),
+        (("criteo", "day", "--vocabulary", "c1", "--minimum", "0"), "give at least 1"),
+        (("criteo", "day", "--workers", "0"), "--workers 0"),
+        (("criteo", "day", "--skip-bad", "2"), "--skip-bad 2.0: give a share"),
+        (("criteo", "day", "--split", "time:hour,test_from=3"), "no column is 'hour'"),
+        (("criteo", "day", "--piece-size", "0 B"), "a piece of 0 bytes"),
+        (("criteo", "day", "--scheduler", "127.0.0.1:1"), "--scheduler 127.0.0.1:1: nobody answers"),
+    ],
+)
+def test_what_cannot_be_done_is_begun_or_told_otherwise(tmp_path, source, refused, monkeypatch, argv, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(dask.config.config["distributed"]["comm"]["timeouts"], "connect", "1s")
+    assert said in refused(*argv)
+    assert not (tmp_path / "out" / "prepared.json").exists()
+
+
+def test_sources_come_twice_or_in_another_order(tmp_path):
+    for name in ("b.gz", "a", "c", ".hidden"):
+        (tmp_path / "logs" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "logs" / name).write_text("x")
+    names = [path.name for path in find([str(tmp_path / "logs" / "c"), str(tmp_path / "logs"), f"{tmp_path}/*/a*"])]
+    assert names == ["a", "b.gz", "c"]
+
+
+def test_a_finished_output_is_made_again(tmp_path, source, capsys):
+    assert prepare("criteo", source, tmp_path / "out", *SPLIT) == 0
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
+    capsys.readouterr()
+    assert prepare("criteo", source, tmp_path / "out", "--workers", 1, *SPLIT) == 0
+    assert "is finished" in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")} == before
+    assert [path.name for path in (tmp_path / "out" / ".prepare").iterdir()] == ["command.json"]
+
+
+def test_an_output_holds_parts_of_two_commands(tmp_path, source, refused):
+    out = tmp_path / "out"
+    assert prepare("criteo", source, out, *SPLIT) == 0
+    (out / "prepared.json").unlink()
+    before = contents(out)
+    more = write_lines(tmp_path / "more", "criteo", 10)
+    said = refused("criteo", source, more, "--split", "ratio:test=0.5")
+    assert 'split is "ratio:validation=0.1,test=0.1,seed=3" there and "ratio:test=0.5" here' in said
+    assert f"{more} is a source here and was none there" in said
+    assert "--fresh moves it aside" in said
+    content = source.read_bytes()
+    source.write_bytes(b"0" + content[1:])
+    os.utime(source, ns=(0, 0))
+    assert f"{source} has changed since (mtime_ns, head)" in refused("criteo", source, *SPLIT)
+    assert contents(out) == before
+    assert prepare("criteo", source, out, "--fresh", *SPLIT) == 0
+    assert contents(tmp_path / "out.1") == before
+
+
+def test_the_file_of_a_schema_changes_unseen(tmp_path, refused):
+    source, schema = write_lines(tmp_path / "log", "csv", 50), tmp_path / "schema.json"
+    columns = ["click:label", "price:number", "city:category"]
+    schema.write_text(json.dumps({"columns": columns, "skip_others": True}))
+    argv = ("csv", source, "--schema", schema)
+    assert main([*map(str, argv), "--out", str(tmp_path / "out")]) == 0
+    schema.write_text(json.dumps({"columns": [*columns, "item:category"], "skip_others": True}))
+    assert "read.fields is" in refused(*argv)
+
+
+def test_something_else_is_overwritten(tmp_path, source, refused):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("all of it")
+    assert "holds something else; --fresh moves it aside" in refused("criteo", source)
+    assert (tmp_path / "out" / "thesis.txt").read_text() == "all of it"
+
+
+def test_two_processes_prepare_one_output(tmp_path, source, refused):
+    with RunLock(tmp_path / "out"):
+        assert f"is in use by process {os.getpid()}" in refused("criteo", source)
+
+
+def test_no_row_for_training_is_no_error(tmp_path, source, capsys):
+    assert prepare("criteo", source, tmp_path / "out", "--split", "time:i1,test_from=-9", "--skip-bad", 0.9) == 1
+    assert "error: " in capsys.readouterr().err

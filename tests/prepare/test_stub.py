@@ -1,0 +1,51 @@
+"""The workflow that is left: of every role, in the order of names, with transforms that the numbers allow."""
+
+from pipeline.prepare.stub import workflow_text
+from pipeline.run import load
+from pipeline.workflow import Number
+
+COLUMNS = {
+    "age": {"role": "number", "type": "int32", "least": 18, "greatest": 90},
+    "change": {"role": "number", "type": "float", "least": -0.5, "greatest": 9.0},
+    "click": {"role": "label", "type": "int8"},
+    "count": {"role": "number", "type": "int32", "least": -3, "greatest": 7},
+    "empty": {"role": "number", "type": "float"},
+    "hour": {"role": "time", "type": "int32"},
+    'na"me': {"role": "category", "type": "string", "unique_keys": 50_000_000, "exact": False},
+}
+
+
+def summary(columns):
+    rows = {"train": 90, "validation": 0, "test": 10}
+    splits = {s: {"rows": n, "positive_rate": {"click": 0.25} if n else {}} for s, n in rows.items()}
+    return {"format": "csv", "columns": columns, "splits": splits}
+
+
+def loaded(tmp_path, columns):
+    (tmp_path / "workflow.py").write_text(workflow_text(summary(columns)))
+    return load(tmp_path / "workflow.py")
+
+
+def test_a_column_is_lost_or_has_another_role(tmp_path):
+    data = loaded(tmp_path, COLUMNS).data
+    assert (data.labels, [c.name for c in data.categories]) == (("click",), ['na"me'])
+    assert (data.train, data.validation, data.test) == (("train",), (), ("test",))
+    assert data.root == tmp_path
+    assert data.numbers == (
+        Number(name="age", log1p=True),
+        Number(name="change"),
+        Number(name="count", fill=-3.0, shift=3.0, log1p=True),
+        Number(name="empty", log1p=True),
+    )
+
+
+def test_a_table_of_all_keys_does_not_fit_its_caps(tmp_path):
+    few = loaded(tmp_path, COLUMNS | {'na"me': COLUMNS['na"me'] | {"unique_keys": 9}}).storage
+    many = loaded(tmp_path, COLUMNS).storage
+    assert (few.disk, few.map) == (4 << 30, 64 << 20)
+    assert (many.disk, many.map) == (32 << 30, 4 << 30)
+
+
+def test_a_workflow_without_numbers_cannot_be_loaded(tmp_path):
+    columns = {name: column for name, column in COLUMNS.items() if column["role"] != "number"}
+    assert loaded(tmp_path, columns).data.numbers == ()
