@@ -1,0 +1,28 @@
+"""A file is there whole, or not at all."""
+
+import pytest
+
+from pipeline.prepare.durable import PARTIAL, replacing
+
+
+def test_two_attempts_at_one_file_get_in_each_others_way(tmp_path):
+    path = tmp_path / "a"
+    with replacing(path) as first:
+        first.write(b"the")
+        with replacing(path) as second:
+            second.write(b"the same")
+        assert path.read_bytes() == b"the same"
+        first.write(b" same")
+    assert path.read_bytes() == b"the same"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_failed_attempt_changes_the_file_or_leaves_another(tmp_path):
+    path = tmp_path / "a"
+    path.write_bytes(b"before")
+    with pytest.raises(OSError, match="full"), replacing(path) as file:
+        file.write(b"after")
+        assert [p.name.endswith(PARTIAL) for p in sorted(tmp_path.iterdir())] == [False, True]
+        raise OSError("full")
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
