@@ -61,7 +61,8 @@ def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
     """Make the vocabulary `out` of the values that occur at least `minimum` times in all parts counted in `folder`.
 
     Does nothing where it is made already; killed at any instant, the next call goes on. Several columns may be merged
-    at once. ValueError: there are more values than ids. Memory: `FAN_IN` blocks, and a partition.
+    at once. ValueError: there are more values than ids. Memory: a few times `FAN_IN` blocks and a
+    partition; measured, texts of eight characters from 60, 200 and 500 parts (113 M counts): 140 to 190 MB.
     """
     unfinished = folder / f"{quote(column, safe='')}.merging"
     if not out.exists():
@@ -111,7 +112,8 @@ class Vocabulary:
 
     Memory: `cache_bytes`, and for each thread one partition and its own column. Partitions are kept while there is
     room, and the others are read at every lookup: each lookup goes through all of them in the same order, so that
-    whichever was given up for another would be the next to be read again.
+    whichever was given up for another would be the next to be read again. Measured, 226,000 different texts of a
+    part: 45 ms where all of 10 M values are kept, 0.7 s where none is.
     """
 
     def __init__(self, path: Path, column: str, cache_bytes: int = CACHE_BYTES) -> None:

@@ -17,12 +17,17 @@ def test_two_attempts_at_one_file_get_in_each_others_way(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def fail_at(path):
+    with replacing(path) as file:
+        file.write(b"after")
+        assert [p.name.endswith(PARTIAL) for p in sorted(path.parent.iterdir())] == [False, True]
+        raise OSError("full")
+
+
 def test_a_failed_attempt_changes_the_file_or_leaves_another(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"before")
-    with pytest.raises(OSError, match="full"), replacing(path) as file:
-        file.write(b"after")
-        assert [p.name.endswith(PARTIAL) for p in sorted(tmp_path.iterdir())] == [False, True]
-        raise OSError("full")
+    with pytest.raises(OSError, match="full"):
+        fail_at(path)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
