@@ -62,7 +62,7 @@ def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
 
     Does nothing where it is made already; killed at any instant, the next call goes on. Several columns may be merged
     at once. ValueError: there are more values than ids. Memory: a few times `FAN_IN` blocks and a
-    partition; measured, texts of eight characters from 60, 200 and 500 parts (113 M counts): 140 to 190 MB.
+    partition; measured, texts of eight characters from 60, 200 and 500 parts (113 M counts): 170 to 210 MB.
     """
     unfinished = folder / f"{quote(column, safe='')}.merging"
     if not out.exists():
