@@ -84,13 +84,19 @@ def _of_range(piece: Piece, format: Format) -> Stretch:
             _line(file, path, lambda: line_at(piece.begin))
         elif file.read(len(BOM)) != BOM:
             file.seek(0)
-        begin = file.tell()
+        begin, size = file.tell(), os.fstat(file.fileno()).st_size
+        _check_lines(path, begin < size or piece.begin > 0)
         file.seek(piece.past)
         past = max(begin, piece.past + len(_line(file, path, lambda: line_at(piece.past))))
-        last = piece.past >= os.fstat(file.fileno()).st_size
+        last = piece.past >= size
         file.seek(begin)
         text = file.read(past - begin)
     return Stretch(piece.number, text, last, lambda at: line_at(begin + at))
+
+
+def _check_lines(path: Path, some: bool) -> None:
+    if not some:
+        raise ValueError(f"{path}: has no lines; is it complete? Leave it out if it should be empty")
 
 
 def _newlines_before(path: Path, offset: int) -> int:
@@ -107,6 +113,7 @@ def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
         if format.header:
             line += _line(file, path, lambda: 1).count(b"\n")
         last = not file.peek(1)
+        _check_lines(path, not last)
         while not last:
             text = _next_part(file, piece, format, line)
             last = not file.peek(1)

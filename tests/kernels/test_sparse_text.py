@@ -1,5 +1,7 @@
 """Lines of libsvm and libffm: the kernel finds what splitting at blanks and colons finds."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -36,7 +38,7 @@ def parsed(text, fielded, ignore_values):
     )
     if code != GOOD:
         return code, found
-    texts = [values[a:b].tobytes() for a, b in zip(ends[:found], ends[1 : found + 1], strict=True)]
+    texts = [values[a:b].tobytes() for a, b in pairwise(ends[: found + 1])]
     tokens = zip(rows[:found].tolist(), slots[:found].tolist(), ids[:found].tolist(), texts, strict=True)
     return labels.tolist(), list(tokens)
 

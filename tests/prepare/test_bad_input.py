@@ -133,7 +133,7 @@ def test_a_header_where_none_should_be_is_a_line(tmp_path):
     names = "\t".join(f.name for f in formats.criteo().fields).encode() + b"\n"
     (tmp_path / "log").write_bytes(names + made.criteo_lines(5))
     message = refusal(tmp_path / "log", formats.criteo())
-    assert "log: line 1 (a header? this format has none): column 'label': 'label' is no int8" in message
+    assert "log: line 1 (a header? this format has none): column 'i1': 'i1' is no int32" in message
 
 
 HEADERS = {
@@ -200,9 +200,15 @@ def test_a_compressed_file_that_is_damaged_is_read_as_far_as_it_goes(tmp_path, n
 
 
 def test_an_empty_file_is_accepted(tmp_path):
-    for name, content in (("log", b""), ("log.gz", gzip.compress(b"")), ("header", b"click,x,city\n")):
+    for name, content in (
+        ("log", b""),
+        ("log.gz", gzip.compress(b"")),
+        ("header", b"click,x,city\n"),
+        ("h.gz", gzip.compress(b"click,x,city")),
+    ):
         (tmp_path / name).write_bytes(content)
-        assert f"{tmp_path / name}: " in refusal(tmp_path / name, small_csv())
+        assert f"{tmp_path / name}: " in refusal(tmp_path / name, small_csv(), 5)
+    assert f"{tmp_path}/log.gz: has no lines" in refusal(tmp_path / "log.gz", formats.criteo())
     with pytest.raises(ValueError, match="is no file"):
         cut([tmp_path / "absent"], small_csv(), BIG)
     with pytest.raises(ValueError, match="a piece of 0 bytes"):

@@ -73,7 +73,8 @@ def test_fields_of_libffm_that_contradict_each_other_are_accepted():
 def test_columns_of_a_parquet_file_get_another_role_or_type_than_asked_for(tmp_path):
     table = pa.table({
         "click": pa.array([True]), "i1": pa.array([1.0]), "i2": pa.array([1], pa.int16()), "c1": pa.array([5]),
-        "c2": pa.array(["a"]).dictionary_encode(), "tags": pa.array([[1]]), "when": pa.array([1]), "other": pa.array([1]),
+        "c2": pa.array(["a"]).dictionary_encode(), "tags": pa.array([[1]]), "when": pa.array([1]),
+        "other": pa.array([1]),
     })  # fmt: skip
     pq.write_table(table, tmp_path / "a.parquet")
     path = tmp_path / "a.parquet"

@@ -101,7 +101,7 @@ CELLS = st.one_of(
     piece_bytes=st.integers(1, 40),
 )
 def test_what_is_skipped_depends_on_the_lines_beside_it(tmp_path_factory, cells, piece_bytes):
-    """Of any text: in any pieces the same lines are skipped, as they are alone; rows and skipped lines are all lines."""
+    """Of any text: in any pieces the same lines are skipped, as they are alone; rows and skipped are all lines."""
     format = small_csv("click:label", "city:category", header=False)
     path = tmp_path_factory.mktemp("any") / "log"
     path.write_bytes("".join(f"{label},{city}\n" for label, city in [("0", ""), *cells]).encode())
