@@ -25,8 +25,12 @@ class Stretch:
     text: Text
     last: bool
     """Whether the file has no later part."""
-    line_at: Callable[[int], int]
-    """The number in the file, from 1, of the line that begins at a place of the text."""
+    first_line: Callable[[], int]
+    """The number of its first line in the file, from 1; a file that is not read from its begin is counted through."""
+
+    def line_at(self, at: int) -> int:
+        """The number in the file of the line that begins at a place of the text."""
+        return self.first_line() + self.text.count(b"\n", 0, at)
 
 
 def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
@@ -91,7 +95,7 @@ def _of_range(piece: Piece, format: Format) -> Stretch:
         last = piece.past >= size
         file.seek(begin)
         text = file.read(past - begin)
-    return Stretch(piece.number, text, last, lambda at: line_at(begin + at))
+    return Stretch(piece.number, text, last, lambda: line_at(begin))
 
 
 def _check_lines(path: Path, some: bool) -> None:
@@ -119,12 +123,11 @@ def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
             last = not file.peek(1)
             if number == 0 and not format.header and text.startswith(BOM):
                 del text[: len(BOM)]
-            yield Stretch(number, text, last, partial(_line_within, text, line))
+            stretch = Stretch(number, text, last, partial(int, line))
             number, line = number + 1, line + text.count(b"\n")
-
-
-def _line_within(text: Text, first_line: int, at: int) -> int:
-    return first_line + text.count(b"\n", 0, at)
+            # Who takes the stretch may let go of its text before the next one is read.
+            del text
+            yield stretch
 
 
 def _next_part(file: io.BufferedReader, piece: Piece, format: Format, line: int) -> bytearray:
@@ -142,8 +145,9 @@ def _next_part(file: io.BufferedReader, piece: Piece, format: Format, line: int)
         text += rest
         open_quote ^= rest.count(b'"') % 2
         if len(text) - size > LONGEST_LINE:
+            since = line + text.count(b"\n", 0, size)
             raise ValueError(
-                f"{piece.path}: a value in quotes, begun in line {_line_within(text, line, size):,} or before, "
+                f"{piece.path}: a value in quotes, begun in line {since:,} or before, "
                 f"does not end within {LONGEST_LINE:,} bytes; correct it, or set newlines = false"
             )
     return text
