@@ -27,7 +27,8 @@ class RunLock:
             owner = os.read(self._descriptor, 64).decode(errors="replace").strip() or "unknown"
             os.close(self._descriptor)
             raise InUse(
-                f"{run_dir} is in use by process {owner}; wait for it to end, or name another place with --run-dir"
+                f"{run_dir} is in use by process {owner}; wait for it to end, or name another place with --run-dir "
+                "(of data that is prepared: --out)"
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)

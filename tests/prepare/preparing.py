@@ -31,7 +31,8 @@ def write_lines(path, format, count, seed=0):
 
 
 def command(format, source, out, *more):
-    return [format, str(source), "--out", str(out), *CASES[format][1], *map(str, more)]
+    of_format = CASES[format][1] if format in CASES else ()
+    return [format, str(source), "--out", str(out), *of_format, *map(str, more)]
 
 
 def prepare(format, source, out, *more):

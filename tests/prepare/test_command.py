@@ -119,3 +119,11 @@ def test_two_processes_prepare_one_output(tmp_path, source, refused):
 def test_no_row_for_training_is_no_error(tmp_path, source, capsys):
     assert prepare("criteo", source, tmp_path / "out", "--split", "time:i1,test_from=-9", "--skip-bad", 0.9) == 1
     assert "error: " in capsys.readouterr().err
+
+
+def test_memory_is_not_stated(tmp_path, source, capsys):
+    assert prepare("criteo", source, tmp_path / "out", "--workers", 3, "--piece-size", "1 MiB") == 0
+    assert (
+        "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB besides"
+        in capsys.readouterr().out
+    )

@@ -18,6 +18,7 @@ from preparing import SPLIT, contents, prepare, start, write_lines
 
 from pipeline.agenda import Agenda
 from pipeline.data.buffer import ReadBuffer
+from pipeline.data.files import SPLITS
 from pipeline.data.source import Source
 from pipeline.prepare.command import arguments, plan
 from pipeline.prepare.manifest import claim
@@ -257,6 +258,18 @@ def test_vocabularies_count_what_is_held_out_or_give_other_ids(tmp_path, source)
 
 def read(out, split):
     return pa.concat_tables([pq.read_table(path) for path in sorted((out / split).iterdir())])
+
+
+def test_parquet_comes_out_with_other_rows_than_it_went_in(tmp_path, source):
+    assert prepare("criteo", source, tmp_path / "first", "--piece-size", PIECE) == 0
+    columns = ("--schema", "label:label", "i?:number", "c*:category", "--piece-size", PIECE)
+    assert prepare("parquet", tmp_path / "first" / "train", tmp_path / "again", *columns, *SPLIT) == 0
+    before, after = read(tmp_path / "first", "train"), [read(tmp_path / "again", s) for s in SPLITS]
+    names = [name for name in before.column_names if not name.startswith("i1") or name == "i1"]
+    assert [table.column_names for table in after] == [names] * 3
+    rows = [row for table in after for row in table.to_pylist()]
+    assert sorted(map(repr, rows)) == sorted(map(repr, before.select(names).to_pylist()))
+    assert load(tmp_path / "again" / "workflow.py").name == "parquet"
 
 
 def test_skipped_lines_are_lost_without_a_word(tmp_path, source, capsys):
