@@ -28,11 +28,12 @@ TICK_SECONDS = 0.5
 
 
 def begin(job: Job) -> None:
-    """Folders, and without what a killed process left under temporary names."""
+    """Folders, and nothing in them that a killed process left under temporary names."""
     steps = ("count", "counts") if job.vocabulary else ()
     folders = [*(job.out / split for split in SPLITS), *(job.kept / kept for kept in (*steps, "write", "uniques"))]
     for folder in folders:
         Files().make_folder(folder)
+    for folder in (*folders, job.out, path_of(job.out, "any").parent):
         for path in folder.glob(f"*{PARTIAL}"):
             Files().remove(path)
     job.stop.unlink(missing_ok=True)

@@ -174,6 +174,16 @@ def test_a_worker_that_dies_takes_its_parts_with_it(tmp_path, source, whole):
     assert contents(out) == whole
 
 
+def test_what_a_killed_attempt_left_stays_for_good(tmp_path, source, whole):
+    out = tmp_path / "out"
+    planned(source, out)
+    (out / "vocabulary").mkdir()
+    for folder in ("", "train", "test", "vocabulary", ".prepare/write", ".prepare/uniques"):
+        (out / folder / "part-0000-00000.parquet.0123.partial").write_bytes(b"half")
+    assert prepare("criteo", source, out, "--piece-size", PIECE, *SPLIT) == 0
+    assert contents(out) == whole
+
+
 class Full:
     """The system, whose disk is full from the n-th fsync on."""
 
