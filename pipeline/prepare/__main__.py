@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.failures import PipelineError
+from pipeline.memory import keep_freed_memory
 from pipeline.prepare.command import arguments, plan
 from pipeline.prepare.manifest import MANIFEST, claim
 from pipeline.prepare.run import begin, forget, run
@@ -30,6 +31,7 @@ PROCESS_BYTES = 400 << 20
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before something is made; 1 where it ended early. One message, no traceback."""
     args = arguments().parse_args(argv)
+    keep_freed_memory()
     out: Path = args.out.resolve() if args.out.is_symlink() else args.out
     stop = threading.Event()
     with ExitStack() as stack:
