@@ -66,6 +66,8 @@ class Record:
     numbers: dict[str, tuple[float, float]]
     """Least and greatest value of each column of numbers that has any."""
     files: tuple[Written, ...]
+    past: int = 0
+    """Of a source that is read as a stream: how many of its bytes were read by then."""
 
     @property
     def name(self) -> str:

@@ -29,6 +29,8 @@ class Part:
     num_skipped: int
     last: bool
     """Whether the file has no later part."""
+    past: int = 0
+    """Of a file that is read as a stream: how many of its bytes were read by then."""
 
 
 def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[int] = ()) -> Iterator[Part]:
@@ -45,7 +47,9 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
     for stretch in stretches(piece, format):
         if stretch.number in made:
             num_lines = count_lines(stretch.text, format.newlines)
-            yield Part(piece.file, stretch.number, format.schema.empty_table(), num_lines, 0, stretch.last)
+            yield Part(
+                piece.file, stretch.number, format.schema.empty_table(), num_lines, 0, stretch.last, stretch.past
+            )
         else:
             yield _part_of(stretch, piece, format, parse, bad)
         # Of the next part's text there must not be two.
@@ -59,7 +63,8 @@ def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad:
         return f"{piece.path}: line {line:,}{hint}"
 
     table, num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
-    return Part(piece.file, stretch.number, table, table.num_rows + num_skipped, num_skipped, stretch.last)
+    num_lines = table.num_rows + num_skipped
+    return Part(piece.file, stretch.number, table, num_lines, num_skipped, stretch.last, stretch.past)
 
 
 def _parser(path: Path, format: Format) -> Parser:

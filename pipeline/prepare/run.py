@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -69,16 +70,21 @@ def run_step(
     left = unfinished(pieces, records)
     done = sum(bytes_of.values()) - sum(bytes_of[piece] for piece in left)
     seen = records.names()
-    rows = rows_of(records, seen)
+    rows, streams = so_far(records, seen)
+    for piece in set(pieces) - set(left):
+        del streams[piece.file]
     progress = RowProgress(what, sum(bytes_of.values()))
-    progress.begin_at(done, rows)
+    progress.begin_at(done + streams.total(), rows)
     with progress:
         for ended in tasks.each(step, partial(do_piece, job, step), left, TICK_SECONDS):
             fresh = records.names() - seen
             seen |= fresh
-            rows += rows_of(records, fresh)
-            done += sum(bytes_of[piece] for piece in ended)
-            progress.update(done, rows)
+            more, further = so_far(records, fresh)
+            rows, streams = rows + more, streams | further
+            for piece in ended:
+                done += bytes_of[piece]
+                del streams[piece.file]
+            progress.update(done + streams.total(), rows)
             if step == "write":
                 fold(job.kept / "uniques", categories)
             if stop.is_set():
@@ -88,8 +94,13 @@ def run_step(
     return True
 
 
-def rows_of(records: Records, names: set[str]) -> int:
-    return sum(record.lines - record.skipped for record in map(records.read, names))
+def so_far(records: Records, names: Iterable[str]) -> tuple[int, Counter[int]]:
+    """Rows of these parts; and how many bytes were read for them of each source that is a stream."""
+    rows, streams = 0, Counter[int]()
+    for record in map(records.read, names):
+        rows += record.lines - record.skipped
+        streams |= Counter({record.file: record.past})
+    return rows, streams
 
 
 def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:

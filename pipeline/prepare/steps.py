@@ -77,7 +77,7 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
 def _count(job: Job, part: Part, split_N: I8) -> Record:
     rows = part.table.filter(pa.array(split_N == TRAIN))
     count_part(rows, job.vocabulary, job.kept / "counts", part_name(part.file, part.number))
-    return Record(part.file, part.number, part.num_lines, part.num_skipped, part.last, {}, ())
+    return Record(part.file, part.number, part.num_lines, part.num_skipped, part.last, {}, (), part.past)
 
 
 def _write(job: Job, part: Part, split_N: I8) -> Record:
@@ -86,7 +86,7 @@ def _write(job: Job, part: Part, split_N: I8) -> Record:
     table = encoded(_with_ids(job, part.table))
     save_part(job.kept / "uniques", name, table, job.of_role("category"))
     files = write_splits(job.out, name, table, split_N, job.of_role("label"))
-    return Record(part.file, part.number, part.num_lines, part.num_skipped, part.last, numbers, files)
+    return Record(part.file, part.number, part.num_lines, part.num_skipped, part.last, numbers, files, part.past)
 
 
 STEPS: dict[str, Callable[[Job, Part, I8], Record]] = {"count": _count, "write": _write}

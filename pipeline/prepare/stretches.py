@@ -27,6 +27,8 @@ class Stretch:
     """Whether the file has no later part."""
     first_line: Callable[[], int]
     """The number of its first line in the file, from 1; a file that is not read from its begin is counted through."""
+    past: int = 0
+    """Of a stream: how many bytes of its file were read by then."""
 
     def line_at(self, at: int) -> int:
         """The number in the file of the line that begins at a place of the text."""
@@ -43,12 +45,16 @@ def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
 
 def open_text(path: Path) -> io.BufferedReader:
     """The file's text, decompressed where its suffix says so."""
+    return _opened(path)[0]
+
+
+def _opened(path: Path) -> tuple[io.BufferedReader, Callable[[], int]]:
+    """The text, and what tells how many bytes of the file were read."""
     codec = codec_of(path)
-    if codec is None:
-        return open(path, "rb")
+    source: Any = pa.OSFile(str(path)) if codec else io.FileIO(path)
     # Of several gzip members or zstd frames one after the other all are read, and one that is cut off is an OSError.
-    raw: Any = pa.CompressedInputStream(pa.OSFile(str(path)), codec)
-    return io.BufferedReader(raw, LONGEST_LINE)
+    raw: Any = pa.CompressedInputStream(source, codec) if codec else source
+    return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 
 def first_line(path: Path) -> bytes:
@@ -113,7 +119,8 @@ def _newlines_before(path: Path, offset: int) -> int:
 
 def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
     path, number, line = piece.path, piece.number, 1
-    with open_text(path) as file, _damage_told(path, lambda: line):
+    file, place = _opened(path)
+    with file, _damage_told(path, lambda: line):
         if format.header:
             line += _line(file, path, lambda: 1).count(b"\n")
         last = not file.peek(1)
@@ -123,7 +130,7 @@ def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
             last = not file.peek(1)
             if number == 0 and not format.header and text.startswith(BOM):
                 del text[: len(BOM)]
-            stretch = Stretch(number, text, last, partial(int, line))
+            stretch = Stretch(number, text, last, partial(int, line), place())
             number, line = number + 1, line + text.count(b"\n")
             # Who takes the stretch may let go of its text before the next one is read.
             del text

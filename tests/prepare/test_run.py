@@ -22,7 +22,7 @@ from pipeline.data.files import SPLITS
 from pipeline.data.source import Source
 from pipeline.prepare.command import arguments, plan
 from pipeline.prepare.manifest import claim
-from pipeline.prepare.run import begin, unfinished
+from pipeline.prepare.run import begin, so_far, unfinished
 from pipeline.prepare.steps import do_piece
 from pipeline.run import load
 from pipeline.storage.files import Files, checksum_of
@@ -246,6 +246,21 @@ def test_a_compressed_source_is_read_again_from_its_begin_for_parts_that_are_the
     changed = [p.stem for p in before if p.stat().st_mtime_ns != before[p]]
     assert changed == [name]
     assert contents(tmp_path / "out") == contents(tmp_path / "once")
+
+
+def test_nobody_knows_how_much_of_a_compressed_source_is_left(tmp_path, source):
+    zipped = tmp_path / "day_0.gz"
+    with pa.CompressedOutputStream(str(zipped), "gzip") as stream:
+        stream.write(source.read_bytes())
+    job, pieces = planned(zipped, tmp_path / "out")
+    do_piece(job, "write", pieces[0])
+    records = job.records("write")
+    names = sorted(records.names())
+    read = [so_far(records, names[:number])[1][0] for number in range(len(names) + 1)]
+    assert read == sorted(read)
+    assert (read[0], read[-1]) == (0, zipped.stat().st_size)
+    assert len(set(read)) > 3
+    assert so_far(records, names)[0] == NUM_LINES
 
 
 def test_vocabularies_count_what_is_held_out_or_give_other_ids(tmp_path, source):
