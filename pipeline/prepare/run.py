@@ -14,7 +14,7 @@ from typing import Any
 from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
 from pipeline.failures import PipelineError
-from pipeline.monitor.rows import RowProgress
+from pipeline.monitor.row_progress import RowProgress
 from pipeline.prepare.durable import PARTIAL
 from pipeline.prepare.manifest import COMMAND, summarize, write_manifest
 from pipeline.prepare.parts import Made, Records

@@ -3,7 +3,7 @@
 import io
 import math
 
-from pipeline.monitor.rows import RowProgress, State
+from pipeline.monitor.row_progress import RowProgress, State
 
 
 class Clock:
