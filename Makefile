@@ -1,11 +1,11 @@
-# Two commands: `make run` trains the quickstart, `make test` proves the project.
+# `make run` trains the quickstart, `make test` proves the project, `make prove` whatever takes longer than that.
 PYTHON ?= python3
 JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-gpu bench-gpu check clean
+.PHONY: run test prove test-gpu bench-gpu check clean
 
 run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py
@@ -13,6 +13,12 @@ run: $(VENV)/core
 test: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/simulated
+
+# Proofs that take longer than 10 s each. What one needs of the machine besides, it says where it is skipped: faketime,
+# namespaces. PROVE=--no-skips fails then.
+PROVE ?=
+prove: $(VENV)/test
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m prove --timeout 1200 $(PROVE)
 
 # On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.
 test-gpu:
