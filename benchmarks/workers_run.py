@@ -77,7 +77,9 @@ def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
             client.register_plugin(Timers())
 
             def crew(driver: Driver, speed: Any) -> DaskCrew:
-                return DaskCrew(pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed)
+                return DaskCrew(
+                    pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed, source.identity
+                )
 
             driver = Driver(workflow, source, fit, run_dir, None, progress, crew=crew, world=world)
         result = driver.run()

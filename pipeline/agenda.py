@@ -91,6 +91,20 @@ class Agenda:
             return self._block(0, following[0], 0, block_batches) if following else None
         return self._block(0, leg, first_batch, block_batches)
 
+    def trained_before(self, position: Position) -> int:
+        """Training examples of all epochs that a run has been through when it comes here. ValueError: it cannot come
+        here."""
+        trains, num_batches = position.split == "train", self._num_batches("train")
+        past_end = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
+        if past_end or position.batch > (num_batches if trains else 0):
+            raise ValueError(
+                f"position: epoch {position.epoch + 1}, {position.split}, batch {position.batch}; there are "
+                f"{self.end.epoch} epochs of {num_batches} training batches"
+            )
+        num_examples = self._num_examples["train"]
+        epochs = position.epoch + (not trains)
+        return epochs * num_examples + min(num_examples, position.batch * self._batch_size)
+
     def examples_before(self, position: Position) -> int:
         """Examples of all splits that a run has been through when it comes here."""
         block = self.block_at(position, 1)

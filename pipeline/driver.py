@@ -29,13 +29,14 @@ from pipeline.optim.plateau import Verdict, judge
 from pipeline.records import Block, Done, Refusal
 from pipeline.rehearse import reductions
 from pipeline.resources import Resources
-from pipeline.result import earlier_result, write_metrics, write_result
+from pipeline.result import LEFT, WORKFLOW, earlier_result, leave, write_metrics, write_result
 from pipeline.resume import check, description
+from pipeline.run_state import read_state
 from pipeline.stop import on_signal
-from pipeline.storage.commits import Commits, Manifest
+from pipeline.storage.commits import DETAILS, RESERVE_NAME, Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed, measure
 from pipeline.storage.explain import no_room
-from pipeline.storage.files import Files
+from pipeline.storage.files import Damaged, Files
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.shards import Shards
 from pipeline.storage.sizes import DoesNotFit, Fit
@@ -71,10 +72,11 @@ class Driver:
         self.files = files or Files(cached=not workflow.storage.direct)
         self._plateau = workflow.schedule.plateau
         self.agenda = agenda_of(workflow, source.num_examples, least_last(workflow, world))
-        self.history = History()
+        self._digests = {split: of_split.digest for split, of_split in source.identity.items()}
+        self.history = History(self._digests)
         self._device = device or (RAM if crew else choose(workflow.device))
         model = model if crew else self._device.model
-        self._description = description(workflow, source.num_examples, model, world, self.agenda.steps_of_epoch)
+        self._description = description(workflow, source.identity, model, world, self.agenda.steps_of_epoch)
         self._look_ahead, self._block_batches = fit.look_ahead, fit.block_batches
         self._progress = progress or Progress(self.agenda.total_examples)
         self._warnings: list[str] = []
@@ -94,7 +96,7 @@ class Driver:
             self._open(kept)
         except WorkerLost as lost:
             self._recover(lost, print)
-        self.files.replace(run_dir / "workflow.json", [(workflow.model_dump_json(indent=1) + "\n").encode()])
+        self.files.replace(run_dir / WORKFLOW, [(workflow.model_dump_json(indent=1) + "\n").encode()])
 
     @property
     def resources(self) -> Resources:
@@ -106,23 +108,47 @@ class Driver:
         """The kept commits, after a look at whether this workflow may go on from the last one."""
         self.files.make_folder(self.commits.folder)
         kept = self.commits.kept()
-        self.history = History()
+        self.history = History(self._digests)
         if kept:
-            state = kept[-1].state
-            self._warnings = check(state, self._description, Position(**state["position"]))
-            self.history.load(state)
+            position = self._read_states(kept)
+            self._warnings = check(kept[-1].state, self._description, position, self.workflow.model.kind)
+            self._check_position(kept[-1], position)
+            self.history.load(kept[-1].state)
         return kept
+
+    def _read_states(self, kept: Sequence[Manifest]) -> Position:
+        """That of the newest commit. Damaged: no run wrote the state of one."""
+        for manifest in kept:
+            with self._naming(manifest):
+                position = read_state(manifest.state).at
+        return position
+
+    def _check_position(self, newest: Manifest, position: Position) -> None:
+        """Damaged: no run with this data comes here."""
+        with self._naming(newest):
+            if self.agenda.trained_before(position) != (trained := newest.state["trained"]):
+                raise ValueError(f"trained: {trained:,} examples, which are not those before the position")
+
+    @contextmanager
+    def _naming(self, manifest: Manifest) -> Iterator[None]:
+        """Within it a ValueError becomes Damaged, with the name of the commit's file."""
+        try:
+            yield
+        except ValueError as error:
+            raise Damaged(f"{self.commits.manifest_file(manifest.number)}: state.{error}; {DETAILS}") from error
 
     def _open(self, kept: Sequence[Manifest]) -> None:
         """Have the last commit open on all workers. What was being written when an earlier run ended goes then, since
         that commit is known to be readable."""
         self.crew.open(kept)
-        for partial in self.run_dir.glob("*.partial"):
-            self.files.remove(partial)
+        for name in LEFT:
+            if os.path.lexists(partial := self.run_dir / f"{name}.partial"):
+                self.files.remove(partial)
         self.commits.prune(kept)
         # Of another number of workers, too.
-        for reserve in self.run_dir.glob("reserve*"):
-            self.files.remove(reserve)
+        for path in self.run_dir.iterdir():
+            if RESERVE_NAME.fullmatch(path.name) and not path.is_dir():
+                self.files.remove(path)
         self.crew.each("tidy")
         self._committer = self._committer_after(kept)
 
@@ -230,7 +256,7 @@ class Driver:
         if self._committer.newest:
             self._progress.line(self.what_stands())
         for warning in self._warnings:
-            self._progress.line(f"other than when it began, so that other bits will come of it: {warning}")
+            self._progress.line(warning)
 
     def _stop(self, signal: str) -> None:
         self._signal = signal
@@ -270,13 +296,17 @@ class Driver:
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """The result of the run, or, where the test is of the best epoch, of that commit; None: a signal came."""
         epoch = self._open_best() if self._plateau and not stopped else None
-        if not self.history.spans and (earlier := earlier_result(self.run_dir, self.crew)):
-            return earlier
-        if epoch is not None:
-            self._test(epoch)
-            if self._signal:
-                return None
-        return write_result(self.workflow.name, self.run_dir, self.files, self.crew, self.history, stopped)
+        result = None if self.history.spans else earlier_result(self.run_dir, self.crew)
+        if result is None:
+            if epoch is not None:
+                self._test(epoch)
+                if self._signal:
+                    return None
+            newest, identity = self._committer.newest, self._source.identity
+            result = write_result(
+                self.workflow.name, self.crew, self.history, stopped, newest.number if newest else None, identity
+            )
+        return leave(self.run_dir, self.files, self.crew, result)
 
     def _open_best(self) -> int:
         """Have the weights of the best epoch open, in place of those that were trained last; the epoch they are of."""
@@ -386,7 +416,7 @@ def open_crew(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, team:
     """A driver whose workers are processes of a cluster. NoWorkers: too few came. WorkerLost: they die, each time."""
 
     def crew(driver: Driver, speed: DiskSpeed) -> Crew:
-        return DaskCrew(pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed)
+        return DaskCrew(pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed, source.identity)
 
     with closing(Pool(team, workflow.workers.silent_seconds)) as pool:
         models = pool.devices(workflow.device)

@@ -11,8 +11,9 @@ import numpy as np
 
 from pipeline.monitor.bar import track
 from pipeline.records import RESERVED, U64
+from pipeline.result import check_left
 from pipeline.storage.commits import Commits, Manifest
-from pipeline.storage.files import Files
+from pipeline.storage.files import Files, refuse_links
 from pipeline.storage.inspect import (
     MOST_KEYS,
     BadRows,
@@ -28,7 +29,7 @@ from pipeline.storage.inspect import (
 )
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.lock import RunLock
-from pipeline.storage.log import describe
+from pipeline.storage.log import describe, folders_of
 from pipeline.storage.reopen import clean
 from pipeline.storage.shards import Shards
 
@@ -53,6 +54,8 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     """Check every file that a commit names, and say what is wrong."""
     commits = Commits(run_dir, Files(), keep=1)
     manifests, findings = read_manifests(commits)
+    if manifests:
+        refuse_links(folders_of(run_dir / "table.zarr", Shards.all(manifests[-1].num_shards)))
     missing = dict(missing_shards(run_dir, manifests))
     findings += [*missing.values(), *check_small_files(run_dir, commits, manifests, missing)]
     bad: dict[int, BadRows] = {}
@@ -63,6 +66,9 @@ def verify(run_dir: Path, repair: bool = False) -> int:
         if bad_rows and followed < MOST_KEYS:
             bad[bad_rows.chunk] = bad_rows
             followed += len(bad_rows.keys_N)
+    left = list(check_left(run_dir, manifests[-1].number)) if manifests else []
+    for name, what in left:
+        print(f"{run_dir / name}: {what}; the same command as before writes it anew")
     for finding in findings:
         print(f"{finding.file}: {finding.what}{_of(finding)}")
     if bad:
@@ -70,13 +76,15 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     for path in older_descriptions(run_dir, manifests):
         print(f"{path}: tells Zarr readers of an older commit, or is damaged; going on with the run writes it anew")
     for path in unnamed(run_dir, commits, manifests):
-        print(f"{path}: no commit names it; going on with the run deletes it, if it lies in `commits` or `table.zarr`")
+        print(
+            f"{path}: no commit names it; going on with the run deletes it, if it has the name of a commit or a chunk"
+        )
     damaged = {number for finding in findings for number in finding.commits}
     whole = [m for m in manifests if m.number not in damaged]
     print(f"{len(whole)} of {len(commits.numbers())} commits are whole: {_numbers(m.number for m in whole) or '-'}")
     if not findings:
-        return 0 if manifests else _none(run_dir)
-    return roll_back(run_dir, commits, whole) if repair else 1
+        return _none(run_dir) if not manifests else int(bool(left))
+    return max(roll_back(run_dir, commits, whole), bool(left)) if repair else 1
 
 
 def _none(run_dir: Path) -> int:

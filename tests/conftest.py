@@ -109,7 +109,9 @@ def small_workflow(data_root: Path) -> Callable[..., Workflow]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--no-skips", action="store_true", help="a test that is skipped fails: nothing may be left unshown")
+    parser.addoption(
+        "--no-skips", action="store_true", help="a test that is skipped fails: nothing may be left unshown"
+    )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -41,15 +41,15 @@ class Lines(Progress):
 
 def crew_driver(
     workflow: Workflow, run_dir: Path, pool: Pool, at_block: Callable[[int], None] = lambda examples: None,
-    **sizes: int,
+    source: Source | None = None, **sizes: int,
 ) -> Driver:  # fmt: skip
-    source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
+    source = source or Source(workflow.data, workflow.seed, group=workflow.metrics.group)
     schedule = workflow.schedule
     fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
     progress = Lines(agenda_of(workflow, source.num_examples).total_examples, at_block)
     run_dir.mkdir(exist_ok=True)
 
     def crew(driver: Driver, speed: Any) -> DaskCrew:
-        return DaskCrew(pool, workflow, pool.team, fit.sizes, run_dir, driver.commits, speed)
+        return DaskCrew(pool, workflow, pool.team, fit.sizes, run_dir, driver.commits, speed, source.identity)
 
     return Driver(workflow, source, fit, run_dir, None, progress, None, SPEED, crew=crew, world=pool.world)

@@ -43,7 +43,7 @@ def test_the_run_that_is_disturbed_leaves_out_something(undisturbed):
     kinds = {call.kind for call in undisturbed.calls}
     assert kinds == {"mkdir", "create", "open", "write", "fsync", "close", "rename", "unlink", "allocate"}
     sites = " ".join(call.site for call in undisturbed.calls)
-    for part in ("write_back.spill", "flush.flush", "commits.prune", "log.remove", "result.write_result"):
+    for part in ("write_back.spill", "flush.flush", "commits.prune", "log.remove", "result.leave"):
         assert part in sites, part
     with tempfile.TemporaryDirectory() as name:
         lay_out(undisturbed.left, Path(name))

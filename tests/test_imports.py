@@ -32,6 +32,7 @@ LAYERS = (
     ("pipeline.run", "pipeline.verify", "pipeline.prepare"),
     ("pipeline.driver",),
     (
+        "pipeline.run_state",
         "pipeline.committer",
         "pipeline.result",
         "pipeline.crew",

@@ -10,6 +10,7 @@ from functools import partial
 
 import psutil
 import pytest
+from conftest import write_data
 from crew import crew_driver
 from harness import make_driver
 
@@ -17,6 +18,7 @@ from pipeline.cluster import pool as pools
 from pipeline.cluster.crew import DaskCrew
 from pipeline.cluster.pool import NoWorkers, Pool
 from pipeline.crew import Team
+from pipeline.data.source import Source
 from pipeline.failures import PipelineError
 from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.verify import verify
@@ -176,6 +178,15 @@ def test_more_workers_than_shards_are_started(workflow, pool, tmp_path):
     few = workflow.model_copy(update={"workers": Workers(shards=1)})
     with pytest.raises(ValueError, match="1 shard"):
         crew_driver(few, tmp_path / "run", pool, **SIZES)
+
+
+def test_a_worker_that_reads_other_data_than_the_driver_is_refused(workflow, pool, tmp_path):
+    other = write_data(tmp_path / "other", seed=1, num_train=90, num_keys=60)
+    source = Source(workflow.data.model_copy(update={"root": other}), workflow.seed)
+    with pytest.raises(
+        ValueError, match=r"worker [01] on 127\.0\.0\.1 reads other data: data\.train: train-0\.parquet: "
+    ):
+        crew_driver(workflow, tmp_path / "run", pool, source=source, **SIZES)
 
 
 def test_a_worker_that_is_lost_while_all_open_ends_the_run(workflow, pool, tmp_path, expected, monkeypatch):

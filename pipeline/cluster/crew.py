@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -21,6 +22,7 @@ from pipeline.cluster.member import Invitation, Machine, call, describe, join, l
 from pipeline.cluster.pool import Pool
 from pipeline.cluster.watch import LOOK_SECONDS, Watch
 from pipeline.crew import Team, replicas_for
+from pipeline.data.identity import Identity, as_json
 from pipeline.monitor.metrics import Evaluation
 from pipeline.records import U64, Array, Block, Closed, Done, Progressed, Refusal, Share
 from pipeline.schedule import Schedule
@@ -39,8 +41,10 @@ Parts = tuple[Progressed, Sequence[Closed]]
 class DaskCrew:
     def __init__(
         self, pool: Pool, workflow: Workflow, team: Team, sizes: Sizes, run_dir: Path, commits: Commits,
-        speed: DiskSpeed,
+        speed: DiskSpeed, identity: Identity,
     ) -> None:  # fmt: skip
+        """`identity`: of the data that every worker is to read."""
+        self._data = json.dumps(as_json(identity))
         self._pool, self._workflow, self._team = pool, workflow, team
         self._sizes, self._run_dir, self._commits, self._speed = sizes, run_dir, commits, speed
         self.world = pool.world
@@ -78,6 +82,7 @@ class DaskCrew:
                 share=Share(rank, self.world),
                 owner_of_shard=owner_of_shard,
                 workflow=self._workflow.model_dump_json(),
+                data=self._data,
                 modules=self._team.modules,
                 hosts=tuple(machine.host for machine in self.machines),
                 by_mail=self._by_mail,

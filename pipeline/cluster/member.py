@@ -3,6 +3,7 @@ functions that Dask calls there. All of them name the run that they are for, and
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import signal
@@ -22,6 +23,7 @@ import psutil
 from distributed import WorkerPlugin, get_worker
 
 from pipeline.affinity import pin
+from pipeline.data.identity import as_json, differences
 from pipeline.data.source import Source
 from pipeline.device import Device
 from pipeline.failures import LostTouch, OutOfTurn
@@ -50,6 +52,8 @@ class Invitation:
     owner_of_shard: tuple[int, ...]
     workflow: str
     """As JSON."""
+    data: str
+    """What the driver reads, as JSON of `pipeline.data.identity`: every worker is to read the same."""
     modules: Mapping[str, tuple[str, str]]
     """Name and source text of the workflow's own Python files, by module name."""
     hosts: tuple[str, ...]
@@ -122,6 +126,11 @@ class Station(WorkerPlugin):
         member = Member(share, invitation.owner_of_shard, group, levels, mail, on_gpus)
         source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
         self._source = source
+        if said := differences(json.loads(invitation.data), as_json(source.identity)):
+            raise ValueError(
+                f"worker {share.rank} on {invitation.hosts[share.rank]} reads other data: "
+                f"{'; '.join(f'data.{split}: {text}' for split, text in said.items())}"
+            )
         files = Files(cached=not workflow.storage.direct)
         self.worker = Worker(workflow, opening, source, device, files, member)
         self.token = invitation.token

@@ -117,6 +117,8 @@ class SchemaCheck:
 
     def __init__(self, columns: list[Column]) -> None:
         self.columns = columns
+        self.trained = frozenset(column.name for column in columns if not column.is_group)
+        """Names of those that are trained on."""
         self.kinds: dict[str, str] = {}
         """What each column of keys holds, as the first file has it."""
         self._first: Path | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.decode import dictionary_keys
 from pipeline.data.files import Column, SchemaCheck, leaves, open_file
+from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.records import U64
 
 MAX_OPEN = 16
@@ -43,14 +46,16 @@ class Chunk:
     """Keys of the array's dictionary, if it has one."""
 
 
-def list_groups(path: Path, check: SchemaCheck) -> list[RowGroup]:
-    """The file's row groups, after its columns were checked; the file is open for no longer."""
+def list_groups(path: Path, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup]]:
+    """The file's identity, in which it has this name, and its row groups, after its columns were checked; the file is
+    open for no longer."""
     with open_file(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         check.check(path, schema)
+        identity = look_at(path, name, file, check.trained)
         # A column that is a category and the group of the metrics is read once.
         places = list({place: (column, place) for column, place in leaves(schema, metadata, check.columns)}.values())
-        return [_describe(path, metadata, g, places, check) for g in range(metadata.num_row_groups)]
+        return identity, [_describe(path, metadata, g, places, check) for g in range(metadata.num_row_groups)]
 
 
 def _describe(
@@ -72,12 +77,14 @@ def _describe(
 
 
 class GroupReader:
-    """Reads row groups and keeps the last one; keeps a few files open."""
+    """Reads row groups and keeps the last one; keeps a few files open. Looks whether a file is still the same whenever
+    it opens it, and before each row group whether anybody has touched it."""
 
-    def __init__(self, columns: list[Column], kinds: dict[str, str]) -> None:
-        self._columns = list({column.name: column for column in columns}.values())
-        self._kinds = kinds
-        self._files: OrderedDict[Path, pq.ParquetFile] = OrderedDict()
+    def __init__(self, check: SchemaCheck, identities: Mapping[Path, FileIdentity]) -> None:
+        """`identities`: of all files, with all types."""
+        self._columns = list({column.name: column for column in check.columns}.values())
+        self._kinds, self._trained, self._identities = check.kinds, check.trained, identities
+        self._files: OrderedDict[Path, tuple[pq.ParquetFile, tuple[int, ...]]] = OrderedDict()
         self._group: RowGroup | None = None
         self._chunks: dict[str, list[Chunk]] = {}
 
@@ -91,7 +98,7 @@ class GroupReader:
         return self._chunks
 
     def close(self) -> None:
-        for file in self._files.values():
+        for file, _ in self._files.values():
             file.close()
         self._files.clear()
         self._group, self._chunks = None, {}
@@ -103,31 +110,44 @@ class GroupReader:
             table = file.read_row_group(group.index, columns=names, use_threads=False)
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ValueError(f"{group}: cannot be read, is the file complete? ({error})") from error
-        if table.num_rows != group.num_rows:
-            raise ValueError(
-                f"{group}: has {table.num_rows} rows, had {group.num_rows} when the run began; "
-                "files must not change during a run"
-            )
         return {c.name: _chunks(table.column(c.name), c) for c in self._columns}
 
     def _open(self, path: Path) -> pq.ParquetFile:
+        """ValueError: it is not the file any more that it was when the run began."""
+        stamp = _stamp(path)
+        if path in self._files and self._files[path][1] != stamp:
+            self._files.pop(path)[0].close()
         if path not in self._files:
             if len(self._files) >= MAX_OPEN:
-                self._files.popitem(last=False)[1].close()
-            self._files[path] = open_file(path, read_dictionary=self._texts_with_dictionary(path))
+                self._files.popitem(last=False)[1][0].close()
+            with open_file(path) as file:
+                was = self._identities[path]
+                found = look_at(path, was.path, file, self._trained)
+                if said := file_difference(was, found, was.types, found.types):
+                    raise ValueError(f"{path} was changed during the run: {said}; put back the file as it was")
+                texts = self._texts_with_dictionary(file)
+            self._files[path] = open_file(path, read_dictionary=texts), stamp
         self._files.move_to_end(path)
-        return self._files[path]
+        return self._files[path][0]
 
-    def _texts_with_dictionary(self, path: Path) -> list[str]:
+    def _texts_with_dictionary(self, file: pq.ParquetFile) -> list[str]:
         # Where the file has a dictionary, only its texts are hashed. Where it has none, Arrow would have to make
         # one, at a higher price than hashing every text.
         texts = [c for c in self._columns if self._kinds.get(c.name, "").endswith("text")]
-        with open_file(path) as file:
-            metadata = file.metadata
-            if metadata.num_row_groups == 0:
-                return []
-            chunks = [metadata.row_group(0).column(j) for _, j in leaves(file.schema_arrow, metadata, texts)]
+        metadata = file.metadata
+        if metadata.num_row_groups == 0:
+            return []
+        chunks = [metadata.row_group(0).column(j) for _, j in leaves(file.schema_arrow, metadata, texts)]
         return [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """What the system changes when a file is replaced or written to."""
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise ValueError(f"{path} was there when the run began, and cannot be found any more ({error})") from error
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _chunks(column: pa.ChunkedArray, spec: Column) -> list[Chunk]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from pipeline.data.batches import BatchWriter
 from pipeline.data.buffer import ReadBuffer, Widths
 from pipeline.data.files import SPLITS, Column, SchemaCheck, columns_of, resolve
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
+from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.data.window import Window
 from pipeline.records import I64, Block, Examples, Layout, Share
 from pipeline.threads import Threads
@@ -42,7 +44,15 @@ class Source:
         self._seed, self._shuffle_window = seed, data.shuffle_window
         columns = columns_of(data, group)
         check = SchemaCheck(columns)
-        self._groups = {split: _list_split(data, split, check) for split in SPLITS}
+        self._groups: dict[str, list[RowGroup]] = {}
+        self.identity: dict[str, SplitIdentity] = {}
+        """Which data this is."""
+        files: dict[Path, FileIdentity] = {}
+        for split in SPLITS:
+            listed = {path: list_groups(path, check, name_of(path, data.root)) for path in resolve(data, split)}
+            self._groups[split] = [group for _, groups in listed.values() for group in groups if group.num_rows]
+            self.identity[split] = split_identity([identity for identity, _ in listed.values()])
+            files |= {path: identity for path, (identity, _) in listed.items()}
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
         if self.num_examples["train"] == 0:
             raise ValueError(f"data.train: {', '.join(data.train)} hold no examples; name files that have rows")
@@ -56,7 +66,7 @@ class Source:
             grouped=group is not None,
         )
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, max(self.num_examples.values()))
-        self._reader = GroupReader(columns, check.kinds)
+        self._reader = GroupReader(check, files)
         self._window = Window(columns, check.kinds, self._window_examples, self._threads)
         self._in_window: tuple[str, int, int] | None = None
         self._writer = BatchWriter(self._widths)
@@ -144,11 +154,6 @@ class Source:
                 return
             group = groups[turn[place]]
             yield group, max(0, begin - start), min(group.num_rows, end - start)
-
-
-def _list_split(data: Data, split: str, check: SchemaCheck) -> list[RowGroup]:
-    groups = [group for path in resolve(data, split) for group in list_groups(path, check)]
-    return [group for group in groups if group.num_rows]
 
 
 def _layout(data: Data, columns: list[Column], kinds: dict[str, str]) -> Layout:

@@ -39,7 +39,9 @@ class DiskTotals:
 class History:
     """Counts over all sessions of a run; the spans are those of this session."""
 
-    def __init__(self) -> None:
+    def __init__(self, data: Mapping[str, str] | None = None) -> None:
+        """`data`: of each split, a short name of the data that its metrics are of."""
+        self._data = data or {}
         self.spans: list[Span] = []
         self.tiers = TierTotals()
         self.disk = DiskTotals()
@@ -78,7 +80,8 @@ class History:
             self.trained += block.num_examples
             self.steps += block.num_batches
         if trained.metrics:
-            self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics})
+            data = {"data": self._data[block.split]} if block.split in self._data else {}
+            self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics, **data})
 
     def validated(self, metric: str) -> list[float]:
         """The validation split's, epoch by epoch."""
@@ -92,6 +95,7 @@ class History:
         })  # fmt: skip
 
     def load(self, state: Mapping[str, Any]) -> None:
+        """Take back what `state` gave."""
         # `plain` has made null of every nan.
         self.epochs = [{k: math.nan if v is None else v for k, v in epoch.items()} for epoch in state["epochs"]]
         self.trained = state["trained"]

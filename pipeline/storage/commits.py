@@ -10,75 +10,107 @@ RUN_DIR/reserve                      space that the next commit can count on; re
 from __future__ import annotations
 
 import json
+import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
+from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from pipeline.records import Array
-from pipeline.storage.files import Damaged, Files, checksum, tensors
-from pipeline.storage.shards import shard_folder
+from pipeline.storage.files import Damaged, Files, checksum, refuse_links, tensors
+from pipeline.storage.layout import RowLayout
+from pipeline.storage.shards import MOST_SHARDS, shard_folder
+from pipeline.strict import STRICT, Count, Digest, Strict, read_json
 
-FORMAT = 2
+FORMAT: Literal[3] = 3
 DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back to the newest commit that is whole"
+
+
+NUMBER = r"\d{6,18}"
+MANIFEST_NAME = re.compile(rf"{NUMBER}\.json")
+OWN_NAME = re.compile(rf"{NUMBER}(\.json|(-\d+)?\.safetensors)(\.partial)?")
+"""Of the files in the folder of commits that this format knows. Others are somebody else's, and stay."""
+RESERVE_NAME = re.compile(r"reserve(-\d+)?")
 
 
 class ChunkState(NamedTuple):
     """A chunk of the log that a commit refers to."""
 
-    number: int
-    stale: int
+    number: Count
+    stale: Count
     """Rows of it that are padding or have a later version."""
-    rows_checksum: str
-    keys_checksum: str
+    rows_checksum: Digest
+    keys_checksum: Digest
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """One commit, but for the bytes of the files that it names."""
 
-    number: int
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    number: Count
     name: str | None
     """A named commit is kept until a later one takes its name."""
-    num_shards: int
-    tails: tuple[int, ...]
+    num_shards: Count
+    tails: tuple[Count, ...]
     """Rows of each shard's own arrays."""
-    live_rows: int
+    live_rows: Count
     row: dict[str, Any]
-    chunk_rows: int
+    chunk_rows: Count
     chunks: tuple[ChunkState, ...]
-    metadata: dict[str, str]
+    metadata: dict[str, Digest]
     """Checksums of the table's Zarr metadata as of this commit."""
-    dense: tuple[str, ...]
+    dense: tuple[Digest, ...]
     """Checksums of the safetensors files, one a replica."""
     state: dict[str, Any]
-    """What the run itself keeps: position, workflow, progress."""
+    """What the run itself keeps: position, workflow, progress (`pipeline.run_state`)."""
+    format: Literal[3] = FORMAT
 
     def content(self) -> bytes:
         """The manifest's file. Every byte of it follows from the values, one of which is a checksum of the others."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        text = json.dumps({"format": FORMAT, **values})
+        text = json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
         return f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode()
 
     @classmethod
     def of(cls, path: Path) -> Manifest:
-        """Damaged if the file is not, to the last bit, what was published."""
+        """Damaged if the file is not, to the last bit, what was published, or no run can have published it."""
         content = path.read_bytes()
         try:
-            values = json.loads(content)["commit"]
-            if values.pop("format") != FORMAT:
-                raise ValueError("it has a format of another version")
-            chunks = tuple(ChunkState(*chunk) for chunk in values.pop("chunks"))
-            tails, dense = tuple(values.pop("tails")), tuple(values.pop("dense"))
-            manifest = cls(**values, chunks=chunks, tails=tails, dense=dense)
-        except (ValueError, KeyError, TypeError) as error:
+            manifest = read_json(_File, content).commit
+            manifest._check()
+        except ValueError as error:
             raise Damaged(f"{path}: {error}; {DETAILS}") from error
         if manifest.content() != content or path.stem != stem(manifest.number):
             raise Damaged(f"{path}: its checksum is wrong; {DETAILS}")
         return manifest
+
+    def _check(self) -> None:
+        """ValueError: values that are right each by itself do not fit together. Nothing but such a manifest names a
+        file outside of the table, or a chunk beyond its end."""
+        RowLayout.of(self.row)
+        if self.name not in (None, "best"):
+            raise ValueError(f"name is {self.name[:99]!r}")
+        if not (self.number and self.dense and 0 < self.num_shards <= MOST_SHARDS and 0 < self.chunk_rows <= 1 << 40):
+            raise ValueError("number, dense, num_shards or chunk_rows cannot be of a commit")
+        if self.metadata.keys() != metadata_files(self.num_shards):
+            raise ValueError(f"metadata names other files than those of a table of {self.num_shards} shards")
+        if len(self.tails) != self.num_shards or any(tail % self.chunk_rows for tail in self.tails):
+            raise ValueError(f"tails are not whole chunks of each of {self.num_shards} shards")
+        before = -1
+        for chunk in self.chunks:
+            own, shard = divmod(chunk.number, self.num_shards)
+            inside = before < chunk.number and (own + 1) * self.chunk_rows <= self.tails[shard]
+            if not inside or chunk.stale >= self.chunk_rows:
+                raise ValueError(f"chunks has {chunk.number}, with {chunk.stale} stale rows, which cannot be")
+            before = chunk.number
+        if self.live_rows != sum(self.chunk_rows - chunk.stale for chunk in self.chunks):
+            raise ValueError("live_rows is not the sum over all chunks")
 
     @property
     def shards(self) -> set[int]:
@@ -103,6 +135,20 @@ class Manifest:
             chunks=chunks,
             metadata={name: value for name, value in self.metadata.items() if name.split("/")[0] in folders},
         )
+
+
+class _File(Strict):
+    """What the file of a manifest holds."""
+
+    checksum: Digest
+    commit: Manifest
+
+
+def metadata_files(num_shards: int) -> set[str]:
+    """The files, relative to the table, that describe it to a Zarr reader."""
+    shards = {shard_folder(Path(), shard, num_shards) for shard in range(num_shards)}
+    arrays = {shard / name for shard in shards for name in ("rows", "keys")}
+    return {str(folder / "zarr.json") for folder in {Path(), *shards, *arrays}}
 
 
 def join(parts: Sequence[Manifest]) -> Manifest:
@@ -138,7 +184,9 @@ class Commits:
     """The commits of a run directory. Belongs to the driver; used while the pipeline is drained."""
 
     def __init__(self, run_dir: Path, files: Files, keep: int) -> None:
+        """ValueError: the folder of commits is a symbolic link."""
         self.folder = run_dir / "commits"
+        refuse_links([self.folder])
         self.files = files
         self._keep = keep
         self._read: dict[int, Manifest] = {}
@@ -152,14 +200,17 @@ class Commits:
 
     def numbers(self) -> list[int]:
         """Of all published commits, ascending."""
-        return sorted(int(path.stem) for path in self.folder.glob("*.json") if path.stem.isdigit())
+        return sorted(int(path.stem) for path in self.folder.iterdir() if MANIFEST_NAME.fullmatch(path.name))
 
     def load_dense(self, manifest: Manifest, replica: int = 0) -> dict[str, Array]:
         file = self.dense_file(manifest.number, replica)
         content = file.read_bytes()
         if checksum(content) != manifest.dense[replica]:
             raise Damaged(f"{file}: its checksum is not that of commit {manifest.number}; {DETAILS}")
-        arrays: dict[str, Array] = load(content)
+        try:
+            arrays: dict[str, Array] = load(content)
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"{file}: it is no safetensors file: {error}; {DETAILS}") from error
         return arrays
 
     def write_dense(self, number: int, arrays: Mapping[str, Array], replica: int = 0) -> str:
@@ -186,14 +237,15 @@ class Commits:
         """Forget all other commits. Their manifests go first: none may be left that names a file which is gone."""
         self._read = {manifest.number: manifest for manifest in kept}
         named = {self.manifest_file(number) for number in self._read}
-        if stale := [path for path in self.folder.glob("*.json") if path not in named]:
+        ours = [path for path in self.folder.iterdir() if OWN_NAME.fullmatch(path.name) and not path.is_dir()]
+        if stale := [path for path in ours if path.suffix == ".json" and path not in named]:
             for path in stale:
                 self.files.remove(path)
             self.files.sync_folder(self.folder)
         for manifest in self._read.values():
             named |= {self.dense_file(manifest.number, replica) for replica in range(len(manifest.dense))}
-        for path in self.folder.iterdir():
-            if path not in named:
+        for path in ours:
+            if path not in named and path.suffix != ".json":
                 self.files.remove(path)
 
 
@@ -207,5 +259,5 @@ class Reserve:
         self._files.reserve(self._path, num_bytes)
 
     def release(self) -> None:
-        if self._path.exists():
+        if os.path.lexists(self._path):
             self._files.remove(self._path)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -68,7 +68,7 @@ class Files:
     def replace(self, path: Path, buffers: Sequence[Any]) -> str:
         """The file with this content instead of what it held, all or nothing, and durable. Returns its checksum."""
         partial = path.with_name(f"{path.name}.partial")
-        if partial.exists():
+        if os.path.lexists(partial):
             self.remove(partial)
         checksum = self.write(partial, buffers)
         self.system.rename(partial, path)
@@ -96,8 +96,17 @@ class Files:
 
     def reserve(self, path: Path, num_bytes: int) -> None:
         """A file that takes so much space of the disk, and holds nothing."""
-        with self._opened(path, os.O_WRONLY | os.O_CREAT) as descriptor:
+        with self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW) as descriptor:
             self.system.posix_fallocate(descriptor, 0, max(1, num_bytes))
+
+
+def refuse_links(folders: Iterable[Path]) -> None:
+    """ValueError: one of these is a symbolic link, so that whatever is deleted in it lies elsewhere."""
+    if link := next((folder for folder in folders if folder.is_symlink()), None):
+        raise ValueError(
+            f"{link} is a symbolic link (to {os.readlink(link)}), and a run deletes files there that no commit names: "
+            "put the folder itself in its place; only the run directory as a whole may be a link"
+        )
 
 
 def checksum_of(path: Path, piece_bytes: int = 1 << 20) -> str:
@@ -109,8 +118,12 @@ def checksum_of(path: Path, piece_bytes: int = 1 << 20) -> str:
     return digest.hexdigest()
 
 
-def checksum(content: Any) -> str:
-    return xxhash.xxh3_64_hexdigest(content)
+def checksum(*buffers: Any) -> str:
+    """That of a file with these buffers."""
+    digest = xxhash.xxh3_64()
+    for buffer in buffers:
+        digest.update(buffer)
+    return digest.hexdigest()
 
 
 def tensors(arrays: Mapping[str, Array]) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from pipeline.kernels.tag import first_wrong_tag
 from pipeline.records import I64, RESERVED, U32, U64
-from pipeline.storage.commits import ChunkState, Commits, Manifest, stem
+from pipeline.storage.commits import RESERVE_NAME, ChunkState, Commits, Manifest, stem
 from pipeline.storage.files import checksum, checksum_of
 from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.log import keys_file, metadata, rows_file
@@ -19,7 +19,7 @@ from pipeline.storage.shards import Shards, shard_folder
 MOST_KEYS = 1 << 20
 """Affected keys that are followed up, and those of one chunk more; beyond that only files are named."""
 OURS = (
-    "commits", "table.zarr", "reserve", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
+    "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
 )  # fmt: skip
 
 
@@ -141,10 +141,12 @@ def check_chunk(
 
 
 def _parse(rows: bytes, keys: bytes, manifest: Manifest) -> tuple[U32, U64]:
-    """What is there of a chunk; what is not reads as zeros, which no row or key is."""
+    """What is there of a chunk; what is not reads as zeros, which no row or key is. Takes no more memory than the files
+    call for, whatever the manifest says."""
     words = manifest.row["tag"] + 1
-    rows_RW = np.zeros((manifest.chunk_rows, words), np.uint32)
-    keys_R = np.zeros(manifest.chunk_rows, np.uint64)
+    num_rows = min(manifest.chunk_rows, max(-(-len(rows) // (4 * words)), -(-len(keys) // 8)))
+    rows_RW = np.zeros((num_rows, words), np.uint32)
+    keys_R = np.zeros(num_rows, np.uint64)
     for array, content in ((rows_RW, rows), (keys_R, keys)):
         taken = np.frombuffer(content[: array.nbytes], np.uint8)
         array.reshape(-1).view(np.uint8)[: len(taken)] = taken
@@ -196,5 +198,5 @@ def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> l
         named |= {commits.manifest_file(number), commits.dense_file(number)}
         named |= set(commits.folder.glob(f"{stem(number)}-*.safetensors"))
     inside = [p for folder in ("commits", "table.zarr") for p in (run_dir / folder).rglob("*") if p.is_file()]
-    beside = [p for p in run_dir.iterdir() if p.name not in OURS and not p.name.startswith("reserve-")]
+    beside = [p for p in run_dir.iterdir() if p.name not in OURS and not RESERVE_NAME.fullmatch(p.name)]
     return sorted([p for p in inside if p not in named] + beside)

@@ -12,6 +12,8 @@ import numpy as np
 from pipeline.records import U32, U64
 
 KEY_WORDS = 2
+MOST_WIDTH = 1 << 20
+"""Of an embedding that is read back: no file makes anybody allocate more for a row."""
 WEIGHTS_AT = 2
 STATE = {
     "sgd": (),
@@ -60,11 +62,17 @@ class RowLayout:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> RowLayout:
-        """The layout that `describe` described."""
-        begin, past = described["embedding"]
-        first_order = described["first_order"][0] != described["first_order"][1]
-        optimizer = next(kind for kind in reversed(STATE) if all(name in described for name in STATE[kind]))
-        return cls(past - begin, first_order, optimizer)
+        """The layout that `describe` described. ValueError: it was none."""
+        try:
+            begin, past = described["embedding"]
+            first_order = bool(described["first_order"][0] != described["first_order"][1])
+            optimizer = next(kind for kind in reversed(STATE) if all(name in described for name in STATE[kind]))
+            layout = cls(past - begin, first_order, optimizer)
+            if 0 <= layout.embedding_dim <= MOST_WIDTH and layout.describe() == described:
+                return layout
+        except (KeyError, TypeError, ValueError, IndexError):
+            pass
+        raise ValueError(f"row is no layout of rows: {str(described)[:200]}")
 
     def describe(self) -> dict[str, Any]:
         """Attributes of the log: word offsets, so that a reader needs nothing but the array."""

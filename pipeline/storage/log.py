@@ -9,6 +9,7 @@ a Zarr reader finds padding there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,12 +20,16 @@ import zarr
 from pipeline.kernels.tag import set_tags
 from pipeline.records import I32, I64, RESERVED, U32, U64
 from pipeline.storage.disk_speed import DiskSpeed
-from pipeline.storage.files import Damaged, Files, checksum
+from pipeline.storage.files import Damaged, Files, checksum, refuse_links
 from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.reader import Reader, WrongTag
 from pipeline.storage.shards import ONE_SHARD, Shards, shard_folder
 
 HELP = "the row is not used; `python -m pipeline.verify RUN_DIR` says what else is wrong, and --repair goes back"
+
+
+CHUNK_NAME = re.compile(r"c\.\d+(\.0)?")
+"""Of the files that hold chunks: those of rows and of keys."""
 
 
 def rows_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
@@ -34,6 +39,13 @@ def rows_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
 
 def keys_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
     return shard_folder(path, chunk % num_shards, num_shards) / "keys" / f"c.{chunk // num_shards}"
+
+
+def folders_of(path: Path, shards: Shards) -> list[Path]:
+    """The folders of the owned shards of the table at `path`, from above to below; the last two of each hold chunk
+    files."""
+    own = [shard_folder(path, shard, shards.num) for shard in shards.owned]
+    return list(dict.fromkeys([path, *(folder for shard in own for folder in (shard, shard / "rows", shard / "keys"))]))
 
 
 def metadata(layout: RowLayout, chunk_rows: int, tails: Sequence[int], shards: Shards = ONE_SHARD) -> dict[str, bytes]:
@@ -111,7 +123,11 @@ class Log:
         shards: Shards = ONE_SHARD,
     ) -> None:
         """Open the owned shards of the table at `path`, which hold the chunks named in `checksums`; without them, make
-        empty ones."""
+        empty ones. ValueError: one of their folders is a symbolic link."""
+        folders = folders_of(path, shards)
+        refuse_links(folders)
+        self._folders = [folder for folder in folders if folder.name in ("rows", "keys")]
+        """Those of chunk files."""
         self.path = path
         self.shards = shards
         self.chunk_rows = chunk_rows
@@ -122,15 +138,9 @@ class Log:
         self._files = files
         self._reader = Reader(self._rows_file, layout.num_words, chunk_rows, speed, direct)
         if checksums is None:
-            for folder in dict.fromkeys([path, *(folder.parent for folder in self._folders), *self._folders]):
+            for folder in folders:
                 files.make_folder(folder)
             self.describe([0] * shards.num)
-
-    @property
-    def _folders(self) -> list[Path]:
-        """Those of chunk files."""
-        shards = [shard_folder(self.path, shard, self.shards.num) for shard in self.shards.owned]
-        return [shard / name for shard in shards for name in ("rows", "keys")]
 
     def _rows_file(self, chunk: int) -> Path:
         return rows_file(self.path, chunk, self.shards.num)

@@ -11,12 +11,12 @@ from pipeline.kernels.key_map import UNKNOWN
 from pipeline.records import RESERVED
 from pipeline.storage.commits import DETAILS, Manifest
 from pipeline.storage.disk_speed import DiskSpeed
-from pipeline.storage.files import Damaged, Files
+from pipeline.storage.files import Damaged, Files, refuse_links
 from pipeline.storage.key_map import DISK, bytes_for, place, row_of
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.log import Log, keys_file, rows_file
+from pipeline.storage.log import CHUNK_NAME, Log, folders_of, keys_file, rows_file
 from pipeline.storage.places import Places
-from pipeline.storage.shards import ONE_SHARD, Shards, shard_folder
+from pipeline.storage.shards import ONE_SHARD, Shards
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
@@ -25,15 +25,17 @@ def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
 
 
 def clean(path: Path, kept: Sequence[Manifest], files: Files, shards: Shards = ONE_SHARD) -> None:
-    """Delete the files of the owned shards that no kept commit names. What is being written beside them is left to
-    those whose it is; the description of all shards is with the first one."""
+    """Delete the chunks of the owned shards that no kept commit names, and what was being written when a session ended.
+    Files with other names stay. What is being written beside them is left to those whose it is; the description of all
+    shards is with the first one. ValueError: a folder is a symbolic link."""
     named = {file_of(path, chunk, shards.num) for file_of in (rows_file, keys_file) for chunk in checksums(kept)}
-    folders = [shard_folder(path, shard, shards.num) for shard in shards.owned]
-    for file in (file for folder in folders for name in ("rows", "keys") for file in (folder / name).glob("*")):
-        if file not in named and file.name != "zarr.json":
-            files.remove(file)
-    for folder in dict.fromkeys([*folders, path] if 0 in shards.owned else folders):
-        for file in folder.glob("*.partial"):
+    refuse_links(folders_of(path, shards))
+    for folder in folders_of(path, shards):
+        files_there = [file for file in folder.glob("*") if not file.is_dir()]
+        chunks = [file for file in files_there if folder.name in ("rows", "keys") and CHUNK_NAME.fullmatch(file.name)]
+        partial = [file for file in files_there if file.name == "zarr.json.partial"]
+        described_elsewhere = folder == path and 0 not in shards.owned
+        for file in [file for file in chunks if file not in named] + ([] if described_elsewhere else partial):
             files.remove(file)
 
 

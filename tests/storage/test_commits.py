@@ -1,6 +1,7 @@
 """Manifests: every bit of them counts, and none is left that names a file which is gone."""
 
 import dataclasses
+import json
 import os
 
 import numpy as np
@@ -8,28 +9,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.commits import ChunkState, Commits, Manifest, Reserve, join
-from pipeline.storage.files import Damaged, Files
+from pipeline.storage.commits import ChunkState, Commits, Manifest, Reserve, join, metadata_files
+from pipeline.storage.files import Damaged, Files, checksum
+from pipeline.storage.layout import RowLayout
 
 HEX = st.text("0123456789abcdef", min_size=16, max_size=16)
-CHUNKS = st.lists(st.builds(ChunkState, st.integers(0, 2**40), st.integers(0, 8192), HEX, HEX), max_size=4).map(tuple)
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text()),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(st.text(max_size=5), inner, max_size=3)),
     max_leaves=8,
 )
-MANIFESTS = st.builds(
-    Manifest, number=st.integers(1, 2_000_000), name=st.one_of(st.none(), st.just("best")),
-    num_shards=st.integers(1, 1024), tails=st.lists(st.integers(0, 2**50), max_size=3).map(tuple),
-    live_rows=st.integers(0, 2**50), row=st.dictionaries(st.text(max_size=9), st.lists(st.integers(), max_size=2)),
-    chunk_rows=st.integers(1, 8192), chunks=CHUNKS, metadata=st.dictionaries(st.text(max_size=9), HEX, max_size=3),
-    dense=st.lists(HEX, max_size=3).map(tuple), state=st.dictionaries(st.text(max_size=9), VALUES, max_size=3),
-)  # fmt: skip
+ROW = RowLayout(3, True).describe()
+
+
+@st.composite
+def manifests(draw):
+    """Any that a run could publish."""
+    num_shards, chunk_rows = draw(st.integers(1, 5)), draw(st.integers(1, 2**40))
+    numbers = sorted(draw(st.sets(st.integers(0, 2**20), max_size=4)))
+    stale = [draw(st.integers(0, chunk_rows - 1)) for _ in numbers]
+    chunks = tuple(ChunkState(n, s, draw(HEX), draw(HEX)) for n, s in zip(numbers, stale, strict=True))
+    most = 1 + max(numbers, default=0) // num_shards
+    return Manifest(
+        number=draw(st.integers(1, 2_000_000)), name=draw(st.sampled_from([None, "best"])), num_shards=num_shards,
+        tails=tuple(chunk_rows * (most + draw(st.integers(0, 9))) for _ in range(num_shards)),
+        live_rows=sum(chunk_rows - s for s in stale), row=ROW, chunk_rows=chunk_rows, chunks=chunks,
+        metadata=dict.fromkeys(metadata_files(num_shards), draw(HEX)),
+        dense=tuple(draw(st.lists(HEX, min_size=1, max_size=3))),
+        state=draw(st.dictionaries(st.text(max_size=9), VALUES, max_size=3)),
+    )  # fmt: skip
 
 
 def made(number, name=None, chunks=()):
     states = tuple(ChunkState(c, 0, "a" * 16, "b" * 16) for c in chunks)
-    return Manifest(number, name, 1, (8,), 2, {"tag": 9}, 4, states, {}, ("0" * 16,), {"position": {"epoch": 0}})
+    described = dict.fromkeys(metadata_files(1), "c" * 16)
+    return Manifest(number, name, 1, (32,), 4 * len(states), ROW, 4, states, described, ("0" * 16,), {})
 
 
 @pytest.fixture
@@ -46,8 +60,8 @@ def publish(commits, *manifests):
 
 
 @settings(deadline=None, max_examples=60)
-@given(MANIFESTS)
-def test_a_manifest_comes_back_otherwise(tmp_path_factory, manifest):
+@given(manifests())
+def test_a_manifest_comes_back_as_it_was(tmp_path_factory, manifest):
     commits = Commits(tmp_path_factory.mktemp("run"), Files(), keep=2)
     file = commits.manifest_file(manifest.number)
     file.parent.mkdir()
@@ -70,6 +84,38 @@ def test_a_changed_byte_of_a_manifest_goes_unseen(commits):
         file.write_bytes(other)
         with pytest.raises(Damaged):
             Manifest.of(file)
+
+
+IMPOSSIBLE = [
+    {"num_shards": 0}, {"num_shards": 2}, {"tails": ()}, {"tails": (31,)}, {"tails": (28,)}, {"live_rows": 9},
+    {"row": {}}, {"row": ROW | {"tag": 10**12}}, {"row": ROW | {"embedding": [2, 2**40]}}, {"row": ROW | {"tag": "5"}},
+    {"chunk_rows": 0}, {"chunk_rows": 2**62}, {"dense": ()}, {"dense": ("../x",)}, {"name": "../best"},
+    {"metadata": {}}, {"metadata": dict.fromkeys([*metadata_files(1), "../x"], "c" * 16)}, {"number": 0},
+    {"chunks": (ChunkState("7", 0, "a" * 16, "b" * 16),)}, {"chunks": (ChunkState(-1, 0, "a" * 16, "b" * 16),)},
+    {"chunks": (ChunkState(8, 0, "a" * 16, "b" * 16),) * 2}, {"chunks": (ChunkState(7, 4, "a" * 16, "b" * 16),)},
+    {"format": 2}, {"state": None}, {"more": 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", IMPOSSIBLE, ids=lambda changes: next(iter(changes)))
+def test_a_manifest_with_a_right_checksum_and_impossible_values_is_refused(commits, changes):
+    publish(commits, made(1, chunks=[0, 7]))
+    file = commits.manifest_file(1)
+    values = json.loads(file.read_bytes())["commit"]
+    assert Manifest.of(file).chunks[-1].number == 7
+    text = json.dumps(values | changes)
+    file.write_bytes(f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode())
+    with pytest.raises(Damaged, match=r"000001\.json: .*; `python -m pipeline.verify"):
+        Manifest.of(file)
+
+
+def test_what_a_user_puts_beside_the_commits_stays(commits):
+    publish(commits, made(1), made(2))
+    others = ["notes.txt", "7.json", "000009.JSON", "my.json", "000001.safetensors.bak", "000003.json.orig"]
+    for name in others:
+        (commits.folder / name).write_text("mine")
+    commits.prune(commits.kept()[-1:])
+    assert sorted(os.listdir(commits.folder)) == sorted([*others, "000002.json", "000002.safetensors"])
 
 
 def test_one_commit_s_manifest_is_taken_for_another(commits):

@@ -112,14 +112,16 @@ def test_a_manifest_of_another_table_is_taken(left, change):
 def test_cleaning_deletes_what_a_commit_names_or_leaves_what_none_does(left):
     path, manifest = left
     before = {p for p in path.rglob("*") if p.is_file()}
-    others = [path / "rows" / "c.999.0", path / "keys" / "c.999", path / "zarr.json.partial", path / "rows" / "x"]
-    for other in others:
+    others = [path / "rows" / "c.999.0", path / "keys" / "c.999", path / "zarr.json.partial"]
+    mine = [path / "rows" / "x", path / "rows" / "c.9.9.9", path / "keys" / "c.999~", path / "c.9.0"]
+    for other in others + mine:
         other.write_bytes(b"left over")
     clean(path, [manifest], Files())
     assert {p for p in path.rglob("*") if p.is_file()} >= before
     assert not [other for other in others if other.exists()]
+    assert all(file.exists() for file in mine)
     clean(path, [], Files())
-    assert {p.name for p in path.rglob("*") if p.is_file()} == {"zarr.json"}
+    assert {p.name for p in path.rglob("*") if p.is_file() and p not in mine} == {"zarr.json"}
     clean(Path(path / "nowhere"), [], Files())
 
 

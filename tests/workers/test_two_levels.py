@@ -16,7 +16,7 @@ SIZE, BUFFERS = 64, 8
 
 def invitation(rank, hosts):
     return Invitation(
-        token="run", share=Share(rank, len(hosts)), owner_of_shard=(0,), workflow="", modules={}, hosts=hosts,
+        token="run", share=Share(rank, len(hosts)), owner_of_shard=(0,), workflow="", data="", modules={}, hosts=hosts,
         by_mail=False, cpus=(), store_host="127.0.0.1", store_port=0, timeout_seconds=20.0, check=True,
     )  # fmt: skip
 

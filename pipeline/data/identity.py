@@ -1,0 +1,155 @@
+"""Which data a run is of: every file of every split, in order, by what its end, its row groups and a sample of its
+columns tell. No file is read as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import groupby, zip_longest
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from pipeline.storage.files import checksum
+from pipeline.strict import Count, Digest, Strict, read_json
+
+SAMPLE_BYTES = 4096
+"""From the beginning of each sampled column chunk: its dictionary, or its first values."""
+TAIL_BYTES = 8
+"""Behind the footer: its length, and a mark."""
+
+
+class FileIdentity(Strict):
+    """One Parquet file."""
+
+    path: str
+    """Relative to `Data.root`, where the file is below it."""
+    size: Count
+    """Bytes."""
+    row_groups: list[tuple[Count, Count]]
+    """(n, rows): n consecutive row groups of so many rows each."""
+    footer: Digest
+    """XXH3 of the footer: schema, places and sizes of all columns, statistics."""
+    sample: Digest
+    """XXH3 of the first bytes of each used column in the first row group. Values that were exchanged for others of the
+    same size and range leave the footer as it was: labels that were inverted, say."""
+    types: dict[str, str]
+    """Of the used columns, those whose type is not the one that the split's first file has."""
+
+    @property
+    def rows(self) -> str:
+        """The row groups in words."""
+        return ", ".join(f"{count:,} of {rows:,} rows" for count, rows in self.row_groups) or "none"
+
+
+class SplitIdentity(Strict):
+    """All files of a split, in the order in which they are read."""
+
+    types: dict[str, str]
+    """Of the used columns in the first file."""
+    files: list[FileIdentity]
+
+    @property
+    def digest(self) -> str:
+        """A short name of exactly this data."""
+        return checksum(self.model_dump_json().encode())
+
+    def types_of(self, file: FileIdentity) -> dict[str, str]:
+        return self.types | file.types
+
+
+Identity = Mapping[str, SplitIdentity]
+"""By split."""
+
+
+def look_at(path: Path, name: str, file: pq.ParquetFile, columns: Collection[str]) -> FileIdentity:
+    """The identity of the Parquet file at `path`, with all types; `file` is it, opened without options. `columns`:
+    those that are used."""
+    metadata, schema = file.metadata, file.schema_arrow
+    sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        size = os.fstat(descriptor).st_size
+        footer = os.pread(descriptor, metadata.serialized_size, size - TAIL_BYTES - metadata.serialized_size)
+        sample = b"".join(os.pread(descriptor, size, place) for place, size in _samples(metadata, columns))
+    finally:
+        os.close(descriptor)
+    return FileIdentity(
+        path=name,
+        size=size,
+        row_groups=[(len(list(same)), rows) for rows, same in groupby(sizes)],
+        footer=checksum(footer),
+        sample=checksum(sample),
+        types={column: str(schema.field(column).type) for column in sorted(columns)},
+    )
+
+
+def _samples(metadata: pq.FileMetaData, columns: Collection[str]) -> Iterator[tuple[int, int]]:
+    """Place and number of bytes of what is sampled."""
+    for number in range(metadata.num_columns if metadata.num_row_groups else 0):
+        chunk = metadata.row_group(0).column(number)
+        if chunk.path_in_schema.split(".")[0] in columns:
+            places = [chunk.data_page_offset, *([chunk.dictionary_page_offset] if chunk.has_dictionary_page else [])]
+            yield min(places), min(SAMPLE_BYTES, chunk.total_compressed_size)
+
+
+def split_identity(files: Sequence[FileIdentity]) -> SplitIdentity:
+    """Of files as `look_at` gave them."""
+    types = files[0].types if files else {}
+    differing = [{name: kind for name, kind in file.types.items() if types[name] != kind} for file in files]
+    return SplitIdentity(
+        types=types,
+        files=[file.model_copy(update={"types": own}) for file, own in zip(files, differing, strict=True)],
+    )
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
+    """The first difference of each split, in words, where there is one. Both as `as_json` gives them."""
+    read = [{split: read_json(SplitIdentity, json.dumps(d[split])) for split in now} for d in (before, now)]
+    found = {split: difference(read[0][split], read[1][split]) for split in now}
+    return {split: text for split, text in found.items() if text}
+
+
+def difference(before: SplitIdentity, now: SplitIdentity) -> str | None:
+    """The first difference between two splits, in words; None: they are the same."""
+    for number, (was, found) in enumerate(zip_longest(before.files, now.files), start=1):
+        if was is None or found is None or was.path != found.path:
+            return f"file {number} was {_path(was)}, is {_path(found)}"
+        if said := file_difference(was, found, before.types_of(was), now.types_of(found)):
+            return said
+    return None
+
+
+def file_difference(
+    was: FileIdentity, found: FileIdentity, types_were: Mapping[str, str], types: Mapping[str, str]
+) -> str | None:
+    """The first difference between two files of one name, in words; None: they are the same."""
+    for name in dict.fromkeys([*types_were, *types]):
+        if types_were.get(name) != types.get(name):
+            return f"{found.path}: type of column {name!r} was {types_were.get(name)}, is {types.get(name)}"
+    if was.row_groups != found.row_groups:
+        return f"{found.path}: row groups were {was.rows}, are {found.rows}"
+    if was.size != found.size:
+        return f"{found.path}: size was {was.size:,} bytes, is {found.size:,}"
+    for what in ("footer", "sample"):
+        if getattr(was, what) != getattr(found, what):
+            where = "its footer" if what == "footer" else "the beginning of its columns"
+            return f"{found.path}: other content of the same size (checksum of {where})"
+    return None
+
+
+def _path(file: FileIdentity | None) -> str:
+    return file.path if file else "none"
+
+
+def name_of(path: Path, root: Path) -> str:
+    """The path of a file as its identity has it."""
+    path, root = path.absolute(), root.expanduser().absolute()
+    return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
+
+
+def as_json(identity: Identity) -> dict[str, dict[str, object]]:
+    """Values that JSON has."""
+    return {split: json.loads(of_split.model_dump_json()) for split, of_split in identity.items()}

@@ -1,0 +1,88 @@
+"""What a commit keeps of the run itself, beside rows and dense states. It is read back strictly: a right checksum does
+not make values right that somebody changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from pipeline.agenda import Position
+from pipeline.data.files import SPLITS
+from pipeline.data.identity import SplitIdentity
+from pipeline.monitor.history import DiskTotals
+from pipeline.monitor.tiers import COUNTS
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.strict import Amount, Count, Strict, read_json
+
+REPORTED = ("auc", "logloss")
+"""What every evaluation has."""
+
+
+class At(Strict):
+    """See `pipeline.agenda.Position`."""
+
+    epoch: Count
+    split: str
+    batch: Count
+
+
+class Speed(Strict):
+    """See `pipeline.storage.disk_speed.DiskSpeed`."""
+
+    seconds_per_read: Amount
+    bytes_per_second: Amount
+    direct: bool
+
+
+class Told(Strict):
+    """What `pipeline.resume.description` says of a run: what must be the same, or is told, when it goes on."""
+
+    workflow: dict[str, Any]
+    data: dict[str, SplitIdentity]
+    steps_of_epoch: Count
+    environment: dict[str, str]
+
+
+class RunState(Told):
+    """The `state` of a manifest."""
+
+    epochs: list[dict[str, int | float | str | None]]
+    trained: Count
+    seconds: Amount
+    tiers: dict[str, dict[str, Count]]
+    disk: dict[str, Count | Amount]
+    position: At
+    speed: Speed
+
+    @property
+    def at(self) -> Position:
+        return Position(**self.position.model_dump())
+
+    @property
+    def disk_speed(self) -> DiskSpeed:
+        return DiskSpeed(**self.speed.model_dump(exclude={"direct"}))
+
+
+def read_state(state: Mapping[str, Any]) -> RunState:
+    """The state of a manifest. ValueError: it is none that a run can have written."""
+    read = read_json(RunState, json.dumps(state))
+    known: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
+        "data": (read.data, SPLITS),
+        "tiers": (read.tiers, ("trained", "evaluated")),
+        **{f"tiers.{name}": (counts, COUNTS) for name, counts in read.tiers.items()},
+        "disk": (read.disk, tuple(field.name for field in fields(DiskTotals))),
+    }
+    for path, (values, names) in known.items():
+        if set(values) != set(names):
+            raise ValueError(f"{path}: has {', '.join(sorted(values)) or 'nothing'}, expected {', '.join(names)}")
+    for entry in read.epochs:
+        shown = json.dumps(entry)[:200]
+        if entry.get("split") not in SPLITS or not isinstance(entry.get("epoch"), int):
+            raise ValueError(f"epochs: {shown} is of no epoch and split")
+        if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in REPORTED):
+            raise ValueError(f"epochs: {shown} has no {' or '.join(REPORTED)}")
+    if not (read.speed.seconds_per_read and read.speed.bytes_per_second):
+        raise ValueError("speed: a disk takes longer than no time")
+    return read
