@@ -1,6 +1,13 @@
 """Trains CTR models whose embedding tables are larger than GPU memory and RAM."""
 
 import os
+import sys
+
+from pipeline.stop import end_at_interrupt
+
+# A command of ours, whose imports take seconds: `python -m` finds the package before it knows the script's name.
+if sys.argv[:1] == ["-m"]:
+    end_at_interrupt()
 
 from pipeline.memory import share_one_arena
 

@@ -33,6 +33,7 @@ from pipeline.monitor.report import print_report
 from pipeline.optim.cost import dense_cost
 from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.rehearse import rehearse
+from pipeline.stop import heed_interrupts
 from pipeline.storage.explain import Line, table
 from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
@@ -45,6 +46,7 @@ from pipeline.workflow import Workflow, format_size, format_size_or_share
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before the run; 1 for a run that ended early. One message, no traceback."""
+    heed_interrupts()
     args = arguments().parse_args(argv)
     keep_freed_memory()
     with ExitStack() as stack:
@@ -145,7 +147,12 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
             at[last] = json.loads(text)
         except json.JSONDecodeError:
             at[last] = text
-    return Workflow.model_validate_json(json.dumps(fields))
+        except RecursionError as error:
+            raise ValueError(f"--set {path}: the value is nested too deeply") from error
+    try:
+        return Workflow.model_validate_json(json.dumps(fields))
+    except RecursionError as error:
+        raise ValueError("--set: a value is nested too deeply") from error
 
 
 def seats_of(on_gpu: bool, world: int, run_dir: Path) -> Layout:

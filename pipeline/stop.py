@@ -1,4 +1,5 @@
-"""Stopping by signal: the first asks the run to end at a commit, the second ends it now."""
+"""Stopping by signal: the first asks the run to end at a commit, the second ends it now; one that comes while modules
+are imported ends the process."""
 
 from __future__ import annotations
 
@@ -10,6 +11,25 @@ from contextlib import contextmanager
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def end_at_interrupt() -> None:
+    """Have SIGINT end the process with one line until `heed_interrupts`: an exception in the middle of an import would
+    show as a traceback of whichever library it is."""
+    # Whoever started the process may have it ignore the signal.
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+
+
+def heed_interrupts() -> None:
+    """Have SIGINT raise KeyboardInterrupt again."""
+    if signal.getsignal(signal.SIGINT) is _end:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end(number: int, frame: Any) -> None:
+    os.write(2, b"interrupted before anything was begun\n")
+    os._exit(128 + number)
 
 
 @contextmanager

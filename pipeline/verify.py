@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.monitor.bar import track
 from pipeline.records import RESERVED, U64
 from pipeline.result import check_left
+from pipeline.stop import heed_interrupts
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.files import Files, refuse_links
 from pipeline.storage.inspect import (
@@ -36,6 +37,7 @@ from pipeline.storage.shards import Shards
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0 if all is well, or was brought back so; 1 if not; 2 if there is nothing to look at."""
+    heed_interrupts()
     parser = argparse.ArgumentParser(prog="python -m pipeline.verify", description=__doc__)
     parser.add_argument("run_dir", type=Path)
     parser.add_argument("--repair", action="store_true", help="go back to the newest commit that is whole")
@@ -48,6 +50,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (ValueError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("interrupted: nothing is lost, --repair may be given again", file=sys.stderr)
+        return 130
 
 
 def verify(run_dir: Path, repair: bool = False) -> int:

@@ -117,6 +117,11 @@ def test_an_invalid_field_of_the_file_is_not_named(refused, workflow_file):
     assert "look_ahed: Extra inputs are not permitted (got 1)" in err
 
 
+@pytest.mark.parametrize("depth", [400, 900, 3000, 100_000])
+def test_a_value_that_is_nested_too_deeply_is_one_message(refused, workflow_file, depth):
+    assert refused(workflow_file, "--set", f"seed={'[' * depth}{']' * depth}")
+
+
 @pytest.mark.parametrize(
     ("setting", "said"),
     [

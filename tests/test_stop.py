@@ -12,7 +12,7 @@ import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver, run
 
-from pipeline.stop import on_signal
+from pipeline.stop import end_at_interrupt, heed_interrupts, on_signal
 from pipeline.workflow import Workflow
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -136,3 +136,28 @@ def test_a_run_in_another_thread_cannot_begin():
     thread.start()
     thread.join()
     assert got == ["ran"]
+
+
+@pytest.mark.parametrize("command", ["run", "verify", "prepare"])
+def test_an_interrupt_while_modules_are_imported_ends_with_one_line(command, tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", f"pipeline.{command}", str(tmp_path / "none")], cwd=ROOT, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    # NumPy is imported by all of them, first of what takes long.
+    while "numpy" not in Path(f"/proc/{process.pid}/maps").read_text():
+        assert process.poll() is None, "it ended before: this shows nothing"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, out, err) == (130, "", "interrupted before anything was begun\n")
+
+
+def test_an_interrupt_that_is_to_be_ignored_stays_so():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        end_at_interrupt()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        heed_interrupts()
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)

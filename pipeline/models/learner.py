@@ -27,7 +27,6 @@ from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.collective import ALONE, Collective, finish
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
-from pipeline.optim.rates import RUNS
 from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.records import (
     F32,
@@ -172,8 +171,7 @@ class Learner:
         """Take back what `save` gave. ValueError: it is that of another model."""
         with self._torch_stream():
             load_dense(self.model, self.dense.optimizer, saved)
-        if RUNS in saved:
-            self.rows.rates.load(saved)
+        self.rows.rates.load(saved)
 
     def close(self) -> None:
         """Let go of the slab."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +12,8 @@ from torch import Tensor
 from pipeline.records import Array
 
 MODEL, OPTIMIZER = "model/", "optimizer/"
+ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
+"""What torch's Adam keeps of a parameter that it has updated."""
 
 
 class Replica(Protocol):
@@ -51,33 +53,52 @@ def load_dense(model: torch.nn.Module, optimizer: Optimizer, saved: Mapping[str,
     """Put back what `save_dense` gave. ValueError: it is that of another model."""
     tensors = {name: torch.from_numpy(np.array(value)).clone() for name, value in saved.items()}
     values = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
-    try:
-        model.load_state_dict(values)
-    except RuntimeError as error:
-        raise ValueError(f"the dense model of the commit is not this one: {error}") from error
-    state: dict[str, dict[str, Any]] = {}
+    _check_names("the dense model", model.state_dict(), values)
+    for name, held in model.state_dict().items():
+        _check_like(name, held, values[name])
+    model.load_state_dict(values)
+    parameters = dict(model.named_parameters())
+    state: dict[str, dict[str, Any]] = {name: {} for name in parameters}
     for full_name, value in tensors.items():
         if full_name.startswith(OPTIMIZER):
-            key, name = full_name.removeprefix(OPTIMIZER).split("/", 1)
-            state.setdefault(name, {})[key] = value
+            key, _, name = full_name.removeprefix(OPTIMIZER).partition("/")
+            if name not in parameters:
+                raise ValueError(f"the dense optimizer of the commit is not this one: it has {full_name}")
+            state[name][key] = value
     if isinstance(optimizer, torch.optim.Optimizer):
-        numbers = {name: number for number, (name, _) in enumerate(model.named_parameters())}
-        numbered = {numbers[name]: values for name, values in state.items()}
+        for name, of_one in state.items():
+            if of_one:
+                _check_names(f"the dense optimizer, for {name},", ADAM_STATE, of_one)
+                for key, value in of_one.items():
+                    _check_like(f"{key} of {name}", torch.zeros(()) if key == "step" else parameters[name], value)
+        numbers = {name: number for number, name in enumerate(parameters)}
+        numbered = {numbers[name]: values for name, values in state.items() if values}
         optimizer.load_state_dict({"state": numbered, "param_groups": optimizer.state_dict()["param_groups"]})
     else:
-        _fill(model, optimizer, state)
+        _fill(parameters, optimizer, state)
 
 
-def _fill(model: torch.nn.Module, optimizer: Replica, state: Mapping[str, Mapping[str, Tensor]]) -> None:
-    for name, parameter in model.named_parameters():
-        held, values = optimizer.state.get(parameter, {}), state.get(name, {})
-        if held.keys() != values.keys():
-            raise ValueError(
-                f"the dense optimizer of the commit is not this one: of {name} it has {sorted(values)}, expected "
-                f"{sorted(held)}"
-            )
-        for key, value in values.items():
+def _fill(parameters: Mapping[str, Tensor], optimizer: Replica, state: Mapping[str, Mapping[str, Tensor]]) -> None:
+    for name, parameter in parameters.items():
+        held = optimizer.state.get(parameter, {})
+        _check_names(f"the dense optimizer, for {name},", held, state[name])
+        for key, value in state[name].items():
+            _check_like(f"{key} of {name}", held[key], value)
             held[key].copy_(value)
+
+
+def _check_names(what: str, expected: Iterable[str], found: Iterable[str]) -> None:
+    if set(expected) != set(found):
+        raise ValueError(f"{what} of the commit is not this one: it has {sorted(found)}, expected {sorted(expected)}")
+
+
+def _check_like(what: str, held: Tensor, value: Tensor) -> None:
+    """ValueError: a value that is saved cannot be of what is held."""
+    if (held.shape, held.dtype) != (value.shape, value.dtype):
+        raise ValueError(
+            f"the dense part of the commit is not this one: {what} is {value.dtype} {list(value.shape)}, expected "
+            f"{held.dtype} {list(held.shape)}"
+        )
 
 
 def merge_dense(saved: Sequence[Mapping[str, Array]]) -> dict[str, Array]:

@@ -23,6 +23,7 @@ F64 = NDArray[np.float64]
 
 FIRST_STEP, RUNS = "rates/first_step", "rates/runs"
 BYTES_PER_STEP = 20
+MOST_STEPS = 1 << 31
 STEPS_AHEAD = 1 << 12
 """Lines that are made, and brought to a GPU, at a time."""
 
@@ -164,8 +165,17 @@ class Rates:
         return pinned
 
     def load(self, saved: Mapping[str, Array]) -> None:
-        """Take back what `save` gave."""
-        num_steps, *first_steps = saved[FIRST_STEP].tolist()
+        """Take back what `save` gave. ValueError: it is no history of steps."""
+        if FIRST_STEP not in saved or RUNS not in saved:
+            raise ValueError(f"the commit has no {FIRST_STEP} or no {RUNS}")
+        steps_N, runs_N3 = saved[FIRST_STEP], saved[RUNS]
+        kinds = (steps_N.dtype, steps_N.ndim, runs_N3.dtype, runs_N3.shape)
+        fits = kinds == (np.int64, 1, np.float64, (steps_N.size - 1, 3))
+        if not (fits and 0 <= steps_N[0] < MOST_STEPS and (np.diff(steps_N[1:]) > 0).all()):
+            raise ValueError(f"{FIRST_STEP} and {RUNS} of the commit are no history of steps")
+        num_steps, *first_steps = steps_N.tolist()
+        if first_steps and not (first_steps[0] == 1 and first_steps[-1] <= num_steps and np.isfinite(runs_N3).all()):
+            raise ValueError(f"{FIRST_STEP} of the commit is no history of {num_steps} steps: {str(first_steps)[:200]}")
         if self._rows.semantics == "lazy":
             # Nobody looks at a step that is over.
             self._reserve(num_steps + 1)

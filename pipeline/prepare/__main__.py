@@ -17,7 +17,7 @@ from pipeline.prepare.run import begin, forget, run
 from pipeline.prepare.steps import Job
 from pipeline.prepare.stub import STUB
 from pipeline.prepare.vocabulary import CACHE_BYTES
-from pipeline.stop import on_signal
+from pipeline.stop import heed_interrupts, on_signal
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import format_size
 
@@ -30,6 +30,7 @@ PROCESS_BYTES = 400 << 20
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before something is made; 1 where it ended early. One message, no traceback."""
+    heed_interrupts()
     args = arguments().parse_args(argv)
     keep_freed_memory()
     out: Path = args.out.resolve() if args.out.is_symlink() else args.out

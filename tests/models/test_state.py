@@ -61,7 +61,7 @@ def test_what_was_loaded_shares_memory_with_the_file_or_with_the_other_model():
 def test_another_model_s_state_is_loaded(part):
     one = make_model()
     saved = save_dense(*one)
-    with pytest.raises(ValueError, match="the dense model of the commit is not this one"):
+    with pytest.raises(ValueError, match="the dense part of the commit is not this one: 0"):
         load_dense(*make_model(width=5), saved)
     less = {name: array for name, array in saved.items() if name != part}
     with pytest.raises(ValueError, match=part.removeprefix("model/")):
