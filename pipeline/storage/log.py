@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,9 @@ class Log:
         for chunk in chunks:
             del self.checksums[chunk]
             for file in (self._rows_file(chunk), self._keys_file(chunk)):
-                self._files.remove(file)
+                # One that was lost is as good as deleted: no kept commit would have found it.
+                with suppress(FileNotFoundError):
+                    self._files.remove(file)
 
     def close(self) -> None:
         self._reader.close()
