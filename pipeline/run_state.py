@@ -83,6 +83,8 @@ def read_state(state: Mapping[str, Any]) -> RunState:
             raise ValueError(f"epochs: {shown} is of no epoch and split")
         if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in REPORTED):
             raise ValueError(f"epochs: {shown} has no {' or '.join(REPORTED)}")
+    if read.position.split not in SPLITS:
+        raise ValueError(f"position: {read.position.split[:99]!r} is no split")
     if not (read.speed.seconds_per_read and read.speed.bytes_per_second):
         raise ValueError("speed: a disk takes longer than no time")
     return read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from pipeline.monitor.bar import track
 from pipeline.records import RESERVED, U64
 from pipeline.result import check_left
+from pipeline.run_state import read_state
 from pipeline.stop import heed_interrupts
 from pipeline.storage.commits import Commits, Manifest
 from pipeline.storage.files import Files, refuse_links
@@ -61,6 +62,7 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     manifests, findings = read_manifests(commits)
     if manifests:
         refuse_links(folders_of(run_dir / "table.zarr", Shards.all(manifests[-1].num_shards)))
+    findings += list(impossible_states(commits, manifests))
     missing = dict(missing_shards(run_dir, manifests))
     findings += [*missing.values(), *check_small_files(run_dir, commits, manifests, missing)]
     bad: dict[int, BadRows] = {}
@@ -90,6 +92,15 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     if not findings:
         return _none(run_dir) if not manifests else int(bool(left))
     return max(roll_back(run_dir, commits, whole), bool(left)) if repair else 1
+
+
+def impossible_states(commits: Commits, manifests: Iterable[Manifest]) -> Iterator[Finding]:
+    """Manifests that a run would not go on from, whatever their checksums say."""
+    for manifest in manifests:
+        try:
+            read_state(manifest.state)
+        except ValueError as error:
+            yield Finding(commits.manifest_file(manifest.number), f"state.{error}", (manifest.number,))
 
 
 def _none(run_dir: Path) -> int:
