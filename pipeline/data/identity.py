@@ -88,8 +88,10 @@ def look_at(path: Path, name: str, file: pq.ParquetFile, columns: Collection[str
 
 def _samples(metadata: pq.FileMetaData, columns: Collection[str]) -> Iterator[tuple[int, int]]:
     """Place and number of bytes of what is sampled."""
-    for number in range(metadata.num_columns if metadata.num_row_groups else 0):
-        chunk = metadata.row_group(0).column(number)
+    if not metadata.num_row_groups:
+        return
+    group = metadata.row_group(0)
+    for chunk in (group.column(number) for number in range(metadata.num_columns)):
         if chunk.path_in_schema.split(".")[0] in columns:
             places = [chunk.data_page_offset, *([chunk.dictionary_page_offset] if chunk.has_dictionary_page else [])]
             yield min(places), min(SAMPLE_BYTES, chunk.total_compressed_size)
