@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
-from pipeline.prepare.__main__ import main as prepare
+from pipeline.prepare.main import main as prepare
 
 NUMBERS = [f"i{n}" for n in range(1, 14)]
 CATEGORIES = [f"c{n}" for n in range(1, 27)]

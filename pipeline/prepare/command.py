@@ -13,7 +13,7 @@ from typing import Any
 from pipeline.prepare import formats
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.manifest import command_of
+from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut
 from pipeline.prepare.splits import check, parse
 from pipeline.prepare.steps import Job
@@ -73,7 +73,7 @@ def size(text: str) -> int:
     return found
 
 
-def plan(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], dict[str, Any]]:
+def plan(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
     """What is to be done, in which pieces, and what fixes the output. ValueError: it cannot be done."""
     if args.workers < 1:
         raise ValueError(f"--workers {args.workers}: give at least 1")

@@ -4,68 +4,146 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline.data.files import SPLITS
 from pipeline.prepare.durable import replacing
 from pipeline.prepare.formats import Field
-from pipeline.prepare.parts import Record
+from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, check_folders
+from pipeline.prepare.parts import Record, Written
 from pipeline.prepare.pieces import Piece
-from pipeline.prepare.steps import KEPT, Job
+from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
 from pipeline.storage.files import Files, checksum
+from pipeline.strict import Strict
 
-COMMAND, MANIFEST = "command.json", "prepared.json"
+T = TypeVar("T", bound=Strict)
 HEAD_BYTES = 1 << 16
 MOST_SHOWN = 200
 
 
-def command_of(options: Mapping[str, Any], paths: Sequence[Path]) -> dict[str, Any]:
-    """What fixes the output: options, and sources as they are at this time."""
-    return {"options": dict(options), "sources": [_source(path) for path in paths]}
+class Origin(Strict):
+    """A source as it was when a preparation began."""
+
+    path: str
+    bytes: int
+    mtime_ns: int
+    head: str
+    """The checksum of its first bytes."""
 
 
-def _source(path: Path) -> dict[str, Any]:
+class Command(Strict):
+    """What fixes the output."""
+
+    options: dict[str, Any]
+    sources: list[Origin]
+
+
+class Source(Strict):
+    """A source in prepared.json."""
+
+    name: str
+    bytes: int
+    lines: int
+    skipped: int
+
+
+class Split(Strict):
+    rows: int
+    positives: dict[str, int]
+    positive_rate: dict[str, float]
+
+
+class Prepared(Strict):
+    """prepared.json: what is in the output."""
+
+    format: str
+    options: dict[str, Any]
+    sources: list[Source]
+    splits: dict[str, Split]
+    columns: dict[str, dict[str, Any]]
+    files: list[Written]
+
+
+def command_of(options: Mapping[str, Any], paths: Sequence[Path]) -> Command:
+    """Of options, and of sources as they are at this time."""
+    return Command(options=dict(options), sources=[_origin(path) for path in paths])
+
+
+def _origin(path: Path) -> Origin:
     found = path.stat()
     with open(path, "rb") as file:
         head = checksum(file.read(HEAD_BYTES))
-    return {"path": str(path.absolute()), "bytes": found.st_size, "mtime_ns": found.st_mtime_ns, "head": head}
+    # A name may be no UTF-8, which JSON is.
+    name = str(path.absolute()).encode(errors="backslashreplace").decode()
+    return Origin(path=name, bytes=found.st_size, mtime_ns=found.st_mtime_ns, head=head)
 
 
-def claim(out: Path, fresh: bool, command: dict[str, Any]) -> bool:
-    """Make the output the command's own; whether it is finished already. What was there is moved aside if so asked, and
-    never deleted. ValueError: it holds something else, or the output of another command."""
+def claim(out: Path, fresh: bool, command: Command) -> Prepared | None:
+    """Make the output the command's own; what is in it if it is finished already. What was there is moved aside if so
+    asked, and never deleted. ValueError: it holds something else, or the output of another command, or is damaged."""
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is no folder; --out names another place")
     if fresh and out.exists() and any(out.iterdir()):
         beside = (out.with_name(f"{out.name}.{n}") for n in range(1, 1 << 20))
         out.rename(next(path for path in beside if not path.exists()))
+    check_folders(out)
     path = out / KEPT / COMMAND
     if path.exists():
-        check_same(out, json.loads(path.read_text()), command)
-    elif out.exists() and any(child.name != KEPT for child in out.iterdir()):
+        check_same(out, _read(path, Command), command)
+    elif _holds_anything(out):
         raise ValueError(f"{out} holds something else; --fresh moves it aside, --out names another place")
     else:
         Files().make_folder(path.parent)
-        Files().replace(path, [json.dumps(command, indent=1).encode() + b"\n"])
-    return (out / MANIFEST).exists()
+        Files().replace(path, [json.dumps(command.model_dump(), indent=1).encode() + b"\n"])
+    return read_prepared(out) if (out / MANIFEST).exists() else None
 
 
-def check_same(out: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+def _holds_anything(out: Path) -> bool:
+    children = [child for folder in (out, out / KEPT) if folder.is_dir() for child in folder.iterdir()]
+    return any(child.name not in (KEPT, f"{COMMAND}.partial") for child in children)
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        # Not by pydantic, which takes no text that is not UTF-8, as an option may be.
+        return kind.model_validate(json.loads(path.read_bytes()))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: is damaged; --fresh moves what is in {path.parent} aside") from error
+
+
+def read_prepared(out: Path) -> Prepared:
+    """ValueError: it is damaged, or one of its files is not there with its size."""
+    path = out / MANIFEST
+    try:
+        prepared = Prepared.model_validate_json(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: is damaged; remove it, and the same command makes the output again") from error
+    for file in prepared.files:
+        if not file.has_size(out):
+            raise ValueError(
+                f"{out / file.name}: has not the {file.bytes:,} bytes that {MANIFEST} says; remove {path}, and the "
+                "same command makes the output again"
+            )
+    return prepared
+
+
+def check_same(out: Path, there: Command, here: Command) -> None:
     """ValueError says what differs."""
     differ = [
-        f"{name} is {_shown(there['options'].get(name))} there and {_shown(here['options'].get(name))} here"
-        for name in sorted({*there["options"], *here["options"]})
-        if there["options"].get(name) != here["options"].get(name)
+        f"{name} is {_shown(there.options.get(name))} there and {_shown(here.options.get(name))} here"
+        for name in sorted({*there.options, *here.options})
+        if there.options.get(name) != here.options.get(name)
     ]
-    before, now = ({source["path"]: source for source in command["sources"]} for command in (there, here))
+    before, now = ({source.path: source for source in command.sources} for command in (there, here))
     for path in [*before, *(path for path in now if path not in before)]:
         if path not in now:
             differ.append(f"{path} was a source there and is none here")
         elif path not in before:
             differ.append(f"{path} is a source here and was none there")
         elif before[path] != now[path]:
-            changed = [name for name in before[path] if before[path][name] != now[path][name]]
+            changed = [name for name, value in before[path] if value != getattr(now[path], name)]
             differ.append(f"{path} has changed since ({', '.join(changed)})")
     if differ:
         raise ValueError(
@@ -74,18 +152,25 @@ def check_same(out: Path, there: dict[str, Any], here: dict[str, Any]) -> None:
         )
 
 
+def check_sources(out: Path, command: Command, paths: Iterable[Path]) -> None:
+    """ValueError: a source has changed since the command began. One that is gone was read, or is missed by who does."""
+    there = {origin.path: origin for origin in command.sources}
+    now = [_origin(path) for path in dict.fromkeys(paths) if path.exists()]
+    before = [there[origin.path] for origin in now]
+    check_same(out, Command(options={}, sources=before), Command(options={}, sources=now))
+
+
 def _shown(value: object) -> str:
     text = json.dumps(value)
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
 
 
 def summarize(
-    job: Job, pieces: Sequence[Piece], command: dict[str, Any], keys: Mapping[str, tuple[int, bool]]
+    job: Job, pieces: Sequence[Piece], command: Command, keys: Mapping[str, tuple[int, bool]]
 ) -> dict[str, Any]:
     """All of prepared.json but for its list of files. `keys`: different ones of each category, and whether exactly."""
     sources: list[dict[str, Any]] = [
-        {"name": Path(source["path"]).name, "bytes": source["bytes"], "lines": 0, "skipped": 0}
-        for source in command["sources"]
+        {"name": Path(source.path).name, "bytes": source.bytes, "lines": 0, "skipped": 0} for source in command.sources
     ]
     splits: dict[str, dict[str, Any]] = {
         split: {"rows": 0, "positives": dict.fromkeys(job.of_role("label"), 0)} for split in SPLITS
@@ -105,7 +190,7 @@ def summarize(
         split["positive_rate"] = {name: n / split["rows"] for name, n in split["positives"].items() if split["rows"]}
     return {
         "format": job.format.name,
-        "options": command["options"],
+        "options": command.options,
         "sources": sources,
         "splits": splits,
         "columns": dict(_columns(job, limits, keys)),
@@ -142,6 +227,6 @@ def write_manifest(out: Path, summary: Mapping[str, Any], records: Iterable[Reco
         before = ""
         for record in records:
             for written in record.files:
-                file.write(f"{before}  {json.dumps(asdict(written))}".encode())
+                file.write(f"{before}  {json.dumps(written.model_dump())}".encode())
                 before = ",\n"
         file.write(b"\n ]\n}\n")

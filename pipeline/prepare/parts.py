@@ -6,10 +6,8 @@ name whole and durable, so whoever makes a part twice, at once or after a crash,
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -19,10 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.data.files import SPLITS
-from pipeline.prepare.durable import replacing
+from pipeline.data.files import SPLITS, open_file
+from pipeline.prepare.counts import value_type
+from pipeline.prepare.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
+from pipeline.prepare.layout import PART, named
 from pipeline.prepare.splits import I8
 from pipeline.storage.files import checksum
+from pipeline.strict import Strict
 
 ROW_GROUP = 1 << 16
 """Rows. `Source`, which shuffles, reads 2.0 M rows of Criteo's form per second of a core; of 128 K rows 2.3 M, but then
@@ -40,8 +41,7 @@ def part_name(file: int, number: int) -> str:
     return f"part-{file:04}-{number:05}"
 
 
-@dataclass(frozen=True)
-class Written:
+class Written(Strict):
     """A file of the output."""
 
     split: str
@@ -52,9 +52,15 @@ class Written:
     bytes: int
     checksum: str
 
+    def is_there(self, out: Path) -> bool:
+        """As it was written."""
+        return self.has_size(out) and has_checksum(out / self.name, self.checksum)
 
-@dataclass(frozen=True)
-class Record:
+    def has_size(self, out: Path) -> bool:
+        return size_of(out / self.name) == self.bytes
+
+
+class Record(Strict, allow_inf_nan=True):
     """What became of part `number` of source `file`."""
 
     file: int
@@ -63,9 +69,11 @@ class Record:
     skipped: int
     last: bool
     """Whether the source has no later part."""
-    numbers: dict[str, tuple[float, float]]
-    """Least and greatest value of each column of numbers that has any."""
+    numbers: dict[str, tuple[int | float, int | float]]
+    """Least and greatest value of each column of numbers that has any; infinite where it has nothing but NaN."""
     files: tuple[Written, ...]
+    kept: str
+    """The checksum of what else the step saved of the part."""
     past: int = 0
     """Of a source that is read as a stream: how many of its bytes were read by then."""
 
@@ -84,18 +92,20 @@ class Records:
         return self._folder / f"{name}.json"
 
     def write(self, record: Record) -> None:
-        with replacing(self.path(record.name)) as file:
-            file.write((json.dumps(asdict(record)) + "\n").encode())
+        write_sealed(self.path(record.name), record)
 
     def names(self) -> set[str]:
         """Of the parts that are done."""
-        return {path.stem for path in self._folder.glob("part-*.json")}
+        return {path.stem for path in named(self._folder, rf"{PART}\.json")}
 
     def read(self, name: str) -> Record:
-        fields: dict[str, Any] = json.loads(self.path(name).read_text())
-        files = tuple(Written(**file) for file in fields.pop("files"))
-        numbers = {column: (least, most) for column, (least, most) in fields.pop("numbers").items()}
-        return Record(**fields, files=files, numbers=numbers)
+        """ValueError: it is damaged, or the record of something else."""
+        record = read_sealed(self.path(name), Record)
+        places = [(file.split, file.name) for file in record.files]
+        ours = [(split, f"{split}/{name}.parquet") for split in SPLITS]
+        if record.name != name or places != [place for place in ours if place in places]:
+            raise ValueError(f"{self.path(name)}: is the record of something else")
+        return record
 
     def __iter__(self) -> Iterator[Record]:
         """In the order of sources and their parts, one after the other, so that memory holds one."""
@@ -127,7 +137,16 @@ def write_splits(out: Path, name: str, table: pa.Table, split_N: I8, labels: Seq
             path = Path(split) / f"{name}.parquet"
             with replacing(out / path) as file:
                 file.write(content)
-            written.append(Written(split, str(path), rows.num_rows, positives, content.size, checksum(content)))
+            written.append(
+                Written(
+                    split=split,
+                    name=str(path),
+                    rows=rows.num_rows,
+                    positives=positives,
+                    bytes=content.size,
+                    checksum=checksum(content),
+                )
+            )
     return tuple(written)
 
 
@@ -175,10 +194,22 @@ def _compact_one(array: pa.DictionaryArray) -> pa.DictionaryArray:
     )
 
 
-def limits(table: pa.Table, names: Sequence[str]) -> dict[str, tuple[float, float]]:
+def limits(table: pa.Table, names: Sequence[str]) -> dict[str, tuple[int | float, int | float]]:
     """Least and greatest value of the columns that have any."""
     found = {name: pc.min_max(table.column(name)).as_py() for name in names}
     return {name: (both["min"], both["max"]) for name, both in found.items() if both["min"] is not None}
+
+
+def limits_of(name: str, paths: Iterable[Path]) -> tuple[Any, Any]:
+    """Least and greatest value of a column in some of the output's files, which are read."""
+    least, greatest = [], []
+    for path in paths:
+        with open_file(path) as file:
+            column = file.read([name]).column(0)
+        both = pc.min_max(column.cast(value_type(column.type))).as_py()
+        least.append(both["min"])
+        greatest.append(both["max"])
+    return min(least), max(greatest)
 
 
 def _is_text(kind: pa.DataType) -> bool:

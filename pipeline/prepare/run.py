@@ -2,70 +2,81 @@
 
 from __future__ import annotations
 
-import shutil
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
 from pipeline.failures import PipelineError
 from pipeline.monitor.row_progress import RowProgress
-from pipeline.prepare.durable import PARTIAL
-from pipeline.prepare.manifest import COMMAND, summarize, write_manifest
+from pipeline.prepare.layout import COUNT, COUNTS, STUB, UNIQUES, WRITE, remove_kept, remove_partials
+from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Made, Records
 from pipeline.prepare.pieces import Piece
-from pipeline.prepare.steps import Job, do_piece
-from pipeline.prepare.stub import STUB, workflow_text
-from pipeline.prepare.uniques import counts, fold
+from pipeline.prepare.steps import Job, check_parts, do_piece
+from pipeline.prepare.stub import workflow_text
+from pipeline.prepare.uniques import counts, fold, folded_parts
 from pipeline.prepare.vocabulary import merge, path_of
 from pipeline.storage.files import Files
 
 TICK_SECONDS = 0.5
+PARTS_A_CHECK = 64
 
 
 def begin(job: Job) -> None:
     """Folders, and nothing in them that a killed process left under temporary names."""
-    steps = ("count", "counts") if job.vocabulary else ()
-    folders = [*(job.out / split for split in SPLITS), *(job.kept / kept for kept in (*steps, "write", "uniques"))]
-    for folder in folders:
+    steps = (COUNT, COUNTS) if job.vocabulary else ()
+    for folder in (*(job.out / split for split in SPLITS), *(job.kept / kept for kept in (*steps, WRITE, UNIQUES))):
         Files().make_folder(folder)
-    for folder in (*folders, job.out, path_of(job.out, "any").parent):
-        for path in folder.glob(f"*{PARTIAL}"):
-            Files().remove(path)
+    remove_partials(job.out)
     job.stop.unlink(missing_ok=True)
 
 
-def run(job: Job, pieces: Sequence[Piece], command: dict[str, Any], tasks: Tasks, stop: threading.Event) -> bool:
+def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event) -> bool:
     """Do what is left; False: it was stopped. ValueError, OSError or PipelineError: what is done stays, and the same
     again goes on."""
     if job.vocabulary:
-        if not run_step(job, "count", "counting", pieces, tasks, stop):
+        if not run_step(job, COUNT, "counting", pieces, command, tasks, stop):
             return False
-        check_skipped(job, "count")
+        check_skipped(job, COUNT)
         merging = partial(merge_one, job)
         for _ in tasks.each("merge", merging, job.vocabulary, TICK_SECONDS):
             if stop.is_set():
                 return False
-    if not run_step(job, "write", "writing", pieces, tasks, stop):
+    if not run_step(job, WRITE, "writing", pieces, command, tasks, stop):
         return False
     finish(job, pieces, command)
     return True
 
 
 def merge_one(job: Job, column: str) -> None:
-    merge(job.kept / "counts", column, job.minimum, path_of(job.out, column))
+    merge(job.kept / COUNTS, column, job.minimum, path_of(job.out, column))
+
+
+def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None:
+    """Have those parts made again that an earlier process made, and that are no longer as they were written."""
+    names = sorted(job.records(step).names())
+    batches = [names[at : at + PARTS_A_CHECK] for at in range(0, len(names), PARTS_A_CHECK)]
+    checking = partial(check_parts, job, step, folded_parts(job.kept / UNIQUES))
+    for _ in tasks.each("check", checking, batches, TICK_SECONDS):
+        if stop.is_set():
+            return
+    if lost := len(names) - len(job.records(step).names()):
+        print(f"{lost:,} of {len(names):,} parts are damaged, or not all there: they are made again", file=sys.stderr)
 
 
 def run_step(
-    job: Job, step: str, what: str, pieces: Sequence[Piece], tasks: Tasks, stop: threading.Event
+    job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event
 ) -> bool:  # fmt: skip
     """Whether it was finished; else it was stopped."""
     records, categories = job.records(step), job.of_role("category")
+    check_done(job, step, tasks, stop)
+    if stop.is_set():
+        return False
     bytes_of = weights(pieces)
     left = unfinished(pieces, records)
     done = sum(bytes_of.values()) - sum(bytes_of[piece] for piece in left)
@@ -85,10 +96,11 @@ def run_step(
                 done += bytes_of[piece]
                 del streams[piece.file]
             progress.update(done + streams.total(), rows)
-            if step == "write":
-                fold(job.kept / "uniques", categories)
+            if step == WRITE:
+                fold(job.kept / UNIQUES, categories)
             if stop.is_set():
                 return False
+    check_sources(job.out, command, (piece.path for piece in pieces))
     if still := unfinished(pieces, records):
         raise PipelineError(f"{what}: {len(still)} of {len(pieces)} pieces were not done; the same command goes on")
     return True
@@ -138,21 +150,32 @@ def check_skipped(job: Job, step: str) -> None:
         )
 
 
-def finish(job: Job, pieces: Sequence[Piece], command: dict[str, Any]) -> None:
+def finish(job: Job, pieces: Sequence[Piece], command: Command) -> None:
     """Write what describes the output, the manifest last; then forget how it came to be."""
-    check_skipped(job, "write")
-    summary = summarize(job, pieces, command, counts(job.kept / "uniques", job.of_role("category")))
+    check_skipped(job, WRITE)
+    check_parts_are_those(job, pieces)
+    summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.of_role("category")))
     if not summary["splits"]["train"]["rows"]:
         raise ValueError("no row is left for training; begin anew with another --split")
-    Files().replace(job.out / STUB, [workflow_text(summary).encode()])
-    write_manifest(job.out, summary, job.records("write"))
-    forget(job.kept)
+    stub, text = job.out / STUB, workflow_text(summary).encode()
+    if stub.exists() and stub.read_bytes() != text:
+        raise ValueError(f"{stub} is not the one that would be written; move it, lest it is lost")
+    Files().replace(stub, [text])
+    write_manifest(job.out, summary, job.records(WRITE))
+    # Killed within it, the next run does the rest.
+    remove_kept(job.out)
 
 
-def forget(kept: Path) -> None:
-    """Leave nothing but the command. Killed within it, the next run does the rest."""
-    for path in kept.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != COMMAND:
-            path.unlink()
+def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
+    """ValueError: there are records of more parts than the sources have, or unique keys of fewer."""
+    file, number, last = 0, 0, False
+    for record in job.records(WRITE):
+        if last:
+            file, number = file + 1, 0
+        path = job.records(WRITE).path(record.name)
+        if (record.file, record.number) != (file, number) or file > pieces[-1].file:
+            raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
+        number, last = number + 1, record.last
+    fold(job.kept / UNIQUES, job.of_role("category"), least_bytes=0)
+    if lacking := job.records(WRITE).names() - folded_parts(job.kept / UNIQUES):
+        raise ValueError(f"{job.kept / UNIQUES}: the unique keys of {len(lacking):,} parts are gone")

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.prepare.counts import Counts, gather, summed
-from pipeline.prepare.durable import replacing
+from pipeline.prepare.durable import checksum_so_far, damage_told, is_whole, replacing
 from pipeline.prepare.uniques import keys_of
 
 BLOCK_BYTES = 512 << 10
@@ -28,13 +28,16 @@ FAN_IN = 64
 """Runs that are merged at once."""
 
 
-def write_runs(path: Path, runs: Mapping[str, Iterable[Counts]]) -> None:
-    """A file of a run for each column, durable when this returns. Of each run the parts come in order, and each ends
-    where a key ends; there is at least one, which may be empty."""
-    with replacing(path) as file, zipfile.ZipFile(file, "w") as members:
-        for name, parts in runs.items():
-            with members.open(name, "w", force_zip64=True) as member:
-                _write_run(member, parts)
+def write_runs(path: Path, runs: Mapping[str, Iterable[Counts]]) -> str:
+    """A file of a run for each column, durable when this returns; returns its checksum. Of each run the parts come in
+    order, and each ends where a key ends; there is at least one, which may be empty."""
+    with replacing(path) as file:
+        with zipfile.ZipFile(file, "w") as members:
+            for name, parts in runs.items():
+                # Its time is none, so that the same runs are the same bytes.
+                with members.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
+                    _write_run(member, parts)
+        return checksum_so_far(file)
 
 
 def _write_run(member: Any, parts: Iterable[Counts]) -> None:
@@ -78,22 +81,24 @@ class _Head:
     """What is left of the block of a run that is being read."""
 
     def __init__(self, stack: ExitStack, path: Path, name: str) -> None:
-        members = stack.enter_context(zipfile.ZipFile(path))
-        self._name = name
-        self._blocks = stack.enter_context(pa.ipc.open_stream(stack.enter_context(members.open(name))))
-        self.block = self._next()
+        self._path, self._name = path, name
+        with damage_told(path):
+            members = stack.enter_context(zipfile.ZipFile(path))
+            self._blocks = stack.enter_context(pa.ipc.open_stream(stack.enter_context(members.open(name))))
+            self.block = next(self._rest())
 
-    def _next(self) -> Counts:
-        values, counts = self._blocks.read_next_batch().columns
-        return Counts(values, keys_of(values, self._name), counts.to_numpy())
+    def _rest(self) -> Iterator[Counts]:
+        with damage_told(self._path):
+            for block in self._blocks:
+                values, counts = block.columns
+                yield Counts(values, keys_of(values, self._name), counts.to_numpy())
 
     def refill(self) -> bool:
         """Read the next block if nothing is left of this one; whether there is anything."""
-        try:
-            while not self.block.size:
-                self.block = self._next()
-        except StopIteration:
-            return False
+        while not self.block.size:
+            if (block := next(self._rest(), None)) is None:
+                return False
+            self.block = block
         return True
 
     def take(self, limit: np.uint64) -> Counts:
@@ -112,7 +117,7 @@ def few(paths: Sequence[Path], name: str, folder: Path) -> Sequence[Path]:
         groups = [paths[begin : begin + FAN_IN] for begin in range(0, len(paths), FAN_IN)]
         paths = [folder / f"{level}-{number:06}.runs" for number in range(len(groups))]
         for path, group in zip(paths, groups, strict=True):
-            if not path.exists():
+            if not is_whole(path):
                 write_runs(path, {name: merged(group, name)})
         level += 1
     return paths

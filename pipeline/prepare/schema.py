@@ -54,11 +54,11 @@ def read_schema(schema: Path | Sequence[str]) -> Schema:
     try:
         text = schema.read_text()
         found = tomllib.loads(text) if schema.suffix == ".toml" else json.loads(text)
-        read = Schema.model_validate_json(json.dumps(found))
+        read = Schema.model_validate_json(json.dumps(found, default=str))
         roles_of(read.columns)
         if len(read.delimiter.encode()) != 1:
             raise ValueError(f"delimiter: expected one character of ASCII, got {read.delimiter!r}")
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RecursionError) as error:
         raise ValueError(f"{schema}: is no schema of columns: {error}") from error
     return read
 

@@ -103,6 +103,11 @@ class ByFile:
         return VALIDATION if _matches(path, self.validation) else TRAIN
 
 
+def asked_for(split: Split) -> list[str]:
+    """The splits besides training that are to have rows."""
+    return [name for name in SPLITS if getattr(split, name, None) or getattr(split, f"{name}_from", None) is not None]
+
+
 def check(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
     """ValueError: the split does not fit the columns or the sources."""
     match split:

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from pipeline.prepare.durable import has_checksum
 from pipeline.prepare.formats import Format
+from pipeline.prepare.layout import COUNT, COUNTS, KEPT, UNIQUES, WRITE
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.parts import Made, Record, Records, encoded, limits, part_name, write_splits
+from pipeline.prepare.parts import Made, Record, Records, Written, encoded, limits, part_name, write_splits
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import Part, parts
 from pipeline.prepare.splits import I8, TRAIN, Split
-from pipeline.prepare.uniques import save_part
-from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of
-
-KEPT = ".prepare"
-"""The folder in the output that says what is done; but for the command it goes when all is."""
+from pipeline.prepare.uniques import path_of_part, save_part
+from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of, path_of_counts
+from pipeline.storage.files import Files
 
 
 @dataclass(frozen=True)
@@ -76,20 +76,36 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
 
 def _count(job: Job, part: Part, split_N: I8) -> Record:
     rows = part.table.filter(pa.array(split_N == TRAIN))
-    count_part(rows, job.vocabulary, job.kept / "counts", part_name(part.file, part.number))
-    return Record(part.file, part.number, part.num_lines, part.num_skipped, part.last, {}, (), part.past)
+    kept = count_part(rows, job.vocabulary, job.kept / COUNTS, part_name(part.file, part.number))
+    return _record(part, {}, (), kept)
 
 
 def _write(job: Job, part: Part, split_N: I8) -> Record:
     name = part_name(part.file, part.number)
     numbers = limits(part.table, job.of_role("number"))
     table = encoded(_with_ids(job, part.table))
-    save_part(job.kept / "uniques", name, table, job.of_role("category"))
+    kept = save_part(job.kept / UNIQUES, name, table, job.of_role("category"))
     files = write_splits(job.out, name, table, split_N, job.of_role("label"))
-    return Record(part.file, part.number, part.num_lines, part.num_skipped, part.last, numbers, files, part.past)
+    return _record(part, numbers, files, kept)
 
 
-STEPS: dict[str, Callable[[Job, Part, I8], Record]] = {"count": _count, "write": _write}
+def _record(
+    part: Part, numbers: dict[str, tuple[int | float, int | float]], files: tuple[Written, ...], kept: str
+) -> Record:
+    return Record(
+        file=part.file,
+        number=part.number,
+        lines=part.num_lines,
+        skipped=part.num_skipped,
+        last=part.last,
+        numbers=numbers,
+        files=files,
+        kept=kept,
+        past=part.past,
+    )
+
+
+STEPS: dict[str, Callable[[Job, Part, I8], Record]] = {COUNT: _count, WRITE: _write}
 
 
 def _with_ids(job: Job, table: pa.Table) -> pa.Table:
@@ -98,6 +114,31 @@ def _with_ids(job: Job, table: pa.Table) -> pa.Table:
         known = _vocabulary(path, column, path.stat().st_mtime_ns, CACHE_BYTES // len(job.vocabulary))
         table = table.set_column(table.column_names.index(column), column, known.look_up(table.column(column)))
     return table
+
+
+def check_parts(job: Job, step: str, folded: frozenset[str], names: Sequence[str]) -> None:
+    """Forget that parts are done of which a file, or the record itself, is no longer as it was written: they are made
+    again. `folded`: those whose unique keys were united with others'."""
+    records = job.records(step)
+    for name in names:
+        if not _is_done(job, step, name, name in folded):
+            Files().remove(records.path(name))
+
+
+def _is_done(job: Job, step: str, name: str, is_folded: bool) -> bool:
+    try:
+        record = job.records(step).read(name)
+    except ValueError:
+        return False
+    kept = path_of_counts(job.kept / COUNTS, name) if step == COUNT else path_of_part(job.kept / UNIQUES, name)
+    rows = record.lines - record.skipped
+    return (
+        (is_folded or has_checksum(kept, record.kept))
+        and all(file.is_there(job.out) for file in record.files)
+        and (step == COUNT or rows == sum(file.rows for file in record.files))
+        and record.numbers.keys() <= {*job.of_role("number")}
+        and all(file.positives.keys() == {*job.of_role("label")} for file in record.files)
+    )
 
 
 @lru_cache(64)

@@ -7,7 +7,6 @@ from typing import Any
 
 from pipeline.data.files import SPLITS
 
-STUB = "workflow.py"
 DIM = 16
 BYTES_PER_KEY = 1 << 9
 """A row of DIM weights and a first-order one, with Adam's two moments, of which the log may hold as many stale ones."""

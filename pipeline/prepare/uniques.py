@@ -8,7 +8,9 @@ that the disk holds as much as a few parts and 8 bytes for each of at most `boun
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zipfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +21,15 @@ from numpy.typing import NDArray
 from pipeline.data.decode import fill_keys, is_list
 from pipeline.data.files import Column
 from pipeline.kernels.hyperloglog import NUM_REGISTERS, add_keys, estimate
-from pipeline.prepare.durable import replacing
+from pipeline.prepare.durable import checksum_so_far, damage_told, is_whole, replacing
+from pipeline.prepare.layout import PART, named
 from pipeline.records import U64
 from pipeline.storage.files import Files
 
 BOUND = 1 << 20
 PENDING_BYTES = 64 << 20
 """Parts' files are folded once they hold so much, and no less than what was folded: that is read and written again."""
-PART, FOLDED = ".npz", ".npy"
+FOLDED = "folded.npz"
 
 
 class Uniques:
@@ -40,6 +43,12 @@ class Uniques:
     @property
     def is_exact(self) -> bool:
         return bool(self.array.dtype == np.uint64)
+
+    def is_sound(self) -> bool:
+        """Whether the array is what it may be, after it was read."""
+        if self.is_exact:
+            return self.array.ndim == 1
+        return self.array.dtype == np.uint8 and self.array.shape == (NUM_REGISTERS,)
 
     def add(self, keys_N: U64) -> None:
         """Keys in any order, as often as they come."""
@@ -89,10 +98,18 @@ def chunks(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:
     return [array.flatten() if is_list(array.type) else array for array in arrays]
 
 
-def save_part(folder: Path, part: str, table: pa.Table, names: Sequence[str]) -> None:
-    """Save the keys of a part's columns, durably, under the part's name in `folder`, which is there."""
-    with replacing(folder / f"{part}{PART}") as file:
-        np.savez(file, *(hashes_of(table[name], name) for name in names))
+def path_of_part(folder: Path, part: str) -> Path:
+    return folder / f"{part}.npz"
+
+
+def save_part(folder: Path, part: str, table: pa.Table, names: Sequence[str]) -> str:
+    """Save the keys of a part's columns, durably, under the part's name in `folder`, which is there. Again is the same,
+    to the byte. Returns the file's checksum: `fold` may remove it at any time."""
+    with replacing(path_of_part(folder, part)) as file:
+        with zipfile.ZipFile(file, "w") as members:
+            for number, name in enumerate(names):
+                _save(members, f"{number}", hashes_of(table[name], name))
+        return checksum_so_far(file)
 
 
 def fold(folder: Path, names: Sequence[str], bound: int = BOUND, least_bytes: int = PENDING_BYTES) -> None:
@@ -101,40 +118,71 @@ def fold(folder: Path, names: Sequence[str], bound: int = BOUND, least_bytes: in
 
     One process folds at a time; others may save parts. Killed at any instant, the next call does what is left: a part
     that is united twice changes nothing. Memory: the keys that one column has in the parts' files, and `bound` more.
+    ValueError: a file is damaged.
     """
-    parts, before = sorted(folder.glob(f"*{PART}")), list(folder.glob(f"*{FOLDED}"))
-    if not parts or _bytes_of(parts) < (least_bytes and max(least_bytes, _bytes_of(before))):
+    parts, folded = list(named(folder, rf"{PART}\.npz")), folder / FOLDED
+    before = folded.stat().st_size if folded.exists() else 0
+    if not parts or _bytes_of(parts) < (least_bytes and max(least_bytes, before)):
         return
-    for number in range(len(names)):
-        uniques = _folded(folder, number, bound)
-        uniques.add(np.concatenate([_keys_of_part(part, number) for part in parts]))
-        with replacing(_path(folder, number)) as file:
-            np.save(file, uniques.array)
+    with replacing(folded) as file, zipfile.ZipFile(file, "w") as members:
+        _save(members, "parts", np.array(sorted(_parts_in(folded) | {part.stem for part in parts})))
+        for number in range(len(names)):
+            uniques = _folded(folded, number, bound)
+            uniques.add(np.concatenate([_keys_in(part, number) for part in parts]))
+            _save(members, f"{number}", uniques.array)
     for part in parts:
         Files().remove(part)
+
+
+def folded_parts(folder: Path) -> frozenset[str]:
+    """Of which parts the keys are united. What was folded and is damaged is removed: then of none."""
+    folded = folder / FOLDED
+    if not is_whole(folded):
+        folded.unlink(missing_ok=True)
+    return _parts_in(folded)
 
 
 def counts(folder: Path, names: Sequence[str], bound: int = BOUND) -> dict[str, tuple[int, bool]]:
     """Of each column what `Uniques.count` says of all parts that were saved in the folder."""
     fold(folder, names, bound, least_bytes=0)
-    return {name: _folded(folder, number, bound).count() for number, name in enumerate(names)}
+    return {name: _folded(folder / FOLDED, number, bound).count() for number, name in enumerate(names)}
 
 
-def _folded(folder: Path, number: int, bound: int) -> Uniques:
+def _parts_in(folded: Path) -> frozenset[str]:
+    if not folded.exists():
+        return frozenset()
+    with _members(folded) as members:
+        return frozenset(map(str, members["parts"]))
+
+
+def _folded(path: Path, number: int, bound: int) -> Uniques:
     uniques = Uniques(bound)
-    if (path := _path(folder, number)).exists():
-        uniques.array = np.load(path)
+    if path.exists():
+        with _members(path) as members:
+            uniques.array = members[f"{number}"]
+            if not uniques.is_sound():
+                raise ValueError("expected unique keys, or counters of them")
     return uniques
 
 
-def _path(folder: Path, number: int) -> Path:
-    return folder / f"{number:04}{FOLDED}"
-
-
-def _keys_of_part(part: Path, number: int) -> U64:
-    with np.load(part) as arrays:
-        keys_N: U64 = arrays[f"arr_{number}"]
+def _keys_in(part: Path, number: int) -> U64:
+    with _members(part) as members:
+        keys_N: U64 = members[f"{number}"]
+        if keys_N.dtype != np.uint64 or keys_N.ndim != 1:
+            raise ValueError("expected keys")
     return keys_N
+
+
+def _save(members: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
+    """As NumPy does, but for the time of day."""
+    with members.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+        np.save(member, array)
+
+
+@contextmanager
+def _members(path: Path) -> Iterator[Any]:
+    with damage_told(path), np.load(path) as members:
+        yield members
 
 
 def _bytes_of(paths: Iterable[Path]) -> int:

@@ -12,7 +12,6 @@ keys, found by the first key of each, which stand in the file's metadata.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -27,72 +26,93 @@ import pyarrow.parquet as pq
 from pipeline.data.decode import is_list
 from pipeline.data.files import open_file
 from pipeline.prepare.counts import Counts, counted, gather, joined
-from pipeline.prepare.durable import replacing
+from pipeline.prepare.durable import checksum_so_far, damage_told, has_checksum, read_sealed, replacing, write_sealed
+from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
 from pipeline.prepare.partition import Partition
 from pipeline.prepare.runs import few, merged, write_runs
 from pipeline.prepare.uniques import chunks, keys_of
 from pipeline.records import I32
 from pipeline.storage.files import Files
+from pipeline.strict import Strict
 
 PARTITION_ROWS = 1 << 18
 """Values of a partition: 6 MB of eight characters each with their keys, 64 MB of 200 each."""
 CACHE_BYTES = 256 << 20
 MOST_IDS = 2**31 - 1
-COUNTED = ".counts"
 FIRST_KEYS = b"first_keys"
+
+
+class Merged(Strict):
+    """A vocabulary that was made."""
+
+    column: str
+    checksum: str
 
 
 def path_of(out: Path, column: str) -> Path:
     """Where the vocabulary of a column lies. A name that no file can have is spelled as in a URL."""
-    return out / "vocabulary" / f"{quote(column, safe=' ')}.parquet"
+    return out / VOCABULARY / f"{quote(column, safe=' ')}.parquet"
 
 
-def is_counted(folder: Path, part: str) -> bool:
-    return (folder / f"{part}{COUNTED}").exists()
+def path_of_counts(folder: Path, part: str) -> Path:
+    return folder / f"{part}.counts"
 
 
-def count_part(table: pa.Table, columns: Sequence[str], folder: Path, part: str) -> None:
+def count_part(table: pa.Table, columns: Sequence[str], folder: Path, part: str) -> str:
     """Save the counts of a part's columns, durably, under the part's name in `folder`, which is there. Again is the
-    same."""
-    write_runs(folder / f"{part}{COUNTED}", {name: [counted(table[name], name)] for name in columns})
+    same, to the byte. Returns the file's checksum."""
+    return write_runs(path_of_counts(folder, part), {name: [counted(table[name], name)] for name in columns})
 
 
 def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
     """Make the vocabulary `out` of the values that occur at least `minimum` times in all parts counted in `folder`.
 
-    Does nothing where it is made already; killed at any instant, the next call goes on. Several columns may be merged
-    at once. ValueError: there are more values than ids. Memory: a few times `FAN_IN` blocks and a
-    partition; measured, texts of eight characters from 60, 200 and 500 parts (113 M counts): 170 to 210 MB.
+    Does nothing where it is made already and as it was written; killed at any instant, the next call goes on. Several
+    columns may be merged at once. ValueError: there are more values than ids, or a file is damaged. Memory: a few times
+    `FAN_IN` blocks and a partition; measured, texts of eight characters from 60, 200 and 500 parts (113 M counts): 170
+    to 210 MB.
     """
-    unfinished = folder / f"{quote(column, safe='')}.merging"
-    if not out.exists():
+    unfinished, record = (folder / f"{quote(column, safe='')}.{what}" for what in ("merging", "merged"))
+    if not _is_made(out, column, record):
         files = Files()
         for path in (unfinished, out.parent):
             files.make_folder(path)
-        parts = sorted(folder.glob(f"*{COUNTED}"))
+        parts = list(named(folder, rf"{PART}\.counts"))
         assert parts, f"no part was counted in {folder}"
         whole = merged(few(parts, column, unfinished), column)
-        _write(out, (part.take(np.flatnonzero(part.counts_U >= minimum)) for part in whole), column)
-    shutil.rmtree(unfinished, ignore_errors=True)
+        often = (part.take(np.flatnonzero(part.counts_U >= minimum)) for part in whole)
+        write_sealed(record, Merged(column=column, checksum=_write(out, often, column)))
+    remove_folder(unfinished)
 
 
-def _write(out: Path, parts: Iterator[Counts], column: str) -> None:
+def _is_made(out: Path, column: str, record: Path) -> bool:
+    try:
+        merged = read_sealed(record, Merged)
+    except (ValueError, OSError):
+        return False
+    return merged.column == column and has_checksum(out, merged.checksum)
+
+
+def _write(out: Path, parts: Iterator[Counts], column: str) -> str:
+    """Returns the file's checksum."""
     first = next(parts)
     schema = pa.schema({"value": first.values_U.type, "count": pa.int64(), "id": pa.int32()})
     first_keys: list[int] = []
     num_ids = 0
-    with replacing(out) as file, pq.ParquetWriter(file, schema, compression="lz4", use_dictionary=False) as writer:
-        for counts in _partitions(chain([first], parts)):
-            ids = np.arange(num_ids + 1, num_ids + 1 + counts.size)
-            num_ids += len(ids)
-            if num_ids > MOST_IDS:
-                raise ValueError(
-                    f"column {column!r}: more than {MOST_IDS:,} values occur often enough for an id of their own; "
-                    f"raise the minimum, or leave the column's values as they are"
-                )
-            writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))
-            first_keys.append(int(counts.keys_U[0]))
-        writer.add_key_value_metadata({FIRST_KEYS: json.dumps(first_keys)})
+    with replacing(out) as file:
+        with pq.ParquetWriter(file, schema, compression="lz4", use_dictionary=False) as writer:
+            for counts in _partitions(chain([first], parts)):
+                ids = np.arange(num_ids + 1, num_ids + 1 + counts.size)
+                num_ids += len(ids)
+                if num_ids > MOST_IDS:
+                    raise ValueError(
+                        f"column {column!r}: more than {MOST_IDS:,} values occur often enough for an id of their own; "
+                        f"raise the minimum, or leave the column's values as they are"
+                    )
+                writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))
+                first_keys.append(int(counts.keys_U[0]))
+            writer.add_key_value_metadata({FIRST_KEYS: json.dumps(first_keys)})
+        return checksum_so_far(file)
 
 
 def _partitions(parts: Iterator[Counts]) -> Iterator[Counts]:
@@ -119,11 +139,13 @@ class Vocabulary:
     def __init__(self, path: Path, column: str, cache_bytes: int = CACHE_BYTES) -> None:
         """ValueError: the file is none, or is damaged."""
         self._path, self._column, self._room = path, column, cache_bytes
-        with open_file(path) as file:
+        with damage_told(path), open_file(path) as file:
             self._metadata = file.metadata
-        sizes = [self._metadata.row_group(n).num_rows for n in range(self._metadata.num_row_groups)]
-        self._first_ids = np.cumsum([1, *sizes])
-        self._first_keys = np.array(json.loads(self._metadata.metadata[FIRST_KEYS]), np.uint64)
+            sizes = [self._metadata.row_group(n).num_rows for n in range(self._metadata.num_row_groups)]
+            self._first_ids = np.cumsum([1, *sizes])
+            self._first_keys = np.array(json.loads(self._metadata.metadata[FIRST_KEYS]), np.uint64)
+            if self._first_keys.shape != (len(sizes),) or file.schema_arrow.names != ["value", "count", "id"]:
+                raise ValueError("expected the first key of each row group, and value, count and id")
         self._kept: dict[int, Partition] = {}
         self._lock = Lock()
 
@@ -166,7 +188,7 @@ class Vocabulary:
 
     def _read(self, number: int) -> Partition:
         # A file of its own: other threads may be reading, too.
-        with open_file(self._path, metadata=self._metadata) as file:
+        with damage_told(self._path), open_file(self._path, metadata=self._metadata) as file:
             values = file.read_row_group(number, ["value"], use_threads=False).column(0).combine_chunks()
         partition = Partition(values, keys_of(values, self._column), int(self._first_ids[number]))
         with self._lock:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import made
 
-from pipeline.prepare.__main__ import main
+from pipeline.prepare.main import main
 
 ROOT = Path(__file__).parent.parent.parent
 SPLIT = ("--split", "ratio:validation=0.1,test=0.1,seed=3")

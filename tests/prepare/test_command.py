@@ -7,8 +7,8 @@ import dask
 import pytest
 from preparing import SPLIT, contents, prepare, write_lines
 
-from pipeline.prepare.__main__ import main
 from pipeline.prepare.command import find
+from pipeline.prepare.main import main
 from pipeline.storage.lock import RunLock
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.prepare.durable import PARTIAL, replacing
+from pipeline.prepare.durable import replacing
 
 
 def test_two_attempts_at_one_file_get_in_each_others_way(tmp_path):
@@ -20,7 +20,7 @@ def test_two_attempts_at_one_file_get_in_each_others_way(tmp_path):
 def fail_at(path):
     with replacing(path) as file:
         file.write(b"after")
-        assert [p.name.endswith(PARTIAL) for p in sorted(path.parent.iterdir())] == [False, True]
+        assert [p.name.endswith(".partial") for p in sorted(path.parent.iterdir())] == [False, True]
         raise OSError("full")
 
 

@@ -1,6 +1,8 @@
 """A part's files hold its rows and nothing else, and a record stands for whole files."""
 
 import io
+import itertools
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -96,8 +98,12 @@ def test_limits_are_not_those_of_the_column():
 
 
 def test_records_come_in_another_order_or_back_as_something_else(tmp_path):
-    records, written = Records(tmp_path), Written("train", "train/x.parquet", 3, {"label": 1}, 99, "ab")
-    all_of = [Record(f, n, 5, 2, n == 3, {"i": (-1.5, 3)}, (written,)) for f in (0, 10_000, 2) for n in (100_000, 3)]
+    records, all_of = Records(tmp_path), []
+    for file, number in itertools.product((0, 10_000, 2), (100_000, 3)):
+        name = f"train/{part_name(file, number)}.parquet"
+        written = Written(split="train", name=name, rows=3, positives={"label": 1}, bytes=99, checksum="ab")
+        of = {"file": file, "number": number, "last": number == 3, "files": (written,)}
+        all_of.append(Record(**of, lines=5, skipped=2, numbers={"i": (-1.5, 3), "x": (0.1, math.inf)}, kept="cd"))
     for record in all_of:
         records.write(record)
     assert list(records) == sorted(all_of, key=lambda record: (record.file, record.number))

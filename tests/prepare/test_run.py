@@ -178,8 +178,10 @@ def test_what_a_killed_attempt_left_stays_for_good(tmp_path, source, whole):
     out = tmp_path / "out"
     planned(source, out)
     (out / "vocabulary").mkdir()
+    names = {"": "prepared.json", ".prepare/write": "part-0000-00000.json", ".prepare/uniques": "part-0000-00000.npz"}
     for folder in ("", "train", "test", "vocabulary", ".prepare/write", ".prepare/uniques"):
-        (out / folder / "part-0000-00000.parquet.0123.partial").write_bytes(b"half")
+        name = names.get(folder, "part-0000-00000.parquet")
+        (out / folder / f"{name}.{'0' * 32}.partial").write_bytes(b"half")
     assert prepare("criteo", source, out, "--piece-size", PIECE, *SPLIT) == 0
     assert contents(out) == whole
 

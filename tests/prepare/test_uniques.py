@@ -12,6 +12,7 @@ from kills import killed_anywhere
 
 from pipeline.kernels import hashing
 from pipeline.kernels.hyperloglog import STANDARD_ERROR
+from pipeline.prepare.parts import part_name
 from pipeline.prepare.uniques import Uniques, counts, fold, hashes_of, save_part
 
 BOUND = 40
@@ -101,11 +102,11 @@ def test_when_parts_are_folded_shows_in_the_counts(tmp_path):
         folder = tmp_path / f"{least_bytes}"
         folder.mkdir()
         for number in random.Random(least_bytes).sample(PARTS, len(PARTS)):
-            save_part(folder, f"{number}", part_of(number), NAMES)
+            save_part(folder, part_name(0, number), part_of(number), NAMES)
             fold(folder, NAMES, BOUND, least_bytes)
         expected = expected or of_all(folder)
         assert of_all(folder) == of_all(folder) == expected
-        assert not list(folder.glob("*.npz"))
+        assert not list(folder.glob("part-*"))
     whole = pa.concat_tables(part_of(number) for number in PARTS)
     for name in NAMES:
         uniques = Uniques(BOUND)
@@ -117,7 +118,7 @@ def test_when_parts_are_folded_shows_in_the_counts(tmp_path):
 def test_a_kill_changes_a_count(tmp_path):
     def work(folder):
         for number in range(3):
-            save_part(folder, f"{number}", part_of(number), NAMES)
+            save_part(folder, part_name(0, number), part_of(number), NAMES)
             fold(folder, NAMES, BOUND, least_bytes=1_500)
         return of_all(folder)
 
@@ -132,9 +133,9 @@ def test_a_kill_changes_a_count(tmp_path):
 
 def test_files_of_parts_pile_up(tmp_path):
     for number in range(40):
-        save_part(tmp_path, f"{number}", part_of(number), NAMES)
+        save_part(tmp_path, part_name(0, number), part_of(number), NAMES)
         fold(tmp_path, NAMES, BOUND, least_bytes=20_000)
-        assert sum(path.stat().st_size for path in tmp_path.glob("*.npz")) < 20_000
+        assert sum(path.stat().st_size for path in tmp_path.glob("part-*")) < 20_000
     assert len(list(tmp_path.iterdir())) < 30
 
 
@@ -142,7 +143,7 @@ def test_a_failed_write_leaves_a_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "no space left on device")
 
-    monkeypatch.setattr(np, "savez", full)
+    monkeypatch.setattr(np, "save", full)
     with pytest.raises(OSError, match="no space left"):
-        save_part(tmp_path, "0", part_of(0), NAMES)
+        save_part(tmp_path, part_name(0, 0), part_of(0), NAMES)
     assert not list(tmp_path.iterdir())

@@ -19,8 +19,9 @@ from kills import killed_anywhere
 
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, table_salt
 from pipeline.prepare import counts, runs, vocabulary
+from pipeline.prepare.parts import part_name
 from pipeline.prepare.uniques import keys_of
-from pipeline.prepare.vocabulary import Vocabulary, count_part, is_counted, merge, path_of
+from pipeline.prepare.vocabulary import Vocabulary, count_part, merge, path_of, path_of_counts
 
 NAME = "a/b"
 SALT = int(table_salt(NAME))
@@ -55,7 +56,7 @@ def make(folder, parts, minimum):
     """The vocabulary of columns, a part each."""
     for number, column in enumerate(parts):
         name = f"part-0000-{number:05}"
-        if not is_counted(folder, name):
+        if not path_of_counts(folder, name).exists():
             count_part(pa.table({NAME: column}), [NAME], folder, name)
     out = path_of(folder / "out", NAME)
     merge(folder, NAME, minimum, out)
@@ -203,7 +204,7 @@ def test_memory_grows_with_the_vocabulary(tmp_path, num_parts):
     with small(None, block_bytes=64 << 10, fan_in=8, partition_rows=10_000):
         for part in range(num_parts):
             texts = pa.array([f"a text of some length, number {n:07}" for n in range(part * rows, (part + 1) * rows)])
-            count_part(pa.table({NAME: texts}), [NAME], tmp_path, f"{part:03}")
+            count_part(pa.table({NAME: texts}), [NAME], tmp_path, part_name(0, part))
         with peak_bytes(peak):
             merge(tmp_path, NAME, 1, tmp_path / "v")
         with peak_bytes(peak):

@@ -1,0 +1,138 @@
+"""python -m pipeline.prepare FORMAT SOURCE... --out DIR: raw logs become the Parquet files that workflows read."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.cluster.tasks import local_tasks, tasks_of
+from pipeline.memory import keep_freed_memory
+from pipeline.prepare.command import arguments, plan
+from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
+from pipeline.prepare.manifest import Prepared, claim, read_prepared
+from pipeline.prepare.parts import limits_of
+from pipeline.prepare.run import begin, run
+from pipeline.prepare.splits import ByTime, asked_for
+from pipeline.prepare.steps import Job
+from pipeline.prepare.vocabulary import CACHE_BYTES
+from pipeline.stop import on_signal
+from pipeline.storage.lock import RunLock
+from pipeline.workflow import format_size
+
+MEMORY_PER_BYTE = 6
+"""Of a part's text: what a worker holds at most while it reads, encodes and writes the part. Measured of Criteo's form,
+64 MiB: 4.8 to 5.0; it is text, a table of 1.4 times that, and what is being made of it."""
+PROCESS_BYTES = 400 << 20
+"""Of modules, compiled kernels and Dask, measured as well."""
+
+
+FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
+"""What ends a preparation with a message. Of RuntimeErrors: PipelineError, too deep a nesting, no thread to be had."""
+
+
+class Stop:
+    """What a signal does: it ends what has not begun, and asks what has to end."""
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self.job: Job | None = None
+        """Once there is something to be ended in order."""
+        self.begun = False
+        """Whether anything of the output may be made."""
+
+    def ask(self, name: str) -> None:
+        if self.job is None:
+            raise KeyboardInterrupt
+        print(f"{name}: ending after the parts that are being made; once more ends it at once", file=sys.stderr)
+        self.asked.set()
+        with suppress(OSError):
+            self.job.stop.touch()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code 0; 2 for anything wrong before something is made; 1 where it ended early. One message, no traceback."""
+    args = arguments().parse_args(argv)
+    keep_freed_memory()
+    stop = Stop()
+    with on_signal(stop.ask):
+        try:
+            return prepare(args, stop)
+        except FAULTS as error:
+            print(f"error: {message(error)}", file=sys.stderr)
+            if stop.begun:
+                print("what is done stays: the same command goes on", file=sys.stderr)
+            return 1 if stop.begun else 2
+        except KeyboardInterrupt:
+            print("interrupted before anything was made", file=sys.stderr)
+            return 130
+
+
+def prepare(args: argparse.Namespace, stop: Stop) -> int:
+    out: Path = args.out.resolve() if args.out.is_symlink() else args.out
+    job, pieces, command = plan(args, out)
+    with RunLock(out), ExitStack() as stack:
+        if prepared := claim(out, args.fresh, command):
+            remove_kept(out)
+            print(f"{out} is finished: {MANIFEST} says what is in it, and {STUB} is a workflow of it")
+        else:
+            begin(job)
+            stop.job = job
+            tasks = stack.enter_context(tasks_of(args.scheduler) if args.scheduler else local_tasks(args.workers))
+            print(memory_of(tasks.num_threads, args.piece_size, bool(job.vocabulary)))
+            stop.begun = True
+            if not run(job, pieces, command, tasks, stop.asked):
+                print("stopped: what is done stays, and the same command goes on")
+                return 1
+            prepared = read_prepared(out)
+            print((out / STUB).read_text())
+            print(f"left in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+            print(f"python -m pipeline.run {out / STUB} trains it")
+        for line in remarks(job, prepared):
+            print(line)
+    return 0
+
+
+def message(error: BaseException) -> str:
+    if isinstance(error, MemoryError):
+        return f"the memory is not enough ({error}); give fewer --workers, or a smaller --piece-size"
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"{error}: free some space of that disk"
+    return str(error) or type(error).__name__
+
+
+def remarks(job: Job, prepared: Prepared) -> Iterator[str]:
+    """What a user may not expect of what was made."""
+    bad = [source for source in prepared.sources if source.skipped]
+    if bad:
+        yield (
+            f"skipped as bad: {sum(source.skipped for source in bad):,} of "
+            f"{sum(source.lines for source in prepared.sources):,} lines, in {len(bad):,} of "
+            f"{len(prepared.sources):,} files; {MANIFEST} says how many of each"
+        )
+    if empty := [split for split in asked_for(job.split) if not prepared.splits[split].rows]:
+        why = reaches(job, prepared)
+        yield f"warning: --split {prepared.options['split']}: no row is for {' or '.join(empty)}{why}; no row is lost"
+
+
+def reaches(job: Job, prepared: Prepared) -> str:
+    """From where to where the column goes that a split by time is by."""
+    if not isinstance(job.split, ByTime) or job.split.column in job.vocabulary:
+        return ""
+    least, greatest = limits_of(job.split.column, (job.out / file.name for file in prepared.files))
+    return f", since {job.split.column} goes from {least} to {greatest}"
+
+
+def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:
+    """What a preparation takes at most, whatever its sources hold."""
+    of_part, besides = MEMORY_PER_BYTE * piece_bytes, PROCESS_BYTES + vocabulary * CACHE_BYTES
+    return (
+        f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to {of_part >> 20:,} MiB of memory "
+        f"each, and {besides >> 20:,} MiB besides"
+    )
