@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import logging
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -60,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before something is made; 1 where it ended early. One message, no traceback."""
     args = arguments().parse_args(argv)
     keep_freed_memory()
+    # Of a cluster that takes long to close, asyncio tells that nobody asked how it went.
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     stop = Stop()
     with on_signal(stop.ask):
         try:

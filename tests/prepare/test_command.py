@@ -127,3 +127,45 @@ def test_memory_is_not_stated(tmp_path, source, capsys):
         "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB besides"
         in capsys.readouterr().out
     )
+
+
+def test_skipped_lines_are_told_at_the_end_and_when_it_is_finished(tmp_path, source, capsys):
+    source.write_bytes(source.read_bytes() + b"x\n")
+    more = write_lines(tmp_path / "more", "criteo", 10)
+    argv = ["criteo", str(source), str(more), "--out", str(tmp_path / "out"), "--skip-bad", "0.1"]
+    for _ in range(2):
+        assert main(argv) == 0
+        assert "skipped as bad: 1 of 211 lines, in 1 of 2 files; prepared.json says" in capsys.readouterr().out
+
+
+def test_a_split_that_no_row_is_in_is_told(tmp_path, capsys):
+    lines = write_lines(tmp_path / "log", "avazu", 100)
+    split = ("--split", "time:hour,validation_from=14110100,test_from=14110200")
+    assert prepare("avazu", lines, tmp_path / "out", *split) == 0
+    said = capsys.readouterr().out
+    assert "no row is for validation or test, since hour goes from 141021" in said
+    assert "; no row is lost" in said
+    assert prepare("avazu", lines, tmp_path / "all") == 0
+    assert "warning" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("suffix", "text"), [("json", "[" * 100_000), ("toml", "columns = 2020-01-01"), ("json", "1")])
+def test_a_schema_that_is_none_is_told(tmp_path, suffix, text, capsys):
+    source, schema = write_lines(tmp_path / "log", "csv", 5), tmp_path / f"schema.{suffix}"
+    schema.write_text(text)
+    assert main(["csv", str(source), "--schema", str(schema), "--out", str(tmp_path / "out")]) == 2
+    assert f"error: {schema}: is no schema of columns" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["file", "file/below", "/proc/out", "a\nb/" + "x" * 300])
+def test_an_output_that_cannot_be_made_is_told(tmp_path, source, refused, name):
+    (tmp_path / "file").write_text("")
+    refused("criteo", source, out=tmp_path / name)
+
+
+def test_names_that_are_no_utf8_are_taken_twice(tmp_path, source):
+    folder = tmp_path / os.fsdecode(b"\xff")
+    folder.mkdir()
+    path = source.rename(folder / os.fsdecode(b"day\xff"))
+    for _ in range(2):
+        assert prepare("criteo", path, tmp_path / "out") == 0

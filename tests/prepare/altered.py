@@ -1,0 +1,88 @@
+"""An unfinished output, and every way in which a file of it may be altered."""
+
+import contextlib
+import os
+import shutil
+
+import preparing
+
+from pipeline.prepare import main, runs, uniques, vocabulary
+
+OPTIONS = ("--piece-size", "4 KiB", "--vocabulary", "city", "item", *preparing.SPLIT)
+
+
+class Inline:
+    """Tasks one after the other in this thread; from the one with number `ends_at` on none is begun."""
+
+    num_threads = 1
+
+    def __init__(self, ends_at=None):
+        self._left = ends_at
+
+    def each(self, name, work, items, tick_seconds):
+        for item in items:
+            if self._left is not None:
+                self._left -= 1
+                if self._left < 0:
+                    raise OSError("ended")
+            work(item)
+            yield [item]
+
+
+def prepare(patch, source, out, ends_at=None):
+    """Without Dask, with files so small that each kind is there: folded keys, merged runs, several partitions."""
+    patch.setattr(main, "local_tasks", lambda _: contextlib.nullcontext(Inline(ends_at)))
+    patch.setattr(uniques, "PENDING_BYTES", 3_000)
+    patch.setattr(uniques.fold, "__defaults__", (uniques.BOUND, 3_000))
+    patch.setattr(runs, "FAN_IN", 2)
+    patch.setattr(vocabulary, "PARTITION_ROWS", 50)
+    return preparing.prepare("csv", source, out, *OPTIONS)
+
+
+def flip(path, rng, out):
+    content = bytearray(path.read_bytes())
+    if content:
+        content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
+    path.write_bytes(content)
+
+
+def cut(path, rng, out):
+    os.truncate(path, rng.randrange(path.stat().st_size + 1))
+
+
+def delete(path, rng, out):
+    path.unlink()
+
+
+def nest(path, rng, out):
+    path.write_bytes(b"[" * 100_000)
+
+
+def garble(path, rng, out):
+    """Another value for one in JSON, or anything."""
+    content = path.read_bytes()
+    values = (b"null", b"-1", b"1e999", b'"\xff"', b"{}", b"[]", b"9" * 5000, b'"../../x"', b"true")
+    place = rng.choice([at for at, byte in enumerate(content) if byte in b':,"'] or [0])
+    path.write_bytes(content[: place + 1] + rng.choice(values) + content[place + 1 :])
+
+
+def swap(path, rng, out):
+    other = rng.choice([other for other in path.parent.iterdir() if other.is_file()])
+    first, second = path.read_bytes(), other.read_bytes()
+    path.write_bytes(second)
+    other.write_bytes(first)
+
+
+def be_folder(path, rng, out):
+    path.unlink()
+    path.mkdir()
+
+
+def be_link(path, rng, out):
+    """To a file outside, as it was."""
+    outside = out.parent / "outside" / path.name
+    shutil.move(path, outside)
+    path.symlink_to(outside)
+
+
+WAYS = (flip, flip, flip, cut, delete, nest, garble, swap, be_folder, be_link)

@@ -1,0 +1,187 @@
+"""Whatever is done to a file of an unfinished output, going on leaves an undisturbed run's bytes, or says why not."""
+
+import random
+import shutil
+
+import altered
+import pytest
+from preparing import contents, write_lines
+
+from pipeline.prepare import run, vocabulary
+from pipeline.prepare.steps import do_piece
+
+NUM_LINES = 500
+ALTERATIONS = 60
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_lines(tmp_path_factory.mktemp("raw") / "day", "csv", NUM_LINES)
+
+
+@pytest.fixture(scope="module")
+def whole(source, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        assert altered.prepare(patch, source, out) == 0
+    return contents(out)
+
+
+def go_on(patch, source, out, whole, capsys):
+    """Until it is finished, or is refused twice in the same words."""
+    said = []
+    while len(said) < 2 or said[-1] != said[-2]:
+        code = altered.prepare(patch, source, out)
+        err = capsys.readouterr().err
+        assert "Traceback" not in err
+        if code == 0:
+            left = contents(out)
+            assert left.keys() == whole.keys()
+            # Of the command all but its bytes is compared before anything is done.
+            assert [name for name in whole if left[name] != whole[name]] in ([], [".prepare/command.json"])
+            return True
+        said.append(err[err.index("error: ") :])
+        assert code in (1, 2)
+    return False
+
+
+def unfinished(patch, source, tmp_path):
+    """Outputs that ended while values were counted, while runs were merged, between two vocabularies, among the parts,
+    and before the manifest."""
+    for ends_at in (5, 7, 12):
+        assert altered.prepare(patch, source, tmp_path / f"ends-{ends_at}", ends_at) == 1
+    for module, name in ((vocabulary, "_write"), (run, "write_manifest")):
+        with pytest.MonkeyPatch.context() as failing:
+            failing.setattr(module, name, fail)
+            assert altered.prepare(failing, source, tmp_path / f"ends-{name}") == 1
+    return sorted(tmp_path.glob("ends-*"))
+
+
+def fail(*_):
+    raise OSError("ended")
+
+
+def alter_one(patch, rng, source, whole, before, folder, capsys):
+    """What was done to which file, and whether it was finished nevertheless."""
+    (folder / "outside").mkdir(parents=True)
+    shutil.copytree(before, out := folder / "out")
+    path = rng.choice(sorted(path for path in out.rglob("*") if path.is_file()))
+    way = rng.choice(altered.WAYS)
+    way(path, rng, out)
+    outside = contents(folder / "outside")
+    finished = go_on(patch, source, out, whole, capsys)
+    assert contents(folder / "outside") == outside
+    shutil.rmtree(folder)
+    return way.__name__, str(path.relative_to(out)), finished
+
+
+@pytest.mark.prove
+def test_an_altered_file_is_made_again_or_refused(source, whole, tmp_path, monkeypatch, capsys):
+    outputs = unfinished(monkeypatch, source, tmp_path)
+    capsys.readouterr()
+    rng = random.Random(0)
+    done = [
+        alter_one(monkeypatch, rng, source, whole, rng.choice(outputs), tmp_path / f"{number}", capsys)
+        for number in range(ALTERATIONS)
+    ]
+    # Nothing but the command is needed to go on, and a name that is taken.
+    refused = {(way, path) for way, path, finished in done if not finished}
+    assert {path for way, path in refused if way != "be_folder"} <= {".prepare/command.json", "workflow.py"}, refused
+
+
+NOTES = ("note.txt", "train/note.partial", "vocabulary/note", ".prepare/note", ".prepare/write/part-note.json",
+         ".prepare/write/notes/note", ".prepare/uniques/note.npz", ".prepare/counts/note.counts")  # fmt: skip
+
+
+def test_notes_in_any_folder_survive(source, whole, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out, 12) == 1
+    for note in NOTES:
+        (out / note).parent.mkdir(exist_ok=True)
+        (out / note).write_text(note)
+    assert altered.prepare(monkeypatch, source, out) == 0
+    assert contents(out) == whole | {note: note.encode() for note in NOTES}
+
+
+LINKS = ("train", "vocabulary", ".prepare", ".prepare/uniques")
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_folder_that_is_a_link_is_refused_and_what_it_leads_to_stays(source, tmp_path, monkeypatch, capsys, link):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out, 12) == 1
+    (outside := tmp_path / "outside").mkdir()
+    (outside / "thesis").mkdir()
+    (outside / "thesis" / "all.partial").write_text("of it")
+    (out / link).rename(outside / "moved")
+    (out / link).symlink_to(outside / "moved")
+    shutil.copytree(outside / "thesis", outside / "moved" / "thesis")
+    before = contents(outside)
+    capsys.readouterr()
+    assert altered.prepare(monkeypatch, source, out) == 2
+    assert f"error: {out / link} is a link" in capsys.readouterr().err
+    assert contents(outside) == before
+
+
+def test_an_output_may_be_a_link(source, whole, tmp_path, monkeypatch):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "out").symlink_to(tmp_path / "real")
+    assert altered.prepare(monkeypatch, source, tmp_path / "out") == 0
+    assert contents(tmp_path / "real") == whole
+
+
+DAMAGES = {
+    "train/part-0000-00001.parquet": altered.flip,
+    "test/part-0000-00000.parquet": altered.delete,
+    ".prepare/write/part-0000-00002.json": altered.flip,
+    ".prepare/uniques/folded.npz": altered.flip,
+    ".prepare/uniques/part-0000-00003.npz": altered.delete,
+    ".prepare/counts/part-0000-00003.counts": altered.flip,
+    "vocabulary/city.parquet": altered.flip,
+}
+
+
+def test_what_is_damaged_is_made_again(source, whole, tmp_path, monkeypatch):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out, 12) == 1
+    for name, way in DAMAGES.items():
+        way(out / name, random.Random(1), out)
+    assert altered.prepare(monkeypatch, source, out) == 0
+    assert contents(out) == whole
+
+
+def test_a_finished_output_that_is_cut_is_told_and_made_again(source, whole, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out) == 0
+    for name in ("train/part-0000-00001.parquet", "prepared.json"):
+        (out / name).write_bytes((out / name).read_bytes()[:-9])
+        capsys.readouterr()
+        assert altered.prepare(monkeypatch, source, out) == 2
+        assert f"error: {out / name}: " in capsys.readouterr().err
+    (out / "prepared.json").unlink()
+    assert altered.prepare(monkeypatch, source, out) == 0
+    assert contents(out) == whole
+
+
+def test_a_workflow_that_a_user_has_changed_is_not_written_over(source, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out) == 0
+    (out / "workflow.py").write_text("mine")
+    (out / "prepared.json").unlink()
+    capsys.readouterr()
+    assert altered.prepare(monkeypatch, source, out) == 1
+    assert "move it, lest it is lost" in capsys.readouterr().err
+    assert (out / "workflow.py").read_text() == "mine"
+
+
+def test_a_source_that_changes_meanwhile_is_told(source, tmp_path, monkeypatch, capsys):
+    path = shutil.copy(source, tmp_path / "day")
+
+    def grow(job, step, piece):
+        with open(path, "ab") as file:
+            file.write(b"0,1,,2024-02-01,a,1,x\n")
+        return do_piece(job, step, piece)
+
+    monkeypatch.setattr(run, "do_piece", grow)
+    assert altered.prepare(monkeypatch, path, tmp_path / "out") == 1
+    assert f"{path} has changed since (bytes, mtime_ns" in capsys.readouterr().err

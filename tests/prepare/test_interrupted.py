@@ -1,0 +1,79 @@
+"""Signals at any instant: a pause changes nothing, and an interrupt is one message or none."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from preparing import ROOT, SPLIT, command, contents, prepare, start, write_lines
+
+PIECE = ("--piece-size", "50 KiB", "--workers", 2, *SPLIT)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    return write_lines(tmp_path_factory.mktemp("raw") / "day", "criteo", 5_000)
+
+
+@pytest.fixture(scope="module")
+def whole(source, tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole") / "out"
+    assert prepare("criteo", source, out, *PIECE) == 0
+    return contents(out)
+
+
+@pytest.mark.prove
+def test_a_pause_longer_than_dask_waits_for_a_worker_changes_nothing(tmp_path, source, whole):
+    """As a laptop that sleeps has it."""
+    short = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "3s"}
+    with start("criteo", source, tmp_path / "out", *PIECE, environment=short) as process:
+        while not list((tmp_path / "out").glob(".prepare/write/*.json")) and process.poll() is None:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(6)
+        process.send_signal(signal.SIGCONT)
+        try:
+            _, err = process.communicate(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise
+    assert process.returncode == 0, err
+    assert contents(tmp_path / "out") == whole
+
+
+BEGUN = """
+import runpy, pipeline.prepare.main
+print(flush=True)
+runpy.run_module("pipeline.prepare", run_name="__main__")
+"""
+
+
+def interrupted(source, out, seconds):
+    """The exit code and stderr of one that is interrupted so long after its modules were imported."""
+    argv = [sys.executable, "-c", BEGUN, *command("criteo", source, out, *PIECE)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        process.stdout.readline()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+@pytest.mark.prove
+def test_an_interrupt_at_any_time_is_no_traceback(tmp_path, source, whole):
+    random.seed(0)
+    codes = set()
+    for number in range(12):
+        code, err = interrupted(source, tmp_path / "out", random.uniform(0.02, 0.3 * (1 + number)))
+        assert "Traceback" not in err
+        assert code in (0, 1, 130, -signal.SIGINT), err
+        codes.add(code)
+        if code == 0:
+            break
+    assert 1 in codes
+    assert prepare("criteo", source, tmp_path / "out", *PIECE) == 0
+    assert contents(tmp_path / "out") == whole
