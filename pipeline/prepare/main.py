@@ -23,7 +23,7 @@ from pipeline.prepare.run import begin, run
 from pipeline.prepare.splits import ByTime, asked_for
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import CACHE_BYTES
-from pipeline.stop import on_signal
+from pipeline.stop import heed_interrupts, on_signal
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import format_size
 
@@ -59,6 +59,7 @@ class Stop:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before something is made; 1 where it ended early. One message, no traceback."""
+    heed_interrupts()
     args = arguments().parse_args(argv)
     keep_freed_memory()
     # Of a cluster that takes long to close, asyncio tells that nobody asked how it went.

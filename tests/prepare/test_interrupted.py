@@ -45,7 +45,10 @@ def test_a_pause_longer_than_dask_waits_for_a_worker_changes_nothing(tmp_path, s
 
 
 BEGUN = """
-import runpy, pipeline.prepare.main
+import runpy, sys
+arguments, sys.argv = sys.argv, ["-m"]  # as `python -m` has it when it imports the package
+import pipeline.prepare.main
+sys.argv = arguments
 print(flush=True)
 runpy.run_module("pipeline.prepare", run_name="__main__")
 """
@@ -70,7 +73,7 @@ def test_an_interrupt_at_any_time_is_no_traceback(tmp_path, source, whole):
     for number in range(12):
         code, err = interrupted(source, tmp_path / "out", random.uniform(0.02, 0.3 * (1 + number)))
         assert "Traceback" not in err
-        assert code in (0, 1, 130, -signal.SIGINT), err
+        assert code in (0, 1, 130), err
         codes.add(code)
         if code == 0:
             break
