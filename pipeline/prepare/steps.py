@@ -133,7 +133,7 @@ def _is_done(job: Job, step: str, name: str, is_folded: bool) -> bool:
     kept = path_of_counts(job.kept / COUNTS, name) if step == COUNT else path_of_part(job.kept / UNIQUES, name)
     rows = record.lines - record.skipped
     return (
-        (is_folded or has_checksum(kept, record.kept))
+        ((step == WRITE and is_folded) or has_checksum(kept, record.kept))
         and all(file.is_there(job.out) for file in record.files)
         and (step == COUNT or rows == sum(file.rows for file in record.files))
         and record.numbers.keys() <= {*job.of_role("number")}
