@@ -72,7 +72,7 @@ def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
             client = stack.enter_context(local_client())
             driver = Driver(workflow, source, fit, run_dir, client, progress, device=device)
         else:
-            pool = stack.enter_context(closing(Pool(team, workflow.workers.silent_seconds)))
+            pool = stack.enter_context(closing(Pool(team)))
             client = pool.client
             client.register_plugin(Timers())
 

@@ -413,12 +413,13 @@ def open_run(
 
 @contextmanager
 def open_crew(workflow: Workflow, source: Source, fit: Fit, run_dir: Path, team: Team) -> Iterator[Driver]:
-    """A driver whose workers are processes of a cluster. NoWorkers: too few came. WorkerLost: they die, each time."""
+    """A driver whose workers are processes of a cluster. NoWorkers: too few came. WorkerLost: they die, each time.
+    PipelineError: Dask does not answer."""
 
     def crew(driver: Driver, speed: DiskSpeed) -> Crew:
         return DaskCrew(pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed, source.identity)
 
-    with closing(Pool(team, workflow.workers.silent_seconds)) as pool:
+    with closing(Pool(team)) as pool:
         models = pool.devices(workflow.device)
         if len(models) > 1:
             print(f"workers train on {', '.join(models)}: other bits come of it if these are dealt to them otherwise")

@@ -15,12 +15,13 @@ from typing import Any
 
 from distributed import Future, wait
 
+from pipeline.cluster.awake import LOOK_SECONDS
 from pipeline.cluster.check import check_machines, least_disk_bytes
 from pipeline.cluster.executor import CrewExecutor
 from pipeline.cluster.local import dashboard_link
 from pipeline.cluster.member import Invitation, Machine, call, describe, join, leave, serve
 from pipeline.cluster.pool import Pool
-from pipeline.cluster.watch import LOOK_SECONDS, Watch
+from pipeline.cluster.watch import Watch
 from pipeline.crew import Team, replicas_for
 from pipeline.data.identity import Identity, as_json
 from pipeline.monitor.metrics import Evaluation
@@ -66,7 +67,6 @@ class DaskCrew:
             )
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
         self.machines = self._each(describe, self._run_dir, folders, self._workflow.device)
-        self._pool.know(self.machines)
         # What lies on the disk already is part of the cap, and not free.
         least = 0 if kept else least_disk_bytes(self._sizes, -(-num_shards // self.world))
         check_machines(self.machines, self._workflow, least)

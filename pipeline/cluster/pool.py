@@ -13,8 +13,9 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster
 
+from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.local import SETTINGS
-from pipeline.cluster.member import Machine, Station
+from pipeline.cluster.member import Station
 from pipeline.crew import Team
 from pipeline.failures import PipelineError
 from pipeline.gpu import identify
@@ -34,20 +35,18 @@ class NoWorkers(PipelineError):
 class Pool:
     """The workers of a team, in an order that stays as long as they do."""
 
-    def __init__(self, team: Team, silent_seconds: float = 30.0) -> None:
+    def __init__(self, team: Team) -> None:
         """Start a cluster on this machine, all its sockets on loopback; or use that of the team's scheduler, as it is
-        configured. `silent_seconds`: a worker that was started here, and not heard of for so long, is ended. NoWorkers:
-        they did not come."""
+        configured. NoWorkers: they did not come."""
         self.team, self.world = team, team.world
-        self._silent_seconds = silent_seconds
-        self._pids: Sequence[int] = ()
         self._open()
 
     def _open(self) -> None:
         """NoWorkers: processes of a cluster that is started here died, each time, before it was up."""
         failed: Exception | None = None
         for _ in range(STARTS if self.team.scheduler is None else 1):
-            self._stack, self._pids = ExitStack(), ()
+            self._stack = ExitStack()
+            self.cluster: Any = None
             try:
                 return self._connect()
             except (RuntimeError, OSError) as error:
@@ -56,43 +55,45 @@ class Pool:
         raise NoWorkers(f"{self.world} workers did not come up: {failed}") from failed
 
     def _connect(self) -> None:
-        # Dask waits for whoever does not answer, where it asks all workers at once.
-        settings = SETTINGS | {
-            "distributed.scheduler.worker-ttl": f"{self._silent_seconds} s",
-            # As `share_one_arena`, which comes too late for the threads that Dask starts with a process.
-            "distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1,
-        }
+        # As `share_one_arena`, which comes too late for the threads that Dask starts with a process.
+        settings = SETTINGS | {"distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1}
         self._stack.enter_context(dask.config.set(settings))
-        self.cluster: Any = None
         if self.team.scheduler is None:
-            self.cluster = self._stack.enter_context(_start(self.team))
-        self.client = self._stack.enter_context(Client(self.cluster or self.team.scheduler))
-        self.client.register_plugin(Station(ours=self.cluster is not None))
+            # Dask's own limit is that of each of the processes.
+            self.cluster = in_time("starting processes", lambda: _start(self.team), 2 * START_SECONDS)
+            self._stack.enter_context(self.cluster)
+        self.client = Client(self.cluster or self.team.scheduler)
+        self._stack.callback(self.client.close)
+        station = Station(ours=self.cluster is not None)
+        in_time("opening workers", lambda: self.client.register_plugin(station), START_SECONDS)
         self.addresses = self._wait(())
-
-    def know(self, machines: Sequence[Machine]) -> None:
-        """What the workers say of themselves."""
-        self._pids = [machine.pid for machine in machines]
 
     def _wait(self, gone: Sequence[str]) -> list[str]:
         """The addresses of the workers, in the order of their names, once there are enough besides those."""
-        until = time.monotonic() + START_SECONDS
-        while time.monotonic() < until:
-            workers = {a: name for a, name in self.client.run_on_scheduler(_names).items() if a not in gone}
+        awake = Awake()
+        while awake.look() < START_SECONDS:
+            workers = {a: name for a, name in self._names().items() if a not in gone}
             if len(workers) >= self.world:
                 return sorted(workers, key=lambda a: (_host(a), f"{workers[a]:>9}", a))[: self.world]
             time.sleep(0.05)
         raise NoWorkers(f"{len(workers)} workers came in {START_SECONDS:.0f} s, and {self.world} are needed")
 
     def devices(self, name: str) -> list[str]:
-        """Models of what the workers train on, where the workflow asks for this device; each once."""
-        found: dict[str, tuple[str, str]] = self.client.run(identify, name, workers=list(self.addresses))
+        """Models of what the workers train on, where the workflow asks for this device; each once. NoAnswer: a worker
+        does not say."""
+        found: dict[str, tuple[str, str]] = in_time(
+            "asking workers for their devices",
+            lambda: self.client.run(identify, name, workers=list(self.addresses)),
+            START_SECONDS,
+        )
         return sorted({model for model, _ in found.values()})
 
-    def silent_seconds(self) -> dict[str, float]:
-        """For how long each of the workers has not been heard of; those that are gone are not in it."""
-        heard: dict[str, float] = self.client.run_on_scheduler(_silences)
-        return {address: heard[address] for address in self.addresses if address in heard}
+    def _names(self) -> dict[str, Any]:
+        """Of all workers of the scheduler, by address."""
+        names: dict[str, Any] = in_time(
+            "asking the scheduler for its workers", lambda: self.client.run_on_scheduler(_names)
+        )
+        return names
 
     def restart(self) -> None:
         """New processes in place of all workers: a thread in a collective cannot be stopped otherwise."""
@@ -102,25 +103,27 @@ class Pool:
         else:
             gone = self.addresses
             # Asked for one that it does not know, Dask raises KeyError.
-            names = self.client.run_on_scheduler(_names)
+            names = self._names()
             if there := [address for address in gone if address in names]:
                 try:
-                    self.client.restart_workers(there, timeout=START_SECONDS, raise_for_error=False)
+                    in_time(
+                        "starting workers again",
+                        lambda: self.client.restart_workers(there, timeout=START_SECONDS, raise_for_error=False),
+                        2 * START_SECONDS,
+                    )
                 except ValueError as error:
                     raise NoWorkers(f"workers of {self.team.scheduler} cannot be started again: {error}") from error
             self.addresses = self._wait(gone)
 
     def close(self) -> None:
         """End the processes that were started here, whatever they are doing."""
-        if self.cluster:
-            for pid in self._pids:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            # Others may have these numbers later.
-            self._pids = ()
+        # Those that their nannies have now; a process that was lost may have left its number to a stranger.
+        for nanny in list(self.cluster.workers.values()) if self.cluster else ():
+            with suppress(ProcessLookupError, TypeError):
+                os.kill(nanny.pid, signal.SIGKILL)
         # What a scheduler says that has lost its workers is of no interest any more.
-        with suppress(TimeoutError, OSError):
-            self._stack.close()
+        with suppress(TimeoutError, OSError, NoAnswer):
+            in_time("closing", self._stack.close)
 
 
 def _start(team: Team) -> Any:
@@ -128,6 +131,7 @@ def _start(team: Team) -> Any:
         "n_workers": team.world,
         "threads_per_worker": THREADS,
         "memory_limit": 0,
+        "death_timeout": START_SECONDS,
         "silence_logs": logging.CRITICAL,
         "host": "127.0.0.1",
         "dashboard_address": "127.0.0.1:0",
@@ -147,7 +151,3 @@ def _host(address: str) -> str:
 
 def _names(dask_scheduler: Any) -> dict[str, Any]:
     return {address: worker.name for address, worker in dask_scheduler.workers.items()}
-
-
-def _silences(dask_scheduler: Any) -> dict[str, float]:
-    return {address: time.time() - worker.last_seen for address, worker in dask_scheduler.workers.items()}

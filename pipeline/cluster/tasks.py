@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import dask
-from distributed import Client, Future, LocalCluster, wait
-from distributed.client import FutureCancelledError
-from distributed.scheduler import KilledWorker
+from distributed import Client, Future, KilledWorker, wait
 
-from pipeline.cluster.local import SETTINGS
+from pipeline.cluster.awake import Silence, in_time
+from pipeline.cluster.local import Here, client_here
 from pipeline.failures import PipelineError
 
 T = TypeVar("T")
 
 
+SILENT_SECONDS = 600.0
+"""For which a worker of another scheduler may not be heard of. Most give its tasks to others after half of it."""
+
+
 class Tasks:
     """A cluster that runs as many tasks at a time as its workers have threads."""
 
-    def __init__(self, client: Client, num_threads: int) -> None:
-        self._client = client
+    def __init__(self, client: Client, num_threads: int, here: Here | None = None) -> None:
+        """`here`: the one worker, where that is in this process."""
+        self._client, self._here, self._silence = client, here, Silence()
         self.num_threads = num_threads
 
     def each(self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float) -> Iterator[list[T]]:
         """Do `work` on every item, at most one at a time in a thread: memory is that of so many items. Yields what
         was done since it last did, at least once in `tick_seconds`. The dashboard groups by `name`.
 
-        What a task raises is raised here, after those beside it have ended; PipelineError: workers died of a task.
+        What a task raises is raised here, after those beside it have ended; PipelineError: workers died of a task, or
+        nothing will come of those that are left.
         A generator that is closed early begins nothing more, and waits as well.
         """
         # Keys are global to the scheduler, and the same item may come again.
@@ -46,43 +50,41 @@ class Tasks:
                 if not flying:
                     return
                 done = []
-                for future in _ended(flying, tick_seconds):
+                for future in self._ended(flying, tick_seconds):
                     done.append(flying.pop(future))
                     future.result()
                 yield done
-        except (KilledWorker, FutureCancelledError) as error:
+        except (KilledWorker, CancelledError) as error:
             raise PipelineError(f"a worker of the cluster was lost, and its task could not be done: {error}") from error
         finally:
-            if flying:
-                wait(list(flying))
+            with suppress(CancelledError, PipelineError):
+                while flying:
+                    for future in self._ended(flying, tick_seconds):
+                        del flying[future]
 
+    def _ended(self, flying: Iterable[Future], seconds: float) -> set[Future]:
+        """Those that did within so many seconds. PipelineError: no other will."""
+        try:
+            ended: set[Future] = wait(list(flying), timeout=seconds, return_when="FIRST_COMPLETED").done
+        except TimeoutError:
+            self._look()
+            return set()
+        return ended
 
-def _ended(flying: Iterable[Future], seconds: float) -> set[Future]:
-    try:
-        ended: set[Future] = wait(list(flying), timeout=seconds, return_when="FIRST_COMPLETED").done
-    except TimeoutError:
-        return set()
-    return ended
+    def _look(self) -> None:
+        if self._here:
+            state = self._here.worker.state
+            return self._here.look(state.executing_count > 0, state.executed_count)
+        for address, seconds in self._silence.look(self._client).items():
+            if seconds > SILENT_SECONDS:
+                raise PipelineError(f"the worker {address} was not heard of for {seconds:.0f} s; end or restart it")
 
 
 @contextmanager
 def local_tasks(num_threads: int) -> Iterator[Tasks]:
     """A cluster in this process, all its sockets on loopback."""
-    common: dict[str, Any] = {"dashboard_address": "127.0.0.1:0", "worker_dashboard_address": "127.0.0.1:0"}
-    with (
-        dask.config.set(SETTINGS),
-        LocalCluster(
-            n_workers=1,
-            threads_per_worker=num_threads,
-            processes=False,
-            memory_limit=0,
-            # What a task raises is told once, by who asked for it.
-            silence_logs=logging.CRITICAL,
-            **common,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
-        yield Tasks(client, num_threads)
+    with client_here(num_threads) as client:
+        yield Tasks(client, num_threads, Here(client))
 
 
 @contextmanager
@@ -93,7 +95,7 @@ def tasks_of(scheduler: str) -> Iterator[Tasks]:
     except (OSError, TimeoutError) as error:
         raise PipelineError(f"--scheduler {scheduler}: nobody answers there ({error})") from error
     with client:
-        num_threads = sum(client.nthreads().values())
+        num_threads = sum(in_time("asking the scheduler for its workers", client.nthreads).values())
         if not num_threads:
             raise PipelineError(f"--scheduler {scheduler} has no workers; start some")
         yield Tasks(client, num_threads)

@@ -11,18 +11,17 @@ from typing import Any
 from distributed import Future, KilledWorker, wait
 from distributed.comm import CommClosedError
 
+from pipeline.cluster.awake import LOOK_SECONDS, NoAnswer, Silence, in_time
 from pipeline.cluster.pool import Pool
 from pipeline.crew import WorkerLost
 from pipeline.failures import LostTouch, OutOfTurn, PipelineError
-
-LOOK_SECONDS = 1.0
-"""From one look at whether all workers are there to the next, while the driver waits."""
 
 
 class Watch:
     def __init__(self, pool: Pool, most_silent: float) -> None:
         """`most_silent`: seconds for which a worker may not be heard of."""
         self._pool, self._most_silent = pool, most_silent
+        self._silence = Silence()
 
     def results(self, futures: Sequence[Future]) -> list[Any]:
         """Of tasks of all workers; what the first of them raised, though others still run. WorkerLost: a worker is not
@@ -52,11 +51,10 @@ class Watch:
 
     def _fail(self, future: Future) -> None:
         """Say why a task failed: by itself, or since a worker is gone, which may be told of a little later."""
-        error = future.exception(timeout=LOOK_SECONDS) if future.status == "error" else None
+        error = in_time("fetching an error", future.exception) if future.status == "error" else None
         if error is None or isinstance(error, (KilledWorker, CommClosedError, LostTouch, OutOfTurn)):
             raise WorkerLost(f"a worker is gone: {error or 'its task was cancelled'}") from error
-        until = time.monotonic() + LOOK_SECONDS
-        while time.monotonic() < until:
+        for _ in range(10):
             self._look()
             time.sleep(LOOK_SECONDS / 10)
         if isinstance(error, (PipelineError, ValueError, OSError)):
@@ -64,9 +62,12 @@ class Watch:
         raise PipelineError(f"{type(error).__name__}: {error}") from error
 
     def _look(self) -> None:
-        silent, most = self._pool.silent_seconds(), self._most_silent
+        try:
+            silent = self._silence.look(self._pool.client)
+        except NoAnswer as error:
+            raise WorkerLost(str(error)) from error
         for rank, address in enumerate(self._pool.addresses):
             if address not in silent:
                 raise WorkerLost(f"worker {rank} ({address}) is gone")
-            if silent[address] > most:
+            if silent[address] > self._most_silent:
                 raise WorkerLost(f"worker {rank} ({address}) was not heard of for {silent[address]:.0f} s")
