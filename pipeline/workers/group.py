@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,10 +59,19 @@ class Store:
     """Where workers of a new group find each other: a server in the process of the first one."""
 
     def __init__(self, host: str, port: int = 0, serves: bool = False, timeout_seconds: float = 120.0) -> None:
+        """`serves`: the server is here, and listens on this address of the host alone: whoever reaches it may write."""
         self.host = host
+        listening = None
+        if serves:
+            # torch's own would listen on all.
+            family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            server = socket.socket(family, kind)
+            server.bind(address)
+            server.listen(socket.SOMAXCONN)
+            port, listening = server.getsockname()[1], server.detach()
         self._store = dist.TCPStore(
             host, port, is_master=serves, wait_for_workers=False,
-            timeout=datetime.timedelta(seconds=timeout_seconds),
+            timeout=datetime.timedelta(seconds=timeout_seconds), master_listen_fd=listening,
         )  # fmt: skip
 
     @property
