@@ -71,7 +71,7 @@ class Store:
             port, listening = server.getsockname()[1], server.detach()
         self._store = dist.TCPStore(
             host, port, is_master=serves, wait_for_workers=False,
-            timeout=datetime.timedelta(seconds=timeout_seconds), master_listen_fd=listening,
+            timeout=datetime.timedelta(seconds=timeout_seconds), master_listen_fd=listening, use_libuv=not serves,
         )  # fmt: skip
 
     @property

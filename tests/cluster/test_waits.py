@@ -1,0 +1,177 @@
+"""What ends a wait for Dask in this process: progress, or a message."""
+
+import multiprocessing
+import threading
+import time
+from types import SimpleNamespace
+
+import pytest
+from distributed import Status
+
+from pipeline.cluster import awake, local
+from pipeline.cluster.awake import Awake, NoAnswer, in_time
+from pipeline.cluster.local import DaskExecutor, local_client
+from pipeline.failures import PipelineError
+from pipeline.records import Done
+
+
+@pytest.fixture
+def client(monkeypatch):
+    monkeypatch.setattr(local, "LOOK_SECONDS", 0.05)
+    with local_client() as client:
+        yield client
+
+
+@pytest.fixture
+def executor(client):
+    executor = DaskExecutor(client, Done)
+    yield executor
+    executor.close()
+
+
+def test_a_worker_that_was_not_heard_of_for_an_hour_goes_on(client):
+    """As after a pause: the scheduler looks at its workers before they can tell it anything."""
+
+    async def look(dask_scheduler):
+        for worker in dask_scheduler.workers.values():
+            worker.last_seen -= 3600
+        if looks := dask_scheduler.periodic_callbacks.get("worker-ttl"):
+            await looks.callback()
+
+    client.run_on_scheduler(look)
+    executor = DaskExecutor(client, Done)
+    assert executor.result(executor.submit("read", 0, [])) == Done("read", 0)
+
+
+@pytest.mark.timeout(20)
+def test_a_message_that_waits_for_the_wall_clock_is_sent(client, executor):
+    """As after a step of an hour backwards: each message goes out some ms after the one before, by that clock."""
+    executor.result(executor.submit("read", 0, []))
+    client.scheduler_comm.next_deadline = time.time() + 3600
+    assert executor.result(executor.submit("read", 1, [])) == Done("read", 1)
+
+
+@pytest.mark.timeout(20)
+def test_a_worker_that_dask_takes_for_lost_ends_the_wait_with_a_message(client):
+    """A stage that it is in the middle of is waited for."""
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def stage(name, number):
+        begun.set()
+        may_end.wait()
+        ended.set()
+        return Done(name, number)
+
+    executor = DaskExecutor(client, stage)
+    futures = [executor.submit("train", 0, [])]
+    futures.append(executor.submit("read", 1, futures[:1]))
+    assert begun.wait(5)
+    threading.Timer(0.3, may_end.set).start()
+
+    async def lose(dask_scheduler):
+        for address in list(dask_scheduler.workers):
+            await dask_scheduler.remove_worker(address, stimulus_id="test")
+
+    client.run_on_scheduler(lose)
+    with pytest.raises(PipelineError, match=r"Dask has (taken the worker in this process for lost|given up a stage)"):
+        executor.result(futures[0])
+    executor.settle(futures)
+    assert ended.is_set()
+    with pytest.raises(PipelineError, match="Dask has taken the worker in this process for lost"):
+        DaskExecutor(client, Done)
+
+
+@pytest.mark.timeout(20)
+def test_a_worker_that_runs_nothing_ends_the_wait_with_a_message(client, executor, monkeypatch):
+    monkeypatch.setattr(local, "ANSWER_SECONDS", 0.3)
+    (worker,) = client.cluster.workers.values()
+    worker.status = Status.paused
+    futures = [executor.submit("read", 0, [])]
+    with pytest.raises(PipelineError, match="has tasks for this process, and has run none of them"):
+        executor.result(futures[0])
+    executor.settle(futures)
+
+
+def test_a_stage_that_takes_long_is_waited_for(client, monkeypatch):
+    monkeypatch.setattr(local, "ANSWER_SECONDS", 0.1)
+
+    def slow(stage, number):
+        time.sleep(0.3)
+        return Done(stage, number)
+
+    executor = DaskExecutor(client, slow)
+    assert executor.result(executor.submit("read", 0, [])) == Done("read", 0)
+
+
+def test_what_dask_says_of_its_workers_for_a_moment_is_not_relied_on(client):
+    """Its own refresh every millisecond, and an answer without workers in its place."""
+    refresh = client._periodic_callbacks["scheduler-info"]
+    refresh.stop()
+    refresh.callback_time = 1
+
+    async def nobody(n_workers=0):
+        client._scheduler_identity = {"workers": {}}
+
+    refresh.callback = nobody
+    client.loop.add_callback(refresh.start)
+    client._update_scheduler_info = nobody
+    for _ in range(100):
+        executor = DaskExecutor(client, Done)
+        executor.close()
+    assert executor.result(client.submit(Done, "read", 0, workers=[executor.address], pure=False)) == Done("read", 0)
+
+
+@pytest.mark.prove
+def test_executors_open_30_000_times_on_a_client_that_is_refreshed_all_the_time(client):
+    refresh = client._periodic_callbacks["scheduler-info"]
+    refresh.stop()
+    refresh.callback_time = 1
+    client.loop.add_callback(refresh.start)
+    for _ in range(30_000):
+        DaskExecutor(client, Done).close()
+
+
+def spin(until):
+    while not until.is_set():
+        sum(range(1000))
+
+
+@pytest.mark.prove
+def test_200_clusters_open_and_close_in_turn_beside_busy_processes():
+    context = multiprocessing.get_context("spawn")
+    until = context.Event()
+    busy = [context.Process(target=spin, args=(until,), daemon=True) for _ in range(2)]
+    for process in busy:
+        process.start()
+    threads = threading.active_count()
+    try:
+        for number in range(200):
+            with local_client() as client:
+                executor = DaskExecutor(client, Done)
+                assert executor.result(executor.submit("train", number, [])) == Done("train", number)
+                executor.close()
+    finally:
+        until.set()
+        for process in busy:
+            process.join()
+    assert threading.active_count() <= threads + 8, "threads of closed clusters are left"
+
+
+def test_a_call_that_does_not_return_ends_with_a_message(monkeypatch):
+    monkeypatch.setattr(awake, "LOOK_SECONDS", 0.02)
+    never = threading.Event()
+    with pytest.raises(NoAnswer, match="Dask did not come to an end with this in 0 s: waiting for nothing"):
+        in_time("waiting for nothing", never.wait, 0.1)
+    never.set()
+    with pytest.raises(ZeroDivisionError):
+        in_time("dividing", lambda: 1 / 0)
+    assert in_time("answering", lambda: 42) == 42
+
+
+def test_a_pause_or_a_step_of_the_clock_uses_up_two_looks_at_most(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(awake, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    clock = Awake()
+    for passed, seconds in ((0.5, 0.5), (3600.0, 2.5), (-7200.0, 2.5), (1.0, 3.5)):
+        now[0] += passed
+        assert clock.look() == pytest.approx(seconds)
