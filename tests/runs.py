@@ -135,6 +135,15 @@ def until(what: str, is_so: Callable[[], bool], run: Run | None = None, seconds:
         time.sleep(0.01)
 
 
+def listening(process: psutil.Process) -> set[str]:
+    """Addresses that a process and its children listen on, as the system tells it."""
+    found = set()
+    for one in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            found |= {at.laddr.ip for at in one.net_connections("inet") if at.laddr and not at.raddr}
+    return found
+
+
 def whole(run_dir: Path) -> None:
     """AssertionError: `pipeline.verify` finds something wrong."""
     done = subprocess.run([sys.executable, "-m", "pipeline.verify", str(run_dir)], capture_output=True, text=True)

@@ -25,10 +25,7 @@ def job(tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(job):
     """Fingerprints of undisturbed runs, by their flags."""
-    known = {}
-    return lambda *flags: (
-        known.setdefault(flags, None) or known.update({flags: job.undisturbed(*flags)}) or known[flags]
-    )
+    return cache(job.undisturbed)
 
 
 def pause(processes, seconds):

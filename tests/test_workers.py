@@ -13,9 +13,11 @@ import pytest
 from conftest import write_data
 from crew import crew_driver
 from harness import make_driver
+from runs import listening
 
 from pipeline.cluster import pool as pools
 from pipeline.cluster.crew import DaskCrew
+from pipeline.cluster.member import describe
 from pipeline.cluster.pool import NoWorkers, Pool
 from pipeline.crew import Team
 from pipeline.data.source import Source
@@ -62,6 +64,27 @@ def with_kstep(workflow):
 def test_threads_of_a_worker_free_memory_that_is_not_used_again(pool):
     environments = pool.client.run(partial(os.environ.get, "MALLOC_ARENA_MAX"))
     assert set(environments.values()) == {"1"}
+
+
+def test_two_workers_listen_on_loopback_alone(workflow, pool, tmp_path, expected):
+    undisturbed(workflow, pool, tmp_path, expected)
+    assert listening(psutil.Process()) == {"127.0.0.1"}
+
+
+def test_a_step_of_the_schedulers_clock_is_not_taken_for_silence(workflow, pool, tmp_path):
+    """By an hour forwards, and Dask's own limit is looked at before the next heartbeat."""
+
+    async def step(dask_scheduler):
+        for worker in dask_scheduler.workers.values():
+            worker.last_seen -= 3600
+        if looks := dask_scheduler.periodic_callbacks.get("worker-ttl"):
+            await looks.callback()
+
+    crew = crew_driver(workflow, tmp_path / "run", pool, **SIZES).crew
+    pids = [machine.pid for machine in crew.machines]
+    pool.client.run_on_scheduler(step)
+    crew._watch._look()
+    assert [machine.pid for machine in crew._each(describe, tmp_path, [], "cpu")] == pids
 
 
 def undisturbed(workflow, pool, tmp_path, expected):

@@ -4,6 +4,7 @@ import time
 from functools import partial
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from hypothesis import given, settings
@@ -178,3 +179,14 @@ def test_a_later_group_meets_those_of_an_earlier_one():
 
         groups = together([partial(join, rank) for rank in range(2)])
         assert together([partial(group.sums, [1.0]) for group in groups]) == [[2.0]] * 2
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2"])
+def test_a_store_listens_on_its_hosts_address_alone(host):
+    """Whoever reaches it may read and write."""
+    before = {at for at in psutil.Process().net_connections() if at.status == psutil.CONN_LISTEN}
+    store = Store(host, serves=True)
+    listens = {at for at in psutil.Process().net_connections() if at.status == psutil.CONN_LISTEN} - before
+    assert [tuple(at.laddr) for at in listens] == [(host, store.port)]
+    Store(host, store.port).under("here").set("key", "value")
+    assert store.under("here").get("key") == b"value"
