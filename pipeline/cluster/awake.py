@@ -39,7 +39,7 @@ class Awake:
 
 
 def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -> T:
-    """What a call returns or raises; NoAnswer, which says `what` it is: it did neither. It is left to itself then."""
+    """What a call returns or raises. NoAnswer, which says `what` it was for: it does neither, and is left to itself."""
     outcome: list[T] = []
     raised: list[BaseException] = []
 
@@ -55,7 +55,7 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
     while thread.is_alive():
         thread.join(LOOK_SECONDS)
         if thread.is_alive() and awake.look() > seconds:
-            raise NoAnswer(f"Dask did not come to an end with this in {seconds:.0f} s: {what}")
+            raise NoAnswer(f"no answer from Dask in {seconds:.0f} s, {what}: see whether its scheduler and workers run")
     if raised:
         raise raised[0]
     return outcome[0]
@@ -87,10 +87,10 @@ class Silence:
 
 @contextmanager
 def closed_in_time() -> Iterator[ExitStack]:
-    """Close what is entered; whatever does not come to an end with that is left to the end of the process."""
+    """Close what is entered; whatever cannot be is left to the end of the process."""
     stack = ExitStack()
     try:
         yield stack
     finally:
-        with suppress(NoAnswer):
+        with suppress(NoAnswer, OSError):
             in_time("closing", stack.close)

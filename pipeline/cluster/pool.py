@@ -122,7 +122,7 @@ class Pool:
             with suppress(ProcessLookupError, TypeError):
                 os.kill(nanny.pid, signal.SIGKILL)
         # What a scheduler says that has lost its workers is of no interest any more.
-        with suppress(TimeoutError, OSError, NoAnswer):
+        with suppress(NoAnswer, OSError):
             in_time("closing", self._stack.close)
 
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from distributed import Client, Future, KilledWorker, wait
 
-from pipeline.cluster.awake import Silence, in_time
+from pipeline.cluster.awake import Silence, closed_in_time, in_time
 from pipeline.cluster.local import Here, client_here
 from pipeline.failures import PipelineError
 
@@ -94,7 +94,8 @@ def tasks_of(scheduler: str) -> Iterator[Tasks]:
         client = Client(scheduler)
     except (OSError, TimeoutError) as error:
         raise PipelineError(f"--scheduler {scheduler}: nobody answers there ({error})") from error
-    with client:
+    with closed_in_time() as stack:
+        stack.callback(client.close)
         num_threads = sum(in_time("asking the scheduler for its workers", client.nthreads).values())
         if not num_threads:
             raise PipelineError(f"--scheduler {scheduler} has no workers; start some")

@@ -2,14 +2,18 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from distributed import LocalCluster
+from distributed import Client, LocalCluster, Status
 
+from pipeline.cluster import local
 from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.failures import PipelineError
 
@@ -86,7 +90,7 @@ def die_once(folder: Path) -> None:
 
 def test_the_task_of_a_worker_that_died_is_not_done_again(tmp_path):
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster,
+        LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
         tasks_of(cluster.scheduler_address) as tasks,
     ):
         assert tasks.num_threads == 2
@@ -96,8 +100,42 @@ def test_the_task_of_a_worker_that_died_is_not_done_again(tmp_path):
 
 def test_a_scheduler_without_workers_is_waited_for():
     with (
-        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address=None) as cluster,
+        LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
         pytest.raises(PipelineError, match="has no workers"),
         tasks_of(cluster.scheduler_address),
     ):
         pass
+
+
+@pytest.mark.timeout(20)
+def test_tasks_that_nobody_runs_end_with_a_message(monkeypatch):
+    monkeypatch.setattr(local, "ANSWER_SECONDS", 0.3)
+    with local_tasks(1) as tasks:
+        (worker,) = tasks._client.cluster.workers.values()
+        worker.status = Status.paused
+        with pytest.raises(PipelineError, match="has tasks for this process, and has run none of them"):
+            list(tasks.each("work", work, [1], TICK))
+
+
+@pytest.mark.prove
+def test_a_scheduler_that_stands_still_ends_the_wait_with_a_message():
+    dask = [sys.executable, "-m", "dask"]
+    address, quiet = "tcp://127.0.0.1:18793", {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with ExitStack() as stack:
+
+        def start(*command):
+            process = subprocess.Popen([*dask, *command, "--host", "127.0.0.1", "--no-dashboard"], **quiet)
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            return process
+
+        scheduler = start("scheduler", "--port", "18793")
+        start("worker", address, "--no-nanny")
+        with Client(address, timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)
+        with tasks_of(address) as tasks:
+            waiting = tasks.each("sleep", time.sleep, [300], TICK)
+            assert next(waiting) == []
+            scheduler.send_signal(signal.SIGSTOP)
+            with pytest.raises(PipelineError, match="no answer from Dask in 30 s"):
+                list(waiting)

@@ -121,7 +121,6 @@ def test_what_dask_says_of_its_workers_for_a_moment_is_not_relied_on(client):
     assert executor.result(client.submit(Done, "read", 0, workers=[executor.address], pure=False)) == Done("read", 0)
 
 
-@pytest.mark.prove
 def test_executors_open_30_000_times_on_a_client_that_is_refreshed_all_the_time(client):
     refresh = client._periodic_callbacks["scheduler-info"]
     refresh.stop()
@@ -160,7 +159,7 @@ def test_200_clusters_open_and_close_in_turn_beside_busy_processes():
 def test_a_call_that_does_not_return_ends_with_a_message(monkeypatch):
     monkeypatch.setattr(awake, "LOOK_SECONDS", 0.02)
     never = threading.Event()
-    with pytest.raises(NoAnswer, match="Dask did not come to an end with this in 0 s: waiting for nothing"):
+    with pytest.raises(NoAnswer, match="no answer from Dask in 0 s, waiting for nothing: see whether"):
         in_time("waiting for nothing", never.wait, 0.1)
     never.set()
     with pytest.raises(ZeroDivisionError):
