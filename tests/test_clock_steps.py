@@ -52,7 +52,7 @@ def expected(job):
 @pytest.mark.parametrize("clock", ["wall", "monotonic"])
 @pytest.mark.parametrize("flags", [(), ("--workers", "2")], ids=["alone", "two"])
 def test_a_step_of_a_clock_changes_nothing(job, expected, library, tmp_path, flags, clock):
-    """An hour forwards, an hour back, and another hour back. A run of one process has its clock set many times in a row:
+    """An hour forwards, back, and back once more. A run of one process has its clock set many times in a row:
     what goes wrong depends on the millisecond."""
     clocks = Clocks(tmp_path / "steps")
     env = {"LD_PRELOAD": str(library), "CLOCK_STEPS": str(clocks.path)}
