@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import chain, combinations, pairwise, permutations
 from pathlib import Path
 
+from pipeline.limits import allowed_cpus
 from pipeline.nvml import Links
-from pipeline.topology import Core, Gpu, Topology, allowed_cpus
+from pipeline.topology import Core, Gpu, Topology
 
 NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 MOST_TRIED = 8

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from pipeline import limits
 from pipeline.memory import aligned_empty
 from pipeline.records import DONE, Array, Event, Span
 
@@ -120,7 +121,7 @@ class Ram:
         return tensor.numpy()
 
     def free_bytes(self) -> int:
-        return available_ram()
+        return limits.free_memory()
 
     def give_back(self) -> None:
         pass
@@ -134,9 +135,3 @@ class Ram:
 
 
 RAM = Ram()
-
-
-def available_ram() -> int:
-    """Bytes that this machine can give without taking from others."""
-    with open("/proc/meminfo") as lines:
-        return next(1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
-import os
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -14,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from pipeline import limits
 from pipeline.affinity import Layout, Seat, describe, lay_out
 from pipeline.agenda import Agenda
 from pipeline.crew import Team
@@ -56,6 +56,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             run_dir = args.run_dir or Path("runs") / workflow.name
             run_dir = run_dir.resolve() if run_dir.is_symlink() else run_dir
             alone = args.workers is None and not args.scheduler
+            if args.serial and not alone:
+                raise ValueError(
+                    "--serial is for one worker in this process; leave it out, or --workers and --scheduler"
+                )
             device, team = (choose(workflow.device), None) if alone else recruit(workflow, world, args.scheduler)
             source, fit = open_workflow(workflow, device, world, args.scheduler is None)
             if args.explain:
@@ -163,7 +167,8 @@ def seats_of(on_gpu: bool, world: int, run_dir: Path) -> Layout:
 
 def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any, Team]:
     """What workers that are processes of their own train on, as far as this one has to know it, and who they are. Of a
-    scheduler's workers "auto" asks for what this machine has. ValueError: this machine has too few GPUs."""
+    scheduler's workers "auto" asks for what this machine has. ValueError: this machine has too few GPUs, or
+    storage.device is a share of memory that is not known here."""
     elsewhere = scheduler and workflow.device == "cuda"
     topology = read_topology(on_gpu := bool(elsewhere or gets_gpu(workflow.device)))
     if on_gpu and not scheduler and world > len(topology.gpus):
@@ -172,21 +177,29 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any,
             "extra gpu, tells of and CUDA_VISIBLE_DEVICES leaves; take fewer workers, or set device to cpu"
         )
     seats = () if scheduler else lay_out(topology, world).seats
+    if scheduler and not on_gpu:
+        check_is_size(workflow, "workers' machines")
     device = GpusOfWorkers(least_free(workflow, seats)) if on_gpu else RAM
     return device, Team(world, scheduler, seats, own_modules(workflow))
 
 
 def least_free(workflow: Workflow, seats: Sequence[Seat]) -> int:
-    """Bytes of the GPU that has the least. ValueError: nobody knows here, and storage.device is a share of them."""
+    """Bytes of the GPU that has the least. ValueError: nobody knows here, and storage.device is a share."""
     free = [seat.gpu.free_bytes for seat in seats if seat.gpu]
     known = [num_bytes for num_bytes in free if num_bytes is not None]
-    if isinstance(workflow.storage.device, float) and len(known) < max(1, len(free)):
-        raise ValueError(
-            f"storage.device is {format_size_or_share(workflow.storage.device)}, and how much memory of the workers' "
-            "GPUs is free is not known here; give it as a size"
-        )
+    if len(known) < max(1, len(free)):
+        check_is_size(workflow, "workers' GPUs")
     # A worker that has less than a size says so when it takes it.
     return min(known, default=sys.maxsize)
+
+
+def check_is_size(workflow: Workflow, whose: str) -> None:
+    """ValueError: storage.device is a share of memory that this machine does not see."""
+    if isinstance(workflow.storage.device, float):
+        raise ValueError(
+            f"storage.device is {format_size_or_share(workflow.storage.device)}, and how much memory of the {whose} is "
+            "free is not known here; give it as a size"
+        )
 
 
 def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow:
@@ -213,7 +226,7 @@ def open_workflow(workflow: Workflow, device: Described, world: int = 1, here: b
     """Check data, model and memory; nothing is trained or written, but synthetic data is made once. `here`: all workers
     are on this machine."""
     check_model(workflow)
-    check_memory(workflow, device, world if here else 1)
+    check_memory(workflow, device, world if here else 0)
     ensure(workflow.data)
     source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
@@ -223,18 +236,18 @@ def open_workflow(workflow: Workflow, device: Described, world: int = 1, here: b
 
 
 def check_memory(workflow: Workflow, device: Described, workers: int = 1) -> None:
-    """Refuse caps, which are of each worker, that this machine's memory, or that of each one's GPU, cannot hold."""
+    """Refuse caps, which are of each worker, that this machine's memory, or that of each one's GPU, cannot hold.
+    `workers`: of this machine."""
     free = device.free_bytes()
     storage = resolve(workflow.storage, free)
     in_ram = {"device": int(storage.device), "host": storage.host, "read": storage.read, "map": storage.map}
     if device.on_gpu and (wanted := in_ram.pop("device")) > free:
         raise ValueError(f"storage.device is {wanted:,} bytes, and {free:,} of the GPU's memory are free; lower it")
-    there_is = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if (wanted := workers * sum(in_ram.values())) > there_is:
+    if (wanted := workers * sum(in_ram.values())) > (there_is := limits.memory()):
         names, of_all = ", ".join(list(in_ram)[:-1]), f" of {workers} workers" if workers > 1 else ""
         raise ValueError(
-            f"storage.{names} and map{of_all} add up to {wanted:,} bytes, and this machine has {there_is:,}; lower one "
-            "of them"
+            f"storage.{names} and map{of_all} add up to {wanted:,} bytes, and this machine has {there_is:,}, limits of "
+            "control groups counted; lower one of them"
         )
 
 

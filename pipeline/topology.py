@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipeline.limits import allowed_cpus
 from pipeline.nvml import Address, Links, read_gpus
 
 SYS = Path("/sys")
@@ -62,13 +63,6 @@ def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | Non
     cards = [path for path in _entries(sys / "class/net") if (path / "device").exists()]
     nics = tuple(Attached(c.name, _node(c.resolve())) for c in cards if _text(c / "operstate") != "down")
     return Topology(_cores(sys, sorted(allowed_cpus() if allowed is None else allowed)), gpus, links, disks, nics)
-
-
-def allowed_cpus() -> set[int]:
-    """CPUs that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
 
 
 def disk_of(path: Path, sys: Path = SYS) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipeline.limits import cpus
 from pipeline.optimizer import Optimizer, Plateau
 from pipeline.strict import Strict
 
@@ -147,7 +147,8 @@ class Storage(Strict):
     """Hard caps. Each covers a tier's slab and its ring of buffers; the key map has a cap of its own."""
 
     device: SizeOrShare
-    """A size, or a share of the memory that is free when the run begins: of the GPU's, or of RAM without one."""
+    """A size, or a share of the memory that is free when the run begins: of the GPU's, or of RAM without one, as far as
+    this process may take it."""
     host: Size
     disk: Size
     """Everything that lies on the disk for long: the chunks of all kept commits, what was written since, dense models,
@@ -173,8 +174,8 @@ class Schedule(Strict):
     """Batches of a block (k); an upper bound."""
     look_ahead: Annotated[int, Field(ge=1)] = 2
     """Blocks that are planned and prefetched while one trains (L); an upper bound."""
-    threads: Annotated[int, Field(ge=1)] = Field(default_factory=lambda: os.cpu_count() or 1)
-    """Threads of `train`. Part of what fixes a result's bits."""
+    threads: Annotated[int, Field(ge=1)] = Field(default_factory=cpus)
+    """Threads of `train`, by default one a CPU that this process may use. Part of what fixes a result's bits."""
     plateau: Plateau | None = None
     """Early stopping, and lower learning rates, by the validation split. `epochs` is then an upper bound."""
 

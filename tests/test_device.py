@@ -9,7 +9,7 @@ import torch
 from harness import make_driver
 
 from pipeline import gpu as gpu_module
-from pipeline.device import RAM, STREAMS, Ram, available_ram
+from pipeline.device import RAM, STREAMS, Ram
 from pipeline.failures import PipelineError
 from pipeline.gpu import choose
 from pipeline.kernels import launch
@@ -42,10 +42,6 @@ def test_work_in_ram_waits_for_something_or_is_done_twice():
     stream.copy(array, other)
     assert other.view(np.float32).tolist() == [1] * 6
     assert RAM.drain() == []
-
-
-def test_the_free_memory_of_this_machine_is_not_known():
-    assert 1 << 28 < available_ram() < 1 << 50
 
 
 class Small(Ram):

@@ -68,6 +68,7 @@ LAYERS = (
         "pipeline.kernels",
         "pipeline.records",
         "pipeline.memory",
+        "pipeline.limits",
         "pipeline.threads",
         "pipeline.stop",
         "pipeline.failures",

@@ -356,6 +356,27 @@ def test_no_worker_or_more_than_shards_are_started(refused, workflow_file):
     assert "the table has 16 shards" in refused(workflow_file, "--workers", "17")
 
 
+@pytest.mark.parametrize("device", ["cpu", "auto"])
+def test_a_share_of_memory_is_refused_where_the_workers_are_of_a_scheduler(refused, workflow_file, device):
+    """Nobody listens there: that is not even looked at."""
+    argv = ("--scheduler", "tcp://127.0.0.1:9", "--workers", 8, "--set", f"device={device}")
+    said = refused(workflow_file, *argv, "--set", "storage.device=80 %")
+    assert "storage.device is 80 %, and how much memory of the workers' machines is free is not known here" in said
+    assert "give it as a size" in said
+
+
+def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file):
+    workflow = run.override(run.load(workflow_file), ["storage.host=900 TiB"])
+    run.check_memory(workflow, run.RAM, 0)
+    with pytest.raises(ValueError, match="add up to"):
+        run.check_memory(workflow, run.RAM)
+
+
+@pytest.mark.parametrize("others", [("--workers", 2), ("--workers", 1), ("--scheduler", "tcp://127.0.0.1:9")])
+def test_serial_is_refused_where_there_are_processes_of_workers(refused, workflow_file, others):
+    assert "--serial is for one worker in this process; leave it out" in refused(workflow_file, "--serial", *others)
+
+
 @pytest.fixture
 def two_gpus(monkeypatch):
     """A machine as NVML tells of it: 2 and 1 MiB are free."""

@@ -9,7 +9,7 @@ from pipeline.stages import STAGES
 from pipeline.storage.chunks import most_chunks
 from pipeline.storage.places import most_rows
 from pipeline.storage.sizes import Sizes, log_chunk_bytes
-from pipeline.workflow import Workflow
+from pipeline.workflow import Storage, Workflow
 
 LEAST_THREADS = 4
 """One for `train`, one for keys by mail, one for what the driver asks, and one that goes on."""
@@ -28,6 +28,7 @@ def check_machines(machines: Sequence[Machine], workflow: Workflow, least_disk_b
     """ValueError, which names the worker, where one cannot take part. `least_disk_bytes`: of each."""
     check_devices(machines, workflow.device)
     check_disks(machines, least_disk_bytes)
+    check_memory(machines, workflow.storage)
     for rank, machine in enumerate(machines):
         for package, version in machine.versions.items():
             if version != machines[0].versions[package]:
@@ -40,15 +41,38 @@ def check_machines(machines: Sequence[Machine], workflow: Workflow, least_disk_b
                 f"worker {rank} on {machine.host} has {machine.threads} threads, and what waits for others takes "
                 f"{LEAST_THREADS - 1}; start it with --nthreads {len(STAGES) + 4}, or {LEAST_THREADS} at least"
             )
-        storage = workflow.storage
-        device = 0 if machine.gpu else storage.device
-        in_ram = sum(size for size in (device, storage.host, storage.read, storage.map) if isinstance(size, int))
+        in_ram = caps_in_ram(machine, workflow.storage)
         if machine.memory_limit and in_ram > SHARE_OF_LIMIT * machine.memory_limit:
             raise ValueError(
                 f"worker {rank} on {machine.host} has a memory limit of {machine.memory_limit:,} bytes, and storage's "
-                f"{'' if machine.gpu else 'device, '}host, read and map add up to {in_ram:,}: more than "
-                f"{SHARE_OF_LIMIT:.0%} of it; lower them, or start the worker without a limit (--memory-limit 0)"
+                f"{names_in_ram(machine)} add up to {in_ram:,}: more than {SHARE_OF_LIMIT:.0%} of it; lower them, or "
+                "start the worker without a limit (--memory-limit 0)"
             )
+
+
+def caps_in_ram(machine: Machine, storage: Storage) -> int:
+    """Bytes that a worker's caps take of its machine's RAM. A share of it is of a machine that was looked at before."""
+    device = 0 if machine.gpu else storage.device
+    return sum(size for size in (device, storage.host, storage.read, storage.map) if isinstance(size, int))
+
+
+def names_in_ram(machine: Machine) -> str:
+    return f"{'' if machine.gpu else 'device, '}host, read and map"
+
+
+def check_memory(machines: Sequence[Machine], storage: Storage) -> None:
+    """Workers of a machine share its RAM, and those of a control group what that may have."""
+    for rank, machine in enumerate(machines):
+        for group, there_is in machine.memory.items():
+            sharing = [other for other in machines if other.host == machine.host and group in other.memory]
+            wanted = sum(caps_in_ram(other, storage) for other in sharing)
+            if wanted > there_is:
+                whose = "its control group may have" if group else "its machine has"
+                raise ValueError(
+                    f"worker {rank} on {machine.host}: storage's {names_in_ram(machine)} of {len(sharing)} "
+                    f"worker{'s' * (len(sharing) > 1)} there add up to {wanted:,} bytes, and {whose} {there_is:,}; "
+                    "lower one of them, or start fewer workers there"
+                )
 
 
 def check_devices(machines: Sequence[Machine], device: str) -> None:

@@ -29,6 +29,7 @@ from pipeline.device import Device
 from pipeline.failures import LostTouch, OutOfTurn
 from pipeline.flight import Member
 from pipeline.gpu import choose, identify
+from pipeline.limits import memory_limits
 from pipeline.memory import keep_freed_memory
 from pipeline.optim.collective import TwoLevels
 from pipeline.records import Done, Parcel, Refusal, Share
@@ -212,6 +213,8 @@ class Machine:
     """Of the Dask worker."""
     memory_limit: int
     """Of Dask's for this worker; 0: none."""
+    memory: Mapping[int, int]
+    """Bytes of RAM of the machine and of each control group that limits it, as of `limits.memory_limits`."""
     reach: tuple[int, ...]
     """Shards whose directories are there."""
     disk: int
@@ -238,6 +241,7 @@ def describe(run_dir: Path, folders: Sequence[str], device: str) -> Machine:
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
         threads=worker.state.nthreads,
         memory_limit=int(worker.memory_manager.memory_limit or 0),
+        memory=memory_limits(),
         reach=tuple(shard for shard, folder in enumerate(folders) if (run_dir / folder).is_dir()),
         disk=there.stat().st_dev,
         free_bytes=disk_usage(there).free + sum(file.stat().st_size for file in run_dir.glob("reserve*")),

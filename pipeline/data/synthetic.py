@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.files import SPLITS
 from pipeline.data.planted import bias, draw_columns, generator, raw_logits, sigmoid
+from pipeline.limits import cpus
 from pipeline.records import I64
 from pipeline.workflow import Data, Synthetic
 
@@ -45,7 +46,7 @@ def generate(planted: Synthetic, root: Path, label: str = "label", threads: int 
         return root / DONE
     _begin(root, parameters)
     parts = list(_parts(planted))
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+    with ThreadPoolExecutor(threads or cpus()) as pool:
         counts = list(pool.map(lambda part: _make_part(planted, root, label, *part), parts))
     judged = "test" if planted.test_examples else "validation"
     bins = sum((c for c, (split, *_) in zip(counts, parts, strict=True) if split == judged), _no_counts())

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import glob
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pipeline.limits import cpus
 from pipeline.prepare import formats
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines
@@ -60,7 +60,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--minimum", type=int, default=1, metavar="N", help="values seen less often in training rows have id 0")
     add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: an error)")
     add("--piece-size", type=size, default=64 << 20, metavar="SIZE", help="of a part, in bytes of text (64 MiB)")
-    add("--workers", type=int, default=os.cpu_count() or 1, metavar="N", help="parts at a time (default: one a core)")
+    add("--workers", type=int, default=cpus(), metavar="N", help="parts at a time (default: one a CPU)")
     add("--scheduler", metavar="ADDRESS", help="have this Dask scheduler's workers do it, on the same file system")
     add("--fresh", action="store_true", help="move what is in the output folder aside first")
     return parser

@@ -10,8 +10,8 @@ from pipeline.cluster.member import Machine
 from pipeline.workflow import Workflow
 
 CPU = Machine(
-    host="a", pid=1, versions={"torch": "2"}, threads=12, memory_limit=0, reach=(), disk=7, free_bytes=1000,
-    device="cpu", gpu="",
+    host="a", pid=1, versions={"torch": "2"}, threads=12, memory_limit=0, memory={0: 1 << 30}, reach=(), disk=7,
+    free_bytes=1000, device="cpu", gpu="",
 )  # fmt: skip
 H100 = replace(CPU, device="H100", gpu="0000:01:00.0")
 
@@ -68,3 +68,31 @@ def test_the_least_that_a_disk_must_have_is_not_what_a_commit_can_take(small_wor
     assert least_disk_bytes(sizes, 1) == 23 * chunk_bytes
     assert least_disk_bytes(sizes, 6) == (6 + 21) * chunk_bytes
     assert chunk_bytes >= 4 * (sizes.row_bytes + 8)
+
+
+def test_what_the_caps_of_all_workers_of_a_machine_add_up_to_fits_into_it(small_workflow):
+    """Of each 160 MiB in RAM, 144 with a GPU. Machine a has room for two on CPUs and a bit, b for one."""
+    workflow, cpu = small_workflow(), replace(CPU, memory={0: 330 << 20})
+    on_b = replace(CPU, host="b", memory={0: 160 << 20})
+    check_machines([cpu, cpu, on_b], workflow)
+    said = refusal([on_b, cpu, cpu, cpu], workflow, "cpu")
+    assert said.startswith("worker 1 on a: storage's device, host, read and map of 3 workers there add up to ")
+    assert said.endswith(
+        f" {480 << 20:,} bytes, and its machine has {330 << 20:,}; lower one of them, or start fewer workers there"
+    )
+    gpus = [replace(H100, gpu=str(n), memory={0: 300 << 20}) for n in range(3)]
+    check_machines(gpus[:2], workflow.model_copy(update={"device": "cuda"}))
+    assert f"host, read and map of 3 workers there add up to {432 << 20:,}" in refusal(gpus, workflow, "cuda")
+
+
+def test_workers_of_a_control_group_fit_into_its_limit_and_those_of_others_do_not_count(small_workflow):
+    """Groups 7 and 8, two containers of one machine that use its network, have a limit each; of 9 both are a part."""
+    machine, workflow = {0: 1 << 30}, small_workflow()
+    seven, eight = (replace(CPU, memory=machine | {group: 200 << 20, 9: 400 << 20}) for group in (7, 8))
+    check_machines([seven, eight, CPU, CPU], workflow)
+    said = refusal([eight, seven, seven], workflow, "cpu")
+    assert f"worker 0 on a: storage's device, host, read and map of 3 workers there add up to {480 << 20:,}" in said
+    assert f"and its control group may have {400 << 20:,}; lower" in said
+    said = refusal([CPU, seven, seven], workflow, "cpu")
+    assert f"worker 1 on a: storage's device, host, read and map of 2 workers there add up to {320 << 20:,}" in said
+    assert f"and its control group may have {200 << 20:,}; lower" in said

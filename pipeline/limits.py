@@ -1,0 +1,121 @@
+"""What this process may take of its machine: memory, and CPUs. The limits of its control groups count, which are those
+of a container, of a systemd slice, of a job of a batch system.
+
+Each function takes the root of the tree of files that the system tells it in. A file that is not there, or cannot be
+read, is no limit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path, PurePosixPath
+
+ROOT = Path("/")
+
+
+def memory(root: Path = ROOT) -> int:
+    """Bytes of RAM that this process may have at most."""
+    return min(memory_limits(root).values())
+
+
+def memory_limits(root: Path = ROOT) -> dict[int, int]:
+    """Bytes of RAM, by what has them: 0 for the whole machine, else the number that the system has for a control group,
+    whose processes share them."""
+    limits = {0: _machine(root)["MemTotal"]}
+    for group in _groups(root, "memory"):
+        if (limit := _limit(group)) is not None and limit < limits[0]:
+            limits[group.stat().st_ino] = limit
+    return limits
+
+
+def free_memory(root: Path = ROOT) -> int:
+    """Bytes of RAM that this process can take without taking from others. Files that a group has in the page cache, and
+    does not use, count as free."""
+    free = [_machine(root)["MemAvailable"]]
+    for group in _groups(root, "memory"):
+        if (limit := _limit(group)) is not None:
+            kept = _counts(group / "memory.stat")
+            unused = kept.get("total_inactive_file", kept.get("inactive_file", 0))
+            used = _number(group / "memory.current") or _number(group / "memory.usage_in_bytes") or 0
+            free.append(limit - max(0, used - unused))
+    return max(0, min(free))
+
+
+def cpus(root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
+    """CPUs that this process may keep busy, a part of one counted as one. `allowed`: see `allowed_cpus`."""
+    most = [len(allowed_cpus() if allowed is None else allowed)]
+    for group in _groups(root, "cpu"):
+        quota, period, *_ = [*_text(group / "cpu.max").split(), "", ""]
+        quota = quota or _text(group / "cpu.cfs_quota_us").strip()
+        period = period or _text(group / "cpu.cfs_period_us").strip()
+        # "max" and -1 are no limit.
+        if quota.isdecimal() and period.isdecimal():
+            most.append(-(-int(quota) // int(period)))
+    return max(1, min(most))
+
+
+def allowed_cpus() -> set[int]:
+    """CPUs that this process may run on, whatever share of them."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    return set(range(os.cpu_count() or 1))
+
+
+def _limit(group: Path) -> int | None:
+    # Version 1 tells of limits above the highest group that is seen here, too.
+    above = _counts(group / "memory.stat").get("hierarchical_memory_limit")
+    told = (_number(group / "memory.max"), _number(group / "memory.limit_in_bytes"), above)
+    return min((number for number in told if number is not None), default=None)
+
+
+def _groups(root: Path, controller: str) -> Iterator[Path]:
+    """The folder of each control group that this process is in, those above its own included, as far as they are seen
+    here: of version 2, and of the hierarchy that version 1 has for the controller."""
+    paths: dict[str, str] = {}
+    for line in _text(root / "proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        paths |= dict.fromkeys(controllers.split(","), path)
+    for line in _text(root / "proc/self/mountinfo").splitlines():
+        before, _, after = line.partition(" - ")
+        top, mounted = map(_unescaped, before.split(" ")[3:5])
+        kind, _, options = after.split(" ")[:3]
+        if not (kind == "cgroup2" or (kind == "cgroup" and controller in options.split(","))):
+            continue
+        own = PurePosixPath(paths.get("" if kind == "cgroup2" else controller, "/"))
+        # A container may be told of a path that its mount does not have: what it has then is its own group.
+        inside = own.relative_to(top).parts if own.is_relative_to(top) and ".." not in own.parts else ()
+        group = root / mounted.lstrip("/")
+        yield group
+        for name in inside:
+            group /= name
+            yield group
+
+
+def _unescaped(path: str) -> str:
+    """A path of mountinfo: blanks, tabs, line ends and backslashes stand there as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
+
+
+def _machine(root: Path) -> dict[str, int]:
+    """Bytes of RAM, by the names that the system has for them."""
+    return {name.rstrip(":"): 1024 * count for name, count in _counts(root / "proc/meminfo").items()}
+
+
+def _counts(file: Path) -> dict[str, int]:
+    """The numbers of a file whose lines are a name and a number."""
+    return {words[0]: int(words[1]) for line in _text(file).splitlines() if len(words := line.split()) > 1}
+
+
+def _number(file: Path) -> int | None:
+    """None: there is none, or it is "max"."""
+    text = _text(file).strip()
+    return int(text) if text.isdecimal() else None
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(errors="surrogateescape")
+    except OSError:
+        return ""
