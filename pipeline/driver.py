@@ -19,7 +19,7 @@ from pipeline.committer import Committer
 from pipeline.crew import Alone, Crew, Team, WorkerLost, replicas_for
 from pipeline.data.source import Source
 from pipeline.device import RAM, Device
-from pipeline.failures import PipelineError
+from pipeline.failures import PipelineError, told
 from pipeline.gpu import choose
 from pipeline.models.learner import least_last
 from pipeline.monitor.history import History
@@ -180,8 +180,8 @@ class Driver:
             with on_signal(self._stop), self._progress:
                 self._say_how_it_begins()
                 stopped, result = self._go_on()
-        except (OSError, PipelineError) as error:
-            raise PipelineError(f"{error}\n{self.what_stands()}") from error
+        except (OSError, MemoryError, PipelineError) as error:
+            raise PipelineError(f"{told(error)}\n{self.what_stands()}") from error
         finally:
             self.crew.close()
             self._source.close()

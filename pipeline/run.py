@@ -17,11 +17,12 @@ from pipeline import limits
 from pipeline.affinity import Layout, Seat, describe, lay_out
 from pipeline.agenda import Agenda
 from pipeline.crew import Team
+from pipeline.data.remarks import remarks
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
 from pipeline.device import RAM, Described
 from pipeline.driver import open_crew, open_run
-from pipeline.failures import PipelineError
+from pipeline.failures import PipelineError, told
 from pipeline.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.memory import keep_freed_memory
@@ -75,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             else:
                 opened = open_run(workflow, source, fit, run_dir, args.serial, device)
             driver = stack.enter_context(opened)
-        except (ValueError, OSError, PipelineError) as error:
+        except (ValueError, OSError, MemoryError, PipelineError) as error:
             print(f"error: {message(error)}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
@@ -229,6 +230,8 @@ def open_workflow(workflow: Workflow, device: Described, world: int = 1, here: b
     check_memory(workflow, device, world if here else 0)
     ensure(workflow.data)
     source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
+    for remark in remarks(workflow.data):
+        print(f"warning: {remark}", file=sys.stderr)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
     row_bytes = row_layout(workflow).num_bytes
     fit = rehearse(workflow, source, agenda, row_bytes, lambda line: print(line, flush=True), device, world)
@@ -304,7 +307,7 @@ def other_buffers(workflow: Workflow, source: Source, fit: Fit) -> list[Line]:
 def message(error: Exception) -> str:
     """One message; a validation error as one line for each field."""
     if not isinstance(error, ValidationError):
-        return str(error)
+        return told(error)
     lines = [
         f"{_path(e['loc']) or error.title}: {e['msg']}" + (f" (got {e['input']!r})" if e["loc"] else "")
         for e in error.errors()

@@ -356,6 +356,49 @@ def test_no_worker_or_more_than_shards_are_started(refused, workflow_file):
     assert "the table has 16 shards" in refused(workflow_file, "--workers", "17")
 
 
+@pytest.mark.parametrize(("value", "kind"), [(1, pa.int8()), (0, pa.float32()), (1, pa.bool_())], ids=str)
+def test_labels_that_are_all_the_same_are_told_of(workflow_file, tmp_path, capsys, value, kind):
+    labels = {"label": pa.array([value] * 40).cast(kind)}
+    pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7)
+    assert main([str(workflow_file), "--explain"]) == 0
+    said = f"warning: all training labels of 'label' are {value}: there is nothing to learn; look at data.labels"
+    assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(said)]
+
+
+@pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["told", "unknown"])
+def test_labels_of_both_kinds_or_of_which_footers_say_nothing_are_no_reason_to_warn(
+    workflow_file, tmp_path, capsys, options
+):
+    labels = {"label": [int(n == 39 or bool(options)) for n in range(40)]}
+    pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7, **options)
+    assert main([str(workflow_file), "--explain"]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_a_model_that_explodes_is_told_of(workflow_file, capsys):
+    rates = ["--set", "optimizer.rows.lr=1e9", "--set", "optimizer.dense.lr=1e9"]
+    assert main([str(workflow_file), "--serial", *rates]) == 0
+    assert "warning: ne of validation is " in capsys.readouterr().err
+
+
+def test_a_folder_among_the_files_of_a_pattern_is_told_of_and_refused_if_it_holds_none(
+    refused, workflow_file, tmp_path, capsys
+):
+    pattern = ["--set", 'data.train=["tr*"]']
+    (tmp_path / "traces").mkdir()
+    said = refused(workflow_file, *pattern)
+    assert f"data.train: 'tr*' matches {tmp_path}/traces, too, a folder that holds no Parquet file; correct" in said
+    (tmp_path / "traces/part.parquet").write_bytes((tmp_path / "train.parquet").read_bytes())
+    assert main([str(workflow_file), "--explain", *pattern]) == 0
+    assert (
+        "data.train: 'tr*' matches 2 names, of which 1 are folders (traces): the Parquet files in them are taken"
+        in (capsys.readouterr().err)
+    )
+    assert main([str(workflow_file), "--explain", "--set", 'data.train=["traces"]']) == 0
+    assert main([str(workflow_file), "--explain", "--set", 'data.train=["trac*"]']) == 0
+    assert capsys.readouterr().err == "", "folders alone are meant"
+
+
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 def test_a_share_of_memory_is_refused_where_the_workers_are_of_a_scheduler(refused, workflow_file, device):
     """Nobody listens there: that is not even looked at."""

@@ -63,28 +63,35 @@ def columns_of(data: Data, group: str | None = None) -> list[Column]:
 def resolve(data: Data, split: str) -> list[Path]:
     """The split's files: each pattern's in sorted order, pattern after pattern, none twice.
 
-    Raises ValueError for a pattern that finds nothing.
+    Raises ValueError for a pattern that finds nothing, or a folder with nothing in it.
     """
     files: dict[Path, None] = {}
     for pattern in getattr(data, split):
-        path = data.root.expanduser() / Path(pattern).expanduser()
-        found = _find(path)
-        if not found:
+        found = matches(data, pattern)
+        below = {match: sorted(match.rglob("*.parquet")) if match.is_dir() else [match] for match in found}
+        if not any(below.values()):
             raise ValueError(
-                f"data.{split}: {pattern!r} matches no Parquet file (looked for {path}); "
+                f"data.{split}: {pattern!r} matches no Parquet file (looked for {_place(data, pattern)}); "
                 f"correct the pattern, or data.root, which is {str(data.root)!r}"
             )
-        files.update(dict.fromkeys(found))
+        for match in found:
+            if not below[match]:
+                raise ValueError(
+                    f"data.{split}: {pattern!r} matches {match}, too, a folder that holds no Parquet file; correct the "
+                    "pattern, or move the folder away"
+                )
+            files.update(dict.fromkeys(below[match]))
     return list(files)
 
 
-def _find(path: Path) -> list[Path]:
-    matches = [path] if path.exists() else [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]
-    return [file for match in matches for file in _files_below(match)]
+def matches(data: Data, pattern: str) -> list[Path]:
+    """Files and folders, in sorted order."""
+    path = _place(data, pattern)
+    return [path] if path.exists() else [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]
 
 
-def _files_below(path: Path) -> list[Path]:
-    return sorted(path.rglob("*.parquet")) if path.is_dir() else [path]
+def _place(data: Data, pattern: str) -> Path:
+    return data.root.expanduser() / Path(pattern).expanduser()
 
 
 def open_file(path: Path, **options: Any) -> pq.ParquetFile:

@@ -11,6 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 GIB = 1 << 30
+WORST_NE = 2.0
+"""Normalized entropy: always predicting the mean label has 1, a model that has only begun to learn may have a little
+more."""
 KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
 """Of what workers send each other, in the order of the table."""
 
@@ -90,14 +93,22 @@ def summary(result: Mapping[str, Any]) -> str:
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:
-    """One line with the metrics of a split's epoch, an entry of `History.epochs`."""
+    """A line with the metrics of a split's epoch, an entry of `History.epochs`, and one for each of which nothing good
+    can come."""
     shown = ", ".join(f"{name} {value:.5f}" for name, value in metrics.items() if isinstance(value, float))
     how = ""
     if metrics["split"] == "train" and "examples" in metrics:
         how = (
             f" (progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples)"
         )
-    return f"epoch {metrics['epoch']} {metrics['split']}{how}: {shown}"
+    lines = [f"epoch {metrics['epoch']} {metrics['split']}{how}: {shown}"]
+    for name, value in metrics.items():
+        if (name == "ne" or name.startswith("ne_")) and value > WORST_NE:
+            lines.append(
+                f"warning: {name} of {metrics['split']} is {value:.3g}: always predicting the mean label would be that "
+                "much better; lower optimizer.dense.lr or optimizer.rows.lr, or look at the labels"
+            )
+    return "\n".join(lines)
 
 
 def _stdout() -> Console:

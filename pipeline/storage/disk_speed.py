@@ -41,8 +41,19 @@ def measure(folder: Path, direct: bool, num_bytes: int = 64 << 20) -> DiskSpeed:
     """Write a nameless file of `num_bytes` in `folder` and read it, around the page cache if `direct`; about 0.5 s.
 
     Scattered pages and long reads are each timed three times, in turn. The fastest counts: whatever else the machine
-    does makes reads slower. Raises ValueError where the file system does not take O_DIRECT.
+    does makes reads slower. Raises ValueError where the file system does not take O_DIRECT, MemoryError, which also
+    stands for threads that there are not, and OSError, both of which say what it was for.
     """
+    scratch = f"a scratch file of {num_bytes >> 20} MiB, which tells the disk's speed"
+    try:
+        return _measure(folder, direct, num_bytes)
+    except (MemoryError, RuntimeError) as error:
+        raise MemoryError(f"{error}, for {scratch}") from error
+    except OSError as error:
+        raise OSError(error.errno, f"{error.strerror}: {folder} has to take {scratch}") from error
+
+
+def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
     pages_UW = np.arange(num_bytes // 4, dtype=np.uint32).reshape(-1, PAGE_BYTES // 4)
     set_tags(pages_UW)
     every_N = np.arange(len(pages_UW))

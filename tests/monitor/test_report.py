@@ -103,6 +103,21 @@ def test_a_line_of_a_split_leaves_out_a_metric_or_how_it_came_about():
     assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
 
 
+def test_a_model_that_is_far_worse_than_the_mean_label_is_warned_of():
+    entry = {"epoch": 2, "split": "validation", "ne": 1.3, "examples": 9000}
+    assert evaluated(entry) == "epoch 2 validation: ne 1.30000"
+    line, warning = evaluated(entry | {"ne": 8.7e18}).splitlines()
+    assert line.endswith(": ne 8700000000000000000.00000")
+    assert warning.startswith(
+        "warning: ne of validation is 8.7e+18: always predicting the mean label would be that much"
+    )
+    assert "lower optimizer.dense.lr or optimizer.rows.lr" in warning
+    several = evaluated({"epoch": 1, "split": "test", "ne": 0.9, "ne_click": 0.9, "ne_buy": math.inf}).splitlines()
+    assert [line.split(":")[0] for line in several] == ["epoch 1 test", "warning"]
+    assert "ne_buy of test is inf" in several[1]
+    assert len(evaluated(entry | {"ne": math.nan}).splitlines()) == 1, "one class"
+
+
 @pytest.mark.parametrize("nothing", [None, math.nan])
 def test_missing_numbers_show_as_dashes(result, nothing):
     for name in ("auc", "logloss", "examples_per_second", "ready"):

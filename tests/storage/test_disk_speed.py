@@ -3,7 +3,9 @@
 import errno
 import os
 import re
+import resource
 import time
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +66,31 @@ def test_a_read_that_fails_leaves_the_file_or_is_not_told(tmp_path, monkeypatch)
     assert error.value.errno == errno.EIO
     assert list(tmp_path.iterdir()) == []
     assert os.listdir(tmp_path) == []
+
+
+def limited(limit, function):
+    """Call with less than a limit of the system, for this process, which stays as large as it is."""
+    before = resource.getrlimit(limit)
+    at_most = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize() + (16 << 20)
+    resource.setrlimit(limit, (at_most if limit == resource.RLIMIT_AS else 4 << 20, before[1]))
+    try:
+        function()
+    finally:
+        resource.setrlimit(limit, before)
+
+
+def test_too_little_memory_to_measure_is_told(tmp_path):
+    with pytest.raises(MemoryError, match="for a scratch file of 64 MiB, which tells the disk's speed"):
+        limited(resource.RLIMIT_AS, lambda: measure(tmp_path, direct=False))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_scratch_file_that_cannot_be_written_is_told(tmp_path):
+    """By a limit on the sizes of files, of which Python ignores the signal."""
+    with pytest.raises(OSError, match=f"File too large: {tmp_path} has to take a scratch file of 64 MiB") as error:
+        limited(resource.RLIMIT_FSIZE, lambda: measure(tmp_path, direct=False))
+    assert error.value.errno == errno.EFBIG
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(("seconds", "rate", "gap"), [(0, 1e9, 0), (1e-5, 2e9, 20_000), (1e-6, 5e8, 500)])

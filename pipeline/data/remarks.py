@@ -1,0 +1,50 @@
+"""What is odd about the files of a workflow, and may be meant. Told before a run; nothing but footers is read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.data.files import SPLITS, Column, leaves, matches, open_file, resolve
+from pipeline.workflow import Data
+
+
+def remarks(data: Data) -> Iterator[str]:
+    """A line for each. The files have passed `SchemaCheck`."""
+    for split in SPLITS:
+        for pattern in getattr(data, split):
+            found = matches(data, pattern)
+            folders = [path for path in found if path.is_dir()]
+            if 0 < len(folders) < len(found):
+                names = ", ".join(path.name for path in folders[:3]) + (", ..." if len(folders) > 3 else "")
+                yield (
+                    f"data.{split}: {pattern!r} matches {len(found):,} names, of which {len(folders):,} are folders "
+                    f"({names}): the Parquet files in them are taken, too"
+                )
+    files = resolve(data, "train")
+    for label in data.labels:
+        value = _only_value(files, label)
+        if value is not None:
+            yield (
+                f"all training labels of {label!r} are {value:g}: there is nothing to learn; look at data.labels and "
+                "data.train"
+            )
+
+
+def _only_value(files: list[Path], label: str) -> float | None:
+    """The value of a column that has just one, as far as footers tell. Looks at no more files than it needs."""
+    seen: set[float] = set()
+    for path in files:
+        with open_file(path) as file:
+            ((_, place),) = leaves(file.schema_arrow, file.metadata, [Column(label, "data.labels")])
+            for group in map(file.metadata.row_group, range(file.metadata.num_row_groups)):
+                statistics = group.column(place).statistics
+                if group.num_rows == 0:
+                    continue
+                if statistics is None or not statistics.has_min_max:
+                    return None
+                # Of floating-point zeros a footer has the least as -0.0.
+                seen |= {float(statistics.min) + 0.0, float(statistics.max) + 0.0}
+                if len(seen) > 1:
+                    return None
+    return seen.pop() if seen else None
