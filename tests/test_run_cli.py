@@ -408,11 +408,12 @@ def test_a_share_of_memory_is_refused_where_the_workers_are_of_a_scheduler(refus
     assert "give it as a size" in said
 
 
-def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file):
-    workflow = run.override(run.load(workflow_file), ["storage.host=900 TiB"])
-    run.check_memory(workflow, run.RAM, 0)
-    with pytest.raises(ValueError, match="add up to"):
-        run.check_memory(workflow, run.RAM)
+def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, monkeypatch):
+    monkeypatch.setattr(run.limits, "memory", lambda: 1 << 20)
+    workflow = run.load(workflow_file)
+    run.open_workflow(workflow, run.RAM, 2, here=False)
+    with pytest.raises(ValueError, match="map of 2 workers add up to"):
+        run.open_workflow(workflow, run.RAM, 2)
 
 
 @pytest.mark.parametrize("others", [("--workers", 2), ("--workers", 1), ("--scheduler", "tcp://127.0.0.1:9")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
@@ -30,8 +31,10 @@ class RunLock:
                 f"{run_dir} is in use by process {owner}; wait for it to end, or name another place with --run-dir "
                 "(of data that is prepared: --out)"
             ) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        # On a full disk it is a lock all the same: `verify` has to be able to look there.
+        with suppress(OSError):
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
         """May be called twice."""
