@@ -410,7 +410,7 @@ def test_a_share_of_memory_is_refused_where_the_workers_are_of_a_scheduler(refus
 
 def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, monkeypatch):
     monkeypatch.setattr(run.limits, "memory", lambda: 1 << 20)
-    workflow = run.load(workflow_file)
+    workflow = run.override(run.load(workflow_file), ["storage.disk=1 GiB"])
     run.open_workflow(workflow, run.RAM, 2, here=False)
     with pytest.raises(ValueError, match="map of 2 workers add up to"):
         run.open_workflow(workflow, run.RAM, 2)
