@@ -14,8 +14,8 @@ test: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/simulated
 
-# Proofs that take longer than 10 s each. What one needs of the machine besides, it says where it is skipped: faketime,
-# namespaces. PROVE=--no-skips fails then.
+# Proofs that take longer than 10 s each. What one needs of the machine besides, it says where it is skipped: a C
+# compiler, namespaces (unshare), a file system with O_DIRECT. PROVE=--no-skips fails then.
 PROVE ?=
 prove: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m prove --timeout 1200 $(PROVE)

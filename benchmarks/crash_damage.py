@@ -77,7 +77,7 @@ class FaultTrial:
         if named and newest and int(named[1]) == newest.number:
             at = newest.state["position"]
             where = f"epoch {at['epoch'] + 1}, {at['split']}, batch {at['batch']}"
-            return "" if where in text or "holds the whole run" in text else f"the commit is at {where}: {text}"
+            return "" if where in text or "holds all of the training" in text else f"the commit is at {where}: {text}"
         return ""
 
 

@@ -31,12 +31,12 @@ from pipeline.rehearse import reductions
 from pipeline.resources import Resources
 from pipeline.result import LEFT, WORKFLOW, earlier_result, leave, write_metrics, write_result
 from pipeline.resume import check, description
-from pipeline.run_state import read_state
+from pipeline.run_state import naming, newest_state
 from pipeline.stop import on_signal
-from pipeline.storage.commits import DETAILS, RESERVE_NAME, Commits, Manifest
+from pipeline.storage.commits import RESERVE_NAME, Commits, Manifest
 from pipeline.storage.disk_speed import DiskSpeed, measure
 from pipeline.storage.explain import no_room
-from pipeline.storage.files import Damaged, Files
+from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.shards import Shards
 from pipeline.storage.sizes import DoesNotFit, Fit
@@ -110,32 +110,12 @@ class Driver:
         kept = self.commits.kept()
         self.history = History(self._digests)
         if kept:
-            position = self._read_states(kept)
-            self._warnings = check(kept[-1].state, self._description, position, self.workflow.model.kind)
-            self._check_position(kept[-1], position)
+            newest = newest_state(kept)
+            self._warnings = check(kept[-1].state, self._description, newest.at, self.workflow.model.kind)
+            with naming(kept[-1]):
+                newest.check_trained(self.agenda.trained_before(newest.at))
             self.history.load(kept[-1].state)
         return kept
-
-    def _read_states(self, kept: Sequence[Manifest]) -> Position:
-        """That of the newest commit. Damaged: no run wrote the state of one."""
-        for manifest in kept:
-            with self._naming(manifest):
-                position = read_state(manifest.state).at
-        return position
-
-    def _check_position(self, newest: Manifest, position: Position) -> None:
-        """Damaged: no run with this data comes here."""
-        with self._naming(newest):
-            if self.agenda.trained_before(position) != (trained := newest.state["trained"]):
-                raise ValueError(f"trained: {trained:,} examples, which are not those before the position")
-
-    @contextmanager
-    def _naming(self, manifest: Manifest) -> Iterator[None]:
-        """Within it a ValueError becomes Damaged, with the name of the commit's file."""
-        try:
-            yield
-        except ValueError as error:
-            raise Damaged(f"{self.commits.manifest_file(manifest.number)}: state.{error}; {DETAILS}") from error
 
     def _open(self, kept: Sequence[Manifest]) -> None:
         """Have the last commit open on all workers. What was being written when an earlier run ended goes then, since
@@ -244,7 +224,10 @@ class Driver:
         if self._is_over:
             if self._plateau:
                 return f"commit {newest.number} holds all of the training: the same command tests the best epoch"
-            return f"commit {newest.number} holds the whole run; more epochs go on from it, --fresh anew"
+            return (
+                f"commit {newest.number} holds all of the training: the same command writes the result where it is "
+                "missing; more epochs go on from it, --fresh anew"
+            )
         return (
             f"commit {newest.number} stands, up to epoch {at.epoch + 1}, {at.split}, batch {at.batch}: "
             "the same command goes on from there"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def told(error: Exception) -> str:
-    """What an error says, in words."""
+    """Return what an error says, in words."""
     if isinstance(error, MemoryError):
         return f"out of memory ({error or type(error).__name__}): lower storage's caps, or leave this process more"
     return str(error)

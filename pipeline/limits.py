@@ -1,5 +1,5 @@
-"""What this process may take of its machine: memory, and CPUs. The limits of its control groups count, which are those
-of a container, of a systemd slice, of a job of a batch system.
+"""Limits of what this process may take of its machine: memory, and CPUs. Those of its control groups count, which are
+the limits of a container, of a systemd slice, of a job of a batch system.
 
 Each function takes the root of the tree of files that the system tells it in. A file that is not there, or cannot be
 read, is no limit.

@@ -28,7 +28,7 @@ def table_and_model(crew: Crew) -> tuple[str, int]:
 
 
 def earlier_result(run_dir: Path, crew: Crew) -> dict[str, Any] | None:
-    """That of an earlier session, if it is as it was written, and of these rows and this model."""
+    """Return the result of an earlier session, if it is as it was written, and of these rows and this model."""
     earlier = read_result(run_dir)
     return earlier if earlier and earlier["fingerprint"] == table_and_model(crew)[0] else None
 
@@ -77,7 +77,7 @@ def leave(run_dir: Path, files: Files, crew: Crew, result: dict[str, Any]) -> di
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
-    """What `leave` left, if nobody has changed it since."""
+    """Return what `leave` left, if nobody has changed it since."""
     try:
         result = json.loads((run_dir / RESULT).read_bytes())
         return result if result["checksum"] == own_checksum(result) else None
@@ -86,7 +86,7 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
 
 
 def own_checksum(result: Mapping[str, Any]) -> str:
-    """Of all values of a result but this one."""
+    """Return the checksum of all values of a result but itself."""
     return checksum(json.dumps({name: value for name, value in result.items() if name != "checksum"}).encode())
 
 

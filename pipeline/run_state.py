@@ -1,10 +1,11 @@
-"""What a commit keeps of the run itself, beside rows and dense states. It is read back strictly: a right checksum does
-not make values right that somebody changed."""
+"""The state of the run itself in a commit, beside rows and dense states. It is read back strictly: a right checksum
+does not make values right that somebody changed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any
 
@@ -13,11 +14,12 @@ from pipeline.data.files import SPLITS
 from pipeline.data.identity import SplitIdentity
 from pipeline.monitor.history import DiskTotals
 from pipeline.monitor.tiers import COUNTS
-from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.commits import DETAILS, Manifest
+from pipeline.storage.files import Damaged
 from pipeline.strict import Amount, Count, Strict, read_json
 
 REPORTED = ("auc", "logloss")
-"""What every evaluation has."""
+"""Metrics that every evaluation has."""
 
 
 class At(Strict):
@@ -37,7 +39,7 @@ class Speed(Strict):
 
 
 class Told(Strict):
-    """What `pipeline.resume.description` says of a run: what must be the same, or is told, when it goes on."""
+    """See `pipeline.resume.description`: this must be the same, or a difference is told, when the run goes on."""
 
     workflow: dict[str, Any]
     data: dict[str, SplitIdentity]
@@ -60,9 +62,27 @@ class RunState(Told):
     def at(self) -> Position:
         return Position(**self.position.model_dump())
 
-    @property
-    def disk_speed(self) -> DiskSpeed:
-        return DiskSpeed(**self.speed.model_dump(exclude={"direct"}))
+    def check_trained(self, num_examples: int) -> None:
+        """Raises ValueError if other than so many examples were trained, which lie before the position."""
+        if self.trained != num_examples:
+            raise ValueError(f"trained: {self.trained:,} examples, and {num_examples:,} lie before the position")
+
+
+@contextmanager
+def naming(manifest: Manifest) -> Iterator[None]:
+    """Within it a ValueError becomes Damaged, with the number of the commit."""
+    try:
+        yield
+    except ValueError as error:
+        raise Damaged(f"commit {manifest.number}: state.{error}; {DETAILS}") from error
+
+
+def newest_state(kept: Sequence[Manifest]) -> RunState:
+    """The state of the last of these commits. Raises Damaged if that of one is none that a run can have written."""
+    for manifest in kept:
+        with naming(manifest):
+            state = read_state(manifest.state)
+    return state
 
 
 def read_state(state: Mapping[str, Any]) -> RunState:

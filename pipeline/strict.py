@@ -1,5 +1,5 @@
-"""What all values have in common that come from outside: they cannot be changed, are of the very types that are named,
-and there are no others."""
+"""The rules of all values that come from outside: they cannot be changed, are of the very types that are named, and
+there are no others."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from harness import make_driver, run
 from optimizers import DENSE, EXACT, POWERS
 from reference import Reference
 from sklearn.metrics import roc_auc_score
-from test_resume import kill_after
+from stopped import kill_after
 
 from pipeline.models import LR
 from pipeline.optim.rates import RUNS

@@ -10,7 +10,7 @@ import pytest
 from conftest import make_workflow, write_data
 from forging import KINDS, Forger, Watched, fresh_copy, outcome, verified
 from harness import run
-from test_resume import kill_after
+from stopped import kill_after
 from test_stop import write_workflow
 
 from pipeline.run import main

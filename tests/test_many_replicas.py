@@ -53,7 +53,7 @@ def test_tiers_or_blocks_or_the_day_show_in_the_bits(data_root: Path, expected: 
 def test_a_run_that_was_ended_goes_on_to_other_bits(data_root: Path, expected: str, tmp_path: Path) -> None:
     with crew_driver(tiered(data_root), tmp_path, 3) as driver:
         blocks = list(driver.agenda.blocks(2))
-        driver.crew.run(blocks[:4], 2, ignore)
+        driver.crew.run(blocks[:4], 2, driver.history.add)
         driver._commit(blocks[4], [])
     assert fingerprint(tiered(data_root), tmp_path, 3) == expected
 
@@ -143,7 +143,7 @@ def test_evaluation_finds_other_metrics_with_more_workers(data_root: Path, tmp_p
             blocks = list(driver.agenda.blocks(1))
             validation = [b for b in blocks if b.split == "validation"]
             if of_world == ONE:
-                driver.crew.run([b for b in blocks if b.trains], 2, ignore)
+                driver.crew.run([b for b in blocks if b.trains], 2, driver.history.add)
                 driver._commit(validation[0], [])
             driver.crew.run(validation, 2, lambda done: found.append(done.trained.metrics) if done.trained else None)
     one, many = (metrics for metrics in found if metrics)

@@ -10,7 +10,7 @@ from conftest import make_workflow, write_data
 from harness import make_driver, run
 from reference import Reference
 from sklearn.metrics import log_loss, roc_auc_score
-from test_resume import kill_after
+from stopped import kill_after
 from torch import nn
 
 from pipeline.cluster.local import local_client

@@ -1,36 +1,22 @@
 """A run that goes on from a commit ends with the bits of one that never stopped; another workflow does not go on."""
 
 import json
-import os
-import shutil
-import sys
 from io import StringIO
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from conftest import CATEGORIES, make_workflow, write_data
 from harness import make_driver, run
+from stopped import SIZES, changed, kill_after
 
 from pipeline.agenda import Position
 from pipeline.cluster.local import local_client
-from pipeline.committer import Committer
 from pipeline.data.source import Source
-from pipeline.failures import PipelineError
 from pipeline.models import DeepFM
 from pipeline.monitor.progress import Progress
 from pipeline.resources import Resources
 from pipeline.resume import check, description
-from pipeline.storage.files import Damaged, checksum
-from pipeline.verify import verify
+from pipeline.storage.files import Damaged
 from pipeline.workflow import Commit, Metrics
-
-SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
-
-
-class Killed(BaseException):
-    """Ends a run between two instructions, as far as its files can tell."""
 
 
 @pytest.fixture(scope="module")
@@ -42,32 +28,6 @@ def workflow(tmp_path_factory):
 @pytest.fixture(scope="module")
 def whole(workflow):
     return run(workflow, **SIZES)
-
-
-def changed(workflow, **changes):
-    """A copy with other fields, given as section__field=value."""
-    for path, value in changes.items():
-        section, _, field = path.partition("__")
-        inner = getattr(workflow, section).model_copy(update={field: value}) if field else value
-        workflow = workflow.model_copy(update={section: inner})
-    return workflow
-
-
-def kill_after(commits, workflow, run_dir, monkeypatch, client=None, **sizes):
-    """Run until so many commits are published."""
-    run_dir.mkdir(exist_ok=True)
-    commit, num = Committer.commit, iter(range(1, 1000))
-
-    def counted(self, *args, **named):
-        commit(self, *args, **named)
-        if next(num) == commits:
-            raise Killed
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Committer, "commit", counted)
-        driver = make_driver(workflow, run_dir, client, **(SIZES | sizes))
-        with pytest.raises(Killed):
-            driver.run()
 
 
 @pytest.mark.parametrize("commits", [1, 2, 5, 6])
@@ -159,145 +119,6 @@ def test_a_difference_that_changes_bits_is_taken_or_not_named(workflow, tmp_path
     assert "--run-dir" in said
 
 
-def rewrite(change, name="train-0.parquet", row_group_size=8):
-    """Write a file of the data anew, with a change of its table."""
-
-    def apply(root):
-        table = pq.read_table(root / name)
-        pq.write_table(change(table), root / name, row_group_size=row_group_size)
-
-    return apply
-
-
-def column(name, change):
-    return lambda table: table.set_column(table.column_names.index(name), name, change(table[name]))
-
-
-def swapped(root):
-    """Two training files of as many rows change their names."""
-    os.rename(root / "train-0.parquet", root / "x")
-    os.rename(root / "train-1.parquet", root / "train-0.parquet")
-    os.rename(root / "x", root / "train-1.parquet")
-
-
-OTHER_DATA = {
-    "seed": (lambda root: write_data(root, seed=1, num_train=90, num_keys=60), r"train-0\.parquet: "),
-    "keys": (rewrite(column("item", lambda c: pc.add(c, 1_000_000))), r"train-0\.parquet: "),
-    "labels": (
-        rewrite(column("click", lambda c: pc.subtract(pa.scalar(1, pa.int8()), c))),
-        r"train-0\.parquet: ",
-    ),
-    "type": (
-        lambda root: [
-            rewrite(column("item", lambda c: c.cast(pa.string())), file.name)(root) for file in root.glob("*.parquet")
-        ],
-        r"train-0\.parquet: type of column 'item' was int64, is string",
-    ),
-    "row groups": (
-        rewrite(lambda table: table, row_group_size=5),
-        r"row groups were 5 of 8 rows, 1 of 5 rows, are 9 of 5 rows",
-    ),
-    "order": (swapped, r"train-0\.parquet: other content|train-0\.parquet: size was"),
-    "name": (
-        lambda root: os.rename(root / "train-0.parquet", root / "train-2.parquet"),
-        r"file 1 was train-0\.parquet, is train-1\.parquet",
-    ),
-    "fewer": (lambda root: (root / "train-1.parquet").unlink(), r"file 2 was train-1\.parquet, is none"),
-    "rows": (lambda root: write_data(root, num_train=91, num_keys=60), "row groups were"),
-}
-
-
-@pytest.mark.parametrize("other", OTHER_DATA)
-def test_other_training_data_is_refused_with_the_first_difference(
-    workflow, tmp_path, tmp_path_factory, monkeypatch, other
-):
-    change, said = OTHER_DATA[other]
-    root, run_dir = copy_of(workflow, tmp_path_factory), tmp_path / "run"
-    elsewhere = changed(workflow, data__root=root, data__train=("train*.parquet",))
-    if other == "order":
-        # As many rows each, so that nothing but their order is another one.
-        shutil.copy(root / "train-0.parquet", root / "train-1.parquet")
-        rewrite(column("item", lambda c: pc.add(c, 1)), "train-1.parquet")(root)
-    kill_after(1, elsewhere, run_dir, monkeypatch)
-    change(root)
-    with pytest.raises(ValueError, match=r"another workflow:\n +data\.train: .*" + said) as caught:
-        make_driver(elsewhere, run_dir, **SIZES)
-    assert "batch norm" not in str(caught.value)
-
-
-def copy_of(workflow, tmp_path_factory):
-    root = tmp_path_factory.mktemp("copy") / "data"
-    shutil.copytree(workflow.data.root, root)
-    return root
-
-
-def test_the_same_data_elsewhere_by_other_patterns_goes_on_without_a_word(
-    workflow, whole, tmp_path, tmp_path_factory, monkeypatch
-):
-    kill_after(1, workflow, tmp_path / "run", monkeypatch)
-    root = copy_of(workflow, tmp_path_factory)
-    moved = changed(workflow, data__root=root, data__train=("train-0.parquet", "*-1.parquet"))
-    driver = make_driver(moved, tmp_path / "run", **SIZES)
-    assert driver._warnings == []
-    assert driver.run()["fingerprint"] == whole["fingerprint"]
-
-
-def test_other_test_data_is_taken_with_a_word_and_metrics_say_which(
-    workflow, whole, tmp_path, tmp_path_factory, monkeypatch
-):
-    kill_after(1, workflow, tmp_path / "run", monkeypatch)
-    root = copy_of(workflow, tmp_path_factory)
-    rewrite(lambda table: table.slice(2), "test.parquet")(root)
-    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
-    said = "metrics of test are from here on of other data, and not to be compared with those before: test.parquet: row"
-    assert [warning[: len(said)] for warning in driver._warnings] == [said]
-    result = driver.run()
-    assert result["fingerprint"] == whole["fingerprint"]
-    digests = [{e["split"]: e["data"] for e in r["epochs"]} for r in (whole, result)]
-    assert digests[0]["validation"] == digests[1]["validation"]
-    assert digests[0]["test"] != digests[1]["test"]
-    assert [result["data"][split]["digest"] for split in ("validation", "test")] == list(digests[1].values())
-
-
-@pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "in place"])
-def test_a_file_that_changes_during_a_run_ends_it_and_the_old_one_goes_on(
-    workflow, whole, tmp_path, tmp_path_factory, replaced
-):
-    root = copy_of(workflow, tmp_path_factory)
-    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
-    watch, file, before = driver._watch, root / "train-1.parquet", (root / "train-1.parquet").read_bytes()
-
-    def overwrite(done):
-        watch(done)
-        if done.trained and done.trained.block.epoch == 0 and not done.trained.block.trains:
-            invert = column("click", lambda c: pc.subtract(pa.scalar(1, pa.int8()), c))
-            pq.write_table(invert(pq.read_table(file)), root / "x", row_group_size=8)
-            assert len((root / "x").read_bytes()) == len(before), "sizes alone would tell"
-            os.rename(root / "x", file) if replaced else file.write_bytes((root / "x").read_bytes())
-
-    driver._watch = overwrite
-    with pytest.raises(
-        PipelineError, match=r"train-1\.parquet was changed during the run: train-1\.parquet: other con"
-    ):
-        driver.run()
-    file.write_bytes(before)
-    assert make_driver(driver.workflow, tmp_path / "run", **SIZES).run()["fingerprint"] == whole["fingerprint"]
-
-
-def test_a_file_that_is_written_anew_as_it_was_changes_nothing(workflow, whole, tmp_path, tmp_path_factory):
-    root = copy_of(workflow, tmp_path_factory)
-    driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
-    watch = driver._watch
-
-    def rewrite_all(done):
-        watch(done)
-        for file in root.glob("*.parquet"):
-            file.write_bytes(file.read_bytes())
-
-    driver._watch = rewrite_all
-    assert driver.run()["fingerprint"] == whole["fingerprint"]
-
-
 def test_what_changes_bits_later_on_is_not_said(workflow, tmp_path, monkeypatch):
     kill_after(2, workflow, tmp_path, monkeypatch)
     slower = workflow.optimizer.model_copy(update={"dense": workflow.optimizer.dense.model_copy(update={"lr": 0.5})})
@@ -345,26 +166,6 @@ def test_a_finished_run_trains_again_or_forgets_its_result(workflow, tmp_path):
     again = make_driver(workflow, tmp_path, **SIZES).run()
     for name in ("fingerprint", "epochs", "examples", "rows"):
         assert again[name] == first[name]
-
-
-@pytest.mark.parametrize("name", ["model.safetensors", "metrics.jsonl", "workflow.json", "result.json"])
-@pytest.mark.parametrize("how", ["changed", "missing"])
-def test_what_a_finished_run_left_is_written_anew_where_it_is_wrong(workflow, tmp_path, capsys, name, how):
-    first = make_driver(workflow, tmp_path, **SIZES).run()
-    file = tmp_path / name
-    content = file.read_bytes()
-    assert verify(tmp_path) == 0
-    file.write_bytes(content.replace(b"0.", b"1.") if name != "model.safetensors" else content[:-1] + b"\0")
-    if how == "missing":
-        file.unlink()
-    wrong = name in ("model.safetensors", "metrics.jsonl") or (name == "result.json" and how == "changed")
-    assert verify(tmp_path) == verify(tmp_path, repair=True) == wrong
-    assert (f"{file}: " in capsys.readouterr().out) == wrong
-    again = make_driver(workflow, tmp_path, **SIZES).run()
-    assert all(again[key] == first[key] for key in ("fingerprint", "auc", "epochs", "files"))
-    assert name == "result.json" or file.read_bytes() == content
-    assert json.loads((tmp_path / "result.json").read_text()) == again
-    assert verify(tmp_path) == 0
 
 
 def test_the_commit_of_the_best_epoch_is_not_kept(workflow, tmp_path):
@@ -485,100 +286,3 @@ def test_steps_that_would_be_counted_twice_are_refused(described):
     before, now = (described(world=n, steps_of_epoch=steps) for n, steps in ((1, 15), (4, 14)))
     with pytest.raises(ValueError, match="steps of an epoch: were 15, are 14"):
         check(before, now, Position(1, "train", 0))
-
-
-@pytest.mark.parametrize("kind", ["runs_evil.payload.X", "os.system", "runs_evil.payload:X", ""])
-def test_a_class_that_only_the_run_directory_names_is_not_imported(workflow, tmp_path, monkeypatch, kind):
-    kill_after(1, workflow, tmp_path / "run", monkeypatch)
-    (tmp_path / "runs_evil").mkdir()
-    (tmp_path / "runs_evil" / "payload.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    forge(tmp_path / "run", lambda commit: commit["state"]["workflow"]["model"].update(kind=kind))
-    before = set(sys.modules)
-    with pytest.raises(ValueError, match=r'model\.kind: was "' + kind):
-        make_driver(workflow, tmp_path / "run", **SIZES)
-    assert not (tmp_path / "ran").exists()
-    assert set(sys.modules) == before
-
-
-def forge(run_dir, change):
-    """Change values of the newest manifest, and make its checksum right."""
-    file = max((run_dir / "commits").glob("*.json"))
-    commit = json.loads(file.read_bytes())["commit"]
-    change(commit)
-    text = json.dumps(commit)
-    file.write_bytes(f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode())
-
-
-FORGED = {
-    "empty": lambda s: s.clear(),
-    "without data": lambda s: s.pop("data"),
-    "no position": lambda s: s.pop("position"),
-    "batch -1": lambda s: s["position"].update(batch=-1),
-    "batch 1,000,000": lambda s: s["position"].update(batch=1_000_000),
-    "another batch": lambda s: s["position"].update(batch=s["position"]["batch"] + 1),
-    "epoch 7": lambda s: s["position"].update(epoch=7),
-    "split": lambda s: s["position"].update(split="../x"),
-    "speed": lambda s: s["speed"].update(seconds_per_read=0),
-    "tiers": lambda s: s["tiers"]["trained"].pop("keys"),
-    "epochs": lambda s: s["epochs"].append({"epoch": 1, "split": "validation"}),
-    "disk": lambda s: s["disk"].update(commits="many"),
-    "trained": lambda s: s.update(trained=1e300),
-    "workflow": lambda s: s.update(workflow={"model": {"kind": "a.b"}}),
-    "model": lambda s: s["workflow"].update(model=[]),
-    "deep": lambda s: s.update(seconds=[[[[[[]]]]]]),
-}
-
-
-@pytest.mark.parametrize("what", FORGED)
-def test_a_state_that_no_run_can_have_written_is_refused(workflow, tmp_path, monkeypatch, what):
-    kill_after(1, workflow, tmp_path, monkeypatch)
-    forge(tmp_path, lambda commit: FORGED[what](commit["state"]))
-    with pytest.raises((Damaged, ValueError), match=r"state\.|cannot be read|model\.kind"):
-        make_driver(workflow, tmp_path, **SIZES)
-    # What depends on workflow and data is for the run to say.
-    assert verify(tmp_path) == (what not in ("batch 1,000,000", "another batch", "epoch 7", "workflow", "model"))
-
-
-LINKED = ["commits", "table.zarr", "table.zarr/rows", "table.zarr/keys"]
-
-
-@pytest.mark.parametrize("folder", LINKED)
-@pytest.mark.parametrize("by", ["run", "verify"])
-def test_a_folder_that_is_a_link_is_refused_and_nothing_is_deleted_where_it_leads(
-    workflow, tmp_path, monkeypatch, folder, by
-):
-    run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    kill_after(2, workflow, run_dir, monkeypatch)
-    os.rename(run_dir / folder, elsewhere)
-    mine = [elsewhere / name for name in ("notes.txt", "c.99", "c.99.0", "000009.json", "zarr.json.partial")]
-    for file in mine:
-        file.write_text("mine")
-    (run_dir / folder).symlink_to(elsewhere)
-    before = {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()}
-    with pytest.raises(ValueError, match=rf"{folder} is a symbolic link \(to {elsewhere}\)"):
-        make_driver(workflow, run_dir, **SIZES) if by == "run" else verify(run_dir, repair=True)
-    assert {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()} == before
-
-
-def test_what_a_user_puts_into_a_run_directory_stays_when_the_run_goes_on(workflow, whole, tmp_path, monkeypatch):
-    kill_after(2, workflow, tmp_path, monkeypatch)
-    names = ["notes.txt", "x.partial", "reserve.txt", "reserved", "commits/notes.json", "commits/1.json"]
-    names += ["table.zarr/notes", "table.zarr/rows/c.x.0", "table.zarr/keys/note.partial", "table.zarr/rows/c.1.0.bak"]
-    for name in names:
-        (tmp_path / name).write_text("mine")
-    (tmp_path / "table.zarr/rows/c.999999.0").mkdir()
-    assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == whole["fingerprint"]
-    assert verify(tmp_path, repair=True) == 0
-    assert [(tmp_path / name).read_text() for name in names] == ["mine"] * len(names)
-    assert (tmp_path / "table.zarr/rows/c.999999.0").is_dir()
-
-
-def test_space_is_not_reserved_through_a_link(workflow, whole, tmp_path, monkeypatch):
-    run_dir, mine = tmp_path / "run", tmp_path / "mine"
-    kill_after(2, workflow, run_dir, monkeypatch)
-    mine.write_text("mine")
-    (run_dir / "reserve").unlink()
-    (run_dir / "reserve").symlink_to(mine)
-    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == whole["fingerprint"]
-    assert mine.read_text() == "mine"

@@ -235,7 +235,7 @@ def test_a_run_leaves_something_out_or_is_overwritten(workflow_file, tmp_path, c
 
     # All is done: the same command says so, and trains nothing.
     assert main(argv) == 0
-    assert "holds the whole run" in capsys.readouterr().err
+    assert "holds all of the training" in capsys.readouterr().err
     assert (run_dir / "result.json").read_bytes() == result
 
     assert main([*argv, "--fresh"]) == 0

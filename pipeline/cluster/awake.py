@@ -16,9 +16,9 @@ from pipeline.failures import PipelineError
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
-"""From one look at whether there is progress to the next, while the driver waits."""
+"""The time from one look at whether there is progress to the next, while the driver waits."""
 ANSWER_SECONDS = 30.0
-"""In which whoever is asked for a few numbers answers."""
+"""The time that whoever is asked for a few numbers has to answer."""
 
 
 class NoAnswer(PipelineError):
@@ -39,7 +39,8 @@ class Awake:
 
 
 def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -> T:
-    """What a call returns or raises. NoAnswer, which says `what` it was for: it does neither, and is left to itself."""
+    """Return, or raise, what a call does. Raises NoAnswer, which says `what` the call was for, if it does neither in so
+    many seconds; it is left to itself then."""
     outcome: list[T] = []
     raised: list[BaseException] = []
 
@@ -69,7 +70,8 @@ class Silence:
         self._heard: dict[str, tuple[float, float]] = {}
 
     def look(self, client: Client) -> dict[str, float]:
-        """By address; those that are gone are not in it. NoAnswer: nor is the scheduler heard of."""
+        """Return seconds by address; workers that are gone are not in it. Raises NoAnswer if the scheduler does not
+        answer."""
 
         # By the scheduler's wall clock: this tells whether there was another heartbeat, and no more. A function of a
         # function travels whole; the scheduler of others need not have this package.

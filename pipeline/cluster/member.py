@@ -54,7 +54,8 @@ class Invitation:
     workflow: str
     """As JSON."""
     data: str
-    """What the driver reads, as JSON of `pipeline.data.identity`: every worker is to read the same."""
+    """The identity of the data that the driver reads, as JSON of `pipeline.data.identity`: every worker is to read the
+    same."""
     modules: Mapping[str, tuple[str, str]]
     """Name and source text of the workflow's own Python files, by module name."""
     hosts: tuple[str, ...]

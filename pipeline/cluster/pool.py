@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-import signal
 import time
+import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
 import dask
+import psutil
 from distributed import Client, LocalCluster
 
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
@@ -24,6 +24,8 @@ from pipeline.stages import STAGES
 THREADS = len(STAGES) + 4
 """Of a worker: one for each stage, one that takes parcels, one for what the driver asks, and two to spare."""
 START_SECONDS = 120.0
+MARK = "PIPELINE_POOL"
+"""Environment variable by which a pool knows the processes that were started for it."""
 STARTS = 3
 """Of a cluster: Dask gives up where one of its processes dies before it is up."""
 
@@ -39,6 +41,8 @@ class Pool:
         """Start a cluster on this machine, all its sockets on loopback; or use that of the team's scheduler, as it is
         configured. NoWorkers: they did not come."""
         self.team, self.world = team, team.world
+        self._mark = uuid.uuid4().hex
+        """In the environment of every process that is started here."""
         self._open()
 
     def _open(self) -> None:
@@ -56,7 +60,8 @@ class Pool:
 
     def _connect(self) -> None:
         # As `share_one_arena`, which comes too late for the threads that Dask starts with a process.
-        settings = SETTINGS | {"distributed.nanny.pre-spawn-environ.MALLOC_ARENA_MAX": 1}
+        environment = {"MALLOC_ARENA_MAX": 1, MARK: self._mark}
+        settings = SETTINGS | {f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in environment.items()}
         self._stack.enter_context(dask.config.set(settings))
         if self.team.scheduler is None:
             # Dask's own limit is that of each of the processes.
@@ -89,7 +94,7 @@ class Pool:
         return sorted({model for model, _ in found.values()})
 
     def _names(self) -> dict[str, Any]:
-        """Of all workers of the scheduler, by address."""
+        """Return the names of all workers of the scheduler, by address."""
         names: dict[str, Any] = in_time(
             "asking the scheduler for its workers", lambda: self.client.run_on_scheduler(_names)
         )
@@ -117,13 +122,23 @@ class Pool:
 
     def close(self) -> None:
         """End the processes that were started here, whatever they are doing."""
-        # Those that their nannies have now; a process that was lost may have left its number to a stranger.
         for nanny in list(self.cluster.workers.values()) if self.cluster else ():
-            with suppress(ProcessLookupError, TypeError):
-                os.kill(nanny.pid, signal.SIGKILL)
+            nanny.auto_restart = False
+        self._kill()
         # What a scheduler says that has lost its workers is of no interest any more.
         with suppress(NoAnswer, OSError):
             in_time("closing", self._stack.close)
+        # A nanny that was starting another process meanwhile has left it behind; workers ignore the signals with which
+        # Python ends its children, and waits for them.
+        self._kill()
+
+    def _kill(self) -> None:
+        """Kill the workers' processes, which bear this pool's mark."""
+        for child in psutil.Process().children():
+            with suppress(psutil.Error):
+                # Python's own tracker of resources may have been started among them, and has the mark then.
+                if child.environ().get(MARK) == self._mark and "spawn_main" in " ".join(child.cmdline()):
+                    child.kill()
 
 
 def _start(team: Team) -> Any:

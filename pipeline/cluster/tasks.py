@@ -63,7 +63,7 @@ class Tasks:
                         del flying[future]
 
     def _ended(self, flying: Iterable[Future], seconds: float) -> set[Future]:
-        """Those that did within so many seconds. PipelineError: no other will."""
+        """Return those that ended within so many seconds. Raises PipelineError if no other will."""
         try:
             ended: set[Future] = wait(list(flying), timeout=seconds, return_when="FIRST_COMPLETED").done
         except TimeoutError:

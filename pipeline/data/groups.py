@@ -142,7 +142,7 @@ class GroupReader:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """What the system changes when a file is replaced or written to."""
+    """Return numbers that the system changes when a file is replaced or written to."""
     try:
         found = os.stat(path)
     except OSError as error:

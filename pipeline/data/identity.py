@@ -1,5 +1,5 @@
-"""Which data a run is of: every file of every split, in order, by what its end, its row groups and a sample of its
-columns tell. No file is read as a whole."""
+"""The identity of a run's data: every file of every split, in order, told by its footer, its row groups and a sample of
+its columns. No file is read as a whole."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.storage.files import checksum
 from pipeline.strict import Count, Digest, Strict, read_json
 
 SAMPLE_BYTES = 4096
-"""From the beginning of each sampled column chunk: its dictionary, or its first values."""
+"""Size of the sample at the beginning of each column chunk: its dictionary, or its first values."""
 TAIL_BYTES = 8
 """Behind the footer: its length, and a mark."""
 
@@ -36,7 +36,7 @@ class FileIdentity(Strict):
     """XXH3 of the first bytes of each used column in the first row group. Values that were exchanged for others of the
     same size and range leave the footer as it was: labels that were inverted, say."""
     types: dict[str, str]
-    """Of the used columns, those whose type is not the one that the split's first file has."""
+    """Types of the used columns that are not those of the split's first file."""
 
     @property
     def rows(self) -> str:
@@ -48,7 +48,7 @@ class SplitIdentity(Strict):
     """All files of a split, in the order in which they are read."""
 
     types: dict[str, str]
-    """Of the used columns in the first file."""
+    """Types of the used columns in the first file."""
     files: list[FileIdentity]
 
     @property
@@ -61,7 +61,7 @@ class SplitIdentity(Strict):
 
 
 Identity = Mapping[str, SplitIdentity]
-"""By split."""
+"""The identity of each split, by its name."""
 
 
 def look_at(path: Path, name: str, file: pq.ParquetFile, columns: Collection[str]) -> FileIdentity:
@@ -98,7 +98,7 @@ def _samples(metadata: pq.FileMetaData, columns: Collection[str]) -> Iterator[tu
 
 
 def split_identity(files: Sequence[FileIdentity]) -> SplitIdentity:
-    """Of files as `look_at` gave them."""
+    """Return the identity of a split with these files, as `look_at` gave them."""
     types = files[0].types if files else {}
     differing = [{name: kind for name, kind in file.types.items() if types[name] != kind} for file in files]
     return SplitIdentity(

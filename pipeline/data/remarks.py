@@ -1,4 +1,4 @@
-"""What is odd about the files of a workflow, and may be meant. Told before a run; nothing but footers is read."""
+"""Remarks on what is odd about the files of a workflow, and may be meant. Nothing but footers is read."""
 
 from __future__ import annotations
 

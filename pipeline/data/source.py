@@ -46,7 +46,7 @@ class Source:
         check = SchemaCheck(columns)
         self._groups: dict[str, list[RowGroup]] = {}
         self.identity: dict[str, SplitIdentity] = {}
-        """Which data this is."""
+        """The identity of each split's data."""
         files: dict[Path, FileIdentity] = {}
         for split in SPLITS:
             listed = {path: list_groups(path, check, name_of(path, data.root)) for path in resolve(data, split)}

@@ -13,7 +13,7 @@ from pipeline.records import Array
 
 MODEL, OPTIMIZER = "model/", "optimizer/"
 ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
-"""What torch's Adam keeps of a parameter that it has updated."""
+"""The state that torch's Adam keeps of a parameter that it has updated."""
 
 
 class Replica(Protocol):

@@ -174,13 +174,15 @@ class Rates:
         if not (fits and 0 <= steps_N[0] < MOST_STEPS and (np.diff(steps_N[1:]) > 0).all()):
             raise ValueError(f"{FIRST_STEP} and {RUNS} of the commit are no history of steps")
         num_steps, *first_steps = steps_N.tolist()
-        if first_steps and not (first_steps[0] == 1 and first_steps[-1] <= num_steps and np.isfinite(runs_N3).all()):
+        if first_steps and not (first_steps[0] > 0 and first_steps[-1] <= num_steps and np.isfinite(runs_N3).all()):
             raise ValueError(f"{FIRST_STEP} of the commit is no history of {num_steps} steps: {str(first_steps)[:200]}")
         if self._rows.semantics == "lazy":
             # Nobody looks at a step that is over.
             self._reserve(num_steps + 1)
             self.num_steps = self._filled = num_steps
             return
+        if num_steps and first_steps[:1] != [1]:
+            raise ValueError(f"{FIRST_STEP} of the commit does not begin with the first step: {str(first_steps)[:200]}")
         runs = [Rate(*numbers) for numbers in saved[RUNS].tolist()]
         # Steps with factors of their own stay steps of their own, whatever this workflow clips.
         self.each_step = self.each_step or any(rate.factor != 1 for rate in runs)

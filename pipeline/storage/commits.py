@@ -34,7 +34,7 @@ DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back
 NUMBER = r"\d{6,18}"
 MANIFEST_NAME = re.compile(rf"{NUMBER}\.json")
 OWN_NAME = re.compile(rf"{NUMBER}(\.json|(-\d+)?\.safetensors)(\.partial)?")
-"""Of the files in the folder of commits that this format knows. Others are somebody else's, and stay."""
+"""Names of files in the folder of commits that this format knows. Others are somebody else's, and stay."""
 RESERVE_NAME = re.compile(r"reserve(-\d+)?")
 
 
@@ -69,7 +69,7 @@ class Manifest:
     dense: tuple[Digest, ...]
     """Checksums of the safetensors files, one a replica."""
     state: dict[str, Any]
-    """What the run itself keeps: position, workflow, progress (`pipeline.run_state`)."""
+    """The state of the run itself: position, workflow, progress (`pipeline.run_state`)."""
     format: Literal[3] = FORMAT
 
     def content(self) -> bytes:
@@ -138,7 +138,7 @@ class Manifest:
 
 
 class _File(Strict):
-    """What the file of a manifest holds."""
+    """The content of a manifest's file."""
 
     checksum: Digest
     commit: Manifest

@@ -119,7 +119,7 @@ def checksum_of(path: Path, piece_bytes: int = 1 << 20) -> str:
 
 
 def checksum(*buffers: Any) -> str:
-    """That of a file with these buffers."""
+    """Return the checksum of a file with these buffers."""
     digest = xxhash.xxh3_64()
     for buffer in buffers:
         digest.update(buffer)

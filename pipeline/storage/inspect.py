@@ -141,8 +141,8 @@ def check_chunk(
 
 
 def _parse(rows: bytes, keys: bytes, manifest: Manifest) -> tuple[U32, U64]:
-    """What is there of a chunk; what is not reads as zeros, which no row or key is. Takes no more memory than the files
-    call for, whatever the manifest says."""
+    """Return the rows and keys of a chunk as far as they are there; the rest are zeros, which no row or key is.
+    Takes no more memory than the files call for, whatever the manifest says."""
     words = manifest.row["tag"] + 1
     num_rows = min(manifest.chunk_rows, max(-(-len(rows) // (4 * words)), -(-len(keys) // 8)))
     rows_RW = np.zeros((num_rows, words), np.uint32)

@@ -13,7 +13,7 @@ from pipeline.records import U32, U64
 
 KEY_WORDS = 2
 MOST_WIDTH = 1 << 20
-"""Of an embedding that is read back: no file makes anybody allocate more for a row."""
+"""The widest embedding that is read back: no file makes anybody allocate more for a row."""
 WEIGHTS_AT = 2
 STATE = {
     "sgd": (),

@@ -30,7 +30,7 @@ HELP = "the row is not used; `python -m pipeline.verify RUN_DIR` says what else 
 
 
 CHUNK_NAME = re.compile(r"c\.\d+(\.0)?")
-"""Of the files that hold chunks: those of rows and of keys."""
+"""Names of the files that hold chunks: those of rows and of keys."""
 
 
 def rows_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
@@ -128,7 +128,7 @@ class Log:
         folders = folders_of(path, shards)
         refuse_links(folders)
         self._folders = [folder for folder in folders if folder.name in ("rows", "keys")]
-        """Those of chunk files."""
+        """The folders of chunk files."""
         self.path = path
         self.shards = shards
         self.chunk_rows = chunk_rows

@@ -16,7 +16,7 @@ from conftest import make_workflow, write_data
 from grids import small_grids  # noqa: F401
 from harness import make_driver, run, sizes_of
 from late_gpu import LateGpu
-from test_resume import kill_after
+from stopped import kill_after
 
 from pipeline.cluster.local import local_client
 from pipeline.crew import Alone

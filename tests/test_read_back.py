@@ -1,0 +1,142 @@
+"""What is read back from a run directory is checked; what is somebody else's there stays."""
+
+import json
+import os
+import sys
+
+import pytest
+from conftest import make_workflow, write_data
+from harness import make_driver, run
+from stopped import SIZES, kill_after
+
+from pipeline.storage.files import Damaged, checksum
+from pipeline.verify import verify
+from pipeline.workflow import Commit
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    root = write_data(tmp_path_factory.mktemp("resume"), num_train=90, num_keys=60)
+    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=3)})
+
+
+@pytest.fixture(scope="module")
+def whole(workflow):
+    return run(workflow, **SIZES)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "metrics.jsonl", "workflow.json", "result.json"])
+@pytest.mark.parametrize("how", ["changed", "missing"])
+def test_what_a_finished_run_left_is_written_anew_where_it_is_wrong(workflow, tmp_path, capsys, name, how):
+    first = make_driver(workflow, tmp_path, **SIZES).run()
+    file = tmp_path / name
+    content = file.read_bytes()
+    assert verify(tmp_path) == 0
+    file.write_bytes(content.replace(b"0.", b"1.") if name != "model.safetensors" else content[:-1] + b"\0")
+    if how == "missing":
+        file.unlink()
+    wrong = name in ("model.safetensors", "metrics.jsonl") or (name == "result.json" and how == "changed")
+    assert verify(tmp_path) == verify(tmp_path, repair=True) == wrong
+    assert (f"{file}: " in capsys.readouterr().out) == wrong
+    again = make_driver(workflow, tmp_path, **SIZES).run()
+    assert all(again[key] == first[key] for key in ("fingerprint", "auc", "epochs", "files"))
+    assert name == "result.json" or file.read_bytes() == content
+    assert json.loads((tmp_path / "result.json").read_text()) == again
+    assert verify(tmp_path) == 0
+
+
+@pytest.mark.parametrize("kind", ["runs_evil.payload.X", "os.system", "runs_evil.payload:X", ""])
+def test_a_class_that_only_the_run_directory_names_is_not_imported(workflow, tmp_path, monkeypatch, kind):
+    kill_after(1, workflow, tmp_path / "run", monkeypatch)
+    (tmp_path / "runs_evil").mkdir()
+    (tmp_path / "runs_evil" / "payload.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    forge(tmp_path / "run", lambda commit: commit["state"]["workflow"]["model"].update(kind=kind))
+    before = set(sys.modules)
+    with pytest.raises(ValueError, match=r'model\.kind: was "' + kind):
+        make_driver(workflow, tmp_path / "run", **SIZES)
+    assert not (tmp_path / "ran").exists()
+    assert set(sys.modules) == before
+
+
+def forge(run_dir, change):
+    """Change values of the newest manifest, and make its checksum right."""
+    file = max((run_dir / "commits").glob("*.json"))
+    commit = json.loads(file.read_bytes())["commit"]
+    change(commit)
+    text = json.dumps(commit)
+    file.write_bytes(f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode())
+
+
+FORGED = {
+    "empty": lambda s: s.clear(),
+    "without data": lambda s: s.pop("data"),
+    "no position": lambda s: s.pop("position"),
+    "batch -1": lambda s: s["position"].update(batch=-1),
+    "batch 1,000,000": lambda s: s["position"].update(batch=1_000_000),
+    "another batch": lambda s: s["position"].update(batch=s["position"]["batch"] + 1),
+    "epoch 7": lambda s: s["position"].update(epoch=7),
+    "split": lambda s: s["position"].update(split="../x"),
+    "speed": lambda s: s["speed"].update(seconds_per_read=0),
+    "tiers": lambda s: s["tiers"]["trained"].pop("keys"),
+    "epochs": lambda s: s["epochs"].append({"epoch": 1, "split": "validation"}),
+    "disk": lambda s: s["disk"].update(commits="many"),
+    "trained": lambda s: s.update(trained=1e300),
+    "workflow": lambda s: s.update(workflow={"model": {"kind": "a.b"}}),
+    "model": lambda s: s["workflow"].update(model=[]),
+    "deep": lambda s: s.update(seconds=[[[[[[]]]]]]),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_state_that_no_run_can_have_written_is_refused(workflow, tmp_path, monkeypatch, what):
+    kill_after(1, workflow, tmp_path, monkeypatch)
+    forge(tmp_path, lambda commit: FORGED[what](commit["state"]))
+    with pytest.raises((Damaged, ValueError), match=r"state\.|cannot be read|model\.kind"):
+        make_driver(workflow, tmp_path, **SIZES)
+    # What depends on workflow and data is for the run to say.
+    assert verify(tmp_path) == (what not in ("batch 1,000,000", "another batch", "epoch 7", "workflow", "model"))
+
+
+LINKED = ["commits", "table.zarr", "table.zarr/rows", "table.zarr/keys"]
+
+
+@pytest.mark.parametrize("folder", LINKED)
+@pytest.mark.parametrize("by", ["run", "verify"])
+def test_a_folder_that_is_a_link_is_refused_and_nothing_is_deleted_where_it_leads(
+    workflow, tmp_path, monkeypatch, folder, by
+):
+    run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    kill_after(2, workflow, run_dir, monkeypatch)
+    os.rename(run_dir / folder, elsewhere)
+    mine = [elsewhere / name for name in ("notes.txt", "c.99", "c.99.0", "000009.json", "zarr.json.partial")]
+    for file in mine:
+        file.write_text("mine")
+    (run_dir / folder).symlink_to(elsewhere)
+    before = {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()}
+    with pytest.raises(ValueError, match=rf"{folder} is a symbolic link \(to {elsewhere}\)"):
+        make_driver(workflow, run_dir, **SIZES) if by == "run" else verify(run_dir, repair=True)
+    assert {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()} == before
+
+
+def test_what_a_user_puts_into_a_run_directory_stays_when_the_run_goes_on(workflow, whole, tmp_path, monkeypatch):
+    kill_after(2, workflow, tmp_path, monkeypatch)
+    names = ["notes.txt", "x.partial", "reserve.txt", "reserved", "commits/notes.json", "commits/1.json"]
+    names += ["table.zarr/notes", "table.zarr/rows/c.x.0", "table.zarr/keys/note.partial", "table.zarr/rows/c.1.0.bak"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "table.zarr/rows/c.999999.0").mkdir()
+    assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == whole["fingerprint"]
+    assert verify(tmp_path, repair=True) == 0
+    assert [(tmp_path / name).read_text() for name in names] == ["mine"] * len(names)
+    assert (tmp_path / "table.zarr/rows/c.999999.0").is_dir()
+
+
+def test_space_is_not_reserved_through_a_link(workflow, whole, tmp_path, monkeypatch):
+    run_dir, mine = tmp_path / "run", tmp_path / "mine"
+    kill_after(2, workflow, run_dir, monkeypatch)
+    mine.write_text("mine")
+    (run_dir / "reserve").unlink()
+    (run_dir / "reserve").symlink_to(mine)
+    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == whole["fingerprint"]
+    assert mine.read_text() == "mine"
