@@ -24,6 +24,8 @@ from pipeline.stages import STAGES
 THREADS = len(STAGES) + 4
 """Of a worker: one for each stage, one that takes parcels, one for what the driver asks, and two to spare."""
 START_SECONDS = 120.0
+CLOSE_SECONDS = 10.0
+"""The time that Dask has to close a cluster in order, before what is left of it is killed."""
 MARK = "PIPELINE_POOL"
 """Environment variable by which a pool knows the processes that were started for it."""
 STARTS = 3
@@ -127,7 +129,7 @@ class Pool:
         self._kill()
         # What a scheduler says that has lost its workers is of no interest any more.
         with suppress(NoAnswer, OSError):
-            in_time("closing", self._stack.close)
+            in_time("closing", self._stack.close, CLOSE_SECONDS)
         # A nanny that was starting another process meanwhile has left it behind; workers ignore the signals with which
         # Python ends its children, and waits for them.
         self._kill()
