@@ -4,12 +4,12 @@ next to nothing of them."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from threading import Thread
+from threading import Event, Thread
 from typing import Any, TypeVar
 
-from distributed import Client
+from distributed import Client, Future
 
 from pipeline.failures import PipelineError
 
@@ -60,6 +60,15 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
     if raised:
         raise raised[0]
     return outcome[0]
+
+
+def heard_of(futures: Iterable[Future]) -> Event:
+    """An event that is set whenever one of the futures ends. Waiting for it takes none of Dask's timers, which stand
+    still after a step backwards of the monotonic clock, for as long as that was."""
+    ended = Event()
+    for future in futures:
+        future.add_done_callback(lambda _: ended.set())
+    return ended
 
 
 class Silence:

@@ -12,9 +12,9 @@ from threading import Lock
 from typing import Any
 
 import dask
-from distributed import Client, Future, KilledWorker, LocalCluster, wait
+from distributed import Client, Future, KilledWorker, LocalCluster
 
-from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time
+from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
 from pipeline.failures import PipelineError
 from pipeline.records import Done
 from pipeline.stages import STAGES
@@ -116,22 +116,24 @@ class DaskExecutor:
             )
 
     def result(self, future: Future) -> Done:
-        while True:
-            try:
-                done: Done = future.result(timeout=LOOK_SECONDS)
-                return done
-            except TimeoutError:
+        self._wait([future])
+        try:
+            done: Done = future.result()
+            return done
+        except (CancelledError, KilledWorker) as error:
+            raise PipelineError(f"Dask has given up a stage: {error}") from error
+
+    def _wait(self, futures: list[Future]) -> None:
+        """Return when all of them have ended. Raises PipelineError if nothing will come any more."""
+        ended = heard_of(futures)
+        while not all(future.done() for future in futures):
+            if not ended.wait(LOOK_SECONDS):
                 self._here.look(self._inside > 0, self._through)
-            except (CancelledError, KilledWorker) as error:
-                raise PipelineError(f"Dask has given up a stage: {error}") from error
+            ended.clear()
 
     def settle(self, futures: list[Future]) -> None:
-        with suppress(CancelledError, PipelineError):
-            while futures:
-                try:
-                    futures = list(wait(futures, timeout=LOOK_SECONDS).not_done)
-                except TimeoutError:
-                    self._here.look(self._inside > 0, self._through)
+        with suppress(PipelineError):
+            self._wait(futures)
         self.close()
         # Where Dask has lost its worker, the threads of that know nothing of it.
         while self._inside:

@@ -43,6 +43,11 @@ class Pool:
         """Start a cluster on this machine, all its sockets on loopback; or use that of the team's scheduler, as it is
         configured. NoWorkers: they did not come."""
         self.team, self.world = team, team.world
+        if team.scheduler is None:
+            # Dask's own silence ends when a cluster is closed, which may be after the next one was opened. What it has
+            # to say of workers that are killed, with tracebacks, is told by the driver in a line.
+            for handler in logging.getLogger("distributed").handlers:
+                handler.addFilter(_is_critical)
         self._mark = uuid.uuid4().hex
         """In the environment of every process that is started here."""
         self._open()
@@ -141,6 +146,10 @@ class Pool:
                 # Python's own tracker of resources may have been started among them, and has the mark then.
                 if child.environ().get(MARK) == self._mark and "spawn_main" in " ".join(child.cmdline()):
                     child.kill()
+
+
+def _is_critical(record: logging.LogRecord) -> bool:
+    return record.levelno >= logging.CRITICAL
 
 
 def _start(team: Team) -> Any:

@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TypeVar
 
-from distributed import Client, Future, KilledWorker, wait
+from distributed import Client, Future, KilledWorker
 
-from pipeline.cluster.awake import Silence, closed_in_time, in_time
+from pipeline.cluster.awake import Silence, closed_in_time, heard_of, in_time
 from pipeline.cluster.local import Here, client_here
 from pipeline.failures import PipelineError
 
@@ -64,12 +64,11 @@ class Tasks:
 
     def _ended(self, flying: Iterable[Future], seconds: float) -> set[Future]:
         """Return those that ended within so many seconds. Raises PipelineError if no other will."""
-        try:
-            ended: set[Future] = wait(list(flying), timeout=seconds, return_when="FIRST_COMPLETED").done
-        except TimeoutError:
+        flying = list(flying)
+        heard = heard_of(flying)
+        if not any(future.done() for future in flying) and not heard.wait(seconds):
             self._look()
-            return set()
-        return ended
+        return {future for future in flying if future.done()}
 
     def _look(self) -> None:
         if self._here:

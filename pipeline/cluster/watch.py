@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import CancelledError
 from typing import Any
 
-from distributed import Future, KilledWorker, wait
+from distributed import Future, KilledWorker
 from distributed.comm import CommClosedError
 
-from pipeline.cluster.awake import LOOK_SECONDS, NoAnswer, Silence, in_time
+from pipeline.cluster.awake import LOOK_SECONDS, NoAnswer, Silence, heard_of, in_time
 from pipeline.cluster.pool import Pool
 from pipeline.crew import WorkerLost
 from pipeline.failures import LostTouch, OutOfTurn, PipelineError
@@ -26,14 +25,11 @@ class Watch:
     def results(self, futures: Sequence[Future]) -> list[Any]:
         """Of tasks of all workers; what the first of them raised, though others still run. WorkerLost: a worker is not
         there any more, was not heard of for too long, or did not come to a collective."""
-        waiting = list(futures)
-        while waiting:
-            try:
-                waiting = list(wait(waiting, timeout=LOOK_SECONDS, return_when="FIRST_COMPLETED").not_done)
-            except TimeoutError:
+        ended = heard_of(futures)
+        while not all(future.done() for future in futures):
+            if not ended.wait(LOOK_SECONDS):
                 self._look()
-            except CancelledError as error:
-                raise WorkerLost(f"a worker is gone: {error}") from error
+            ended.clear()
             for future in futures:
                 if future.status not in ("pending", "finished"):
                     self._fail(future)
