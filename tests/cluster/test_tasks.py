@@ -10,6 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
 
+import dask
 import pytest
 from distributed import Client, LocalCluster, Status
 
@@ -90,6 +91,8 @@ def die_once(folder: Path) -> None:
 
 def test_the_task_of_a_worker_that_died_is_not_done_again(tmp_path):
     with (
+        # Dask's settings are those of the process, and other tests of it have clusters of ours.
+        dask.config.set({"distributed.scheduler.allowed-failures": 3}),
         LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
         tasks_of(cluster.scheduler_address) as tasks,
     ):
