@@ -107,6 +107,8 @@ def test_two_gpus_go_on_from_a_commit_to_other_bits(root, tmp_path, expected):
                 blocks = list(driver.agenda.blocks(2))
                 told = []
                 driver.crew.run(blocks[:3], 2, told.append)
+                for done in told:
+                    driver.history.add(done)
                 driver._commit(blocks[3], [])
     assert [done.trained.block.number for done in told if done.trained] == [0, 1, 2]
 
