@@ -49,7 +49,7 @@ class Pool:
             for handler in logging.getLogger("distributed").handlers:
                 handler.addFilter(_is_critical)
         self._mark = uuid.uuid4().hex
-        """In the environment of every process that is started here."""
+        """A name in the environment of every process that is started here."""
         self._open()
 
     def _open(self) -> None:
