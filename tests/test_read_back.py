@@ -2,11 +2,12 @@
 
 import json
 import os
+import shutil
 import sys
 
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver, run
+from harness import make_driver
 from stopped import SIZES, kill_after
 
 from pipeline.storage.files import Damaged, checksum
@@ -21,14 +22,32 @@ def workflow(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(workflow):
-    return run(workflow, **SIZES)
+def finished(workflow, tmp_path_factory):
+    """The folder of a run that ended, and its result. Tests work on copies."""
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    run_dir.mkdir()
+    return run_dir, make_driver(workflow, run_dir, **SIZES).run()
+
+
+@pytest.fixture(scope="module")
+def killed(workflow, tmp_path_factory):
+    """By how many commits it was killed after: the folder of a run. Tests work on copies."""
+    folders = {commits: tmp_path_factory.mktemp("killed") / "run" for commits in (1, 2)}
+    with pytest.MonkeyPatch.context() as patch:
+        for commits, run_dir in folders.items():
+            kill_after(commits, workflow, run_dir, patch)
+    return folders
+
+
+def copy(run_dir, to):
+    return shutil.copytree(run_dir, to, dirs_exist_ok=True)
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "metrics.jsonl", "workflow.json", "result.json"])
 @pytest.mark.parametrize("how", ["changed", "missing"])
-def test_what_a_finished_run_left_is_written_anew_where_it_is_wrong(workflow, tmp_path, capsys, name, how):
-    first = make_driver(workflow, tmp_path, **SIZES).run()
+def test_what_a_finished_run_left_is_written_anew_where_it_is_wrong(workflow, finished, tmp_path, capsys, name, how):
+    first = finished[1]
+    copy(finished[0], tmp_path)
     file = tmp_path / name
     content = file.read_bytes()
     assert verify(tmp_path) == 0
@@ -46,8 +65,8 @@ def test_what_a_finished_run_left_is_written_anew_where_it_is_wrong(workflow, tm
 
 
 @pytest.mark.parametrize("kind", ["runs_evil.payload.X", "os.system", "runs_evil.payload:X", ""])
-def test_a_class_that_only_the_run_directory_names_is_not_imported(workflow, tmp_path, monkeypatch, kind):
-    kill_after(1, workflow, tmp_path / "run", monkeypatch)
+def test_a_class_that_only_the_run_directory_names_is_not_imported(workflow, killed, tmp_path, monkeypatch, kind):
+    copy(killed[1], tmp_path / "run")
     (tmp_path / "runs_evil").mkdir()
     (tmp_path / "runs_evil" / "payload.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -89,8 +108,8 @@ FORGED = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_a_state_that_no_run_can_have_written_is_refused(workflow, tmp_path, monkeypatch, what):
-    kill_after(1, workflow, tmp_path, monkeypatch)
+def test_a_state_that_no_run_can_have_written_is_refused(workflow, killed, tmp_path, what):
+    copy(killed[1], tmp_path)
     forge(tmp_path, lambda commit: FORGED[what](commit["state"]))
     with pytest.raises((Damaged, ValueError), match=r"state\.|cannot be read|model\.kind"):
         make_driver(workflow, tmp_path, **SIZES)
@@ -104,10 +123,9 @@ LINKED = ["commits", "table.zarr", "table.zarr/rows", "table.zarr/keys"]
 @pytest.mark.parametrize("folder", LINKED)
 @pytest.mark.parametrize("by", ["run", "verify"])
 def test_a_folder_that_is_a_link_is_refused_and_nothing_is_deleted_where_it_leads(
-    workflow, tmp_path, monkeypatch, folder, by
+    workflow, killed, tmp_path, folder, by
 ):
-    run_dir, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
-    kill_after(2, workflow, run_dir, monkeypatch)
+    run_dir, elsewhere = copy(killed[2], tmp_path / "run"), tmp_path / "elsewhere"
     os.rename(run_dir / folder, elsewhere)
     mine = [elsewhere / name for name in ("notes.txt", "c.99", "c.99.0", "000009.json", "zarr.json.partial")]
     for file in mine:
@@ -119,24 +137,23 @@ def test_a_folder_that_is_a_link_is_refused_and_nothing_is_deleted_where_it_lead
     assert {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()} == before
 
 
-def test_what_a_user_puts_into_a_run_directory_stays_when_the_run_goes_on(workflow, whole, tmp_path, monkeypatch):
-    kill_after(2, workflow, tmp_path, monkeypatch)
+def test_what_a_user_puts_into_a_run_directory_stays_when_the_run_goes_on(workflow, finished, killed, tmp_path):
+    copy(killed[2], tmp_path)
     names = ["notes.txt", "x.partial", "reserve.txt", "reserved", "commits/notes.json", "commits/1.json"]
     names += ["table.zarr/notes", "table.zarr/rows/c.x.0", "table.zarr/keys/note.partial", "table.zarr/rows/c.1.0.bak"]
     for name in names:
         (tmp_path / name).write_text("mine")
     (tmp_path / "table.zarr/rows/c.999999.0").mkdir()
-    assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == whole["fingerprint"]
+    assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == finished[1]["fingerprint"]
     assert verify(tmp_path, repair=True) == 0
     assert [(tmp_path / name).read_text() for name in names] == ["mine"] * len(names)
     assert (tmp_path / "table.zarr/rows/c.999999.0").is_dir()
 
 
-def test_space_is_not_reserved_through_a_link(workflow, whole, tmp_path, monkeypatch):
-    run_dir, mine = tmp_path / "run", tmp_path / "mine"
-    kill_after(2, workflow, run_dir, monkeypatch)
+def test_space_is_not_reserved_through_a_link(workflow, finished, killed, tmp_path):
+    run_dir, mine = copy(killed[2], tmp_path / "run"), tmp_path / "mine"
     mine.write_text("mine")
     (run_dir / "reserve").unlink()
     (run_dir / "reserve").symlink_to(mine)
-    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == whole["fingerprint"]
+    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == finished[1]["fingerprint"]
     assert mine.read_text() == "mine"
