@@ -6,7 +6,7 @@ import sys
 from pipeline.stop import end_at_interrupt
 
 # A command of ours, whose imports take seconds: `python -m` finds the package before it knows the script's name.
-if sys.argv[:1] == ["-m"]:
+if sys.argv[:1] == ["-m"] and any(arg.removeprefix("-m").split(".")[0] == __name__ for arg in sys.orig_argv):
     end_at_interrupt()
 
 from pipeline.memory import share_one_arena

@@ -51,4 +51,4 @@ class Committer:
         kept = self._commits.kept(give_up)
         self._commits.prune(kept)
         self._crew.each("settle", list(checksums(kept)), at_least)
-        self.totals.commit_seconds += time.perf_counter() - start
+        self.totals.commit_seconds += max(0.0, time.perf_counter() - start)

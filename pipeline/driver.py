@@ -17,6 +17,7 @@ from pipeline.cluster.local import local_client
 from pipeline.cluster.pool import Pool
 from pipeline.committer import Committer
 from pipeline.crew import Alone, Crew, Team, WorkerLost, replicas_for
+from pipeline.data.identity import as_json
 from pipeline.data.source import Source
 from pipeline.device import RAM, Device
 from pipeline.failures import PipelineError, told
@@ -279,16 +280,17 @@ class Driver:
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """The result of the run, or, where the test is of the best epoch, of that commit; None: a signal came."""
         epoch = self._open_best() if self._plateau and not stopped else None
-        result = None if self.history.spans else earlier_result(self.run_dir, self.crew)
+        result = None if self.history.spans else earlier_result(self.run_dir, self.crew, self.history)
         if result is None:
             if epoch is not None:
                 self._test(epoch)
                 if self._signal:
                     return None
-            newest, identity = self._committer.newest, self._source.identity
-            result = write_result(
-                self.workflow.name, self.crew, self.history, stopped, newest.number if newest else None, identity
-            )
+            newest = self._committer.newest
+            # What was evaluated in other sessions is of the data of then.
+            old = newest.state["data"] if newest and not self.history.spans else None
+            data, number = old or as_json(self._source.identity), newest.number if newest else None
+            result = write_result(self.workflow.name, self.crew, self.history, stopped, number, data)
         return leave(self.run_dir, self.files, self.crew, result)
 
     def _open_best(self) -> int:
@@ -300,7 +302,7 @@ class Driver:
         if opened != newest:
             try:
                 self.crew.open([opened])
-            except DoesNotFit as error:
+            except ValueError as error:
                 raise PipelineError(str(error)) from error
         epoch, best = Position(**opened.state["position"]).epoch - 1, self._verdict().best
         if best is not None and epoch != best:

@@ -50,6 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     heed_interrupts()
     args = arguments().parse_args(argv)
     keep_freed_memory()
+    try:
+        return train(args)
+    except KeyboardInterrupt:
+        print("interrupted at its end: what was committed stands, and the same command goes on", file=sys.stderr)
+        return 130
+
+
+def train(args: argparse.Namespace) -> int:
+    """The exit code."""
     with ExitStack() as stack:
         try:
             world = 1 if args.workers is None else args.workers

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.failures import told
 from pipeline.monitor.bar import track
 from pipeline.records import RESERVED, U64
 from pipeline.result import check_left
@@ -48,8 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"{args.run_dir} holds no run: it has no folder `commits`")
         with RunLock(args.run_dir):
             return verify(args.run_dir, args.repair)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except (ValueError, OSError, MemoryError) as error:
+        print(f"error: {told(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted: nothing is lost, --repair may be given again", file=sys.stderr)
@@ -73,7 +74,7 @@ def verify(run_dir: Path, repair: bool = False) -> int:
         if bad_rows and followed < MOST_KEYS:
             bad[bad_rows.chunk] = bad_rows
             followed += len(bad_rows.keys_N)
-    left = list(check_left(run_dir, manifests[-1].number)) if manifests else []
+    left = list(check_left(run_dir, manifests[-1])) if manifests else []
     for name, what in left:
         print(f"{run_dir / name}: {what}; the same command as before writes it anew")
     for finding in findings:

@@ -12,6 +12,7 @@ from reference import Reference
 from sklearn.metrics import roc_auc_score
 from stopped import kill_after
 
+from pipeline.failures import PipelineError
 from pipeline.models import LR
 from pipeline.optim.rates import RUNS
 from pipeline.optimizer import Adam, Ftrl, Optimizer, Plateau
@@ -178,6 +179,17 @@ def test_time_for_a_commit_ends_the_test(root, tmp_path):
     often = workflow.model_copy(update={"schedule": schedule, "commit": Commit(every_minutes=1e-9)})
     result = make_driver(often, tmp_path, **THREE_TIERS, ring_rows=300).run()
     assert result["fingerprint"] == run(workflow, **THREE_TIERS)["fingerprint"]
+
+
+def test_a_best_epoch_that_cannot_be_opened_ends_the_run_with_a_message(root, tmp_path):
+    driver = make_driver(plateau_workflow(root), tmp_path, **THREE_TIERS)
+
+    def other_data(_):
+        raise ValueError("worker 0 reads other data")
+
+    driver.crew.open = other_data
+    with pytest.raises(PipelineError, match=r"worker 0 reads other data\ncommit .* holds all of the training"):
+        driver.run()
 
 
 def test_both_the_last_weights_and_the_best_are_in_memory(root, tmp_path):

@@ -5,11 +5,13 @@ import os
 import shutil
 import sys
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver
 from stopped import SIZES, kill_after
 
+from pipeline.result import own_checksum
 from pipeline.storage.files import Damaged, checksum
 from pipeline.verify import verify
 from pipeline.workflow import Commit
@@ -62,6 +64,59 @@ def test_what_a_finished_run_left_is_written_anew_where_it_is_wrong(workflow, fi
     assert name == "result.json" or file.read_bytes() == content
     assert json.loads((tmp_path / "result.json").read_text()) == again
     assert verify(tmp_path) == 0
+
+
+RESULTS = {
+    "no files": lambda r: r.pop("files"),
+    "no commit": lambda r: r.pop("commit"),
+    "no fingerprint": lambda r: r.pop("fingerprint"),
+    "no tiers": lambda r: r.pop("tiers"),
+    "no hits": lambda r: r["tiers"]["host"].pop("hits"),
+    "epochs": lambda r: r.update(epochs=5),
+    "name": lambda r: r.update(name=[1]),
+    "workers": lambda r: r.update(workers=[{"keys": 1}]),
+    "auc": lambda r: r.update(auc=0.99),
+    "examples": lambda r: r.update(examples=r["examples"] + 1),
+    "auc of the test": lambda r: r["epochs"][-1].update(auc=0.99) or r.update(auc=0.99),
+    "another test": lambda r: r["epochs"].append({**r["epochs"][-1], "auc": 0.99}) or r.update(auc=0.99),
+}
+
+
+@pytest.mark.parametrize("what", RESULTS)
+def test_a_result_that_the_run_did_not_come_to_is_told_and_written_anew(workflow, finished, tmp_path, capsys, what):
+    run_dir = copy(finished[0], tmp_path)
+    result = json.loads((run_dir / "result.json").read_text())
+    RESULTS[what](result)
+    (run_dir / "result.json").write_text(json.dumps(result | {"checksum": own_checksum(result)}))
+    assert verify(run_dir) == 1
+    assert "result.json" in capsys.readouterr().out
+    again = make_driver(workflow, run_dir, **SIZES).run()
+    assert all(again[key] == finished[1][key] for key in ("fingerprint", "auc", "epochs", "files", "data"))
+    assert verify(run_dir) == 0
+
+
+def test_a_result_that_is_written_anew_tells_of_the_data_that_its_metrics_are_of(workflow, finished, tmp_path):
+    run_dir, root = copy(finished[0], tmp_path / "run"), tmp_path / "data"
+    shutil.copytree(workflow.data.root, root)
+    pq.write_table(pq.read_table(root / "test.parquet").slice(2), root / "test.parquet")
+    (run_dir / "result.json").unlink()
+    elsewhere = workflow.model_copy(update={"data": workflow.data.model_copy(update={"root": root})})
+    assert make_driver(elsewhere, run_dir, **SIZES).run()["data"] == finished[1]["data"]
+
+
+def test_a_chunk_that_is_longer_than_memory_is_told(finished, tmp_path):
+    run_dir = copy(finished[0], tmp_path)
+    os.truncate(next((run_dir / "table.zarr" / "rows").glob("c.*")), 1 << 42)
+    assert verify(run_dir) == 1
+
+
+def test_a_name_in_other_digits_is_a_users(workflow, finished, tmp_path):
+    run_dir = copy(finished[0], tmp_path)
+    mine = [run_dir / "commits" / "٠٠٠٠٠٩.json", run_dir / "table.zarr" / "rows" / "c.٩.0", run_dir / "reserve-٩"]
+    for file in mine:
+        file.write_text("mine")
+    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == finished[1]["fingerprint"]
+    assert [file.read_text() for file in mine] == ["mine"] * 3
 
 
 @pytest.mark.parametrize("kind", ["runs_evil.payload.X", "os.system", "runs_evil.payload:X", ""])

@@ -365,6 +365,13 @@ def test_labels_that_are_all_the_same_are_told_of(workflow_file, tmp_path, capsy
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(said)]
 
 
+def test_labels_whose_statistics_are_bytes_are_no_reason_to_refuse(workflow_file, tmp_path, capsys):
+    labels = {"label": pa.array([n % 2 for n in range(40)]).cast(pa.float16())}
+    pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7)
+    assert main([str(workflow_file), "--explain"]) == 0
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["told", "unknown"])
 def test_labels_of_both_kinds_or_of_which_footers_say_nothing_are_no_reason_to_warn(
     workflow_file, tmp_path, capsys, options
@@ -451,3 +458,14 @@ def test_a_share_of_memory_that_is_not_known_is_taken(workflow_file, two_gpus, m
     assert run.recruit(workflow, 9, "tcp://other:1")[0].on_gpu, "the scheduler's machines have other GPUs"
     with pytest.raises(ValueError, match=r"storage.device is 50%?.*not known here; give it as a size"):
         run.recruit(share, 2, "tcp://other:1")
+
+
+def test_an_interrupt_while_a_run_closes_ends_it_with_a_message(workflow_file, tmp_path, capsys, monkeypatch):
+    """Stages are not watched for signals any more then."""
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipeline.crew.Alone.close", interrupted)
+    assert main([str(workflow_file), "--run-dir", str(tmp_path / "run"), "--serial"]) == 130
+    assert "interrupted at its end: what was committed stands, and the same command goes on" in capsys.readouterr().err

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from itertools import islice
+from threading import Event
 from typing import TypeVar
 
 from distributed import Client, Future, KilledWorker
 
-from pipeline.cluster.awake import Silence, closed_in_time, heard_of, in_time
+from pipeline.cluster.awake import Awake, Silence, closed_in_time, in_time
 from pipeline.cluster.local import Here, client_here
 from pipeline.failures import PipelineError
 
@@ -21,6 +22,9 @@ T = TypeVar("T")
 SILENT_SECONDS = 600.0
 """For which a worker of another scheduler may not be heard of. Most give its tasks to others after half of it."""
 
+WORKERLESS_SECONDS = 120.0
+"""For which another scheduler may have no worker at all."""
+
 
 class Tasks:
     """A cluster that runs as many tasks at a time as its workers have threads."""
@@ -28,6 +32,7 @@ class Tasks:
     def __init__(self, client: Client, num_threads: int, here: Here | None = None) -> None:
         """`here`: the one worker, where that is in this process."""
         self._client, self._here, self._silence = client, here, Silence()
+        self._awake, self._had_workers = Awake(), 0.0
         self.num_threads = num_threads
 
     def each(self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float) -> Iterator[list[T]]:
@@ -41,40 +46,49 @@ class Tasks:
         # Keys are global to the scheduler, and the same item may come again.
         left, token = enumerate(items), uuid.uuid4().hex
         flying: dict[Future, T] = {}
+        ended = Event()
         try:
             while True:
                 fresh = islice(left, self.num_threads - len(flying))
-                flying |= {
-                    self._client.submit(work, item, key=f"{name}-{n}-{token}", pure=False): item for n, item in fresh
-                }
+                for n, item in fresh:
+                    future = self._client.submit(work, item, key=f"{name}-{n}-{token}", pure=False)
+                    future.add_done_callback(lambda _: ended.set())
+                    flying[future] = item
                 if not flying:
                     return
                 done = []
-                for future in self._ended(flying, tick_seconds):
+                for future in self._ended(flying, ended, tick_seconds):
                     done.append(flying.pop(future))
-                    future.result()
+                    # It returns nothing, so what has finished is not asked for: its worker may be gone.
+                    if future.status != "finished":
+                        future.result()
                 yield done
         except (KilledWorker, CancelledError) as error:
             raise PipelineError(f"a worker of the cluster was lost, and its task could not be done: {error}") from error
         finally:
             with suppress(CancelledError, PipelineError):
                 while flying:
-                    for future in self._ended(flying, tick_seconds):
+                    for future in self._ended(flying, ended, tick_seconds):
                         del flying[future]
 
-    def _ended(self, flying: Iterable[Future], seconds: float) -> set[Future]:
-        """Return those that ended within so many seconds. Raises PipelineError if no other will."""
-        flying = list(flying)
-        heard = heard_of(flying)
-        if not any(future.done() for future in flying) and not heard.wait(seconds):
+    def _ended(self, flying: Collection[Future], ended: Event, seconds: float) -> set[Future]:
+        """Return those that ended within so many seconds; `ended` is set when one does. Raises PipelineError if no
+        other will."""
+        if not any(future.done() for future in flying) and not ended.wait(seconds):
             self._look()
+        ended.clear()
         return {future for future in flying if future.done()}
 
     def _look(self) -> None:
         if self._here:
             state = self._here.worker.state
             return self._here.look(state.executing_count > 0, state.executed_count)
-        for address, seconds in self._silence.look(self._client).items():
+        silent, now = self._silence.look(self._client), self._awake.look()
+        if silent:
+            self._had_workers = now
+        elif now - self._had_workers > WORKERLESS_SECONDS:
+            raise PipelineError(f"the cluster had no workers for {WORKERLESS_SECONDS:.0f} s; start some")
+        for address, seconds in silent.items():
             if seconds > SILENT_SECONDS:
                 raise PipelineError(f"the worker {address} was not heard of for {seconds:.0f} s; end or restart it")
 

@@ -38,6 +38,9 @@ class Watch:
     def _fetch(self, future: Future) -> Any:
         """The result of a task that is through; the worker that has it may be gone since."""
         while True:
+            # A task may have raised a TimeoutError of its own.
+            if future.status not in ("pending", "finished"):
+                self._fail(future)
             try:
                 return future.result(timeout=LOOK_SECONDS)
             except TimeoutError:

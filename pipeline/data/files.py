@@ -126,6 +126,8 @@ class SchemaCheck:
         self.columns = columns
         self.trained = frozenset(column.name for column in columns if not column.is_group)
         """Names of those that are trained on."""
+        self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
+        """Names of those that examples are trained towards."""
         self.kinds: dict[str, str] = {}
         """What each column of keys holds, as the first file has it."""
         self._first: Path | None = None

@@ -52,7 +52,7 @@ def list_groups(path: Path, check: SchemaCheck, name: str) -> tuple[FileIdentity
     with open_file(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         check.check(path, schema)
-        identity = look_at(path, name, file, check.trained)
+        identity = look_at(path, name, file, check.trained, check.targets)
         # A column that is a category and the group of the metrics is read once.
         places = list({place: (column, place) for column, place in leaves(schema, metadata, check.columns)}.values())
         return identity, [_describe(path, metadata, g, places, check) for g in range(metadata.num_row_groups)]
@@ -83,7 +83,7 @@ class GroupReader:
     def __init__(self, check: SchemaCheck, identities: Mapping[Path, FileIdentity]) -> None:
         """`identities`: of all files, with all types."""
         self._columns = list({column.name: column for column in check.columns}.values())
-        self._kinds, self._trained, self._identities = check.kinds, check.trained, identities
+        self._check, self._identities = check, identities
         self._files: OrderedDict[Path, tuple[pq.ParquetFile, tuple[int, ...]]] = OrderedDict()
         self._group: RowGroup | None = None
         self._chunks: dict[str, list[Chunk]] = {}
@@ -122,7 +122,7 @@ class GroupReader:
                 self._files.popitem(last=False)[1][0].close()
             with open_file(path) as file:
                 was = self._identities[path]
-                found = look_at(path, was.path, file, self._trained)
+                found = look_at(path, was.path, file, self._check.trained, self._check.targets)
                 if said := file_difference(was, found, was.types, found.types):
                     raise ValueError(f"{path} was changed during the run: {said}; put back the file as it was")
                 texts = self._texts_with_dictionary(file)
@@ -133,7 +133,7 @@ class GroupReader:
     def _texts_with_dictionary(self, file: pq.ParquetFile) -> list[str]:
         # Where the file has a dictionary, only its texts are hashed. Where it has none, Arrow would have to make
         # one, at a higher price than hashing every text.
-        texts = [c for c in self._columns if self._kinds.get(c.name, "").endswith("text")]
+        texts = [c for c in self._columns if self._check.kinds.get(c.name, "").endswith("text")]
         metadata = file.metadata
         if metadata.num_row_groups == 0:
             return []

@@ -33,8 +33,9 @@ class FileIdentity(Strict):
     footer: Digest
     """XXH3 of the footer: schema, places and sizes of all columns, statistics."""
     sample: Digest
-    """XXH3 of the first bytes of each used column in the first row group. Values that were exchanged for others of the
-    same size and range leave the footer as it was: labels that were inverted, say."""
+    """XXH3 of the first bytes of each used column in the first row group, and of labels and weights in every one.
+    Values that were exchanged for others of the same size and range leave the footer as it was: labels that were
+    inverted, say. Such an exchange further on in a column is not seen."""
     types: dict[str, str]
     """Types of the used columns that are not those of the split's first file."""
 
@@ -54,26 +55,33 @@ class SplitIdentity(Strict):
     @property
     def digest(self) -> str:
         """A short name of exactly this data."""
-        return checksum(self.model_dump_json().encode())
+        return digest_of(json.loads(self.model_dump_json()))
 
     def types_of(self, file: FileIdentity) -> dict[str, str]:
         return self.types | file.types
+
+
+def digest_of(split: Mapping[str, Any]) -> str:
+    """A short name of the data of a split's identity, as `as_json` gives it."""
+    return checksum(json.dumps(split).encode())
 
 
 Identity = Mapping[str, SplitIdentity]
 """The identity of each split, by its name."""
 
 
-def look_at(path: Path, name: str, file: pq.ParquetFile, columns: Collection[str]) -> FileIdentity:
+def look_at(
+    path: Path, name: str, file: pq.ParquetFile, columns: Collection[str], targets: Collection[str]
+) -> FileIdentity:
     """The identity of the Parquet file at `path`, with all types; `file` is it, opened without options. `columns`:
-    those that are used."""
+    those that are used, `targets` those of labels and weights among them."""
     metadata, schema = file.metadata, file.schema_arrow
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size = os.fstat(descriptor).st_size
         footer = os.pread(descriptor, metadata.serialized_size, size - TAIL_BYTES - metadata.serialized_size)
-        sample = b"".join(os.pread(descriptor, size, place) for place, size in _samples(metadata, columns))
+        sample = b"".join(os.pread(descriptor, size, place) for place, size in _samples(metadata, columns, targets))
     finally:
         os.close(descriptor)
     return FileIdentity(
@@ -86,15 +94,21 @@ def look_at(path: Path, name: str, file: pq.ParquetFile, columns: Collection[str
     )
 
 
-def _samples(metadata: pq.FileMetaData, columns: Collection[str]) -> Iterator[tuple[int, int]]:
+def _samples(
+    metadata: pq.FileMetaData, columns: Collection[str], targets: Collection[str]
+) -> Iterator[tuple[int, int]]:
     """Place and number of bytes of what is sampled."""
-    if not metadata.num_row_groups:
-        return
-    group = metadata.row_group(0)
-    for chunk in (group.column(number) for number in range(metadata.num_columns)):
-        if chunk.path_in_schema.split(".")[0] in columns:
-            places = [chunk.data_page_offset, *([chunk.dictionary_page_offset] if chunk.has_dictionary_page else [])]
-            yield min(places), min(SAMPLE_BYTES, chunk.total_compressed_size)
+    paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
+    for g in range(metadata.num_row_groups):
+        group, sampled = metadata.row_group(g), targets if g else columns
+        for number, path in enumerate(paths):
+            if any(path == name or path.startswith(f"{name}.") for name in sampled):
+                chunk = group.column(number)
+                places = [
+                    chunk.data_page_offset,
+                    *([chunk.dictionary_page_offset] if chunk.has_dictionary_page else []),
+                ]
+                yield min(places), min(SAMPLE_BYTES, chunk.total_compressed_size)
 
 
 def split_identity(files: Sequence[FileIdentity]) -> SplitIdentity:

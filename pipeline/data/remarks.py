@@ -43,6 +43,9 @@ def _only_value(files: list[Path], label: str) -> float | None:
                     continue
                 if statistics is None or not statistics.has_min_max:
                     return None
+                # Of 16-bit floats Arrow gives the bytes.
+                if not all(isinstance(value, (int, float)) for value in (statistics.min, statistics.max)):
+                    return None
                 # Of floating-point zeros a footer has the least as -0.0.
                 seen |= {float(statistics.min) + 0.0, float(statistics.max) + 0.0}
                 if len(seen) > 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -62,7 +62,8 @@ class History:
     @property
     def seconds(self) -> float:
         """Of this session and those before it."""
-        return self._seconds_before + time.perf_counter() - self._begun
+        # A clock that was set back counts for nothing; a commit of less than no time would be none.
+        return self._seconds_before + max(0.0, time.perf_counter() - self._begun)
 
     def add(self, done: Done) -> None:
         if done.span:
@@ -106,22 +107,24 @@ class History:
     def report(self) -> dict[str, Any]:
         """All of `result.json` that needs nothing but this. Its metrics are those of the last evaluation: those of a
         training split are of the model as it was while it trained."""
-        last: dict[str, Any] = next((e for e in reversed(self.epochs) if e["split"] != "train"), {})
         seconds = self.seconds
         return {
-            "auc": last.get("auc"),
-            "logloss": last.get("logloss"),
-            "gauc": last.get("gauc"),
-            "split": last.get("split"),
+            **last_evaluation(self.epochs),
             "examples": self.trained,
             "seconds": seconds,
-            "examples_per_second": self.trained / seconds,
+            "examples_per_second": self.trained / seconds if seconds else math.nan,
             "stages": stage_seconds(self.spans),
             "cpu_seconds": cpu_seconds(self.spans),
             "hidden": hidden_share(self.spans) if self.spans else {},
             "ready": mean_ready(self.spans),
             "epochs": self.epochs,
         }
+
+
+def last_evaluation(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The metrics that a run is known by: those of its last evaluation, and its split."""
+    last: Mapping[str, Any] = next((e for e in reversed(epochs) if e.get("split") != "train"), {})
+    return {name: last.get(name) for name in ("auc", "logloss", "gauc", "split")}
 
 
 def plain(value: Any) -> Any:

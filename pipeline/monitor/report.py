@@ -126,9 +126,9 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _capacity(tier: Mapping[str, Any]) -> str:
-    if "capacity_rows" in tier:
+    if tier.get("capacity_rows") is not None:
         return f"{_number(tier['capacity_rows'], ',.0f')} rows"
-    capacity = tier["capacity_bytes"]
+    capacity = tier.get("capacity_bytes")
     return f"{_number(None if capacity is None else capacity / GIB, ',.1f')} GiB"
 
 

@@ -17,7 +17,7 @@ COMMAND, MANIFEST, STUB = "command.json", "prepared.json", "workflow.py"
 COUNT, COUNTS, WRITE, UNIQUES = "count", "counts", "write", "uniques"
 """Folders in KEPT: records of two steps, and what they save of each part."""
 VOCABULARY = "vocabulary"
-PART = r"part-\d{4,}-\d{5,}"
+PART = r"part-[0-9]{4,}-[0-9]{5,}"
 NAMES = {
     ".": "|".join(map(re.escape, (MANIFEST, STUB))),
     **dict.fromkeys(SPLITS, rf"{PART}\.parquet"),
@@ -29,7 +29,7 @@ NAMES = {
     f"{KEPT}/{UNIQUES}": rf"{PART}\.npz|folded\.npz",
 }
 """What the files of each folder may be called."""
-MERGING, RUN = r".+\.merging", r"\d+-\d{6}\.runs"
+MERGING, RUN = r".+\.merging", r"[0-9]+-[0-9]{6}\.runs"
 """Folders in COUNTS, and what they hold."""
 PARTIAL = r"(\.[0-9a-f]{32})?\.partial"
 """How temporary names end."""

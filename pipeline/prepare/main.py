@@ -94,7 +94,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             if not run(job, pieces, command, tasks, stop.asked):
                 print("stopped: what is done stays, and the same command goes on")
                 return 1
-            prepared = read_prepared(out)
+            prepared = read_prepared(out, command)
             print((out / STUB).read_text())
             print(f"left in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
             print(f"python -m pipeline.run {out / STUB} trains it")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,7 +11,7 @@ from typing import Any, TypeVar
 from pipeline.data.files import SPLITS
 from pipeline.prepare.durable import replacing
 from pipeline.prepare.formats import Field
-from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, check_folders
+from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, check_folders
 from pipeline.prepare.parts import Record, Written
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
@@ -97,7 +98,7 @@ def claim(out: Path, fresh: bool, command: Command) -> Prepared | None:
     else:
         Files().make_folder(path.parent)
         Files().replace(path, [json.dumps(command.model_dump(), indent=1).encode() + b"\n"])
-    return read_prepared(out) if (out / MANIFEST).exists() else None
+    return read_prepared(out, command) if (out / MANIFEST).exists() else None
 
 
 def _holds_anything(out: Path) -> bool:
@@ -113,18 +114,22 @@ def _read(path: Path, kind: type[T]) -> T:
         raise ValueError(f"{path}: is damaged; --fresh moves what is in {path.parent} aside") from error
 
 
-def read_prepared(out: Path) -> Prepared:
-    """ValueError: it is damaged, or one of its files is not there with its size."""
-    path = out / MANIFEST
+def read_prepared(out: Path, command: Command) -> Prepared:
+    """What is in the output of a command. ValueError: it is damaged, or one of its files is not there with its size."""
+    path, again = out / MANIFEST, "the same command makes the output again"
     try:
         prepared = Prepared.model_validate_json(path.read_bytes())
+        if prepared.options != command.options or prepared.splits.keys() != set(SPLITS) or not prepared.files:
+            raise ValueError("not of this command")
+        for file in prepared.files:
+            if file.split not in SPLITS or not re.fullmatch(rf"{file.split}/{PART}\.parquet", file.name):
+                raise ValueError("names a file that is none of the output's")
     except ValueError as error:
-        raise ValueError(f"{path}: is damaged; remove it, and the same command makes the output again") from error
+        raise ValueError(f"{path}: is damaged; remove it, and {again}") from error
     for file in prepared.files:
         if not file.has_size(out):
             raise ValueError(
-                f"{out / file.name}: has not the {file.bytes:,} bytes that {MANIFEST} says; remove {path}, and the "
-                "same command makes the output again"
+                f"{out / file.name}: has not the {file.bytes:,} bytes that {MANIFEST} says; remove {path}, and {again}"
             )
     return prepared
 

@@ -197,7 +197,8 @@ def _compact_one(array: pa.DictionaryArray) -> pa.DictionaryArray:
 def limits(table: pa.Table, names: Sequence[str]) -> dict[str, tuple[int | float, int | float]]:
     """Least and greatest value of the columns that have any."""
     found = {name: pc.min_max(table.column(name)).as_py() for name in names}
-    return {name: (both["min"], both["max"]) for name, both in found.items() if both["min"] is not None}
+    # A truth value counts as 0 or 1.
+    return {name: (+both["min"], +both["max"]) for name, both in found.items() if both["min"] is not None}
 
 
 def limits_of(name: str, paths: Iterable[Path]) -> tuple[Any, Any]:

@@ -31,11 +31,11 @@ FORMAT: Literal[3] = 3
 DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back to the newest commit that is whole"
 
 
-NUMBER = r"\d{6,18}"
+NUMBER = r"[0-9]{6,18}"
 MANIFEST_NAME = re.compile(rf"{NUMBER}\.json")
-OWN_NAME = re.compile(rf"{NUMBER}(\.json|(-\d+)?\.safetensors)(\.partial)?")
+OWN_NAME = re.compile(rf"{NUMBER}(\.json|(-[0-9]+)?\.safetensors)(\.partial)?")
 """Names of files in the folder of commits that this format knows. Others are somebody else's, and stay."""
-RESERVE_NAME = re.compile(r"reserve(-\d+)?")
+RESERVE_NAME = re.compile(r"reserve(-[0-9]+)?")
 
 
 class ChunkState(NamedTuple):

@@ -29,7 +29,7 @@ from pipeline.storage.shards import ONE_SHARD, Shards, shard_folder
 HELP = "the row is not used; `python -m pipeline.verify RUN_DIR` says what else is wrong, and --repair goes back"
 
 
-CHUNK_NAME = re.compile(r"c\.\d+(\.0)?")
+CHUNK_NAME = re.compile(r"c\.[0-9]+(\.0)?")
 """Names of the files that hold chunks: those of rows and of keys."""
 
 

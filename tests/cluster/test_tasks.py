@@ -12,9 +12,10 @@ from typing import ClassVar
 
 import dask
 import pytest
-from distributed import Client, LocalCluster, Status
+from distributed import Client, Future, LocalCluster, Status
 
 from pipeline.cluster import local
+from pipeline.cluster import tasks as tasks_module
 from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.failures import PipelineError
 
@@ -108,6 +109,31 @@ def test_a_scheduler_without_workers_is_waited_for():
         tasks_of(cluster.scheduler_address),
     ):
         pass
+
+
+@pytest.mark.timeout(30)
+def test_tasks_of_a_cluster_whose_workers_left_end_with_a_message(monkeypatch):
+    monkeypatch.setattr(tasks_module, "WORKERLESS_SECONDS", 0.3)
+    with (
+        dask.config.set({"distributed.scheduler.worker-ttl": None}),
+        LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", threads_per_worker=1) as cluster,
+        tasks_of(cluster.scheduler_address) as tasks,
+    ):
+        waiting = tasks.each("sleep", time.sleep, [60, 60], TICK)
+        assert next(waiting) == []
+        cluster.scale(0)
+        with pytest.raises(PipelineError, match="the cluster had no workers for 0 s; start some"):
+            list(waiting)
+
+
+def test_waiting_for_a_long_task_takes_no_memory_with_time(monkeypatch):
+    heard = []
+    add = Future.add_done_callback
+    monkeypatch.setattr(Future, "add_done_callback", lambda *args: (heard.append(args), add(*args))[1])
+    with local_tasks(1) as tasks:
+        looks = list(tasks.each("sleep", time.sleep, [0.5], 0.01))
+    assert len(looks) > 10
+    assert len(heard) == 1
 
 
 @pytest.mark.timeout(20)

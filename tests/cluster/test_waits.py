@@ -6,11 +6,12 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from distributed import Status
+from distributed import Status, wait
 
 from pipeline.cluster import awake, local
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.local import DaskExecutor, local_client
+from pipeline.cluster.watch import Watch
 from pipeline.failures import PipelineError
 from pipeline.records import Done
 
@@ -128,6 +129,20 @@ def test_executors_open_30_000_times_on_a_client_that_is_refreshed_all_the_time(
     client.loop.add_callback(refresh.start)
     for _ in range(30_000):
         DaskExecutor(client, Done).close()
+
+
+@pytest.mark.timeout(20)
+def test_a_task_that_raised_a_timeout_of_its_own_is_not_waited_for(client):
+    """As a file of a network disk does."""
+
+    def late():
+        raise TimeoutError(110, "Connection timed out")
+
+    future = client.submit(late)
+    wait([future])
+    watch = Watch(SimpleNamespace(client=client, addresses=[]), 60.0)
+    with pytest.raises(OSError, match="Connection timed out"):
+        watch.results([future])
 
 
 def spin(until):

@@ -23,7 +23,7 @@ def identity_of(folder, table=TABLE, name="a.parquet", row_group_size=2, **optio
 
 def seen(path):
     with open_file(path) as file:
-        return look_at(path, path.name, file, COLUMNS)
+        return look_at(path, path.name, file, COLUMNS, ("label",))
 
 
 def said(was, found):
@@ -51,6 +51,23 @@ def test_labels_that_are_inverted_show_in_the_sample_alone(tmp_path):
     assert said(was, inverted) == (
         "a.parquet: other content of the same size (checksum of the beginning of its columns)"
     )
+
+
+@pytest.mark.parametrize("name", ["label", "user.label"])
+@pytest.mark.parametrize("group", [0, 1, 2])
+def test_labels_that_are_inverted_in_any_row_group_show(tmp_path, name, group):
+    def seen_of(folder, labels):
+        path = tmp_path / folder / "a.parquet"
+        path.parent.mkdir()
+        pq.write_table(pa.table({name: pa.array(labels, pa.int8()), "key": range(6)}), path, row_group_size=2)
+        with open_file(path) as file:
+            return look_at(path, path.name, file, (name, "key"), (name,))
+
+    labels = [0, 1] * 3
+    inverted = labels[: 2 * group] + [1, 0] + labels[2 * group + 2 :]
+    was, found = seen_of("was", labels), seen_of("found", inverted)
+    assert (found.size, found.footer) == (was.size, was.footer)
+    assert found.sample != was.sample
 
 
 @pytest.mark.parametrize(

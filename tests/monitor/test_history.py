@@ -99,3 +99,10 @@ def test_how_much_more_is_written_than_needed_leaves_out_a_part():
     assert report["rewritten_bytes"] == 1000
     assert report["write_amplification"] == 2.0
     assert math.isnan(DiskTotals().report(100, 0)["write_amplification"])
+
+
+def test_a_clock_that_is_set_back_leaves_a_commit_that_can_be_read(monkeypatch):
+    history, now = History(), time.perf_counter()
+    monkeypatch.setattr(time, "perf_counter", lambda: now - 3600)
+    assert history.state()["seconds"] == 0
+    assert math.isnan(history.report()["examples_per_second"])

@@ -1,5 +1,6 @@
 """Whatever is done to a file of an unfinished output, going on leaves an undisturbed run's bytes, or says why not."""
 
+import json
 import random
 import shutil
 
@@ -160,6 +161,38 @@ def test_a_finished_output_that_is_cut_is_told_and_made_again(source, whole, tmp
     (out / "prepared.json").unlink()
     assert altered.prepare(monkeypatch, source, out) == 0
     assert contents(out) == whole
+
+
+FORGED = {
+    "splits": lambda m: m.update(splits={}),
+    "options": lambda m: m.update(options={}),
+    "files": lambda m: m.update(files=[]),
+    "a file outside": lambda m: m["files"][0].update(name="../outside.parquet"),
+    "a file of another split": lambda m: m["files"][0].update(split="test"),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_manifest_that_no_preparation_wrote_is_refused(source, finished, monkeypatch, capsys, what):
+    manifest = finished / "prepared.json"
+    before = manifest.read_bytes()
+    (finished.parent / "outside.parquet").write_bytes((finished / "train/part-0000-00001.parquet").read_bytes())
+    changed = json.loads(before)
+    FORGED[what](changed)
+    manifest.write_text(json.dumps(changed))
+    try:
+        assert altered.prepare(monkeypatch, source, finished) == 2
+    finally:
+        manifest.write_bytes(before)
+    assert f"error: {manifest}: is damaged; remove it" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def finished(source, tmp_path_factory):
+    out = tmp_path_factory.mktemp("finished") / "out"
+    with pytest.MonkeyPatch.context() as patch:
+        assert altered.prepare(patch, source, out) == 0
+    return out
 
 
 def test_a_workflow_that_a_user_has_changed_is_not_written_over(source, tmp_path, monkeypatch, capsys):

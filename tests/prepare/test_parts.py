@@ -115,3 +115,9 @@ def test_records_come_in_another_order_or_back_as_something_else(tmp_path):
     assert made.is_last(3)
     assert not made.is_last(100_000)
     assert part_name(2, 3) in records.names()
+
+
+def test_truth_values_are_numbers():
+    found = limits(pa.table({"b": [True, None, False]}), ["b"])
+    assert found == {"b": (0, 1)}
+    assert [type(value) for value in found["b"]] == [int, int]
