@@ -115,7 +115,7 @@ def test_a_scheduler_without_workers_is_waited_for():
 def test_tasks_of_a_cluster_whose_workers_left_end_with_a_message(monkeypatch):
     monkeypatch.setattr(tasks_module, "WORKERLESS_SECONDS", 0.3)
     with (
-        dask.config.set({"distributed.scheduler.worker-ttl": None}),
+        dask.config.set({"distributed.scheduler.worker-ttl": None, "distributed.scheduler.allowed-failures": 3}),
         LocalCluster(n_workers=1, host="127.0.0.1", dashboard_address="127.0.0.1:0", threads_per_worker=1) as cluster,
         tasks_of(cluster.scheduler_address) as tasks,
     ):
