@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from benchmarks.table import Stretches, fill_log
-from pipeline.gpu import choose
+from pipeline.device.gpu import choose
 from pipeline.models import DeepFM
 from pipeline.run import open_workflow
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Synthetic, Workflow

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from pipeline.resume import environment
+from pipeline.driver.resume import environment
 
 
 def arguments(

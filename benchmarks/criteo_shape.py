@@ -23,8 +23,8 @@ from benchmarks.cases import keys_per_field
 from benchmarks.common import arguments, finish, machine
 from benchmarks.table import Stretches, drop_log_pages, fill_log
 from pipeline.cluster.local import local_client
-from pipeline.gpu import choose
-from pipeline.memory import keep_freed_memory
+from pipeline.device.gpu import choose
+from pipeline.machine.memory import keep_freed_memory
 from pipeline.models import DeepFM
 from pipeline.monitor.timeline import hidden_share, stage_seconds
 from pipeline.records import Span

@@ -12,14 +12,14 @@ import sys
 import time
 from pathlib import Path
 
-from pipeline.gpu import choose
+from pipeline.device.gpu import choose
 
 # Warnings of other versions of the libraries are shown, and end nothing.
 TESTS = ["-m", "pytest", "-m", "gpu", "-rs", "-q", "--timeout", "300", "-W", "default"]
 PARTS = {
     "tests": [*TESTS, "tests/gpu", "--ignore", "tests/gpu/test_workers_gpu.py"],
     "workers": [*TESTS, "tests/gpu/test_workers_gpu.py"],
-    "kernels": ["-m", "benchmarks.kernels_gpu"],
+    "kernels": ["-m", "benchmarks.kernels.gpu"],
     "criteo": ["-m", "benchmarks.criteo_shape"],
     # Small sizes: under the sanitizer a kernel takes a hundred times as long.
     "memcheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "beyond"],

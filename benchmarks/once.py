@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cluster.local import local_client
-from pipeline.driver import Driver
-from pipeline.gpu import choose
-from pipeline.memory import keep_freed_memory
+from pipeline.device.gpu import choose
+from pipeline.driver.driver import Driver
+from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.history import plain
 from pipeline.monitor.progress import Progress
 from pipeline.run import open_workflow, prepare

@@ -15,17 +15,17 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.disk_limits import read_each
+from benchmarks.disk.limits import read_each
 from pipeline.data.source import Source
-from pipeline.driver import Driver
+from pipeline.driver.driver import Driver
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.monitor.progress import Progress
+from pipeline.preflight.sizes import Fit
 from pipeline.records import Done, Span
-from pipeline.resources import Resources
 from pipeline.schedule import Schedule
 from pipeline.storage.key_map import DISK, place
 from pipeline.storage.log import Log, rows_file
-from pipeline.storage.sizes import Fit
+from pipeline.worker.resources import Resources
 from pipeline.workflow import Workflow
 
 

@@ -3,13 +3,13 @@
 import os
 import sys
 
-from pipeline.stop import end_at_interrupt
+from pipeline.machine.signals import end_at_interrupt
 
 # A command of ours, whose imports take seconds: `python -m` finds the package before it knows the script's name.
 if sys.argv[:1] == ["-m"] and any(arg.removeprefix("-m").split(".")[0] == __name__ for arg in sys.orig_argv):
     end_at_interrupt()
 
-from pipeline.memory import share_one_arena
+from pipeline.machine.memory import share_one_arena
 
 # torch's OpenMP threads spin while they wait for each other. With other stages on the same cores that costs more than
 # it gains: measured on two cores, a training step beside one busy thread is 2.2 times as fast with short spinning, and

@@ -13,35 +13,35 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline import limits
-from pipeline.affinity import Layout, Seat, describe, lay_out
-from pipeline.agenda import Agenda
-from pipeline.crew import Team
-from pipeline.data.remarks import remarks
+from pipeline.cluster.team import Team
+from pipeline.data.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
-from pipeline.device import RAM, Described
-from pipeline.driver import open_crew, open_run
-from pipeline.failures import PipelineError, told
-from pipeline.gpu import GpusOfWorkers, choose, gets_gpu
+from pipeline.device.device import RAM, Described
+from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
+from pipeline.driver.driver import open_crew, open_run
+from pipeline.errors import PipelineError, told
 from pipeline.kernels.read_rows import SCRATCH_BYTES
-from pipeline.memory import keep_freed_memory
-from pipeline.models.check import check_model
-from pipeline.models.learner import row_layout
+from pipeline.machine import limits
+from pipeline.machine.affinity import Layout, Seat, describe, lay_out
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.signals import heed_interrupts
+from pipeline.machine.threads import share_of
+from pipeline.machine.topology import disk_of, read_topology
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
 from pipeline.monitor.report import print_report
-from pipeline.optim.cost import dense_cost
 from pipeline.optim.rates import BYTES_PER_STEP
-from pipeline.rehearse import rehearse
-from pipeline.stop import heed_interrupts
-from pipeline.storage.explain import Line, table
+from pipeline.preflight.check_model import check_model
+from pipeline.preflight.dense_cost import dense_cost
+from pipeline.preflight.explain import Line, table
+from pipeline.preflight.first_window import rehearse
+from pipeline.preflight.remarks import remarks
+from pipeline.preflight.sizes import Fit, resolve
 from pipeline.storage.files import Files
 from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import NUM_READERS
-from pipeline.storage.sizes import Fit, resolve
-from pipeline.threads import share_of
-from pipeline.topology import disk_of, read_topology
+from pipeline.training.learner import row_layout
 from pipeline.workflow import Workflow, format_size, format_size_or_share
 
 

@@ -9,15 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.failures import told
-from pipeline.monitor.bar import track
-from pipeline.records import RESERVED, U64
-from pipeline.result import check_left
-from pipeline.run_state import read_state
-from pipeline.stop import heed_interrupts
-from pipeline.storage.commits import Commits, Manifest
-from pipeline.storage.files import Files, refuse_links
-from pipeline.storage.inspect import (
+from pipeline.commits.inspect import (
     MOST_KEYS,
     BadRows,
     Finding,
@@ -30,10 +22,18 @@ from pipeline.storage.inspect import (
     read_manifests,
     unnamed,
 )
+from pipeline.commits.manifest import Commits, Manifest
+from pipeline.commits.reopen import clean
+from pipeline.commits.run_state import read_state
+from pipeline.driver.result import check_left
+from pipeline.errors import told
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.bar import track
+from pipeline.records import RESERVED, U64
+from pipeline.storage.files import Files, refuse_links
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.lock import RunLock
 from pipeline.storage.log import describe, folders_of
-from pipeline.storage.reopen import clean
 from pipeline.storage.shards import Shards
 
 

@@ -16,9 +16,9 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.limits import cpus
+from pipeline.machine.limits import cpus
 from pipeline.optimizer import Optimizer, Plateau
-from pipeline.strict import Strict
+from pipeline.settings import Strict
 
 UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.crash_damage import fault_trials, flip_trials
-from benchmarks.crash_job import Job, Trial, differences, quiet_verify, run_trial
-from benchmarks.crash_points import Journaled, journaled, kill_children, resumptions, second_deaths, states
-from benchmarks.faults import Call
-from benchmarks.volume import PAGE_BYTES, Volume, lay_out
-from pipeline.failures import PipelineError
-from pipeline.storage.commits import Commits
+from benchmarks.crash.damage import fault_trials, flip_trials
+from benchmarks.crash.faults import Call
+from benchmarks.crash.job import Job, Trial, differences, quiet_verify, run_trial
+from benchmarks.crash.points import Journaled, journaled, kill_children, resumptions, second_deaths, states
+from benchmarks.crash.volume import PAGE_BYTES, Volume, lay_out
+from pipeline.commits.manifest import Commits
+from pipeline.errors import PipelineError
 from pipeline.storage.files import Damaged, Files
 
 
@@ -43,7 +43,7 @@ def test_the_run_that_is_disturbed_leaves_out_something(undisturbed):
     kinds = {call.kind for call in undisturbed.calls}
     assert kinds == {"mkdir", "create", "open", "write", "fsync", "close", "rename", "unlink", "allocate"}
     sites = " ".join(call.site for call in undisturbed.calls)
-    for part in ("write_back.spill", "flush.flush", "commits.prune", "log.remove", "result.leave"):
+    for part in ("write_back.spill", "flush.flush", "manifest.prune", "log.remove", "result.leave"):
         assert part in sites, part
     with tempfile.TemporaryDirectory() as name:
         lay_out(undisturbed.left, Path(name))

@@ -12,11 +12,11 @@ from reference import Reference
 from sklearn.metrics import roc_auc_score
 from stopped import kill_after
 
-from pipeline.failures import PipelineError
+from pipeline.commits.manifest import Commits
+from pipeline.errors import PipelineError
 from pipeline.models import LR
 from pipeline.optim.rates import RUNS
 from pipeline.optimizer import Adam, Ftrl, Optimizer, Plateau
-from pipeline.storage.commits import Commits
 from pipeline.storage.files import Files
 from pipeline.verify import verify
 from pipeline.workflow import Commit

@@ -13,13 +13,13 @@ from conftest import make_workflow, write_data
 from gates import Gate, outcome
 from reference import Reference
 
-from pipeline.flight import RingLengths
 from pipeline.records import Plan, Trained
-from pipeline.resources import Resources
 from pipeline.schedule import Task, edges
 from pipeline.stages import train, write_back
 from pipeline.stages.plan import plan
 from pipeline.storage.tier import Tier
+from pipeline.worker.flight import RingLengths
+from pipeline.worker.resources import Resources
 from pipeline.workflow import Category, Workflow
 
 L = 2

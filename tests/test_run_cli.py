@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline import run
+from pipeline.machine.topology import Gpu, Topology
+from pipeline.preflight import sizes
 from pipeline.run import arguments, main
-from pipeline.storage import sizes
 from pipeline.storage.lock import RunLock
-from pipeline.topology import Gpu, Topology
 
 WORKFLOW = """
 from pipeline.models import DeepFM
@@ -466,6 +466,6 @@ def test_an_interrupt_while_a_run_closes_ends_it_with_a_message(workflow_file, t
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.crew.Alone.close", interrupted)
+    monkeypatch.setattr("pipeline.cluster.team.Alone.close", interrupted)
     assert main([str(workflow_file), "--run-dir", str(tmp_path / "run"), "--serial"]) == 130
     assert "interrupted at its end: what was committed stands, and the same command goes on" in capsys.readouterr().err

@@ -5,9 +5,9 @@ from harness import run
 from reference import Reference
 
 from pipeline.records import Block, Done, Refusal
-from pipeline.resources import Resources
 from pipeline.schedule import FAR_AHEAD, Schedule, SerialExecutor, edges
 from pipeline.stages import STAGES
+from pipeline.worker.resources import Resources
 
 WITHOUT_UPLOAD = tuple(stage for stage in STAGES if stage != "upload")
 

@@ -9,10 +9,10 @@ import pytest
 from conftest import make_workflow
 from harness import make_driver
 
-from pipeline.committer import Committer
-from pipeline.failures import PipelineError
+from pipeline.commits.manifest import Manifest
+from pipeline.driver.committer import Committer
+from pipeline.errors import PipelineError
 from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
-from pipeline.storage.commits import Manifest
 from pipeline.storage.files import Files
 from pipeline.storage.log import rows_file
 from pipeline.storage.shards import Shards

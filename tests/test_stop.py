@@ -12,7 +12,7 @@ import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver, run
 
-from pipeline.stop import end_at_interrupt, heed_interrupts, on_signal
+from pipeline.machine.signals import end_at_interrupt, heed_interrupts, on_signal
 from pipeline.workflow import Workflow
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 SLOW = """
 import json, sys, time
 from pathlib import Path
-from pipeline import resources
+from pipeline.worker import resources
 from pipeline.run import main
 
 train, told = resources.train, []

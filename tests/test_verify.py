@@ -8,7 +8,7 @@ import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver
 
-from pipeline.storage.commits import Manifest
+from pipeline.commits.manifest import Manifest
 from pipeline.storage.lock import RunLock
 from pipeline.storage.log import rows_file
 from pipeline.storage.shards import Shards

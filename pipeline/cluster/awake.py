@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from distributed import Client, Future
 
-from pipeline.failures import PipelineError
+from pipeline.errors import PipelineError
 
 T = TypeVar("T")
 

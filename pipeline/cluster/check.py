@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cluster.member import Machine
+from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 from pipeline.stages import STAGES
 from pipeline.storage.chunks import most_chunks
 from pipeline.storage.places import most_rows
-from pipeline.storage.sizes import Sizes, log_chunk_bytes
 from pipeline.workflow import Storage, Workflow
 
 LEAST_THREADS = 4

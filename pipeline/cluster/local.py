@@ -15,7 +15,7 @@ import dask
 from distributed import Client, Future, KilledWorker, LocalCluster
 
 from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
-from pipeline.failures import PipelineError
+from pipeline.errors import PipelineError
 from pipeline.records import Done
 from pipeline.stages import STAGES
 

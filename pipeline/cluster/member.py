@@ -22,22 +22,22 @@ from typing import Any
 import psutil
 from distributed import WorkerPlugin, get_worker
 
-from pipeline.affinity import pin
+from pipeline.comm.collective import TwoLevels
+from pipeline.comm.group import Group, Store, Traffic
 from pipeline.data.identity import as_json, differences
 from pipeline.data.source import Source
-from pipeline.device import Device
-from pipeline.failures import LostTouch, OutOfTurn
-from pipeline.flight import Member
-from pipeline.gpu import choose, identify
-from pipeline.limits import memory_limits
-from pipeline.memory import keep_freed_memory
-from pipeline.optim.collective import TwoLevels
+from pipeline.device.device import Device
+from pipeline.device.gpu import choose, identify
+from pipeline.errors import LostTouch, OutOfTurn
+from pipeline.machine.affinity import pin
+from pipeline.machine.limits import memory_limits
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.threads import share_of
 from pipeline.records import Done, Parcel, Refusal, Share
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
-from pipeline.threads import share_of
-from pipeline.worker import Opening, Worker
-from pipeline.workers.group import Group, Store, Traffic
+from pipeline.worker.flight import Member
+from pipeline.worker.worker import Opening, Worker
 from pipeline.workflow import Workflow
 
 NAME = "pipeline"

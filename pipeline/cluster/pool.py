@@ -16,9 +16,9 @@ from distributed import Client, LocalCluster
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.local import SETTINGS
 from pipeline.cluster.member import Station
-from pipeline.crew import Team
-from pipeline.failures import PipelineError
-from pipeline.gpu import identify
+from pipeline.cluster.team import Team
+from pipeline.device.gpu import identify
+from pipeline.errors import PipelineError
 from pipeline.stages import STAGES
 
 THREADS = len(STAGES) + 4

@@ -14,7 +14,7 @@ from distributed import Client, Future, KilledWorker
 
 from pipeline.cluster.awake import Awake, Silence, closed_in_time, in_time
 from pipeline.cluster.local import Here, client_here
-from pipeline.failures import PipelineError
+from pipeline.errors import PipelineError
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from distributed.comm import CommClosedError
 
 from pipeline.cluster.awake import LOOK_SECONDS, NoAnswer, Silence, heard_of, in_time
 from pipeline.cluster.pool import Pool
-from pipeline.crew import WorkerLost
-from pipeline.failures import LostTouch, OutOfTurn, PipelineError
+from pipeline.cluster.team import WorkerLost
+from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 
 
 class Watch:

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pipeline.memory import aligned_empty
+from pipeline.machine.memory import aligned_empty
 from pipeline.records import I64, U64
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from pipeline.memory import ALIGNMENT, aligned_empty
+from pipeline.machine.memory import ALIGNMENT, aligned_empty
 from pipeline.records import Block, Examples
 
 

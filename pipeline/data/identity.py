@@ -12,8 +12,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
+from pipeline.settings import Count, Digest, Strict, read_json
 from pipeline.storage.files import checksum
-from pipeline.strict import Count, Digest, Strict, read_json
 
 SAMPLE_BYTES = 4096
 """Size of the sample at the beginning of each column chunk: its dictionary, or its first values."""

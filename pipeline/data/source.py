@@ -15,8 +15,8 @@ from pipeline.data.files import SPLITS, Column, SchemaCheck, columns_of, resolve
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.data.window import Window
+from pipeline.machine.threads import Threads
 from pipeline.records import I64, Block, Examples, Layout, Share
-from pipeline.threads import Threads
 from pipeline.workflow import Data
 
 FILE_ORDER_WINDOW = 1 << 16

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.files import SPLITS
 from pipeline.data.planted import bias, draw_columns, generator, raw_logits, sigmoid
-from pipeline.limits import cpus
+from pipeline.machine.limits import cpus
 from pipeline.records import I64
 from pipeline.workflow import Data, Synthetic
 

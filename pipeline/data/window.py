@@ -12,9 +12,9 @@ from pipeline.data.decode import fill_bags, fill_floats, fill_keys
 from pipeline.data.files import Column
 from pipeline.data.groups import Chunk, RowGroup
 from pipeline.kernels import assemble
-from pipeline.memory import aligned_empty
+from pipeline.machine.memory import aligned_empty
+from pipeline.machine.threads import Threads, cut
 from pipeline.records import F32, I64, U64, Array
-from pipeline.threads import Threads, cut
 
 
 class Bank:

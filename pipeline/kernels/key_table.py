@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.kernels.dedup import RUN, refill_table, renumber, unique_keys
+from pipeline.machine.threads import Threads
 from pipeline.records import I32, U32, U64
-from pipeline.threads import Threads
 
 ENTRIES_PER_KEY, ENTRIES_PER_KEY_OF_A_BLOCK = 16, 8
 """At least; 4 bytes each. A key that is not at its first place costs as much as several that are. Measured, 3.4 M

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipeline.optim.collective import ALONE, Collective, finish
-from pipeline.optim.flat import Flat
+from pipeline.comm.collective import ALONE, Collective, finish
+from pipeline.comm.flat import Flat
 from pipeline.optimizer import DenseAdam
 
 NORM_EPS = 1e-6

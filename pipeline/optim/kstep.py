@@ -21,9 +21,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipeline.optim.collective import ALONE, Collective, TwoLevels, finish
+from pipeline.comm.collective import ALONE, Collective, TwoLevels, finish
+from pipeline.comm.flat import Flat
 from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
-from pipeline.optim.flat import Flat
 from pipeline.optimizer import KStep, Optimizer
 
 M, V, X = range(NUM_VECTORS := 3)

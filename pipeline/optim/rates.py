@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.device import Device
+from pipeline.device.device import Device
 from pipeline.kernels.row_rules import FACTOR, L2, adam_size
 from pipeline.optimizer import Adam, RowOptimizer
 from pipeline.records import F32, I32, Array

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from pipeline.device import Device
+from pipeline.device.device import Device
+from pipeline.device.tensors import tensor_of
 from pipeline.kernels.catch_up import catch_up
 from pipeline.kernels.clip_gradients import clip_gradients
 from pipeline.kernels.count_examples import count_examples
@@ -17,13 +18,12 @@ from pipeline.kernels.launch import array_library
 from pipeline.kernels.pool import lookup
 from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULES
 from pipeline.kernels.update_rows import update_rows
-from pipeline.models.tensors import tensor_of
+from pipeline.machine.threads import Threads, Whole
 from pipeline.optim.rates import Rates
 from pipeline.optimizer import Adam, Ftrl, Optimizer
 from pipeline.records import F32, I32, U32, BatchIndex
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
-from pipeline.threads import Threads, Whole
 
 QUIET = 7.8e-10
 """By how much m has to fall, by sqrt(v), before it moves a weight no more: 200 steps of Adam at 0.9 and 0.999."""

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.limits import cpus
+from pipeline.machine.limits import cpus
 from pipeline.prepare import formats
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines

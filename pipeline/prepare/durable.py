@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from pipeline.settings import Strict
 from pipeline.storage.files import Files, checksum, checksum_of
-from pipeline.strict import Strict
 
 T = TypeVar("T", bound=Strict)
 

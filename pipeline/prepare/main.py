@@ -14,7 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.cluster.tasks import local_tasks, tasks_of
-from pipeline.memory import keep_freed_memory
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.prepare.command import arguments, plan
 from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
 from pipeline.prepare.manifest import Prepared, claim, read_prepared
@@ -23,7 +24,6 @@ from pipeline.prepare.run import begin, run
 from pipeline.prepare.splits import ByTime, asked_for
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import CACHE_BYTES
-from pipeline.stop import heed_interrupts, on_signal
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import format_size
 

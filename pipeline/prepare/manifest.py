@@ -16,8 +16,8 @@ from pipeline.prepare.parts import Record, Written
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
+from pipeline.settings import Strict
 from pipeline.storage.files import Files, checksum
-from pipeline.strict import Strict
 
 T = TypeVar("T", bound=Strict)
 HEAD_BYTES = 1 << 16

@@ -22,8 +22,8 @@ from pipeline.prepare.counts import value_type
 from pipeline.prepare.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
 from pipeline.prepare.layout import PART, named
 from pipeline.prepare.splits import I8
+from pipeline.settings import Strict
 from pipeline.storage.files import checksum
-from pipeline.strict import Strict
 
 ROW_GROUP = 1 << 16
 """Rows. `Source`, which shuffles, reads 2.0 M rows of Criteo's form per second of a core; of 128 K rows 2.3 M, but then

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
-from pipeline.failures import PipelineError
+from pipeline.errors import PipelineError
 from pipeline.monitor.row_progress import RowProgress
 from pipeline.prepare.layout import COUNT, COUNTS, STUB, UNIQUES, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, cast
 
 import pyarrow as pa
 
-from pipeline.strict import Strict
+from pipeline.settings import Strict
 
 Role = Literal["label", "number", "category", "time", "skip"]
 TYPES: dict[str, tuple[str, ...]] = {

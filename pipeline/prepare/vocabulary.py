@@ -32,8 +32,8 @@ from pipeline.prepare.partition import Partition
 from pipeline.prepare.runs import few, merged, write_runs
 from pipeline.prepare.uniques import chunks, keys_of
 from pipeline.records import I32
+from pipeline.settings import Strict
 from pipeline.storage.files import Files
-from pipeline.strict import Strict
 
 PARTITION_ROWS = 1 << 18
 """Values of a partition: 6 MB of eight characters each with their keys, 64 MB of 200 each."""

@@ -8,9 +8,9 @@ import numpy as np
 
 from pipeline.kernels.dedup import group_sources
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable, Part, number_parts
+from pipeline.machine.threads import Threads, cut
 from pipeline.records import I32, I64, U64, BatchIndex, Examples, Layout, Refusal, Unique
 from pipeline.storage.shards import shard_of
-from pipeline.threads import Threads, cut
 
 
 class Owners:

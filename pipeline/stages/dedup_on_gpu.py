@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.data.buffer import ReadBuffer
-from pipeline.device import Device
+from pipeline.device.device import Device
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.records import I32, U64, BatchIndex, Block, Event, Examples, Layout, Refusal, Unique
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.device import Device
-from pipeline.models.learner import Learner
+from pipeline.device.device import Device
 from pipeline.records import U32, Examples, Plan, Staged, Trained, Unique, United
 from pipeline.storage.tier import Tier
+from pipeline.training.learner import Learner
 
 
 def train(

@@ -13,7 +13,7 @@ from itertools import pairwise
 import numpy as np
 
 from pipeline.data.buffer import ReadBuffer
-from pipeline.device import Device
+from pipeline.device.device import Device
 from pipeline.records import I32, U32, Asked, BatchIndex, Examples, Plan, Staged, Unique, United
 from pipeline.stages.dedup_on_gpu import GpuBuffer
 

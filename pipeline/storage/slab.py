@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.device import RAM, Device
+from pipeline.device.device import RAM, Device
 from pipeline.kernels.launch import on_host
 from pipeline.kernels.rows import gather_rows, scatter_rows
+from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, I32, I64, U32
-from pipeline.threads import Threads, Whole
 
 
 class Slab:

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from pipeline.cluster import crew as crews
-from pipeline.cluster.crew import DaskCrew
+from pipeline.cluster import dask_crew as crews
+from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.executor import CrewExecutor
 from pipeline.records import Block, Closed, Done, Progressed, Span
 

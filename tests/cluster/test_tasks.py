@@ -17,7 +17,7 @@ from distributed import Client, Future, LocalCluster, Status
 from pipeline.cluster import local
 from pipeline.cluster import tasks as tasks_module
 from pipeline.cluster.tasks import local_tasks, tasks_of
-from pipeline.failures import PipelineError
+from pipeline.errors import PipelineError
 
 TICK = 0.05
 

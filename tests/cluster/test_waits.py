@@ -12,7 +12,7 @@ from pipeline.cluster import awake, local
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.local import DaskExecutor, local_client
 from pipeline.cluster.watch import Watch
-from pipeline.failures import PipelineError
+from pipeline.errors import PipelineError
 from pipeline.records import Done
 
 

@@ -31,7 +31,8 @@ def test_a_worker_of_a_cuda_cluster_cannot_run_the_quickstart(tmp_path):
         LocalCUDACluster(n_workers=1, threads_per_worker=2, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
-        client.run(lambda path: __import__("sys").path.insert(0, path), str(Path(__file__).parent))
+        for folder in (Path(__file__).parent, ROOT / "tests" / "support"):
+            client.run(lambda path: __import__("sys").path.insert(0, path), str(folder))
         assert client.submit(train, arguments, pure=False).result(timeout=400) == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["auc"] > 0.55

@@ -8,7 +8,7 @@ from conftest import make_workflow, write_data
 from harness import make_driver, run
 
 from pipeline.cluster.local import local_client
-from pipeline.storage.sizes import DoesNotFit
+from pipeline.preflight.sizes import DoesNotFit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(on_gpu.reason()), reason=on_gpu.reason() or "there is a GPU")]
 

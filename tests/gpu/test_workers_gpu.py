@@ -12,12 +12,12 @@ from crew import crew_driver
 from harness import run
 from many_rules import RULES, workflow_of
 
-from pipeline.affinity import lay_out
 from pipeline.cluster.pool import Pool
-from pipeline.crew import Team
+from pipeline.cluster.team import Team
+from pipeline.comm.group import Group, Store
+from pipeline.machine.affinity import lay_out
+from pipeline.machine.topology import read_topology
 from pipeline.run import main
-from pipeline.topology import read_topology
-from pipeline.workers.group import Group, Store
 from pipeline.workflow import Workers
 
 pytestmark = [

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.kernels.dedup import RUN, unique_keys_reference
 from pipeline.kernels.key_table import FIRST_KEYS, KeyTable, Part, number_parts
-from pipeline.threads import Threads, cut
+from pipeline.machine.threads import Threads, cut
 
 SIZES = st.one_of(st.integers(0, 9), st.sampled_from([RUN - 1, RUN, RUN + 1, 3000, FIRST_KEYS * 5]))
 POOLS = {num: Threads(num) for num in (1, 2, 3, 5)}

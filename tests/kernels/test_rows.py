@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.kernels.rows import gather_rows, gather_rows_reference, scatter_rows, scatter_rows_reference
-from pipeline.memory import aligned_empty
+from pipeline.machine.memory import aligned_empty
 
 
 @st.composite

@@ -10,9 +10,9 @@ from conftest import make_workflow
 from torch import nn
 
 from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, WideDeep, xDeepFM
-from pipeline.models.check import check_model
-from pipeline.models.learner import build_model
 from pipeline.models.mlp import ACTIVATIONS, mlp
+from pipeline.preflight.check_model import check_model
+from pipeline.training.learner import build_model
 from pipeline.workflow import Workflow
 
 F, D = 4, 3

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pipeline.device import RAM
+from pipeline.device.device import RAM
 from pipeline.kernels.row_rules import FACTOR, L2
 from pipeline.optim.rates import RUNS, Rates
 from pipeline.optimizer import Adam, Ftrl, Sgd

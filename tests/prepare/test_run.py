@@ -16,7 +16,7 @@ from distributed import LocalCluster
 from harness import run as train
 from preparing import SPLIT, contents, prepare, start, write_lines
 
-from pipeline.agenda import Agenda
+from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import SPLITS
 from pipeline.data.source import Source

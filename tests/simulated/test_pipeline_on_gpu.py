@@ -19,17 +19,17 @@ from late_gpu import LateGpu
 from stopped import kill_after
 
 from pipeline.cluster.local import local_client
-from pipeline.crew import Alone
-from pipeline.device import RAM, STREAMS
-from pipeline.failures import PipelineError
-from pipeline.on_gpu import OnGpu
+from pipeline.cluster.team import Alone
+from pipeline.device.device import RAM, STREAMS
+from pipeline.errors import PipelineError
 from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
+from pipeline.preflight.explain import device_table
+from pipeline.preflight.sizes import gpu_bytes
 from pipeline.records import Layout
 from pipeline.stages import dedup_on_gpu
 from pipeline.stages.dedup_on_gpu import Pending
-from pipeline.storage.explain import device_table
-from pipeline.storage.sizes import gpu_bytes
 from pipeline.storage.slab import Slab
+from pipeline.worker.gpu_rings import OnGpu
 from pipeline.workflow import Commit, Metrics
 
 THREE_TIERS = {"device_rows": 100, "host_rows": 24, "chunk_rows": 4, "ring_rows": 300}

@@ -13,7 +13,7 @@ from late_gpu import LateGpu
 from late_gpus import LateGpus
 from many_rules import RULES
 
-from pipeline.failures import PipelineError
+from pipeline.errors import PipelineError
 from pipeline.kernels import launch, segment_sum
 from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.workflow import Metrics

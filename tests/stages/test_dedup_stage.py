@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from made_parts import make_block, make_examples
 
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
+from pipeline.machine.threads import Threads
 from pipeline.records import Layout, Refusal
 from pipeline.stages.dedup import Workspace, dedup
-from pipeline.threads import Threads
 
 POOLS = {num: Threads(num) for num in (1, 2, 3, 5)}
 """Fewer threads than batches of a block, as many, and more; more than a batch has values, too."""

@@ -1,0 +1,98 @@
+"""What `accuracy` trains: the settings that were published, the same in two forms, and data in Frappe's shape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from benchmarks.large_batch.data import Planted, ensure
+from pipeline.data.agenda import Agenda
+from pipeline.data.source import Source
+from pipeline.preflight.first_window import first_window
+from pipeline.preflight.sizes import SLACK
+from pipeline.training.learner import row_layout
+from pipeline.workflow import Workflow
+from workflows.frappe import FIELDS, frappe
+
+PUBLISHED = {
+    "LR": (0.9356, 0.3076),
+    "FM": (0.9671, 0.2065),
+    "DNN": (0.98405, 0.1584),
+    "WideDeep": (0.98307, 0.1540),
+    "DeepFM": (0.98395, 0.1495),
+    "DCN": (0.98342, 0.1507),
+    "DCNv2": (0.98382, 0.1520),
+    "xDeepFM": (0.98414, 0.1461),
+}
+"""Test AUC and logloss on Frappe_x1, reczoo/BARS: means of five runs, of LR and FM one run."""
+
+ONE_BIT_OFF = "one_bit_off"
+"""Plain torch from other embeddings."""
+CALM_EPS, CALM_STD = 1e-5, 1e-2
+
+SPARE = 1.03
+"""Rows of the device's slab, in a run that is to use all tiers, by those of its first two batches."""
+LEAST_ROWS = 64
+"""Of the host's slab there."""
+
+
+def published(model: str, root: Path, seed: int, threads: int, quick: bool) -> Workflow:
+    """BARS's settings for the model; a quick run has fewer epochs and a smaller model and batch."""
+    fields = frappe(model).model_dump()
+    fields["data"]["root"] = root
+    fields["seed"] = seed
+    fields["schedule"]["threads"] = threads
+    if quick:
+        fields["schedule"] |= {"epochs": 2, "batch_size": 128}
+        _if_there(fields, "hidden", (16,))
+    return Workflow.model_validate(fields)
+
+
+def _if_there(fields: dict[str, Any], name: str, value: object) -> None:
+    if name in fields["model"]["args"]:
+        fields["model"]["args"][name] = value
+
+
+def step_name(model: str, side: str, calm: bool) -> str:
+    return f"{model}_{'calm' if calm else 'steps'}_{side}"
+
+
+def first_steps(workflow: Workflow, num_steps: int, calm: bool) -> Workflow:
+    """Only so many steps, dropout off, a block for each batch, and slabs that leave rows for host and disk.
+
+    `calm`: without batch norm, with a larger eps and larger first embeddings, so that rounding is not amplified.
+    """
+    fields = workflow.model_dump()
+    _if_there(fields, "dropout", 0.0)
+    if calm:
+        _if_there(fields, "batch_norm", False)
+        fields["model"]["init_std"] = CALM_STD
+        for part in ("rows", "dense"):
+            fields["optimizer"][part]["eps"] = CALM_EPS
+    fields["data"] |= {"validation": (), "test": ()}
+    source = Source(workflow.data, workflow.seed)
+    examples, batch_size = source.num_examples["train"], workflow.schedule.batch_size
+    epochs = -(-num_steps // -(-examples // batch_size))
+    fields["schedule"] |= {"epochs": epochs, "block_batches": 1, "look_ahead": 1, "plateau": None}
+    fields["commit"] |= {"every_minutes": None, "keep_best": False}
+    agenda = Agenda({"train": examples}, batch_size, 1)
+    window = first_window(source, agenda, -(-examples // batch_size), 1, workflow.storage.read)
+    source.close()
+    ring, union = 2 * int(SLACK * max(window.keys_of_blocks)), int(SPARE * window.union_of_first[1])
+    host = max(LEAST_ROWS, (window.union_of_first[-1] - union) // 3)
+    row_bytes = row_layout(workflow).num_bytes
+    fields["storage"]["device"] = (ring + union) * row_bytes
+    fields["storage"]["host"] = (ring + workflow.storage.chunk_rows + host) * row_bytes
+    return Workflow.model_validate(fields)
+
+
+def stand_in(root: Path) -> None:
+    """Files with Frappe's names and columns, of a planted model; they say nothing of accuracy."""
+    keys = (500, 400, 7, 7, 2, 3, 2, 9, 60, 180)
+    ensure(Planted(6400, 1000, keys), root)
+    names = ["label", *FIELDS]
+    for split, name in (("train", "train"), ("test", "valid"), ("test", "test")):
+        table = pq.read_table(root / split / "part-0.parquet").rename_columns(names)
+        pq.write_table(table, root / f"{name}.parquet", row_group_size=2000)

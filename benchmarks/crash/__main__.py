@@ -1,0 +1,109 @@
+"""What becomes of a run that is killed, that loses power, whose disk fails, and whose files are damaged.
+
+points: ends before and after every call to the system of a whole run, as a killed process (every write also half done)
+    and as lost power: of what was not fsynced any pages and any changes of a folder survive, in states drawn at random
+again: the same, of runs that go on after lost power and die a second time
+kills: children killed with SIGKILL at random instants
+faults: every call site fails with every error it can have, or writes less than it should
+flips: one random bit of a finished run's log or commits is another
+
+After each death the run goes on and must come to the undisturbed run's fingerprint, metrics and files. After a fault
+its error must say what happened to which file. A flip must be found by `verify` and change no value without an error.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from benchmarks.common import arguments, finish, machine
+from benchmarks.crash.damage import fault_trials, flip_trials
+from benchmarks.crash.job import Job, Map, Tally, try_all
+from benchmarks.crash.points import CONTEXT, Journaled, journaled, kill_children, resumptions, second_deaths, states
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything."""
+
+    epochs: int = 2
+    calls: int = 1 << 20
+    """At most so many of the run's calls, evenly spread."""
+    torn: int = 2
+    """States after a power failure for each of them."""
+    again: int = 80
+    """Runs that die a second time, three times each."""
+    kills: int = 40
+    faults: int = 1 << 20
+    """At most so many, at random."""
+    flips: int = 1000
+
+
+QUICK = Scale(1, 8, 1, 2, 1, 12, 12)
+
+
+def trials(scale: Scale, run: Journaled, map_: Map) -> dict[str, Callable[[], Tally]]:
+    """What each line of the table does."""
+
+    def rng() -> np.random.Generator:
+        return np.random.default_rng(0)
+
+    def points() -> Tally:
+        step = max(1, len(run.calls) // scale.calls)
+        found, num = resumptions(run, states({}, run.calls, range(-1, len(run.calls), step), scale.torn))
+        return try_all(found, map_, num)
+
+    def again() -> Tally:
+        found, num = resumptions(run, second_deaths(run, scale.again, rng()))
+        return try_all(found, map_, num)
+
+    def faults() -> Tally:
+        every = fault_trials(run, range(len(run.calls)), rng())
+        some = rng().permutation(len(every))[: scale.faults]
+        return try_all([every[n] for n in sorted(some)], map_)
+
+    return {
+        "points": points,
+        "again": again,
+        "kills": lambda: kill_children(run, scale.kills, rng()),
+        "faults": faults,
+        "flips": lambda: try_all(flip_trials(run, scale.flips, rng()), map_),
+    }
+
+
+def main() -> int:
+    """1 if anything failed."""
+    args = arguments("crash", __doc__ or "")
+    scale = QUICK if args.quick else Scale()
+    print(machine())
+    run = journaled(Job(args.data / "crash", scale.epochs))
+    print(f"a run of {len(run.calls):,} calls to the system")
+    begin, table = time.perf_counter(), dict[str, tuple[Tally, float]]()
+    with ExitStack() as stack:
+        map_: Map = map
+        if not args.quick:
+            pool = stack.enter_context(ProcessPoolExecutor(os.cpu_count(), mp_context=CONTEXT))
+            map_ = partial(pool.map, chunksize=4)
+        for name, take in trials(scale, run, map_).items():
+            print(name, flush=True)
+            start = time.perf_counter()
+            table[name] = take(), time.perf_counter() - start
+    print(f"{'':8} {'points':>8} {'runs':>8} {'seconds':>8} {'failures':>8}")
+    for name, (tally, seconds) in table.items():
+        print(f"{name:8} {tally.points:8,} {tally.runs:8,} {seconds:8.0f} {len(tally.failures):8,}")
+    failures = sum(len(tally.failures) for tally, _ in table.values())
+    counts = {name: float(tally.points) for name, (tally, _) in table.items()}
+    finish(counts | {"failures": float(failures), "seconds": time.perf_counter() - begin})
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""The small training job that is killed, and how it is told whether it came to what it should."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from typing import Any, Protocol
+
+from benchmarks.crash.faults import Unsynced
+from pipeline.commits.inspect import read_manifests, unnamed
+from pipeline.commits.manifest import Commits, Manifest
+from pipeline.data.agenda import Agenda
+from pipeline.data.source import Source
+from pipeline.data.synthetic import ensure
+from pipeline.driver.driver import Driver
+from pipeline.models import DeepFM
+from pipeline.monitor.progress import Progress
+from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.preflight.sizes import Fit, Sizes
+from pipeline.run import prepare
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.files import Files, checksum_of
+from pipeline.training.learner import row_layout
+from pipeline.verify import verify
+from pipeline.workflow import (
+    Category,
+    Commit,
+    Data,
+    Model,
+    Number,
+    Schedule,
+    Storage,
+    Synthetic,
+    Workers,
+    Workflow,
+)
+
+SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
+ROWS = {"device_rows": 85, "outgoing_rows": 600, "host_rows": 16, "staging_rows": 600, "chunk_rows": 32}
+"""So few that rows go through all tiers; a chunk is two pages long."""
+KEYS = (50, 50, 40, 30, 20)
+MOST_SHOWN = 20
+"""Failures of one kind of trial that are printed."""
+Outcome = dict[str, Any]
+"""All that must not depend on how often the run was interrupted."""
+
+
+def make_workflow(data: Path, epochs: int, shards: int = 1) -> Workflow:
+    planted = Synthetic(
+        train_examples=90, validation_examples=24, test_examples=12, keys_per_field=KEYS, num_numbers=2, zipf=0.6
+    )
+    return Workflow(
+        name="crash",
+        data=Data(
+            root=data,
+            train=("train",),
+            validation=("validation",),
+            test=("test",),
+            labels=("label",),
+            numbers=tuple(Number(name=f"i{x}") for x in range(planted.num_numbers)),
+            categories=tuple(Category(name=f"c{f}") for f in range(len(KEYS))),
+            shuffle_window=32,
+            synthetic=planted,
+        ),
+        model=Model(kind=DeepFM, embedding_dim=16, args={"hidden": (8,)}),
+        optimizer=Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01)),
+        storage=Storage(device="16 MiB", host="16 MiB", disk="1 GiB", read="64 MiB", map="64 MiB", chunk_rows=1024),
+        schedule=Schedule(batch_size=6, epochs=epochs, block_batches=2, threads=1),
+        commit=Commit(every_blocks=3, every_minutes=None),
+        workers=Workers(shards=shards),
+    )
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run of about eight hundred calls to the system, by the serial executor; three commits an epoch."""
+
+    data: Path
+    """Where its synthetic data is made once."""
+    epochs: int = 2
+    shards: int = 1
+
+    def open(self, run_dir: Path, system: Any) -> Driver:
+        """A driver that goes on from what is in the directory, and reaches the disk through `system` alone."""
+        workflow = make_workflow(self.data, self.epochs, self.shards)
+        ensure(workflow.data)
+        prepare(run_dir, fresh=False)
+        source = Source(workflow.data, workflow.seed)
+        sizes = Sizes(
+            row_bytes=row_layout(workflow).num_bytes,
+            disk_chunks=1 << 20,
+            read_ring_bytes=workflow.storage.read,
+            window_bytes=1 << 20,
+            map_bytes=1 << 24,
+            **ROWS,
+        )
+        fit = Fit(sizes, workflow.schedule.look_ahead, workflow.schedule.block_batches)
+        total = Agenda(source.num_examples, workflow.schedule.batch_size, self.epochs).total_examples
+        files = Files()
+        files.system = system
+        return Driver(workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), files, SPEED)
+
+    def run(self, run_dir: Path, system: Any = None) -> Outcome:
+        """Run it to its end, from the start or from a commit; without `system`, without fsync."""
+        result = self.open(run_dir, system or Unsynced()).run()
+        assert result is not None
+        return outcome(result, run_dir)
+
+    def finish(self, run_dir: Path, expected: Outcome) -> str:
+        """Run it to its end, compare, look at every file that is left; what is wrong, if anything."""
+        wrong = differences(self.run(run_dir), expected)
+        if wrong:
+            return wrong
+        code, said = quiet_verify(run_dir)
+        extra = unnamed(run_dir, *_manifests(run_dir))
+        return f"verify: {code} {said} {[path.name for path in extra]}" if code or extra else ""
+
+
+def _manifests(run_dir: Path) -> tuple[Commits, list[Manifest]]:
+    commits = Commits(run_dir, Files(), keep=1)
+    return commits, read_manifests(commits)[0]
+
+
+def outcome(result: dict[str, Any], run_dir: Path) -> Outcome:
+    kept = {name: result[name] for name in ("fingerprint", "rows", "examples", "epochs")}
+    files = {name: checksum_of(run_dir / name) for name in ("model.safetensors", "metrics.jsonl")}
+    commits = [(m.number, m.name) for m in _manifests(run_dir)[1]]
+    left = json.loads((run_dir / "result.json").read_text())["fingerprint"]
+    return kept | files | {"commits": commits, "result.json": left}
+
+
+@dataclass
+class Tally:
+    """What one kind of trial came to."""
+
+    points: int = 0
+    runs: int = 0
+    failures: list[str] = field(default_factory=list)
+
+    def add(self, label: str, failure: str) -> None:
+        self.runs += 1
+        if failure:
+            self.failures.append(f"{label}: {failure}")
+            if len(self.failures) <= MOST_SHOWN:
+                print(f"FAILED {self.failures[-1]}", flush=True)
+
+
+class Trial(Protocol):
+    """Something that is tried. Has nothing but values, so that other processes can take it."""
+
+    @property
+    def label(self) -> str: ...
+
+    def run(self) -> str:
+        """What is wrong, if anything."""
+        ...
+
+
+Map = Callable[[Callable[[Any], str], Sequence[Any]], Iterator[str]]
+"""The builtin, or that of a pool of processes."""
+
+
+def run_trial(trial: Trial) -> str:
+    """An exception is wrong, too."""
+    return guarded(trial.run)
+
+
+def try_all(trials: Sequence[Trial], run: Map, points: int = 0) -> Tally:
+    """`points`: what the trials stand for, if they are fewer than that."""
+    tally, start = Tally(points or len(trials)), time.perf_counter()
+    for trial, failure in zip(trials, run(run_trial, trials), strict=True):
+        tally.add(trial.label, failure)
+        if tally.runs % 250 == 0:
+            print(f"  {tally.runs} of {len(trials)}, {time.perf_counter() - start:.0f} s", flush=True)
+    return tally
+
+
+def guarded(attempt: Callable[[], str]) -> str:
+    """What the attempt found wrong; an exception is wrong, too."""
+    try:
+        return attempt()
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def differences(found: Outcome, expected: Outcome) -> str:
+    return "; ".join(f"{k} is {found[k]}, not {expected[k]}" for k in expected if found[k] != expected[k])
+
+
+def quiet_verify(run_dir: Path) -> tuple[int, str]:
+    """Exit code and text of `pipeline.verify`."""
+    with redirect_stdout(StringIO()) as said, redirect_stderr(said):
+        code = verify(run_dir)
+    return code, said.getvalue()

@@ -1,0 +1,196 @@
+"""The pipeline against the usual torch way and against its own ceiling, all in one run.
+
+(a) the pipeline, all rows in the device slab           (c) nn.Embedding(sparse=True) + SparseAdam, all in memory;
+(b) the pipeline, slabs of 10 % of the table                "tuned": with our setting of the C allocator
+    with the page cache, which then holds the log,      (d) the ceiling: the dense model on ready-made embeddings
+    and with the log's pages dropped all the time       (e) FBGEMM's tables on the CPU, all in memory, tuned or not;
+                                                            left out where FBGEMM is not installed (`fbgemm_way`)
+
+Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam; only the rows of (e) have row-wise Adagrad, since
+FBGEMM has no Adam on the CPU: (a) does the heavier work. Figures are examples per second, medians of interleaved
+repeats; (a) is compared with the faster (e). A pipeline's figure covers whole stretches, filling and draining included.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections import defaultdict
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.cases import DIM, Case, dense_ids, keys_per_field, make_workflow
+from benchmarks.common import arguments, finish, in_own_process, machine, spread
+from benchmarks.end_to_end import fbgemm_way
+from benchmarks.end_to_end.dask_cost import dask_cost
+from benchmarks.end_to_end.torch_way import Ceiling, Sparse
+from benchmarks.table import drop_log_pages, raw_row_rate, warm_log_pages
+from pipeline.cluster.local import local_client
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.monitor.timeline import cpu_seconds, hidden_share, stage_seconds
+from pipeline.records import Span
+from pipeline.stages import STAGES
+
+SMALL, WIDE = (64,), (400, 400, 400)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of everything; a quick run shows that it works and says nothing of speed."""
+
+    batch: int = 8192
+    block_batches: int = 16
+    keys_in_memory: int = 2_000_000
+    keys_on_disk: int = 20_000_000
+    data_batches: int = 640
+    ring_rows: int = 1_200_000
+    blocks: int = 10
+    wide_blocks: int = 6
+    torch_batches: int = 40
+    scattered_rows: int = 100_000
+
+    def case(self, in_memory: bool) -> dict[str, int]:
+        slab = self.keys_in_memory if in_memory else max(self.keys_on_disk // 20, self.ring_rows // 2)
+        host = 1000 if in_memory else self.keys_on_disk // 20
+        sizes = {"slab_rows": slab, "host_rows": host, "ring_rows": self.ring_rows}
+        return sizes | {"batch_size": self.batch, "block_batches": self.block_batches}
+
+
+QUICK = Scale(256, 4, 150_000, 200_000, 40, 60_000, 4, 2, 4, 100)
+
+
+class Bench:
+    """Everything opened once; `repeat` measures each case in turn."""
+
+    def __init__(self, scale: Scale, data: Path, tmp: Path, client: Any) -> None:
+        self.scale, self._data, self._tmp, self._client = scale, data, tmp, client
+        self.cases = {
+            "a64": self._open("a64", SMALL, True, scale.blocks),
+            "a400": self._open("a400", WIDE, True, scale.wide_blocks),
+            "b64": self._open("b64", SMALL, False, scale.blocks),
+            "trivial": self._open("trivial", (), True, scale.wide_blocks),
+        }
+        for name, blocks in (("a64", scale.blocks), ("a400", 2), ("b64", scale.blocks), ("trivial", 2)):
+            self.cases[name].stretches.run(blocks)
+        ids, labels = dense_ids(self.cases["a64"].stretches.driver.workflow, scale.torch_batches * scale.batch)
+        self._num_ids = sum(keys_per_field(scale.keys_in_memory))
+        np.savez(tmp / "ids.npz", ids=ids, labels=labels)
+        self._sparse = {h: Sparse(ids, labels, self._num_ids, DIM, h) for h in (SMALL, WIDE)}
+        self._ceiling = {h: Ceiling(ids.shape[1], scale.batch, DIM, h) for h in (SMALL, WIDE)}
+        self.rates: dict[str, list[float]] = defaultdict(list)
+        self.spans: dict[str, list[Span]] = defaultdict(list)
+        self.rows_from_disk: list[float] = []
+
+    def _open(self, name: str, hidden: tuple[int, ...], in_memory: bool, blocks: int) -> Case:
+        scale = self.scale
+        keys = scale.keys_in_memory if in_memory else scale.keys_on_disk
+        examples = scale.data_batches * scale.batch
+        workflow = make_workflow(name, self._data, keys, examples, hidden, **scale.case(in_memory))
+        return Case(workflow, self._tmp / name, self._client, blocks)
+
+    def torch(self) -> dict[str, float]:
+        """The usual way, the ceiling and FBGEMM, examples per second."""
+        rates, data = {}, self._tmp / "ids.npz"
+        for hidden, batches in ((SMALL, self.scale.torch_batches), (WIDE, self.scale.torch_batches // 2)):
+            name, batch = hidden[0], self.scale.batch
+            rates[f"c{name}"] = in_own_process("end_to_end.torch_way", data, self._num_ids, batches, batch, *hidden)
+            rates[f"c{name} tuned"] = self._sparse[hidden].train(batches, batch)
+            rates[f"d{name}"] = self._ceiling[hidden].train(batches)
+            for tuned in (0, 1) if fbgemm_way.installed() else ():
+                numbers = (self.scale.keys_in_memory, tuned, batches, batch, *hidden)
+                rates[f"e{name}" + " tuned" * tuned] = in_own_process("end_to_end.fbgemm_way", data, *numbers)
+        return rates
+
+    def repeat(self) -> None:
+        for name, rate in self.torch().items():
+            self.rates[name].append(rate)
+        b64 = self.cases["b64"].stretches
+        log_path = b64.resources.log.path
+        self._measure("a64", "a64")
+        warm_log_pages(log_path)
+        self._measure("b64", "b64 page cache")
+        before = b64.disk_rows_read
+        with drop_log_pages(log_path):
+            self._measure("b64", "b64 no cache")
+        examples = self.scale.blocks * self.scale.block_batches * self.scale.batch
+        self.rows_from_disk.append((b64.disk_rows_read - before) / examples)
+        self._measure("a400", "a400")
+
+    def _measure(self, case: str, name: str) -> None:
+        rate, spans = self.cases[case].stretches.run(self.cases[case].blocks)
+        self.rates[name].append(rate)
+        self.spans[name] += spans
+
+    def share_of_limit(self) -> float:
+        """(b) without the page cache by the slower of (a) and what the disk allows; median over the repeats."""
+        b64 = self.cases["b64"]
+        row_rate = raw_row_rate(b64.stretches.resources.log, b64.rows, self.scale.scattered_rows)
+        print(f"\npread with 64 threads takes {row_rate:,.0f} scattered rows/s, cold; (b) without the page cache:")
+        shares = []
+        for rate, a_rate, rows in zip(self.rates["b64 no cache"], self.rates["a64"], self.rows_from_disk, strict=True):
+            limit = row_rate / rows if rows else float("inf")
+            shares.append(rate / min(a_rate, limit))
+            print(f"{rows:.2f} rows per example from disk, which allows {limit:,.0f} examples/s; reached {rate:,.0f}")
+        return statistics.median(shares)
+
+    def close(self) -> None:
+        for case in self.cases.values():
+            case.close()
+
+
+def print_stages(name: str, spans: list[Span]) -> None:
+    print(f"\n{name}: seconds, CPU seconds of its own thread, share hidden behind training")
+    seconds, cpu, hidden = stage_seconds(spans), cpu_seconds(spans), hidden_share(spans)
+    for stage in (s for s in STAGES if s in seconds):
+        share = f"{hidden[stage]:6.1%}" if stage in hidden else "     -"
+        print(f"  {stage:12} {seconds[stage]:8.2f} {cpu[stage]:8.2f} {share}")
+
+
+def report(bench: Bench, dask: dict[str, float]) -> None:
+    print(f"\n{'':15} examples/s, median [least .. most]")
+    for name, values in sorted(bench.rates.items()):
+        print(f"{name:15} {spread(values)}")
+    print(fbgemm_way.NOTE if fbgemm_way.installed() else fbgemm_way.NOT_INSTALLED)
+    for name in ("a64", "b64 page cache", "b64 no cache"):
+        print_stages(name, bench.spans[name])
+    m = {name: statistics.median(values) for name, values in bench.rates.items()}
+    share_of_limit = bench.share_of_limit()
+    print("Dask: " + ", ".join(f"{name} {value:.3f}" for name, value in dask.items()))
+    fbgemm = {f"a_vs_fbgemm_mlp{h}": m[f"a{h}"] / max(m[f"e{h}"], m[f"e{h} tuned"]) for h in (64, 400) if f"e{h}" in m}
+    fbgemm |= {f"a_vs_fbgemm_untuned_mlp{h}": m[f"a{h}"] / m[f"e{h}"] for h in (64, 400) if f"e{h}" in m}
+    finish({
+        "a_vs_c_mlp64": m["a64"] / m["c64"],
+        "a_vs_c_mlp64_tuned": m["a64"] / m["c64 tuned"],
+        "a_vs_d_mlp64": m["a64"] / m["d64"],
+        "a_vs_c_mlp400": m["a400"] / m["c400"],
+        "a_vs_d_mlp400": m["a400"] / m["d400"],
+        "b_vs_a": m["b64 page cache"] / m["a64"],
+        "b_vs_limit": share_of_limit,
+        "dask_cost": dask["cost"],
+        "dask_cpu_vs_serial": dask["cpu"],
+        "dask_wall_vs_serial": dask["wall"],
+        **fbgemm,
+    })  # fmt: skip
+
+
+def main() -> None:
+    args = arguments("end_to_end", __doc__ or "")
+    print(machine())
+    keep_freed_memory()
+    with ExitStack() as stack:
+        tmp = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-")))
+        client = stack.enter_context(local_client())
+        bench = Bench(QUICK if args.quick else Scale(), args.data, tmp, client)
+        stack.callback(bench.close)
+        bench.torch()
+        for _ in range(1 if args.quick else args.repeats):
+            bench.repeat()
+        report(bench, dask_cost(client, bench.cases["trivial"]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""DeepFM with FBGEMM's table-batched embeddings on the CPU (what TorchRec runs there), all rows in memory.
+
+    pip install --no-deps fbgemm-gpu-cpu==1.8.0        (for torch 2.13; nothing else is needed, torchrec neither)
+
+FBGEMM has no Adam on the CPU. Its rows are trained by row-wise Adagrad, one state for a row where Adam has two for a
+weight, so the pipeline does the heavier work. Whatever else could be chosen is what was fastest for FBGEMM: no check of
+ids, and their order in memory, field by field, prepared before the clock starts. The first-order weights are a table of
+their own, four wide (the least FBGEMM takes), whose sum over the fields is all that DeepFM needs: with the allocator
+tuned 8 % faster than rows of 20 that hold both (17 is no multiple of four), 6 % faster than 26 tables more.
+
+`python -m benchmarks.end_to_end.fbgemm_way DATA.npz KEYS TUNED BATCHES BATCH_SIZE HIDDEN...` prints examples per
+second; KEYS is the argument of `keys_per_field`, TUNED 0 for the C allocator as torch finds it and 1 for our setting
+of it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from benchmarks.cases import DIM, keys_per_field
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.models import DeepFM
+
+FIRST_DIM = 4
+LEARNING_RATE = 0.02
+NOTE = "(e) trains its rows by row-wise Adagrad (FBGEMM has no Adam on the CPU), lighter work than Adam in (a) to (c)"
+NOT_INSTALLED = "(e) is left out: FBGEMM is not installed (pip install --no-deps fbgemm-gpu-cpu==1.8.0)"
+
+
+def installed() -> bool:
+    return find_spec("fbgemm_gpu") is not None
+
+
+def make_tables(rows: Sequence[int], dim: int, learning_rate: float) -> Any:
+    """Tables of so many rows each, fp32, in memory, with row-wise Adagrad in the backward pass."""
+    from fbgemm_gpu.split_embedding_configs import EmbOptimType
+    from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
+    from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
+        ComputeDevice,
+        SplitTableBatchedEmbeddingBagsCodegen,
+    )
+
+    return SplitTableBatchedEmbeddingBagsCodegen(
+        [(r, dim, EmbeddingLocation.HOST, ComputeDevice.CPU) for r in rows],
+        optimizer=EmbOptimType.EXACT_ROWWISE_ADAGRAD,
+        learning_rate=learning_rate,
+        pooling_mode=PoolingMode.SUM,
+        stochastic_rounding=False,
+        bounds_check_mode=BoundsCheckMode.NONE,
+        device="cpu",
+    )
+
+
+class Fbgemm:
+    """One table per field, and one of all keys' first-order weights; ids and labels lie in memory, batch by batch."""
+
+    def __init__(
+        self, ids_NF: np.ndarray, labels_N: np.ndarray, rows: Sequence[int], dim: int, hidden: Sequence[int], batch: int
+    ) -> None:
+        num_fields = len(rows)
+        of_field_NF = torch.from_numpy(ids_NF - np.cumsum([0, *rows[:-1]]))
+        self._shape = (batch, num_fields, dim)
+        self._of_field = [part.T.contiguous().view(-1) for part in of_field_NF.split(batch)]
+        self._of_all = [part.reshape(-1) for part in torch.from_numpy(ids_NF).split(batch)]
+        self._labels = torch.from_numpy(labels_N).split(batch)
+        self._singles = torch.arange(batch * num_fields + 1)
+        self._bags = torch.arange(0, batch * num_fields + 1, num_fields)
+        self.embedding = make_tables(rows, dim, LEARNING_RATE)
+        # The mean of squares over one gradient and three zeros has half its root: half the rate makes up for it.
+        self.first_order = make_tables([sum(rows)], FIRST_DIM, LEARNING_RATE / 2)
+        for table in self.embedding.split_embedding_weights():
+            nn.init.normal_(table, std=0.01)
+        nn.init.zeros_(self.first_order.split_embedding_weights()[0])
+        self.model = DeepFM(num_fields, 0, dim, hidden)
+        self._optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
+
+    def look_up(self, at: int) -> tuple[Tensor, Tensor]:
+        """Embeddings [B, F, D] of a batch and the sum of its first-order weights [B, 1]."""
+        embeddings = self.embedding(self._of_field[at], self._singles).view(self._shape)
+        return embeddings, self.first_order(self._of_all[at], self._bags)[:, :1]
+
+    def step(self, at: int) -> Tensor:
+        """Train on a batch; its loss before that."""
+        self._optimizer.zero_grad(set_to_none=True)
+        embeddings, first = self.look_up(at)
+        output = self.model(torch.empty(len(first), 0), embeddings, first)
+        loss = binary_cross_entropy_with_logits(output, self._labels[at])
+        loss.backward()
+        self._optimizer.step()
+        return loss.detach()
+
+    def train(self, num_batches: int) -> float:
+        """Examples per second."""
+        start = time.perf_counter()
+        for batch in range(num_batches):
+            self.step(batch % len(self._labels))
+        return num_batches * self._shape[0] / (time.perf_counter() - start)
+
+
+def main() -> None:
+    data = np.load(sys.argv[1])
+    keys, tuned, num_batches, batch_size, *hidden = map(int, sys.argv[2:])
+    if tuned:
+        keep_freed_memory()
+    way = Fbgemm(data["ids"], data["labels"], keys_per_field(keys), DIM, hidden, batch_size)
+    way.train(3)
+    print(way.train(num_batches))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Our CPU kernels against what pandas, torch, NumPy, Arrow and Python offer, and against plain copies of memory.
+
+"1t" is one thread, "2t" (or more) all cores. Ratios are our speed by theirs, medians of interleaved repeats; `_1t`:
+ours with one thread, else with all cores, as theirs where they can use them. The C allocator is set as in a run, so
+that nobody pays for page faults of fresh memory. A library that is not installed is left out, and its ratios with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.common import arguments, finish, machine
+from benchmarks.kernels.cases import LAYOUT, NOISE_BYTES, Case, zipf_keys
+from benchmarks.kernels.dedup import dedup_case, index_of_batch, stage_case
+from benchmarks.kernels.peers import versions
+from benchmarks.kernels.rows import adam_case, find_case, move_cases, segment_sum_case
+from pipeline.machine.memory import keep_freed_memory
+
+ROUNDS = 5
+"""Repeats of a run for one of `--repeats`: each takes milliseconds."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Sizes of everything; a quick run shows that it works and says nothing of speed."""
+
+    examples: int = 131_072
+    block_batches: int = 16
+    slab_rows: int = 4_000_000
+    moved_rows: int = 300_000
+    adam_rows: int = 2_000_000
+    map_keys: int = 4_000_000
+
+
+QUICK = Scale(2_048, 4, 20_000, 2_000, 20_000, 20_000)
+
+
+def run(scale: Scale, measured: Callable[[Case], None]) -> None:
+    """Each case with what it needs in memory, one after the other."""
+    keys_V = zipf_keys(scale.examples)
+    measured(dedup_case(keys_V))
+    measured(stage_case(keys_V, scale.block_batches))
+    index = index_of_batch(keys_V, scale.block_batches)
+    measured(segment_sum_case(index, LAYOUT.num_fields))
+    measured(adam_case(scale.adam_rows, index))
+    # D = 16, and D = 10 as in CowClip, whose rows are not made of whole vectors.
+    for words in (56, 38):
+        for case in move_cases(scale.slab_rows, scale.moved_rows, words):
+            measured(case)
+    measured(find_case(scale.map_keys, scale.moved_rows))
+
+
+def main() -> None:
+    args = arguments("kernels", __doc__ or "")
+    print(machine())
+    print(versions())
+    keep_freed_memory()
+    repeats = 2 if args.quick else ROUNDS * args.repeats
+    noise = np.ones(1 << 20 if args.quick else NOISE_BYTES, np.uint8)
+    ratios: dict[str, float] = {}
+
+    def measured(case: Case) -> None:
+        case.measure(repeats, noise)
+        case.report()
+        ratios.update(case.found())
+
+    run(QUICK if args.quick else Scale(), measured)
+    finish(ratios)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""What the memory allows: kernels that do nothing but ask for the lines that ours need, and plain copies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from benchmarks.kernels.cases import Run, by_threads
+from pipeline.kernels import cpu
+from pipeline.kernels.hint import AHEAD, prefetch_line, prefetch_row
+from pipeline.records import I32, U32, U64
+
+
+@cpu
+def read_rows_only(slab_SW: U32, at_U: I32) -> None:
+    """A gather whose rows all go to the same place, which stays in the first cache: what the reading alone takes."""
+    base, row_bytes = slab_SW.ctypes.data, slab_SW.shape[1] * 4
+    out_W = np.empty(slab_SW.shape[1], np.uint32)
+    for u in range(at_U.size):
+        if u + AHEAD < at_U.size:
+            prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
+        row_W = slab_SW[at_U[u]]
+        for w in range(out_W.size):
+            out_W[w] += row_W[w]
+
+
+@cpu
+def read_lines_only(lines_L: U64, keys_U: U64) -> int:
+    """One entry for each key, the one of a table of `lines_L.size` that its bits say."""
+    base, mask = lines_L.ctypes.data, np.uint64(lines_L.size - 1)
+    total = np.uint64(0)
+    for u in range(keys_U.size):
+        if u + AHEAD < keys_U.size:
+            prefetch_line(base + np.int64((keys_U[u + AHEAD] & mask) * np.uint64(8)))
+        total += lines_L[keys_U[u] & mask]
+    return np.int64(total & np.uint64(1))
+
+
+def copies(source_UW: U32, out_UW: U32) -> dict[str, Run]:
+    """The same rows in order, by memcpy."""
+    return by_threads(
+        "copy",
+        lambda threads, repeat: threads.split(len(out_UW), lambda a, b: np.copyto(out_UW[a:b], source_UW[a:b])),
+    )

@@ -1,0 +1,114 @@
+"""One way to make Parquet of a log in Criteo's form: python -m benchmarks.prepare.ways WAY LOG OUT ROWS PIECE.
+
+Prints rows a second of what follows the imports, rows per second of processor time, bytes of the Parquet files a row,
+and MiB of memory at the peak.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from importlib.util import find_spec
+from io import StringIO
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+from pipeline.prepare.main import main as prepare
+
+NUMBERS = [f"i{n}" for n in range(1, 14)]
+CATEGORIES = [f"c{n}" for n in range(1, 27)]
+NAMES = ["label", *NUMBERS, *CATEGORIES]
+
+
+def read(log: Path) -> pa.Table:
+    """By all cores, with the types that ours gives."""
+    types = {"label": pa.int8()} | dict.fromkeys(NUMBERS, pa.int32()) | dict.fromkeys(CATEGORIES, pa.string())
+    return pyarrow.csv.read_csv(
+        log,
+        pyarrow.csv.ReadOptions(column_names=NAMES),
+        pyarrow.csv.ParseOptions(delimiter="\t", quote_char=False),
+        pyarrow.csv.ConvertOptions(column_types=types, null_values=[""], strings_can_be_null=True),
+    )
+
+
+def csv_alone(log: Path, out: Path, piece: str) -> None:
+    read(log)
+
+
+def csv_and_parquet(log: Path, out: Path, piece: str) -> None:
+    pq.write_table(read(log), out / "all.parquet")
+
+
+def ours(log: Path, out: Path, piece: str) -> None:
+    _ours(log, out, "--piece-size", piece)
+
+
+def ours_split(log: Path, out: Path, piece: str) -> None:
+    _ours(log, out, "--piece-size", piece, "--split", "ratio:validation=0.1,test=0.1")
+
+
+def _ours(log: Path, out: Path, *options: str) -> None:
+    said = StringIO()
+    with redirect_stdout(said), redirect_stderr(said):
+        code = prepare(["criteo", str(log), "--out", str(out), *options])
+    if code:
+        raise SystemExit(said.getvalue())
+
+
+def pandas(log: Path, out: Path, piece: str) -> None:
+    import pandas as pd
+
+    types = {"label": "int8"} | dict.fromkeys(NUMBERS, "Int32") | dict.fromkeys(CATEGORIES, "str")
+    frame = pd.read_csv(log, sep="\t", names=NAMES, header=None, dtype=types, quoting=3)
+    frame.to_parquet(out / "all.parquet")
+
+
+def polars(log: Path, out: Path, piece: str) -> None:
+    import polars as pl
+
+    types = {"label": pl.Int8} | dict.fromkeys(NUMBERS, pl.Int32) | dict.fromkeys(CATEGORIES, pl.String)
+    lines = pl.scan_csv(log, separator="\t", has_header=False, schema=types, quote_char=None)
+    lines.sink_parquet(out / "all.parquet")
+
+
+WAYS: dict[str, Callable[[Path, Path, str], None]] = {
+    "csv_alone": csv_alone,
+    "csv_and_parquet": csv_and_parquet,
+    "ours": ours,
+    "ours_split": ours_split,
+} | {name: way for name, way in {"pandas": pandas, "polars": polars}.items() if find_spec(name)}
+"""The first is the limit: it writes nothing."""
+
+
+def peak_mib() -> float:
+    """Of this process; what `getrusage` tells begins with what its parent had."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
+
+
+def main() -> None:
+    way, log, out, rows, piece = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
+    if find_spec(way):
+        __import__(way)
+    # What is read is in the page cache, as far as it can be.
+    with open(log, "rb") as file:
+        while file.read(1 << 20):
+            pass
+    before, cpu_before = time.perf_counter(), time.process_time()
+    WAYS[way](log, out, piece)
+    seconds, cpu_seconds = time.perf_counter() - before, time.process_time() - cpu_before
+    size = sum(path.stat().st_size for path in out.rglob("*.parquet"))
+    print(rows / seconds, rows / cpu_seconds, size / rows, peak_mib())
+    # Freeing gigabytes takes a while, and nobody asks for it.
+    sys.stdout.flush()
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""One measured run of `workers`, in a process of its own: so many workers on so many cores.
+
+Its last line is JSON. The steady state is from the first quarter of the training to its end: by then workers have
+started, kernels are loaded, and every frequent key has its row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import tempfile
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from benchmarks.cases import make_workflow
+from benchmarks.once import Quiet
+from benchmarks.workers.timers import Timers, seconds_of_calls
+from pipeline.cluster.dask_crew import DaskCrew
+from pipeline.cluster.local import local_client
+from pipeline.cluster.pool import Pool
+from pipeline.cluster.team import Team
+from pipeline.device.gpu import choose
+from pipeline.driver.driver import Driver
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.monitor.timeline import cpu_seconds, stage_seconds
+from pipeline.run import open_workflow, shared_by
+from pipeline.workflow import Commit, Workflow
+
+HIDDEN = (64,)
+
+
+class Sampled(Quiet):
+    """Keeps the processor time of this process, and of its workers, block by block."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cpu_at: dict[int, list[float]] = {}
+
+    def update(self, examples_done: int, loss: float, ready: int) -> None:
+        super().update(examples_done, loss, ready)
+        me = psutil.Process()
+        workers = [one for one in me.children() if "spawn_main" in " ".join(one.cmdline())]
+        self.cpu_at[examples_done] = [sum(one.cpu_times()[:2]) for one in (me, *workers)]
+
+
+def workload(data: Path, num_keys: int, num_batches: int, batch: int, block_batches: int, threads: int) -> Workflow:
+    """Criteo's shape, a small dense part, all rows in the device slab of one worker. `threads`: of all together."""
+    sizes = {"slab_rows": num_keys, "host_rows": 1000, "ring_rows": 600_000}
+    examples = num_batches * batch
+    workflow = make_workflow(
+        "workers", data / f"workers-{examples}", num_keys, examples, HIDDEN, batch_size=batch,
+        block_batches=block_batches, **sizes,
+    )  # fmt: skip
+    storage = workflow.storage.model_copy(update={"read": 512 << 20, "map": 256 << 20})
+    schedule = workflow.schedule.model_copy(update={"epochs": 1, "threads": threads})
+    commit = Commit(every_minutes=None)
+    return workflow.model_copy(update={"schedule": schedule, "storage": storage, "commit": commit})
+
+
+def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
+    progress, device, team = Sampled(), choose(workflow.device), Team(world)
+    workflow = shared_by(workflow, world, None)
+    source, fit = open_workflow(workflow, device, world)
+    keep_freed_memory()
+    with ExitStack() as stack:
+        if world == 1:
+            client = stack.enter_context(local_client())
+            driver = Driver(workflow, source, fit, run_dir, client, progress, device=device)
+        else:
+            pool = stack.enter_context(closing(Pool(team)))
+            client = pool.client
+            client.register_plugin(Timers())
+
+            def crew(driver: Driver, speed: Any) -> DaskCrew:
+                return DaskCrew(
+                    pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed, source.identity
+                )
+
+            driver = Driver(workflow, source, fit, run_dir, None, progress, crew=crew, world=world)
+        result = driver.run()
+        assert result is not None
+        begin, end = window(progress)
+        timed = client.run(seconds_of_calls, begin, end) if world > 1 else {}
+    return steady(progress, driver, result) | {"timed": list(timed.values())}
+
+
+def window(progress: Sampled) -> tuple[float, float]:
+    """When the steady state began and ended."""
+    at = sorted(progress.cpu_at)
+    return progress.seconds_at[at[len(at) // 4]], progress.seconds_at[at[-1]]
+
+
+def steady(progress: Sampled, driver: Driver, result: dict[str, Any]) -> dict[str, Any]:
+    """Figures of the steady state, but for `sent`: of the whole run, and a step."""
+    begin, end = window(progress)
+    at = sorted(progress.cpu_at)
+    first, last = at[len(at) // 4], at[-1]
+    spans = [span for span in driver.history.spans if span.start >= begin and span.stop <= end]
+    cpu = [b - a for a, b in zip(progress.cpu_at[first], progress.cpu_at[last], strict=True)]
+    return {
+        "examples_per_s": (last - first) / (end - begin),
+        "seconds": end - begin,
+        "examples": last - first,
+        "driver_cpu": cpu[0],
+        "worker_cpu": statistics.mean(cpu[1:]) if cpu[1:] else cpu[0],
+        "stages": stage_seconds(spans),
+        "stages_cpu": cpu_seconds(spans),
+        "sent": {
+            kind: statistics.mean(worker[kind]["bytes_per_step"] for worker in result["workers"] if kind in worker)
+            for kind in ("rows", "gradients", "dense")
+            if result["workers"]
+        },
+    }
+
+
+def main() -> None:
+    data, (world, first, cores, num_keys, num_batches, batch, block_batches) = Path(sys.argv[1]), map(int, sys.argv[2:])
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + cores])
+    workflow = workload(data, num_keys, num_batches, batch, block_batches, max(world, cores))
+    with tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-") as name:
+        measured = measure(workflow, world, Path(name) / "run")
+    print(json.dumps(measured))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""How long a worker is at what it does with the others, timed by wrapping it in the worker's own process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from functools import partial, wraps
+from typing import Any
+
+from distributed import WorkerPlugin
+
+from pipeline.comm.exchange import Exchange
+from pipeline.comm.group import Group
+
+TIMED = ((Exchange, "fetch"), (Exchange, "give_back"), (Group, "all_to_all"))
+"""An exchange is gathering or summing, around an all_to_all."""
+STEPS = "summing"
+"""Of dense gradients, and of what workers agree upon: its steps, not what is done between them."""
+END = object()
+_calls: dict[str, list[tuple[float, float]]] = {name: [] for name in (*(name for _, name in TIMED), STEPS)}
+"""In this process: when each began and ended."""
+
+
+class Timers(WorkerPlugin):
+    name = "timers"
+
+    def setup(self, worker: Any) -> None:
+        for kind, name in TIMED:
+            setattr(kind, name, _timed(getattr(kind, name), _calls[name]))
+        setattr(Group, STEPS, _timed_steps(getattr(Group, STEPS), _calls[STEPS]))
+
+
+def seconds_of_calls(begin: float, end: float) -> dict[str, float]:
+    """What this process spent in each between two moments of `time.perf_counter`."""
+    return {name: sum(b - a for a, b in seen if a >= begin and b <= end) for name, seen in _calls.items()}
+
+
+def _timed(method: Callable[..., Any], seen: list[tuple[float, float]]) -> Callable[..., Any]:
+    @wraps(method)
+    def timed(*args: Any) -> Any:
+        begun = time.perf_counter()
+        result = method(*args)
+        seen.append((begun, time.perf_counter()))
+        return result
+
+    return timed
+
+
+def _timed_steps(method: Callable[..., Iterator[None]], seen: list[tuple[float, float]]) -> Callable[..., Any]:
+    @wraps(method)
+    def timed(*args: Any) -> Iterator[None]:
+        step = _timed(partial(next, method(*args), END), seen)
+        while step() is not END:
+            yield
+
+    return timed

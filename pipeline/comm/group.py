@@ -1,0 +1,228 @@
+"""The process group of a run's workers: every collective of a worker goes through here, and is counted.
+
+A worker issues all of them from one thread, `train`'s, in an order that the block alone fixes: two threads that use one
+gloo group get wrong sums without an error.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from pipeline.comm.collective import finish
+
+GLOO: Any = dist.ProcessGroupGloo
+NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
+"""What torch's watchdog does once a collective has failed or is too late: it ends the process, and neither cleans up,
+which can hang, nor writes a report first. A GPU that waits for one that is gone waits for ever, and its host with it,
+so the process has to go in any case; the driver, which sees to that within seconds where it knows that a worker is
+lost, then learns of it as of any process that dies."""
+KINDS = ("keys", "rows", "gradients", "dense", "buffers", "merge", "agreement")
+
+
+class Disconnected(RuntimeError):
+    """Another worker is gone, or did not come in time."""
+
+
+class OutOfOrder(RuntimeError):
+    """Workers met in collectives that do not belong together."""
+
+
+@contextmanager
+def lost_others() -> Iterator[None]:
+    """Within it what torch raises is Disconnected."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise Disconnected(str(error)) from error
+
+
+@dataclass(slots=True)
+class Traffic:
+    """Payload that a worker sent to others, and in how many messages. An all-reduce counts its tensor once."""
+
+    num_bytes: int = 0
+    messages: int = 0
+
+
+class Store:
+    """Where workers of a new group find each other: a server in the process of the first one."""
+
+    def __init__(self, host: str, port: int = 0, serves: bool = False, timeout_seconds: float = 120.0) -> None:
+        """`serves`: the server is here, and listens on this address of the host alone: whoever reaches it may write."""
+        self.host = host
+        listening = None
+        if serves:
+            # torch's own would listen on all.
+            family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            server = socket.socket(family, kind)
+            server.bind(address)
+            server.listen(socket.SOMAXCONN)
+            port, listening = server.getsockname()[1], server.detach()
+        self._store = dist.TCPStore(
+            host, port, is_master=serves, wait_for_workers=False,
+            timeout=datetime.timedelta(seconds=timeout_seconds), master_listen_fd=listening, use_libuv=not serves,
+        )  # fmt: skip
+
+    @property
+    def port(self) -> int:
+        return int(self._store.port)
+
+    def under(self, prefix: str) -> dist.Store:
+        """A part of it that no earlier group has written to."""
+        return dist.PrefixStore(prefix, self._store)
+
+
+def gloo(store: Store, name: str, rank: int, world: int, interface: str, timeout_seconds: float) -> Any:
+    """A process group for tensors in host memory."""
+    # Not torch's default group, of which a process has one: tests have all workers in one process.
+    options = GLOO._Options()
+    options._timeout = datetime.timedelta(seconds=timeout_seconds)
+    options._devices = [GLOO.create_device(**({"interface": interface} if interface else {"hostname": store.host}))]
+    return GLOO(store.under(name), rank, world, options)
+
+
+def nccl(store: Store, name: str, rank: int, world: int, timeout_seconds: float) -> Any:
+    """A process group for tensors in the memory of GPUs, one GPU a process."""
+    for variable, value in NCCL_SETTINGS.items():
+        os.environ.setdefault(variable, value)
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = datetime.timedelta(seconds=timeout_seconds)
+    return dist.ProcessGroupNCCL(store.under(name), rank, world, options)
+
+
+class Group:
+    """One worker's end of it. Used by one thread."""
+
+    def __init__(
+        self, store: Store, name: str, rank: int, world: int, interface: str = "", timeout_seconds: float = 120.0,
+        check: bool = False, traffic: dict[str, Traffic] | None = None, on_gpus: bool = False,
+    ) -> None:  # fmt: skip
+        """Returns when all of `world` workers have come. `interface`: of the network; by default the host name's.
+        `check`: before each collective, compare what all workers are about to do. `traffic`: what counts, if it is to
+        be counted with another group's. `on_gpus`: tensors lie in the memory of GPUs, and NCCL moves them, on the
+        current stream's turn: nothing here waits then. RuntimeError: they did not come."""
+        self.rank, self.world = rank, world
+        self._check = check
+        self._sequence = 0
+        self.traffic = {kind: Traffic() for kind in KINDS} if traffic is None else traffic
+        self._host = self._backend = gloo(store, name, rank, world, interface, timeout_seconds)
+        if on_gpus:
+            self._backend = nccl(store, f"{name}/gpus", rank, world, timeout_seconds)
+            # NCCL connects at the first collective, and whoever does not come is to be missed here.
+            self._send_parts(torch.zeros(world, device="cuda"))()
+            torch.cuda.synchronize()
+
+    def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
+        """The sum over all workers, in place, with the same bits on all. The last `num_buffers` numbers are counted as
+        those of the model's buffers."""
+        finish(self.summing(tensor, kind, num_buffers))
+
+    def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
+        """See `pipeline.comm.collective.Collective`."""
+        self._meet(kind)
+        self._count_vector(kind, tensor, num_buffers)
+        # Each sums a part, in the order of ranks, and sends it to all. gloo's own all-reduce takes 2 to 4 ms for small
+        # tensors on loopback, and its all-to-all a tenth of that.
+        numbers = tensor.view(-1)
+        own_sum = self._send_parts(numbers)
+        yield
+        gathered = self._send_own(numbers, own_sum())
+        yield
+        gathered()
+
+    def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
+        """See `pipeline.comm.collective.Group`."""
+        self._meet(kind)
+        self._count_vector(kind, tensor, num_buffers)
+        return tensor.chunk(self.world)[self.rank].copy_(self._send_parts(tensor)())
+
+    def all_gather(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
+        """See `pipeline.comm.collective.Group`."""
+        self._meet(kind)
+        self._send_own(tensor, tensor.chunk(self.world)[self.rank])()
+
+    def _send_parts(self, vector: Tensor) -> Callable[[], Tensor]:
+        """To each worker its part of the vector. What this returns waits for theirs, and gives the sum over all
+        workers, in the order of ranks, of the part that is this worker's."""
+        sizes = self._parts(vector)
+        received = vector.new_empty(self.world * sizes[self.rank])
+        arrived = self._start(self._backend.alltoall_base, received, vector, [sizes[self.rank]] * self.world, sizes)
+
+        def own_sum() -> Tensor:
+            arrived()
+            total, *others = received.view(self.world, -1) if len(received) else [received]
+            for other in others:
+                total += other
+            return total
+
+        return own_sum
+
+    def _send_own(self, vector: Tensor, own: Tensor) -> Callable[[], None]:
+        """Its own part, which may lie in `vector`, to every worker. What this returns waits for theirs."""
+        sizes = self._parts(vector)
+        return self._start(self._backend.alltoall_base, vector, own.repeat(self.world), sizes, [len(own)] * self.world)
+
+    def _parts(self, vector: Tensor) -> list[int]:
+        each, more = divmod(len(vector), self.world)
+        return [each + (rank < more) for rank in range(self.world)]
+
+    def sums(self, numbers: Sequence[float]) -> list[float]:
+        """Of a few numbers of each worker."""
+        tensor = torch.tensor(numbers, dtype=torch.float64)
+        self.all_reduce(tensor, "agreement")
+        return list(tensor.tolist())
+
+    def all_to_all(
+        self, send: Tensor, send_W: Sequence[int], receive: Tensor, receive_W: Sequence[int], kind: str
+    ) -> None:
+        """Rows of `send` [sum(send_W), ...] to each worker, and into `receive` those of each, in the order of ranks."""
+        self._meet(kind)
+        others = sum(send_W) - send_W[self.rank]
+        messages = sum(1 for rank, rows in enumerate(send_W) if rows and rank != self.rank)
+        self.count(kind, others * (send.numel() // max(1, len(send))) * send.element_size(), messages)
+        self._start(self._backend.alltoall_base, receive, send, list(receive_W), list(send_W))()
+
+    def _meet(self, kind: str) -> None:
+        self._sequence += 1
+        if not self._check:
+            return
+        mine = torch.tensor([self._sequence, KINDS.index(kind)])
+        everyone = [torch.empty_like(mine) for _ in range(self.world)]
+        self._start(self._host.allgather, [everyone], [mine])()
+        if any(not torch.equal(mine, other) for other in everyone):
+            met = ", ".join(
+                f"worker {rank}: {KINDS[k]} as number {n}" for rank, (n, k) in enumerate(np.array(everyone))
+            )
+            raise OutOfOrder(f"workers are not at the same collective: {met}")
+
+    def _start(self, collective: Callable[..., Any], *args: Any) -> Callable[[], None]:
+        """What this returns waits until the tensors are sent and received."""
+        with lost_others():
+            work = collective(*args)
+
+        def arrived() -> None:
+            with lost_others():
+                work.wait()
+
+        return arrived
+
+    def _count_vector(self, kind: str, tensor: Tensor, num_buffers: int) -> None:
+        self.count(kind, (tensor.numel() - num_buffers) * tensor.element_size(), 1)
+        self.count("buffers", num_buffers * tensor.element_size(), 0)
+
+    def count(self, kind: str, num_bytes: int, messages: int) -> None:
+        """Payload that goes, or went another way, to other workers."""
+        traffic = self.traffic[kind]
+        traffic.num_bytes += num_bytes
+        traffic.messages += messages

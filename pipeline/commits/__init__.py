@@ -1,0 +1,1 @@
+"""What survives a run's end: manifests, what a commit writes, opening and checking what is there."""

@@ -1,0 +1,43 @@
+"""One number that tells whether two tables, and the models above them, hold the same."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from pipeline.commits.flush import live_at
+from pipeline.kernels.row_hash import add_row_hashes
+from pipeline.records import U32
+from pipeline.storage.log import Log
+from pipeline.storage.places import Places
+from pipeline.storage.tier import check_keys
+
+
+def table_hash(
+    places: Places, log: Log, chunk_RW: U32, catch_up: Callable[[U32], None] = lambda rows_UW: None
+) -> tuple[int, int]:
+    """Sum modulo 2^128 of the hashes of all live rows, tag left out, and their number. All rows are in the log.
+
+    `catch_up` brings copies of rows to where they stand now, if absence moves them.
+    """
+    total = np.zeros(2, np.uint64)
+    count = 0
+    for chunk in places.chunks.live().tolist():
+        at, keys = live_at(places, log, chunk)
+        log.gather(at, chunk_RW[: len(at)])
+        check_keys(log, at, chunk_RW[: len(at)], keys)
+        catch_up(chunk_RW[: len(at)])
+        add_row_hashes(chunk_RW[: len(at)], log.layout.tag_at, total)
+        count += len(at)
+    return int(total[0]) << 64 | int(total[1]), count
+
+
+def fingerprint(rows: int, dense: Iterable[tuple[str, np.ndarray]]) -> str:
+    """Hex digest of the table's hash and of named arrays, in the order given: parameters, buffers, optimizer state."""
+    digest = hashlib.blake2b(rows.to_bytes(16, "little"), digest_size=16)
+    for name, array in dense:
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

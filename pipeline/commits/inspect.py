@@ -1,0 +1,215 @@
+"""What is wrong with the files of a run, if anything: every checksum, then every tag and key, one chunk at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.commits.manifest import RESERVE_NAME, ChunkState, Commits, Manifest, stem
+from pipeline.kernels.tag import first_wrong_tag
+from pipeline.records import I64, RESERVED, U32, U64
+from pipeline.storage.files import checksum, checksum_of
+from pipeline.storage.layout import RowLayout, row_keys
+from pipeline.storage.log import keys_file, metadata, rows_file
+from pipeline.storage.shards import Shards, shard_folder
+
+MOST_KEYS = 1 << 20
+"""Affected keys that are followed up, and those of one chunk more; beyond that only files are named."""
+OURS = (
+    "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One file that is not what a commit says of it."""
+
+    file: Path
+    what: str
+    commits: tuple[int, ...]
+    """Numbers of the commits that are not whole because of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class BadRows:
+    """Rows of a chunk that cannot be used, as far as they still tell which they are."""
+
+    chunk: int
+    rows_N: I64
+    keys_N: U64
+
+
+def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Finding]]:
+    """Those that can be read, ascending, and what is wrong with the others."""
+    manifests, findings = [], []
+    for number in commits.numbers():
+        file = commits.manifest_file(number)
+        try:
+            manifests.append(Manifest.of(file))
+        except OSError as error:
+            findings.append(Finding(file, str(error).removeprefix(f"{file}: "), (number,)))
+    return manifests, findings
+
+
+def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tuple[int, Finding]]:
+    """Shards whose folder is not there. A table of one shard has none for it."""
+    num = manifests[-1].num_shards if manifests else 1
+    for shard in range(num if num > 1 else 0):
+        folder = shard_folder(run_dir / "table.zarr", shard, num)
+        if not folder.is_dir():
+            what = f"is missing, and all of shard {shard} of {num} with it"
+            yield shard, Finding(folder, what, tuple(m.number for m in manifests))
+
+
+def check_small_files(
+    run_dir: Path, commits: Commits, manifests: Sequence[Manifest], missing: Collection[int] = ()
+) -> Iterator[Finding]:
+    """The dense states of each commit, and the table's Zarr metadata, which is that of one of them; but not that of
+    `missing` shards."""
+    expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
+    expected += [
+        (commits.dense_file(m.number, replica), {digest}, (m.number,))
+        for m in manifests
+        for replica, digest in enumerate(m.dense)
+    ]
+    for name in _without(manifests[-1], missing).metadata if manifests else ():
+        known = {m.metadata[name] for m in manifests} | {described[name] for described in _described(manifests[-1])}
+        expected.append((run_dir / "table.zarr" / name, known, ()))
+    for file, known, numbers in expected:
+        if not file.is_file():
+            yield Finding(file, "is missing", numbers)
+        elif checksum_of(file) not in known:
+            yield Finding(file, "its checksum is wrong", numbers)
+
+
+def _described(manifest: Manifest) -> Iterator[dict[str, str]]:
+    """What opening would write: another version of Zarr may put it in other words; and that of an empty log."""
+    for tails in (manifest.tails, [0] * manifest.num_shards):
+        described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, tails, Shards.all(manifest.num_shards))
+        yield {name: checksum(content) for name, content in described.items()}
+
+
+def older_descriptions(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[Path]:
+    """Zarr metadata of an older commit: the last thing that a commit does is to replace it."""
+    for name, newest in (manifests[-1].metadata if manifests else {}).items():
+        file = run_dir / "table.zarr" / name
+        if file.is_file() and checksum_of(file) != newest:
+            yield file
+
+
+def _without(manifest: Manifest, missing: Collection[int]) -> Manifest:
+    return manifest.part(set(range(manifest.num_shards)) - set(missing))
+
+
+def named_chunks(manifests: Sequence[Manifest], missing: Collection[int] = ()) -> dict[ChunkState, tuple[int, ...]]:
+    """Every chunk that a commit names, but for those of `missing` shards, in the order of the log, and the numbers of
+    those commits. One that two commits disagree about is there twice."""
+    named: dict[ChunkState, tuple[int, ...]] = {}
+    for m in manifests:
+        for c in _without(m, missing).chunks:
+            # Commits may count other rows of it as stale.
+            chunk = c._replace(stale=0)
+            named[chunk] = (*named.get(chunk, ()), m.number)
+    return dict(sorted(named.items()))
+
+
+def check_chunk(
+    run_dir: Path, manifest: Manifest, chunk: ChunkState, numbers: tuple[int, ...]
+) -> tuple[list[Finding], BadRows | None]:
+    """Checksums of both files, then each row's tag, and its key against the column of keys."""
+    findings, contents = [], []
+    row_bytes = 4 * (manifest.row["tag"] + 1)
+    for file_of, expected, num_bytes in (
+        (rows_file, chunk.rows_checksum, row_bytes), (keys_file, chunk.keys_checksum, 8)
+    ):  # fmt: skip
+        file = file_of(run_dir / "table.zarr", chunk.number, manifest.num_shards)
+        content = _first_bytes(file, manifest.chunk_rows * num_bytes + 1)
+        contents.append(content)
+        if checksum(content) != expected:
+            what = f"its checksum is wrong ({file.stat().st_size:,} bytes)" if file.is_file() else "is missing"
+            findings.append(Finding(file, what, numbers))
+    rows_RW, keys_R = _parse(contents[0], contents[1], manifest)
+    bad_R = _bad(rows_RW, keys_R)
+    if bad_R.any() and not findings:
+        file = rows_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
+        findings.append(Finding(file, "it is as it was written, and yet rows have a wrong tag or key", numbers))
+    if not findings:
+        return [], None
+    by_rows, by_keys = row_keys(rows_RW)[bad_R], keys_R[bad_R]
+    whole_keys = findings[-1].file.parent.name != "keys"
+    return findings, BadRows(chunk.number, np.flatnonzero(bad_R), by_keys if whole_keys else by_rows)
+
+
+def _first_bytes(file: Path, num_bytes: int) -> bytes:
+    """At most so many bytes of a file; none of one that is missing. A file that somebody made longer may not fit into
+    memory."""
+    if not file.is_file():
+        return b""
+    with open(file, "rb") as opened:
+        return opened.read(min(num_bytes, os.fstat(opened.fileno()).st_size))
+
+
+def _parse(rows: bytes, keys: bytes, manifest: Manifest) -> tuple[U32, U64]:
+    """Return the rows and keys of a chunk as far as they are there; the rest are zeros, which no row or key is.
+    Takes no more memory than the files call for, whatever the manifest says."""
+    words = manifest.row["tag"] + 1
+    num_rows = min(manifest.chunk_rows, max(-(-len(rows) // (4 * words)), -(-len(keys) // 8)))
+    rows_RW = np.zeros((num_rows, words), np.uint32)
+    keys_R = np.zeros(num_rows, np.uint64)
+    for array, content in ((rows_RW, rows), (keys_R, keys)):
+        taken = np.frombuffer(content[: array.nbytes], np.uint8)
+        array.reshape(-1).view(np.uint8)[: len(taken)] = taken
+    return rows_RW, keys_R
+
+
+def _bad(rows_RW: U32, keys_R: U64) -> np.ndarray:
+    """[R] rows with a wrong tag, or with another key than the column of keys; padding is all ones."""
+    bad_R = row_keys(rows_RW) != keys_R
+    padding_R = keys_R == RESERVED
+    bad_R |= padding_R & (rows_RW != 2**32 - 1).any(axis=1)
+    begin = 0
+    while (wrong := first_wrong_tag(rows_RW[begin:])) >= 0:
+        begin += wrong + 1
+        bad_R[begin - 1] |= not padding_R[begin - 1]
+    return bad_R
+
+
+def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], keys_N: U64) -> tuple[int, int]:
+    """Of these keys, sorted: how many this commit has, and of how many of them the last version is a bad row."""
+    last_N = np.full(len(keys_N), -1, np.int64)
+    for chunk in manifest.chunks:
+        file = keys_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
+        keys_R = np.frombuffer(_first_bytes(file, 8 * manifest.chunk_rows), np.uint8)
+        keys_R = keys_R[: len(keys_R) // 8 * 8].view(np.uint64)
+        at_R = chunk.number * manifest.chunk_rows + np.arange(len(keys_R))
+        if chunk.number in bad:
+            # What the column says there may be wrong; this is what the rows are known to be.
+            rows = bad[chunk.number].rows_N
+            keys_R = np.concatenate([np.delete(keys_R, rows[rows < len(keys_R)]), bad[chunk.number].keys_N])
+            at_R = np.concatenate([
+                np.delete(at_R, rows[rows < len(at_R)]), chunk.number * manifest.chunk_rows + rows,
+            ])  # fmt: skip
+        found_R = np.isin(keys_R, keys_N)
+        last_N[np.searchsorted(keys_N, keys_R[found_R])] = at_R[found_R]
+    bad_at = [b.chunk * manifest.chunk_rows + b.rows_N for b in bad.values()]
+    return int((last_N >= 0).sum()), int(np.isin(last_N, np.concatenate(bad_at)).sum())
+
+
+def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> list[Path]:
+    """Files that no commit names, and that are none of those that a run leaves beside its commits."""
+    manifests = list(manifests)
+    table = run_dir / "table.zarr"
+    described = [name for m in manifests for name in m.metadata] or ["zarr.json", "rows/zarr.json", "keys/zarr.json"]
+    named = {table / name for name in described}
+    named |= {f(table, c.number, m.num_shards) for m in manifests for c in m.chunks for f in (rows_file, keys_file)}
+    # A manifest that cannot be read does not say how many replicas it has.
+    for number in commits.numbers():
+        named |= {commits.manifest_file(number), commits.dense_file(number)}
+        named |= set(commits.folder.glob(f"{stem(number)}-*.safetensors"))
+    inside = [p for folder in ("commits", "table.zarr") for p in (run_dir / folder).rglob("*") if p.is_file()]
+    beside = [p for p in run_dir.iterdir() if p.name not in OURS and not RESERVE_NAME.fullmatch(p.name)]
+    return sorted([p for p in inside if p not in named] + beside)

@@ -1,0 +1,263 @@
+"""Commits: a manifest names every file of a state and its checksum. It is published by one rename, after all that it
+names is on the disk; what no kept commit names is deleted, and only then.
+
+RUN_DIR/commits/000007.json          the manifest
+RUN_DIR/commits/000007.safetensors   the dense model and its optimizer
+RUN_DIR/commits/000007-3.safetensors those of the fourth replica, where there are several
+RUN_DIR/reserve                      space that the next commit can count on; reserve-3 that of the fourth worker
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from pipeline.records import Array
+from pipeline.settings import STRICT, Count, Digest, Strict, read_json
+from pipeline.storage.files import Damaged, Files, checksum, refuse_links, tensors
+from pipeline.storage.layout import RowLayout
+from pipeline.storage.shards import MOST_SHARDS, shard_folder
+
+FORMAT: Literal[3] = 3
+DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back to the newest commit that is whole"
+
+
+NUMBER = r"[0-9]{6,18}"
+MANIFEST_NAME = re.compile(rf"{NUMBER}\.json")
+OWN_NAME = re.compile(rf"{NUMBER}(\.json|(-[0-9]+)?\.safetensors)(\.partial)?")
+"""Names of files in the folder of commits that this format knows. Others are somebody else's, and stay."""
+RESERVE_NAME = re.compile(r"reserve(-[0-9]+)?")
+
+
+class ChunkState(NamedTuple):
+    """A chunk of the log that a commit refers to."""
+
+    number: Count
+    stale: Count
+    """Rows of it that are padding or have a later version."""
+    rows_checksum: Digest
+    keys_checksum: Digest
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One commit, but for the bytes of the files that it names."""
+
+    __pydantic_config__: ClassVar[Any] = STRICT
+
+    number: Count
+    name: str | None
+    """A named commit is kept until a later one takes its name."""
+    num_shards: Count
+    tails: tuple[Count, ...]
+    """Rows of each shard's own arrays."""
+    live_rows: Count
+    row: dict[str, Any]
+    chunk_rows: Count
+    chunks: tuple[ChunkState, ...]
+    metadata: dict[str, Digest]
+    """Checksums of the table's Zarr metadata as of this commit."""
+    dense: tuple[Digest, ...]
+    """Checksums of the safetensors files, one a replica."""
+    state: dict[str, Any]
+    """The state of the run itself: position, workflow, progress (`pipeline.commits.run_state`)."""
+    format: Literal[3] = FORMAT
+
+    def content(self) -> bytes:
+        """The manifest's file. Every byte of it follows from the values, one of which is a checksum of the others."""
+        text = json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
+        return f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode()
+
+    @classmethod
+    def of(cls, path: Path) -> Manifest:
+        """Damaged if the file is not, to the last bit, what was published, or no run can have published it."""
+        content = path.read_bytes()
+        try:
+            manifest = read_json(_File, content).commit
+            manifest._check()
+        except ValueError as error:
+            raise Damaged(f"{path}: {error}; {DETAILS}") from error
+        if manifest.content() != content or path.stem != stem(manifest.number):
+            raise Damaged(f"{path}: its checksum is wrong; {DETAILS}")
+        return manifest
+
+    def _check(self) -> None:
+        """ValueError: values that are right each by itself do not fit together. Nothing but such a manifest names a
+        file outside of the table, or a chunk beyond its end."""
+        RowLayout.of(self.row)
+        if self.name not in (None, "best"):
+            raise ValueError(f"name is {self.name[:99]!r}")
+        if not (self.number and self.dense and 0 < self.num_shards <= MOST_SHARDS and 0 < self.chunk_rows <= 1 << 40):
+            raise ValueError("number, dense, num_shards or chunk_rows cannot be of a commit")
+        if self.metadata.keys() != metadata_files(self.num_shards):
+            raise ValueError(f"metadata names other files than those of a table of {self.num_shards} shards")
+        if len(self.tails) != self.num_shards or any(tail % self.chunk_rows for tail in self.tails):
+            raise ValueError(f"tails are not whole chunks of each of {self.num_shards} shards")
+        before = -1
+        for chunk in self.chunks:
+            own, shard = divmod(chunk.number, self.num_shards)
+            inside = before < chunk.number and (own + 1) * self.chunk_rows <= self.tails[shard]
+            if not inside or chunk.stale >= self.chunk_rows:
+                raise ValueError(f"chunks has {chunk.number}, with {chunk.stale} stale rows, which cannot be")
+            before = chunk.number
+        if self.live_rows != sum(self.chunk_rows - chunk.stale for chunk in self.chunks):
+            raise ValueError("live_rows is not the sum over all chunks")
+
+    @property
+    def shards(self) -> set[int]:
+        """Those that it describes."""
+        names = {str(shard_folder(Path(), s, self.num_shards) / "zarr.json"): s for s in range(self.num_shards)}
+        return {names[name] for name in names.keys() & self.metadata.keys()}
+
+    def part(self, owned: Iterable[int]) -> Manifest:
+        """The commit as a process sees it that has only these shards open."""
+        mine = set(owned)
+        if mine >= set(range(self.num_shards)):
+            return self
+        chunks = tuple(chunk for chunk in self.chunks if chunk.number % self.num_shards in mine)
+        # The group of all shards is described with the first one.
+        folders = {str(shard_folder(Path(), s, self.num_shards)) for s in mine} | (
+            {"zarr.json"} if 0 in mine else set()
+        )
+        return replace(
+            self,
+            tails=tuple(tail if shard in mine else 0 for shard, tail in enumerate(self.tails)),
+            live_rows=sum(self.chunk_rows - chunk.stale for chunk in chunks),
+            chunks=chunks,
+            metadata={name: value for name, value in self.metadata.items() if name.split("/")[0] in folders},
+        )
+
+
+class _File(Strict):
+    """The content of a manifest's file."""
+
+    checksum: Digest
+    commit: Manifest
+
+
+def metadata_files(num_shards: int) -> set[str]:
+    """The files, relative to the table, that describe it to a Zarr reader."""
+    shards = {shard_folder(Path(), shard, num_shards) for shard in range(num_shards)}
+    arrays = {shard / name for shard in shards for name in ("rows", "keys")}
+    return {str(folder / "zarr.json") for folder in {Path(), *shards, *arrays}}
+
+
+def join(parts: Sequence[Manifest]) -> Manifest:
+    """One manifest of those of processes that have a part of the shards each, with their replicas' dense states in this
+    order; name and state are the first one's. ValueError: they are not of one commit, or a shard is in none or in two.
+    """
+    first = parts[0]
+    for what in ("number", "row", "chunk_rows", "num_shards"):
+        values = [getattr(part, what) for part in parts]
+        if any(value != values[0] for value in values):
+            raise ValueError(f"parts of commit {first.number} have different values of {what}: {values}")
+    times = Counter(shard for part in parts for shard in part.shards)
+    if wrong := [shard for shard in range(first.num_shards) if times[shard] != 1]:
+        raise ValueError(
+            f"commit {first.number}: each of {first.num_shards} shards must be in one part; these are in none or in "
+            f"several: {', '.join(map(str, wrong))}"
+        )
+    return replace(
+        first,
+        tails=tuple(map(sum, zip(*(part.tails for part in parts), strict=True))),
+        live_rows=sum(part.live_rows for part in parts),
+        chunks=tuple(sorted(chunk for part in parts for chunk in part.chunks)),
+        metadata={name: part.metadata[name] for part in parts for name in part.metadata},
+        dense=tuple(digest for part in parts for digest in part.dense),
+    )
+
+
+def stem(number: int) -> str:
+    return f"{number:06}"
+
+
+class Commits:
+    """The commits of a run directory. Belongs to the driver; used while the pipeline is drained."""
+
+    def __init__(self, run_dir: Path, files: Files, keep: int) -> None:
+        """ValueError: the folder of commits is a symbolic link."""
+        self.folder = run_dir / "commits"
+        refuse_links([self.folder])
+        self.files = files
+        self._keep = keep
+        self._read: dict[int, Manifest] = {}
+        """Those that were read or published: what is kept does not change."""
+
+    def manifest_file(self, number: int) -> Path:
+        return self.folder / f"{stem(number)}.json"
+
+    def dense_file(self, number: int, replica: int = 0) -> Path:
+        return self.folder / f"{stem(number)}{f'-{replica}' if replica else ''}.safetensors"
+
+    def numbers(self) -> list[int]:
+        """Of all published commits, ascending."""
+        return sorted(int(path.stem) for path in self.folder.iterdir() if MANIFEST_NAME.fullmatch(path.name))
+
+    def load_dense(self, manifest: Manifest, replica: int = 0) -> dict[str, Array]:
+        file = self.dense_file(manifest.number, replica)
+        content = file.read_bytes()
+        if checksum(content) != manifest.dense[replica]:
+            raise Damaged(f"{file}: its checksum is not that of commit {manifest.number}; {DETAILS}")
+        try:
+            arrays: dict[str, Array] = load(content)
+        except (SafetensorError, ValueError, KeyError, TypeError) as error:
+            raise Damaged(f"{file}: it is no safetensors file: {error}; {DETAILS}") from error
+        return arrays
+
+    def write_dense(self, number: int, arrays: Mapping[str, Array], replica: int = 0) -> str:
+        """The dense state of a commit to come; returns its checksum."""
+        return self.files.write(self.dense_file(number, replica), tensors(arrays))
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make it a commit. What it names is durable, but for the name of the dense state's file."""
+        self.files.sync_folder(self.folder)
+        self.files.replace(self.manifest_file(manifest.number), [manifest.content()])
+        self._read[manifest.number] = manifest
+
+    def kept(self, give_up: bool = False) -> list[Manifest]:
+        """The last `keep` commits, or the last one alone, and the last one of each name; ascending."""
+        for number in self.numbers():
+            if number not in self._read:
+                self._read[number] = Manifest.of(self.manifest_file(number))
+        manifests = [self._read[number] for number in self.numbers()]
+        named = {m.name: m for m in manifests if m.name}
+        last = manifests[-1 if give_up else -self._keep :]
+        return [m for m in manifests if m in last or m in named.values()]
+
+    def prune(self, kept: Iterable[Manifest]) -> None:
+        """Forget all other commits. Their manifests go first: none may be left that names a file which is gone."""
+        self._read = {manifest.number: manifest for manifest in kept}
+        named = {self.manifest_file(number) for number in self._read}
+        ours = [path for path in self.folder.iterdir() if OWN_NAME.fullmatch(path.name) and not path.is_dir()]
+        if stale := [path for path in ours if path.suffix == ".json" and path not in named]:
+            for path in stale:
+                self.files.remove(path)
+            self.files.sync_folder(self.folder)
+        for manifest in self._read.values():
+            named |= {self.dense_file(manifest.number, replica) for replica in range(len(manifest.dense))}
+        for path in ours:
+            if path not in named and path.suffix != ".json":
+                self.files.remove(path)
+
+
+class Reserve:
+    """Space of the disk that a worker's part of the next commit can count on."""
+
+    def __init__(self, path: Path, files: Files) -> None:
+        self._path, self._files = path, files
+
+    def hold(self, num_bytes: int) -> None:
+        self._files.reserve(self._path, num_bytes)
+
+    def release(self) -> None:
+        if os.path.lexists(self._path):
+            self._files.remove(self._path)

@@ -1,0 +1,110 @@
+"""Opening what an earlier run left: delete what no kept commit names, and rebuild the key map from the log's keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.commits.manifest import DETAILS, Manifest
+from pipeline.kernels.key_map import UNKNOWN
+from pipeline.records import RESERVED
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.files import Damaged, Files, refuse_links
+from pipeline.storage.key_map import DISK, bytes_for, place, row_of
+from pipeline.storage.layout import RowLayout
+from pipeline.storage.log import CHUNK_NAME, Log, folders_of, keys_file, rows_file
+from pipeline.storage.places import Places
+from pipeline.storage.shards import ONE_SHARD, Shards
+
+
+def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
+    """Of the files of rows and of keys of each chunk that a kept commit refers to."""
+    return {c.number: (c.rows_checksum, c.keys_checksum) for manifest in kept for c in manifest.chunks}
+
+
+def clean(path: Path, kept: Sequence[Manifest], files: Files, shards: Shards = ONE_SHARD) -> None:
+    """Delete the chunks of the owned shards that no kept commit names, and what was being written when a session ended.
+    Files with other names stay. What is being written beside them is left to those whose it is; the description of all
+    shards is with the first one. ValueError: a folder is a symbolic link."""
+    named = {file_of(path, chunk, shards.num) for file_of in (rows_file, keys_file) for chunk in checksums(kept)}
+    refuse_links(folders_of(path, shards))
+    for folder in folders_of(path, shards):
+        files_there = [file for file in folder.glob("*") if not file.is_dir()]
+        chunks = [file for file in files_there if folder.name in ("rows", "keys") and CHUNK_NAME.fullmatch(file.name)]
+        partial = [file for file in files_there if file.name == "zarr.json.partial"]
+        described_elsewhere = folder == path and 0 not in shards.owned
+        for file in [file for file in chunks if file not in named] + ([] if described_elsewhere else partial):
+            files.remove(file)
+
+
+def open_log(
+    path: Path,
+    row: RowLayout,
+    places: Places,
+    kept: Sequence[Manifest],
+    speed: DiskSpeed,
+    files: Files,
+    direct: bool = False,
+) -> Log:
+    """The log as of the last of the kept commits, and `places`, which are empty, true of it; without commits, a log
+    without rows. Of the shards that `places` own.
+
+    ValueError: it has rows of another layout or other shards, or more keys than the map may hold. Damaged: as of
+    `rebuild`.
+    """
+    shards = places.chunks.shards
+    kept = [manifest.part(shards.owned) for manifest in kept]
+    log = Log(path, row, places.chunks.rows, speed, files, checksums(kept) if kept else None, direct, shards)
+    if kept:
+        newest = kept[-1]
+        if (newest.row, newest.chunk_rows, newest.num_shards) != (row.describe(), places.chunks.rows, shards.num):
+            raise ValueError(
+                f"{path} has rows {newest.row} in chunks of {newest.chunk_rows} in {newest.num_shards} shards, and "
+                f"this workflow rows {row.describe()} in chunks of {places.chunks.rows} in {shards.num} shards"
+            )
+        if (needed := bytes_for(newest.live_rows)) > places.caps.map_bytes:
+            raise ValueError(
+                f"storage.map is {places.caps.map_bytes:,} bytes, and the {newest.live_rows:,} keys of the last commit "
+                f"need {needed:,}; raise it"
+            )
+        rebuild(places, log, newest)
+        log.describe(newest.tails)
+    places.begin_growth()
+    return log
+
+
+def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
+    """Put every key of the commit, or of the owned shards' part of it, into the map; of several versions the last
+    position wins.
+
+    Damaged: a chunk is missing or short, or the keys are not those that were written.
+    """
+    chunks = places.chunks
+    chunks.load(manifest.tails, len(log.checksums))
+    for chunk in manifest.chunks:
+        _check_size(log, chunk.number)
+        keys_R = log.keys(chunk.number)
+        used = np.flatnonzero(keys_R != RESERVED)
+        chunks.hold(chunk.number, len(used))
+        keys_N, at_N = keys_R[used], chunk.number * log.chunk_rows + used
+        places_N = places.map.find(keys_N)
+        new_N = places_N == UNKNOWN
+        chunks.forget(row_of(places_N[~new_N]))
+        places.map.insert(keys_N[new_N], place(DISK, at_N[new_N]))
+        places.map.move(keys_N[~new_N], place(DISK, at_N[~new_N]))
+    wrong = [c.number for c in manifest.chunks if chunks.stale(c.number) != c.stale]
+    if wrong or len(places.map) != manifest.live_rows:
+        raise Damaged(
+            f"{log.path}: the keys of commit {manifest.number} are {len(places.map):,}, expected "
+            f"{manifest.live_rows:,}; chunks with another number of stale rows: {wrong}; {DETAILS}"
+        )
+
+
+def _check_size(log: Log, chunk: int) -> None:
+    file = rows_file(log.path, chunk, log.shards.num)
+    expected = log.chunk_rows * log.layout.num_bytes
+    size = file.stat().st_size if file.exists() else None
+    if size != expected:
+        raise Damaged(f"{file}: it {'is missing' if size is None else f'has {size} bytes'}, not {expected}; {DETAILS}")

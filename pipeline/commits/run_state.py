@@ -1,0 +1,110 @@
+"""The state of the run itself in a commit, beside rows and dense states. It is read back strictly: a right checksum
+does not make values right that somebody changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+from pipeline.commits.manifest import DETAILS, Manifest
+from pipeline.data.agenda import Position
+from pipeline.data.files import SPLITS
+from pipeline.data.identity import SplitIdentity
+from pipeline.monitor.history import DiskTotals
+from pipeline.monitor.tiers import COUNTS
+from pipeline.settings import Amount, Count, Strict, read_json
+from pipeline.storage.files import Damaged
+
+REPORTED = ("auc", "logloss")
+"""Metrics that every evaluation has."""
+
+
+class At(Strict):
+    """See `pipeline.data.agenda.Position`."""
+
+    epoch: Count
+    split: str
+    batch: Count
+
+
+class Speed(Strict):
+    """See `pipeline.storage.disk_speed.DiskSpeed`."""
+
+    seconds_per_read: Amount
+    bytes_per_second: Amount
+    direct: bool
+
+
+class Told(Strict):
+    """See `pipeline.driver.resume.description`: this must be the same, or a difference is told, when a run goes on."""
+
+    workflow: dict[str, Any]
+    data: dict[str, SplitIdentity]
+    steps_of_epoch: Count
+    environment: dict[str, str]
+
+
+class RunState(Told):
+    """The `state` of a manifest."""
+
+    epochs: list[dict[str, int | float | str | None]]
+    trained: Count
+    seconds: Amount
+    tiers: dict[str, dict[str, Count]]
+    disk: dict[str, Count | Amount]
+    position: At
+    speed: Speed
+
+    @property
+    def at(self) -> Position:
+        return Position(**self.position.model_dump())
+
+    def check_trained(self, num_examples: int) -> None:
+        """Raises ValueError if other than so many examples were trained, which lie before the position."""
+        if self.trained != num_examples:
+            raise ValueError(f"trained: {self.trained:,} examples, and {num_examples:,} lie before the position")
+
+
+@contextmanager
+def naming(manifest: Manifest) -> Iterator[None]:
+    """Within it a ValueError becomes Damaged, with the number of the commit."""
+    try:
+        yield
+    except ValueError as error:
+        raise Damaged(f"commit {manifest.number}: state.{error}; {DETAILS}") from error
+
+
+def newest_state(kept: Sequence[Manifest]) -> RunState:
+    """The state of the last of these commits. Raises Damaged if that of one is none that a run can have written."""
+    for manifest in kept:
+        with naming(manifest):
+            state = read_state(manifest.state)
+    return state
+
+
+def read_state(state: Mapping[str, Any]) -> RunState:
+    """The state of a manifest. ValueError: it is none that a run can have written."""
+    read = read_json(RunState, json.dumps(state))
+    known: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
+        "data": (read.data, SPLITS),
+        "tiers": (read.tiers, ("trained", "evaluated")),
+        **{f"tiers.{name}": (counts, COUNTS) for name, counts in read.tiers.items()},
+        "disk": (read.disk, tuple(field.name for field in fields(DiskTotals))),
+    }
+    for path, (values, names) in known.items():
+        if set(values) != set(names):
+            raise ValueError(f"{path}: has {', '.join(sorted(values)) or 'nothing'}, expected {', '.join(names)}")
+    for entry in read.epochs:
+        shown = json.dumps(entry)[:200]
+        if entry.get("split") not in SPLITS or not isinstance(entry.get("epoch"), int):
+            raise ValueError(f"epochs: {shown} is of no epoch and split")
+        if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in REPORTED):
+            raise ValueError(f"epochs: {shown} has no {' or '.join(REPORTED)}")
+    if read.position.split not in SPLITS:
+        raise ValueError(f"position: {read.position.split[:99]!r} is no split")
+    if not (read.speed.seconds_per_read and read.speed.bytes_per_second):
+        raise ValueError("speed: a disk takes longer than no time")
+    return read

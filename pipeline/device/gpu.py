@@ -1,0 +1,158 @@
+"""The device that is a GPU, by way of CuPy; and which device a workflow gets."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeline.device.device import RAM, STREAMS, Device, Stream
+from pipeline.kernels.launch import on_stream
+from pipeline.records import DONE, Event, Span
+
+POOLED_BYTES = 1 << 26
+"""Pinned memory of at most this size comes from CuPy's pool, which gives twice what is asked for and keeps it."""
+
+
+class GpuEvent:
+    def __init__(self, cupy: Any, stream: Any) -> None:
+        # Blocking: a thread that waits leaves its core to the other stages.
+        self.event = cupy.cuda.Event(block=True)
+        self.event.record(stream)
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+
+class GpuStream:
+    def __init__(self, cupy: Any) -> None:
+        self._cupy = cupy
+        self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.pointer = int(self._stream.ptr)
+
+    def run(self, work: Callable[..., None], *args: Any) -> None:
+        with self._stream, on_stream(self.pointer):
+            work(*args)
+
+    def copy(self, source: Any, into: Any) -> None:
+        assert source.nbytes == into.nbytes
+        if source.nbytes:
+            runtime = self._cupy.cuda.runtime
+            runtime.memcpyAsync(_address(into), _address(source), source.nbytes, runtime.memcpyDefault, self.pointer)
+
+    def record(self) -> Event:
+        return GpuEvent(self._cupy, self._stream)
+
+    def after(self, event: Any) -> None:
+        if event is not DONE:
+            self._stream.wait_event(event.event)
+
+
+class Gpu:
+    """The device tier is in the memory of the first visible GPU."""
+
+    name, on_gpu = "cuda", True
+
+    def __init__(self) -> None:
+        import cupy
+        import cupyx
+
+        self._cupy, self._cupyx = cupy, cupyx
+        self.model = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)["name"].decode()
+        streams: list[Stream] = [GpuStream(cupy) for _ in STREAMS]
+        self.unique, self.keys, self.up, self.train, self.down = streams
+        self._timed: list[tuple[str, int, Any, Any]] = []
+        self._began, self._began_at = self.train.record(), time.perf_counter()
+
+    def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
+        return self._cupy.empty(shape, dtype)
+
+    def pinned(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
+        shape = (shape,) if isinstance(shape, int) else shape
+        num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
+        if num_bytes <= POOLED_BYTES:
+            return self._cupyx.empty_pinned(shape, dtype)
+        memory = self._cupy.cuda.PinnedMemory(num_bytes)
+        return np.ndarray(shape, dtype, buffer=self._cupy.cuda.PinnedMemoryPointer(memory, 0))
+
+    def there(self, array: Any) -> Any:
+        copy = self._cupy.asarray(array)
+        self._cupy.cuda.get_current_stream().synchronize()
+        return copy
+
+    def array(self, tensor: Any) -> Any:
+        return self._cupy.from_dlpack(tensor)
+
+    def free_bytes(self) -> int:
+        return int(self._cupy.cuda.runtime.memGetInfo()[0])
+
+    def give_back(self) -> None:
+        self._cupy.get_default_memory_pool().free_all_blocks()
+
+    @contextmanager
+    def timed(self, name: str, number: int, stream: Stream) -> Iterator[None]:
+        begin = stream.record()
+        yield
+        self._timed.append((f"gpu {name}", number, begin, stream.record()))
+
+    def drain(self) -> list[Span]:
+        for name in STREAMS:
+            getattr(self, name).record().wait()
+        timed, self._timed = self._timed, []
+        return [Span(name, number, self._at(begin), self._at(end), 0.0) for name, number, begin, end in timed]
+
+    def _at(self, event: Any) -> float:
+        began: Any = self._began
+        return self._began_at + float(self._cupy.cuda.get_elapsed_time(began.event, event.event)) / 1000
+
+
+def _address(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def choose(name: str) -> Device:
+    """The device that a workflow asks for; ValueError if this machine has none."""
+    return Gpu() if gets_gpu(name) else RAM
+
+
+def gets_gpu(name: str) -> bool:
+    """Whether that is a GPU; ValueError if this machine has none and is to have one."""
+    why = "" if name == "cpu" else _why_no_gpu()
+    if name == "cuda" and why:
+        raise ValueError(f"device is cuda, and there is none: {why}; set device to cpu or auto")
+    return not (name == "cpu" or why)
+
+
+def identify(name: str) -> tuple[str, str]:
+    """Model of the device that a workflow asks for, and of a GPU its PCI address; "cpu" also where it is missing."""
+    if name == "cpu" or _why_no_gpu():
+        return "cpu", ""
+    import cupy
+
+    device = cupy.cuda.Device()
+    return cupy.cuda.runtime.getDeviceProperties(device.id)["name"].decode(), device.pci_bus_id
+
+
+@dataclass(frozen=True, slots=True)
+class GpusOfWorkers:
+    """GPUs that only other processes use: this one begins nothing on them, which would take of their memory."""
+
+    free: int
+    """Bytes of the one with the least."""
+    on_gpu = True
+
+    def free_bytes(self) -> int:
+        return self.free
+
+
+def _why_no_gpu() -> str:
+    try:
+        import cupy
+    except ImportError as error:
+        return f"CuPy cannot be imported ({error}); install the extra gpu"
+    return "" if cupy.cuda.is_available() else "CuPy sees no CUDA device"

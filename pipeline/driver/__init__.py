@@ -1,0 +1,1 @@
+"""One run, from an opened workflow to its result: the loop above the pipeline, commits, going on."""

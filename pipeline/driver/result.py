@@ -1,0 +1,212 @@
+"""What a run leaves besides its commits: the dense model, metrics, and `result.json`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.cluster.team import Crew
+from pipeline.commits.manifest import Manifest
+from pipeline.data.identity import digest_of
+from pipeline.monitor.history import History, last_evaluation, plain
+from pipeline.records import Refusal
+from pipeline.settings import Amount, Count, Digest, Strict, read_json
+from pipeline.storage.files import Files, checksum, checksum_of, tensors
+from pipeline.worker.worker import Report
+
+MODEL, METRICS, WORKFLOW, RESULT = "model.safetensors", "metrics.jsonl", "workflow.json", "result.json"
+LEFT = (MODEL, METRICS, WORKFLOW, RESULT)
+Number = Amount | None
+
+
+class Tier(Strict):
+    """See `TierTotals.report`."""
+
+    capacity_rows: Count | None = None
+    capacity_bytes: Count | None = None
+    used_bytes: Count | None = None
+    hits: Count
+    hit_rate: Number
+    rows_in: Count
+    rows_out: Count
+    bytes: Count
+    rows_read: Count
+
+
+class Disk(Strict):
+    """See `DiskTotals.report`."""
+
+    commits: Count
+    commit_seconds: Amount
+    rows_changed: Count
+    rows_merged: Count
+    written_bytes: Count
+    rewritten_bytes: Count
+    write_amplification: Number
+
+
+class Result(Strict):
+    """`result.json`."""
+
+    name: str
+    stopped: str | None
+    commit: Count | None
+    rows: Count
+    map_bytes: Count
+    auc: Number
+    logloss: float | None
+    gauc: Number
+    split: str | None
+    examples: Count
+    seconds: Amount
+    examples_per_second: Number
+    stages: dict[str, Amount]
+    cpu_seconds: dict[str, Amount]
+    hidden: dict[str, Number]
+    ready: Number
+    epochs: list[dict[str, int | float | str | None]]
+    tiers: dict[str, Tier]
+    disk: Disk
+    workers: list[dict[str, dict[str, Amount]]]
+    """Of each that is one of several."""
+    data: dict[str, dict[str, Any]]
+    fingerprint: str
+    files: dict[str, Digest]
+    checksum: Digest
+
+
+SUMMED = ("map_bytes", "device_rows", "host_rows", "disk_bytes", "disk_cap_bytes")
+
+
+def table_and_model(crew: Crew) -> tuple[str, int]:
+    """The fingerprint, and the number of rows, of all workers; all of them are in the log, since a commit was just
+    taken or opened."""
+    hashes = crew.each("table_hash")
+    table = sum(hashed for hashed, _ in hashes) % (1 << 128)
+    return crew.first("fingerprint", table), sum(num_rows for _, num_rows in hashes)
+
+
+def earlier_result(run_dir: Path, crew: Crew, history: History) -> dict[str, Any] | None:
+    """Return the result of an earlier session, if it is as it was written, of these rows and this model, and says what
+    the newest commit says."""
+    earlier = read_result(run_dir)
+    if earlier is None or not agrees(earlier, plain(history.epochs), history.trained):
+        return None
+    return earlier if earlier["fingerprint"] == table_and_model(crew)[0] else None
+
+
+def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], trained: int) -> bool:
+    """Whether a result has the evaluations and the number of trained examples of a commit. A test of the best epoch
+    comes after the last commit."""
+    tests = result["epochs"][len(epochs) :]
+    before = [epoch["split"] for epoch in epochs]
+    return (
+        result["examples"] == trained
+        and result["epochs"][: len(epochs)] == epochs
+        and (not tests or ("test" not in before and [test.get("split") for test in tests] == ["test"]))
+        and all(result[name] == value for name, value in last_evaluation(result["epochs"]).items())
+    )
+
+
+def write_result(
+    name: str, crew: Crew, history: History, stopped: Refusal | None, commit: int | None, data: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The result of a run whose newest commit has this number. `data`: the identity of what its metrics are of."""
+    digest, num_rows = table_and_model(crew)
+    reports: list[Report] = crew.each("report")
+    all_of = {field: sum(getattr(report, field) for report in reports) for field in SUMMED}
+    row_bytes = reports[0].row_bytes
+    result = plain({
+        "name": name,
+        "stopped": stopped.message if stopped else None,
+        "commit": commit,
+        "rows": num_rows,
+        "map_bytes": all_of["map_bytes"],
+        **history.report(),
+        "tiers": history.tiers.report(
+            {"device": all_of["device_rows"], "host": all_of["host_rows"]}, row_bytes, all_of["disk_bytes"],
+            all_of["disk_cap_bytes"],
+        ),
+        "disk": history.disk.report(row_bytes, history.tiers.written),
+        "workers": workers_report(reports, history),
+        "data": {split: {"digest": digest_of(data[split]), **data[split]} for split in data},
+        "fingerprint": digest,
+    })  # fmt: skip
+    return dict(result)
+
+
+def leave(run_dir: Path, files: Files, crew: Crew, result: dict[str, Any]) -> dict[str, Any]:
+    """Have the model, the metrics and the result in the run directory as they should be: what is, is not touched.
+    Returns the result, with the checksums of the others and its own."""
+    left = {MODEL: tensors(crew.first("model")), METRICS: [lines_of(result["epochs"])]}
+    sums = {name: checksum(*buffers) for name, buffers in left.items()} | {WORKFLOW: checksum_of(run_dir / WORKFLOW)}
+    result = {name: value for name, value in result.items() if name != "checksum"} | {"files": sums}
+    result["checksum"] = own_checksum(result)
+    # The last one: where it is, so are the others.
+    left[RESULT] = [(json.dumps(result, indent=1) + "\n").encode()]
+    for name, buffers in left.items():
+        if not (run_dir / name).is_file() or checksum_of(run_dir / name) != checksum(*buffers):
+            files.replace(run_dir / name, buffers)
+    return result
+
+
+def read_result(run_dir: Path) -> dict[str, Any] | None:
+    """Return what `leave` left, if nobody has changed it since, and a run can have written it."""
+    try:
+        content = (run_dir / RESULT).read_bytes()
+        read_json(Result, content)
+        result: dict[str, Any] = json.loads(content)
+        return result if result["checksum"] == own_checksum(result) else None
+    except (OSError, ValueError):
+        return None
+
+
+def own_checksum(result: Mapping[str, Any]) -> str:
+    """Return the checksum of all values of a result but itself."""
+    return checksum(json.dumps({name: value for name, value in result.items() if name != "checksum"}).encode())
+
+
+def check_left(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
+    """Name and what is wrong with each file that a finished run has left. `newest`: where the run goes on since, the
+    files are of an older commit, and replaced at its end."""
+    if not (run_dir / RESULT).exists():
+        return
+    result = read_result(run_dir)
+    if result is None:
+        yield RESULT, "is not what was written"
+    elif result["commit"] == newest.number:
+        if not agrees(result, newest.state["epochs"], newest.state["trained"]):
+            yield RESULT, f"does not say what commit {newest.number} says"
+        if not (run_dir / MODEL).is_file():
+            yield MODEL, "is missing"
+        elif checksum_of(run_dir / MODEL) != result["files"].get(MODEL):
+            yield MODEL, f"its checksum is not that of {RESULT}"
+        # A run that goes on adds lines.
+        path = run_dir / METRICS
+        if not path.is_file() or not path.read_bytes().startswith(lines_of(result["epochs"])):
+            yield METRICS, f"does not have the metrics of {RESULT}"
+
+
+def workers_report(reports: Sequence[Report], history: History) -> list[dict[str, Any]]:
+    """What each of several workers sent to others in this session, by kind, and per step of it."""
+    if len(reports) == 1:
+        return []
+    steps = max(1, history.steps)
+    return [
+        {
+            kind: {"bytes": sent[0], "messages": sent[1], "bytes_per_step": sent[0] / steps}
+            for kind, sent in report.traffic.items()
+        }
+        for report in reports
+    ]
+
+
+def write_metrics(run_dir: Path, files: Files, history: History) -> None:
+    """`metrics.jsonl`: a line for each evaluation."""
+    files.replace(run_dir / METRICS, [lines_of(history.epochs)])
+
+
+def lines_of(epochs: Sequence[Mapping[str, Any]]) -> bytes:
+    return "".join(json.dumps(plain(dict(epoch))) + "\n" for epoch in epochs).encode()

@@ -1,0 +1,154 @@
+"""Whether a workflow may go on from a commit: what must be the same, what may differ, and what is said about it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from pipeline.data.agenda import Position
+from pipeline.data.identity import Identity, as_json, differences
+from pipeline.settings import read_json
+from pipeline.workflow import Workflow
+
+HARMLESS = (
+    "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.device",
+    "storage.host", "storage.disk", "storage.read", "storage.map", "storage.policy", "storage.log_multiple",
+    "storage.log_growth", "storage.direct", "schedule.block_batches", "schedule.look_ahead", "schedule.epochs",
+    "commit", "metrics", "workers", "device",
+)  # fmt: skip
+"""Change no bit of the result (more epochs: none of those before). Which data the patterns find is told by their
+identity, which device it is by the environment."""
+TOLD = (
+    "optimizer.dense", "optimizer.max_grad_norm", "optimizer.rows.lr", "optimizer.rows.l2", "optimizer.rows.clip",
+    "schedule.plateau", "schedule.threads",
+)  # fmt: skip
+"""May change, with a warning: the result is not that of one workflow any more."""
+PROCESSOR_VARIABLES = (
+    "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_INSTRUCTIONS",
+    "NUMBA_CPU_FEATURES", "NUMBA_CPU_NAME", "NUMBA_ENABLE_AVX", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
+)  # fmt: skip
+"""Environment variables by which libraries take other instructions of the processor: other instructions, other bits."""
+
+
+def description(
+    workflow: Workflow, identity: Identity, device: str = "cpu", world: int = 1, steps_of_epoch: int = 0
+) -> dict[str, Any]:
+    """What a commit keeps of the run, to be compared when it goes on. JSON values. `device`: the model of it. `world`:
+    the number of workers."""
+    return {
+        "workflow": json.loads(workflow.model_dump_json()),
+        "data": as_json(identity),
+        "steps_of_epoch": steps_of_epoch,
+        "environment": environment() | {"device": device, "workers": str(world)},
+    }
+
+
+def environment() -> dict[str, str]:
+    """What else can change bits: library versions, the processor model, and which of its instructions are taken."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    processor = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
+    variables = {name: os.environ[name] for name in PROCESSOR_VARIABLES if name in os.environ}
+    return {"processor": processor} | {name: version(name) for name in ("numba", "numpy", "torch")} | variables
+
+
+def check(
+    before: Mapping[str, Any], now: Mapping[str, Any], position: Position, kind: Callable[..., Any] | None = None
+) -> list[str]:
+    """Lines that tell what differs and may; ValueError with every difference that may not.
+
+    Both are `description`s; `position` is the commit's; `kind` is the present workflow's `model.kind`. Nothing that
+    `before` names is imported.
+    """
+    other, types = differences(before["data"], now["data"]), now["data"]["train"]["types"]
+    workflow_before = _plain(_completed(before["workflow"], now["workflow"]), types, kind, now["workflow"])
+    workflow_now = _plain(now["workflow"], types, kind, now["workflow"])
+    changes = list(_differences(workflow_before, workflow_now, ""))
+    # A weight of Ftrl is a function of its sums and of the settings that they were made with.
+    fixed = ("optimizer.rows",) if now["workflow"]["optimizer"]["rows"]["kind"] == "ftrl" else ()
+    refused = [text for path, text in changes if not _is_in(path, HARMLESS + TOLD) or _is_in(path, fixed)]
+    steps_were, steps = before["steps_of_epoch"], now["steps_of_epoch"]
+    if train := other.pop("train", None):
+        refused.append(f"data.train: {train}")
+    elif steps != steps_were and not refused:
+        # Rows and their rates are counted in steps of the run.
+        refused.append(
+            f"steps of an epoch: were {steps_were}, are {steps}, since with batch norm a last batch that is too small "
+            "for all workers is joined to the one before"
+        )
+    was, epochs = (d["workflow"]["schedule"]["epochs"] for d in (before, now))
+    # Between two epochs a run cannot end any more: what follows the last one, the test, would be left out.
+    if position.epoch >= epochs and epochs != was:
+        refused.append(f"schedule.epochs: was {was}, is {epochs}, and the commit goes on in epoch {position.epoch + 1}")
+    if refused:
+        raise ValueError(
+            "the run directory holds a commit of another workflow:\n       "
+            + "\n       ".join(refused)
+            + "\n       change the workflow back, begin anew with --fresh, or name another place with --run-dir"
+        )
+    told = [text for path, text in changes if _is_in(path, TOLD)]
+    told += [text for _, text in _differences(before["environment"], now["environment"], "")]
+    return [f"other than when it began, so that other bits will come of it: {text}" for text in told] + [
+        f"metrics of {split} are from here on of other data, and not to be compared with those before: {text}"
+        for split, text in other.items()
+    ]
+
+
+def _completed(workflow: Mapping[str, Any], present: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A commit's workflow with the fields that came after it was taken, as they then were. ValueError: it is none.
+
+    Validation imports the class that `model.kind` names, so it is that of the present workflow meanwhile.
+    """
+    model = workflow.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
+        raise ValueError(f"model.kind of the commit's workflow is no name of a class: {_short(model)}")
+    importable = {**workflow, "model": model | {"kind": present["model"]["kind"]}}
+    try:
+        completed = json.loads(read_json(Workflow, json.dumps(importable)).model_dump_json())
+    except ValueError as error:
+        raise ValueError(f"the workflow that the commit keeps cannot be read: {error}") from error
+    completed["model"]["kind"] = model["kind"]
+    return dict(completed)
+
+
+def _plain(
+    workflow: Mapping[str, Any], types: Mapping[str, str], kind: Callable[..., Any] | None, present: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The workflow with everything written out that may be left to its default, and without what has no effect:
+    workflows that mean the same become equal. `types`: of columns."""
+    categories = [
+        c | {"table": c["table"] or c["name"], "pooling": c["pooling"] if "list" in types[c["name"]] else "sum"}
+        if c["name"] in types
+        else c
+        for c in workflow["data"]["categories"]
+    ]
+    model = dict(workflow["model"])
+    if kind and model["kind"] == present["model"]["kind"]:
+        parameters = inspect.signature(kind).parameters.values()
+        defaults = {p.name: p.default for p in parameters if p.default is not p.empty}
+        model["args"] = json.loads(json.dumps(defaults | model["args"], default=repr))
+    return {**workflow, "data": workflow["data"] | {"categories": categories}, "model": model}
+
+
+def _is_in(path: str, prefixes: tuple[str, ...]) -> bool:
+    return any(path == prefix or path.startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def _differences(before: Any, now: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Dotted path and text of each value that is not the same."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        separator = "." if path and not path.endswith(" ") else ""
+        for name in dict.fromkeys([*before, *now]):
+            yield from _differences(before.get(name), now.get(name), f"{path}{separator}{name}")
+    elif before != now:
+        yield path, f"{path}: was {_short(before)}, is {_short(now)}"
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) < 200 else f"{text[:200]} ..."

@@ -1,0 +1,1 @@
+"""What the machine has and allows: cores, GPUs, memory, threads, signals."""

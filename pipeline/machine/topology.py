@@ -1,0 +1,129 @@
+"""What a machine has and which NUMA node it hangs on: cores, GPUs and their links, disks, network cards.
+
+`read_topology` asks the system. What it does not tell is unknown (None, or an empty link), and never an error: it is
+only a matter of speed. `affinity` decides what to make of it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.machine.limits import allowed_cpus
+from pipeline.machine.nvml import Address, Links, read_gpus
+
+SYS = Path("/sys")
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    cpus: tuple[int, ...]
+    """Numbers of the CPUs that are threads of this core."""
+    node: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    index: int
+    """NVML's number."""
+    uuid: str
+    """As CUDA_VISIBLE_DEVICES takes it: CUDA's own numbers follow another order."""
+    node: int | None
+    free_bytes: int | None = None
+    """Of its memory; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """A disk or a network card, by the name that the system has for it."""
+
+    name: str
+    node: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    cores: tuple[Core, ...]
+    """Those that this process may use."""
+    gpus: tuple[Gpu, ...] = ()
+    links: Links = ()
+    """links[a][b] between gpus[a] and gpus[b]: "NV" and the number of NVLinks, or, where there is none, the class of
+    the way over PCIe, nearest first: PIX, PXB, PHB, NODE, SYS; "X" on the diagonal, "" where it is unknown."""
+    disks: tuple[Attached, ...] = ()
+    nics: tuple[Attached, ...] = ()
+
+
+def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | None = None) -> Topology:
+    """This machine. Without `with_gpus` NVML is not asked. `allowed`: CPUs, instead of those of this process."""
+    found, links = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) if with_gpus else ([], ())
+    gpus = tuple(Gpu(gpu.index, gpu.uuid, _pci_node(sys, gpu.address), gpu.free_bytes) for gpu in found)
+    disks = tuple(Attached(path.name, _disk_node(path.resolve())) for path in _entries(sys / "block"))
+    cards = [path for path in _entries(sys / "class/net") if (path / "device").exists()]
+    nics = tuple(Attached(c.name, _node(c.resolve())) for c in cards if _text(c / "operstate") != "down")
+    return Topology(_cores(sys, sorted(allowed_cpus() if allowed is None else allowed)), gpus, links, disks, nics)
+
+
+def disk_of(path: Path, sys: Path = SYS) -> str | None:
+    """Name of the disk that holds a file or folder; None where that is not one block device (overlay, btrfs, NFS)."""
+    device = path.stat().st_dev
+    block = sys / "dev/block" / f"{os.major(device)}:{os.minor(device)}"
+    if not block.exists():
+        return None
+    block = block.resolve()
+    return block.parent.name if (block / "partition").exists() else block.name
+
+
+def _cores(sys: Path, allowed: list[int]) -> tuple[Core, ...]:
+    nodes = {
+        cpu: int(folder.name.removeprefix("node"))
+        for folder in _entries(sys / "devices/system/node", "node[0-9]*")
+        for cpu in parse_cpus(_text(folder / "cpulist"))
+    }
+    cpus_of: dict[tuple[object, ...], list[int]] = {}
+    for cpu in allowed:
+        folder = sys / f"devices/system/cpu/cpu{cpu}/topology"
+        package, core = _text(folder / "physical_package_id"), _text(folder / "core_id")
+        # A core of its own where the system does not say which it is a thread of.
+        cpus_of.setdefault((nodes.get(cpu), package, core) if core else (cpu,), []).append(cpu)
+    return tuple(Core(tuple(cpus), nodes.get(cpus[0])) for cpus in cpus_of.values())
+
+
+def parse_cpus(text: str) -> list[int]:
+    """The numbers of the kernel's "0-3,8,10-11"."""
+    ends = [part.partition("-")[::2] for part in text.split(",") if part]
+    return [cpu for first, last in ends for cpu in range(int(first), int(last or first) + 1)]
+
+
+def _disk_node(disk: Path) -> int | None:
+    """Of a disk that is made of others (RAID, LVM): theirs, if it is one."""
+    if (disk / "slaves").is_dir() and (parts := _entries(disk / "slaves")):
+        nodes = {_disk_node(part.resolve()) for part in parts}
+        return nodes.pop() if len(nodes) == 1 else None
+    return _node(disk)
+
+
+def _node(device: Path) -> int | None:
+    """The NUMA node that the nearest device above this one in the tree knows."""
+    for folder in (device, *device.parents):
+        if text := _text(folder / "numa_node"):
+            return int(text) if int(text) >= 0 else None
+    return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
+
+
+def _entries(folder: Path, pattern: str = "*") -> list[Path]:
+    """None where the folder is not there."""
+    return sorted(folder.glob(pattern))
+
+
+def _pci_node(sys: Path, address: Address) -> int | None:
+    domain, bus, device = address
+    return _node(sys / f"bus/pci/devices/{domain:04x}:{bus:02x}:{device:02x}.0")

@@ -1,0 +1,84 @@
+"""Between rows and the model: look up each unique key once, spread it over the batch, and sum gradients back."""
+
+from __future__ import annotations
+
+import numpy as np
+from torch import Tensor
+
+from pipeline.device.device import Device
+from pipeline.device.tensors import tensor_of
+from pipeline.kernels.pool import lookup, pool_bags, pool_singles
+from pipeline.kernels.segment_sum import bag_scale, segment_sum
+from pipeline.machine.threads import Threads, Whole
+from pipeline.records import F32, I32, TILE, BatchIndex, Layout
+from pipeline.storage.layout import WEIGHTS_AT, RowLayout
+
+
+class Embed:
+    """Buffers of one batch, used again for every batch. C weights of a row: D, and one more for the first order."""
+
+    def __init__(
+        self, layout: Layout, row: RowLayout, batch_size: int, threads: Threads | Whole, device: Device
+    ) -> None:
+        self._threads, self._device = threads, device
+        self._layout = layout
+        self._row = row
+        self._single_S, self._multi_M, self._mean_M = (
+            device.there(np.array(values, np.int32)) for values in (layout.single_S, layout.multi_M, layout.mean_M)
+        )
+        fields = layout.num_fields
+        self._embeddings_BFD: F32 = device.empty((batch_size, fields, row.embedding_dim), np.float32)
+        self._first_BF: F32 = device.empty((batch_size, fields if row.first_order else 0), np.float32)
+        self._tensors = tensor_of(self._embeddings_BFD), tensor_of(self._first_BF)
+        self._weights_PC = self._sums_PC = device.empty((0, row.num_weights), np.float32)
+
+    def look_up(self, slab_SW: F32, staged_AW: F32, rows_P: I32) -> F32:
+        """[P, C] weights of rows; valid until the next call."""
+        if len(self._weights_PC) < len(rows_P):
+            self._weights_PC = self._larger(len(rows_P))
+        weights_PC = self._weights_PC[: len(rows_P)]
+        self._threads.split(
+            len(rows_P), lambda a, b: lookup(slab_SW, staged_AW, rows_P[a:b], WEIGHTS_AT, weights_PC[a:b])
+        )
+        return weights_PC
+
+    def spread(self, weights_PC: F32, index: BatchIndex, bags_MB: I32) -> tuple[Tensor, Tensor]:
+        """Embeddings [B, F, D] and first-order weights [B, F] of a batch; valid until the next call."""
+        num_examples = bags_MB.shape[1] - 1
+        embeddings_BFD, first_BF = self._embeddings_BFD[:num_examples], self._first_BF[:num_examples]
+        self._threads.split(
+            num_examples,
+            lambda a, b: pool_singles(weights_PC, index.inverse_V, self._single_S, a, b, embeddings_BFD, first_BF),
+        )
+        if len(self._multi_M):
+            fields = self._multi_M, self._mean_M
+            self._threads.split(
+                num_examples,
+                lambda a, b: pool_bags(weights_PC, index.inverse_V, bags_MB, *fields, a, b, embeddings_BFD, first_BF),
+            )
+        embeddings, first = self._tensors
+        return embeddings[:num_examples], first[:num_examples]
+
+    def sum_gradients(self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32) -> F32:
+        """[P, C] gradients of the batch's unique keys; valid until the next call."""
+        num_unique = len(index.unique_P)
+        if len(self._sums_PC) < num_unique:
+            self._sums_PC = self._larger(num_unique)
+        sums_PC = self._sums_PC[:num_unique]
+        scale_G: F32 = self._sums_PC.reshape(-1)[:0]
+        if any(self._layout.mean_M):
+            scale_G = bag_scale(bags_MB, self._layout.multi_M, self._layout.mean_M, self._layout.num_fields)
+        flat_GD = grads_BFD.reshape(grads_BFD.shape[0] * grads_BFD.shape[1], self._row.embedding_dim)
+        first_G = first_BF.reshape(-1)
+        tile_G = TILE * self._layout.num_fields
+        self._threads.split(
+            len(sums_PC),
+            lambda a, b: segment_sum(
+                flat_GD, first_G, index.source_V, index.starts_P[a : b + 1], scale_G, tile_G, sums_PC[a:b]
+            ),
+        )
+        return sums_PC
+
+    def _larger(self, num_rows: int) -> F32:
+        larger_PC: F32 = self._device.empty((num_rows + num_rows // 2, self._row.num_weights), np.float32)
+        return larger_PC

@@ -1,0 +1,87 @@
+"""Every benchmark runs, in its quick form, and ends with the ratios that others read."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PRECISIONS = ("float32", "bfloat16")
+RATIOS = {
+    "end_to_end": {"a_vs_c_mlp64", "a_vs_d_mlp400", "b_vs_a", "b_vs_limit", "dask_cost"},
+    "disk": {
+        "raw_100_cold",
+        "raw_1000_warm",
+        "zarr_100_warm",
+        "zarr_1000_cold_of_50k",
+        "append_vs_plain",
+        "commit_vs_plain",
+        "tag_cost",
+    },
+    "kernels": {
+        "dedup_vs_numpy_1t",
+        "dedup_vs_torch",
+        "dedup_vs_pyarrow_1t",
+        "stage_vs_1t",
+        "gather_vs_copy",
+        "gather_vs_copy_1t",
+        "scatter_vs_copy",
+        "scatter_vs_index_copy",
+        "random_reads_vs_copy_1t",
+        "segment_sum_vs_index_add",
+        "adam_vs_sparse_adam",
+        "find_vs_dict_1t",
+        "find_vs_limit_1t",
+    },
+    "criteo_shape": {f"{name}_{precision}" for name in ("a_vs_aim", "a_vs_d", "b_vs_a") for precision in PRECISIONS},
+    "kernels.gpu": set(),
+    "large_batch": {"bayes_auc", "base_1", "base_with_clip_1", "none_4", "cowclip_4", "cowclip_warm_up_off_4"},
+    "accuracy": {
+        "steps_apart_DeepFM",
+        "calm_apart_DeepFM",
+        "auc_DeepFM",
+        "auc_DeepFM_torch",
+        "logloss_DeepFM",
+        "logloss_DeepFM_torch",
+    },
+    "unique_share": {f"{what}_1.05_1024_{w}" for what in ("unique", "remote", "sent") for w in (1, 2, 4, 8, 16)},
+    "scaling.hierps_shapes": {f"{shape}, 1 x 8, k = 1" for shape in "ABCDE"},
+    "kstep": {
+        f"auc_{model}_{case}" for model in ("plain", "batch_norm") for case in ("k1", "k5", "local_xv", "synchronous")
+    },
+    "prepare": {"ours_vs_csv_alone", "ours_split_vs_csv_alone", "ours_vs_csv_and_parquet", "memory_10x_vs_1x", "kills"},
+    "worker_kills": {"kill", "failures"},
+    "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},
+    "crash": {"points", "again", "kills", "faults", "flips", "failures"},
+}
+"""Keys that a benchmark's last line has at least."""
+
+
+def test_a_benchmark_is_not_in_this_test():
+    """Those that read the command line that all benchmarks share."""
+    files = [file for file in (ROOT / "benchmarks").rglob("*.py") if "= arguments(" in file.read_text()]
+    names = [".".join(file.relative_to(ROOT / "benchmarks").with_suffix("").parts) for file in files]
+    assert {name.removesuffix(".__main__") for name in names} == set(RATIOS)
+
+
+@pytest.mark.parametrize("name", RATIOS)
+def test_a_benchmark_does_not_run_or_leaves_out_a_ratio(tmp_path, name):
+    before = set(ROOT.iterdir())
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--data", str(tmp_path / "data")],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    ratios = json.loads(done.stdout.splitlines()[-1])
+    assert set(ratios) >= RATIOS[name]
+    assert all(isinstance(value, float) and math.isfinite(value) and value >= 0 for value in ratios.values())
+    assert set(tmp_path.iterdir()) <= {tmp_path / "data"}, "something was left behind"
+    assert set(ROOT.iterdir()) <= before | {ROOT / ".benchmarks"}

@@ -1,0 +1,257 @@
+"""Dask under the pipeline: it may run a task again, a stage may raise, and no run may be harmed by either."""
+
+import os
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_table, make_workflow, write_data
+from dask.utils import key_split
+from harness import make_driver, run
+
+from pipeline.cluster.local import DaskExecutor, dashboard_link, local_client, run_stage
+from pipeline.data import source
+from pipeline.errors import PipelineError
+from pipeline.records import Done
+from pipeline.schedule import Schedule
+from pipeline.stages import STAGES
+from pipeline.worker import resources
+
+SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+ALONE = tuple(stage for stage in STAGES if stage not in ("unite", "upload"))
+BAD_BLOCK = 7
+
+
+@pytest.fixture(scope="module")
+def client():
+    with local_client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    """20 blocks of one batch: 15 train, 3 validate, 2 test."""
+    root = write_data(tmp_path_factory.mktemp("cluster"), num_train=90, num_keys=60)
+    return make_workflow(root, block_batches=1, epochs=1)
+
+
+@pytest.fixture(scope="module")
+def expected(workflow):
+    return run(workflow, **SIZES)["fingerprint"]
+
+
+@pytest.fixture
+def executor(client, workflow, tmp_path):
+    """A started pipeline of which no stage has run yet."""
+    driver = make_driver(workflow, tmp_path, client, **SIZES)
+    driver.resources.start(list(driver.agenda.blocks(1)), look_ahead=2)
+    executor = DaskExecutor(client, driver.resources.run)
+    yield executor
+    executor.close()
+    driver.resources.close()
+
+
+class Calls:
+    """Watches the stage functions that `Resources` calls: who was called, and who is inside one now."""
+
+    def __init__(self, monkeypatch, fail_at=None, cause=None):
+        self.made, self.threads, self.inside = [], {}, 0
+        self._fail_at, self._cause, self._lock = fail_at, cause, threading.Lock()
+        for stage in ALONE:
+            monkeypatch.setattr(resources, stage, self._watched(stage, getattr(resources, stage)))
+
+    def _watched(self, stage, function):
+        def call(first, *others):
+            with self._lock:
+                self.inside += 1
+                self.made.append((stage, number_of(first)))
+                self.threads.setdefault(stage, set()).add(threading.get_ident())
+            try:
+                if (stage, number_of(first)) == self._fail_at:
+                    raise self._cause
+                return function(first, *others)
+            finally:
+                with self._lock:
+                    self.inside -= 1
+
+        return call
+
+
+def number_of(first):
+    """The block that a stage is called for, by the stage's first argument."""
+    first = first[0] if isinstance(first, list) else first
+    return getattr(first, "block", first).number
+
+
+def open_files():
+    """What the descriptors of this process stand for; those that close meanwhile are left out."""
+    links = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):
+            links.append(os.readlink(descriptor))
+    return links
+
+
+def test_a_task_that_dask_runs_again_does_its_work_twice(client, executor):
+    executor.result(executor.submit("read", 0, []))
+    again = client.submit(run_stage, "read", 0, executor.token, [], key="again", pure=False)
+    with pytest.raises(PipelineError, match="read was called for block 0, but its next is 1: it has state"):
+        again.result()
+    assert executor.result(executor.submit("read", 1, [])).span is not None, "the refused call took the block's turn"
+
+
+def test_a_task_for_a_block_before_its_turn_is_run(client, executor):
+    early = client.submit(run_stage, "read", 1, executor.token, [], key="early", pure=False)
+    with pytest.raises(PipelineError, match="read was called for block 1, but its next is 0"):
+        early.result()
+
+
+def test_a_task_of_a_run_that_is_over_is_run(client, executor):
+    executor.close()
+    executor.close()
+    with pytest.raises(RuntimeError, match=f"read of block 0 was run for {executor.token}, which is not open"):
+        executor.result(executor.submit("read", 0, []))
+
+
+def test_a_task_of_a_run_that_this_process_does_not_know_is_run(client):
+    unknown = client.submit(run_stage, "train", 3, "no-such-token", [], key="unknown", pure=False)
+    with pytest.raises(RuntimeError, match="train of block 3 was run for no-such-token"):
+        unknown.result()
+
+
+@pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
+@pytest.mark.parametrize("stage", ALONE)
+def test_a_stage_that_raises_leaves_work_running_or_a_result(
+    client, workflow, expected, tmp_path, monkeypatch, stage, with_dask
+):
+    states = []
+    settle = DaskExecutor.settle
+
+    def settle_and_look(self, futures):
+        settle(self, futures)
+        states.extend(future.status for future in futures)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DaskExecutor, "settle", settle_and_look)
+        calls = Calls(patched, (stage, BAD_BLOCK), OSError("the cable was pulled"))
+        driver = make_driver(workflow, tmp_path, client if with_dask else None, **SIZES)
+        with pytest.raises(PipelineError) as caught:
+            driver.run()
+        assert calls.inside == 0
+        said, stands = str(caught.value).splitlines()
+        assert said == f"{stage} of block {BAD_BLOCK} failed: OSError: the cable was pulled"
+        assert stands == "nothing is committed yet: the same command begins anew"
+        num_calls = len(calls.made)
+        time.sleep(0.05)
+        assert len(calls.made) == num_calls, "a stage was called after the run had ended"
+    assert (stage, BAD_BLOCK + 1) not in calls.made
+    assert calls.made.count((stage, BAD_BLOCK)) == 1
+    if with_dask:
+        assert "error" in states
+        assert set(states) <= {"finished", "error"}, "something was in flight when the run had ended"
+        assert run(workflow, client, **SIZES)["fingerprint"] == expected
+    assert not (tmp_path / "result.json").exists()
+
+
+@pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
+def test_the_cause_of_a_failure_is_lost_on_its_way_to_the_user(client, workflow, tmp_path, monkeypatch, with_dask):
+    Calls(monkeypatch, ("prefetch", BAD_BLOCK), OSError("the cable was pulled"))
+    with pytest.raises(PipelineError) as caught:
+        make_driver(workflow, tmp_path, client if with_dask else None, **SIZES).run()
+    cause = caught.value.__cause__
+    assert isinstance(cause, PipelineError)
+    assert isinstance(cause.__cause__, OSError)
+
+
+def test_a_failed_run_leaves_threads_or_files_open(workflow, tmp_path, monkeypatch):
+    """The serial executor has no threads, so all that are there afterwards belong to tiers or the model."""
+    before = set(threading.enumerate())
+    # The last block, when rows have come back from the disk.
+    Calls(monkeypatch, ("train", 19), OSError("the cable was pulled"))
+    driver = make_driver(workflow, tmp_path, **SIZES)
+    with pytest.raises(PipelineError):
+        driver.run()
+    assert driver.history.tiers.report({"device": 0, "host": 0}, 0, 0, 0)["disk"]["hits"] > 0
+    assert not {thread.name for thread in set(threading.enumerate()) - before}
+    assert not [path for path in open_files() if str(tmp_path) in path]
+
+
+@pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
+def test_a_bad_label_in_a_later_file_is_trained_on_or_not_located(client, tmp_path, monkeypatch, with_dask):
+    monkeypatch.setattr(source, "FILE_ORDER_WINDOW", 8)
+    rng = np.random.default_rng(0)
+    for name in ("train-0", "train-1"):
+        table = make_table(rng, 48, 20)
+        if name == "train-1":
+            labels = table["click"].to_pylist()
+            labels[19] = 2
+            table = table.set_column(0, "click", pa.array(labels, pa.int8()))
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=8)
+    workflow = make_workflow(tmp_path, shuffle_window=0, block_batches=1)
+    data = workflow.data.model_copy(update={"validation": (), "test": ()})
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    driver = make_driver(workflow.model_copy(update={"data": data}), run_dir, client if with_dask else None, **SIZES)
+    with pytest.raises(PipelineError) as caught:
+        driver.run()
+    said = str(caught.value)
+    assert said.startswith("read of block 10 failed: ")
+    assert f"{tmp_path}/train-1.parquet: row group 2, column 'click' (data.labels)" in said
+    assert "2 at row 3" in said
+    assert not (run_dir / "result.json").exists()
+
+
+def test_a_socket_is_open_to_the_network(client):
+    tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
+    if not tables[0].exists():
+        pytest.skip("needs Linux's /proc/net/tcp to see the sockets of this process")
+    own = set(open_files())
+    rows = [line.split() for table in tables if table.exists() for line in table.read_text().splitlines()[1:]]
+    local = {row[1].split(":")[0] for row in rows if f"socket:[{row[9]}]" in own}
+    assert local, "not even the dashboard listens"
+    assert local <= {"0100007F", "00000000000000000000000001000000", "0000000000000000FFFF00000100007F"}
+    cluster = client.cluster
+    addresses = [cluster.scheduler.address, *(worker.address for worker in cluster.workers.values())]
+    assert all(address.startswith("inproc://") for address in addresses)
+    assert dashboard_link(client).startswith("http://127.0.0.1:")
+
+
+def test_the_dashboard_does_not_group_tasks_by_stage(client):
+    executor = DaskExecutor(client, Done)
+    futures = {stage: executor.submit(stage, 12, []) for stage in STAGES}
+    executor.settle(list(futures.values()))
+    executor.close()
+    assert {stage: key_split(future.key) for stage, future in futures.items()} == {stage: stage for stage in STAGES}
+    assert set(STAGES) <= set(client.cluster.scheduler.task_prefixes)
+    assert len({future.key.rsplit("-", 1)[1] for future in futures.values()}) == 1
+
+
+def test_train_runs_in_more_than_one_thread_or_shares_it(client, workflow, monkeypatch):
+    calls = Calls(monkeypatch)
+    for _ in range(2):
+        run(workflow, client, **SIZES)
+    assert len(calls.threads["train"]) == 1
+    assert threading.get_ident() not in calls.threads["train"]
+    for stage in ALONE:
+        assert stage == "train" or not calls.threads[stage] & calls.threads["train"], stage
+
+
+def test_the_driver_keeps_more_and_more_futures(client, workflow, monkeypatch):
+    kept = []
+    submit = Schedule._submit
+
+    def counting(self, stage, i):
+        submit(self, stage, i)
+        kept.append(len(self._futures))
+
+    monkeypatch.setattr(Schedule, "_submit", counting)
+    longer = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"epochs": 3})})
+    run(longer, client, **SIZES)
+    ahead = 2 * longer.schedule.look_ahead
+    assert len(kept) > 300
+    assert max(kept) <= 2 * ahead + len(ALONE) * (ahead + 3)

@@ -1,0 +1,168 @@
+"""One worker cannot go on, or was told not to: all stop at the same block, and no update is lost or made twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crew_threads import ThreadCrew, crew_driver, train, workers_of
+from many_rules import RULES, workflow_of
+
+from pipeline.comm.group import Disconnected, Group
+from pipeline.driver.driver import Driver
+from pipeline.errors import LostTouch
+from pipeline.records import Block, Done, Parcel, Refusal
+from pipeline.worker.resources import Resources
+from pipeline.workflow import Workflow
+
+WORLD = 3
+
+
+@pytest.fixture(scope="module")
+def workflow(data_root: Path) -> Workflow:
+    return workflow_of(data_root, RULES["dense adam"], block_batches=2, look_ahead=2)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(workflow: Workflow, tmp_path_factory: pytest.TempPathFactory) -> str:
+    with crew_driver(workflow, tmp_path_factory.mktemp("undisturbed"), WORLD) as driver:
+        train(driver)
+        return fingerprint(driver)
+
+
+def fingerprint(driver: Driver) -> str:
+    hashes = [hashed for hashed, _ in driver.crew.each("table_hash")]
+    return str(driver.crew.first("fingerprint", sum(hashes) % (1 << 128)))
+
+
+class Watched:
+    """What each worker did, and workers that run as far ahead of training as the edges allow."""
+
+    def __init__(self, driver: Driver) -> None:
+        assert isinstance(driver.crew, ThreadCrew)
+        self.crew = driver.crew
+        self.refusals: list[Refusal] = []
+        self.moved_only = 0
+        """Rows that were first seen in blocks which their worker planned, and none trained on."""
+        self._planned = threading.Condition()
+        self.crew.before, self.crew.after = self._before, self._after
+        self._run, self.crew.run = self.crew.run, self._run_stretch  # type: ignore[method-assign]
+
+    def _run_stretch(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Any:
+        self._last, self._ahead = blocks[-1].number, look_ahead
+        self.done = [[] for _ in range(WORLD)]
+        refusal = self._run(blocks, look_ahead, watch)
+        if refusal:
+            self.refusals.append(refusal)
+            trained = {tuple(done.number for done in of if done.trained) for of in self.done}
+            assert trained == {tuple(range(blocks[0].number, refusal.block.number))}
+            for of in self.done:
+                past = [done.moves for done in of if done.moves and done.number >= refusal.block.number]
+                self.moved_only += sum(moves.new for moves in past)
+        return refusal
+
+    def _before(self, rank: int, stage: str, number: int) -> None:
+        """`train` waits until `plan` is as far ahead of it as it may be."""
+        if stage == "train":
+            ahead = min(number + self._ahead, self._last)
+            with self._planned:
+                assert self._planned.wait_for(lambda: self._has_planned(rank, ahead), timeout=60)
+
+    def _has_planned(self, rank: int, number: int) -> bool:
+        return any(done.stage == "plan" and done.number == number for done in self.done[rank])
+
+    def _after(self, rank: int, done: Done) -> None:
+        with self._planned:
+            self.done[rank].append(done)
+            self._planned.notify_all()
+
+
+WINDOW, COMMIT = "window", "commit"
+
+
+@pytest.mark.parametrize(
+    ("block_batches", "look_ahead", "device_rows", "expected"),
+    [(2, 2, 34, [WINDOW]), (2, 4, 38, [WINDOW] * 3), (8, 4, 34, [WINDOW] * 6 + [COMMIT])],
+)
+def test_workers_stop_at_different_blocks_where_one_has_no_room_or_lose_an_update(
+    workflow: Workflow, undisturbed: str, tmp_path: Path,
+    block_batches: int, look_ahead: int, device_rows: int, expected: list[str],
+) -> None:  # fmt: skip
+    schedule = workflow.schedule.model_copy(update={"block_batches": block_batches, "look_ahead": look_ahead})
+    of_each = [{}, {"device_rows": device_rows, "host_rows": 5}, {}]
+    changed = workflow.model_copy(update={"schedule": schedule})
+    with crew_driver(changed, tmp_path, WORLD, of_each=of_each) as driver:
+        watched = Watched(driver)
+        train(driver)
+        assert fingerprint(driver) == undisturbed
+        assert [refusal.what for refusal in watched.refusals] == expected
+        assert (driver._look_ahead, driver._block_batches) < (look_ahead, block_batches + 1)
+    assert watched.moved_only > 0, "no worker had planned further"
+
+
+@pytest.mark.parametrize("who", [0, 1])
+def test_a_worker_that_is_told_to_pause_alone_leaves_the_others_behind(
+    workflow: Workflow, undisturbed: str, tmp_path: Path, who: int
+) -> None:
+    with crew_driver(workflow, tmp_path, WORLD) as driver:
+        watched = Watched(driver)
+        after = watched.crew.after
+
+        def pause_it(rank: int, done: Done) -> None:
+            after(rank, done)
+            if rank == who and (done.stage, done.number) == ("plan", 4):
+                watched.crew.workers[who].pause("told alone")
+
+        watched.crew.after = pause_it
+        train(driver)
+        assert fingerprint(driver) == undisturbed
+    first = watched.refusals[0]
+    assert (first.what, first.message, first.block.number) == ("pause", "told alone", 5)
+    assert watched.moved_only > 0, "no worker had planned further"
+
+
+def run_up_to(resources: Resources, *tasks: tuple[str, int]) -> list[Done]:
+    return [resources.run(stage, number) for stage, number in tasks]
+
+
+def test_a_parcel_is_gone_before_another_worker_has_taken_it(workflow: Workflow, tmp_path: Path) -> None:
+    """Nothing orders an owner's `unite` and the taking of what it sends to others."""
+    with crew_driver(workflow, tmp_path, 2) as driver:
+        driver.crew.each("start", list(driver.agenda.blocks(1)), 1)
+        first, other = (worker.resources for worker in workers_of(driver))
+        for resources in (first, other):
+            run_up_to(resources, ("read", 0), ("dedup", 0))
+        first.deliver(0, [first.parcel(0, 0), other.parcel(0, 0)])
+        run_up_to(first, ("unite", 0))
+        assert isinstance(first.parcel(0, 1), Parcel)
+
+
+def test_a_block_that_was_read_and_then_not_needed_is_an_error(workflow: Workflow, tmp_path: Path) -> None:
+    """Another worker may still ask for its keys."""
+    with crew_driver(workflow, tmp_path, 2) as driver:
+        driver.crew.each("start", list(driver.agenda.blocks(1)), 1)
+        resources = workers_of(driver)[0].resources
+        resources.pause = "enough"
+        run_up_to(resources, ("read", 0), ("read", 1), ("dedup", 0))
+        assert run_up_to(resources, ("plan", 0))[0].refusal
+        run_up_to(resources, ("dedup", 1))
+        assert isinstance(resources.parcel(0, 1), Parcel)
+        assert resources.parcel(1, 1) is None
+        assert resources.parcel(2, 1) is None
+
+
+def test_a_worker_that_is_gone_looks_like_an_error_of_ones_own(
+    workflow: Workflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(group: Group, numbers: Sequence[float]) -> list[float]:
+        raise Disconnected("nobody came")
+
+    monkeypatch.setattr(Group, "sums", gone)
+    with (
+        crew_driver(workflow, tmp_path, 2) as driver,
+        pytest.raises(LostTouch, match=r"train of block 0 failed: Disconnected: nobody came|waits for failed"),
+    ):
+        train(driver)

@@ -1,0 +1,142 @@
+"""Several workers train what one worker trains, each step to rounding."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import CATEGORIES, write_data
+from crew_threads import ONE, crew_driver, rows_of, train, workers_of
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from many_rules import DENSE, RULES, Squared, workflow_of
+
+from pipeline.driver.driver import Driver
+from pipeline.optimizer import DenseAdam, Optimizer, Sgd
+from pipeline.records import Array
+from pipeline.workflow import Category, Workflow
+
+
+def flushed(driver: Driver) -> tuple[dict[int, Array], dict[str, Array]]:
+    """Rows and the dense part, which must be the same on all workers."""
+    for worker in workers_of(driver):
+        worker.flush(99)
+    first, *others = (worker.dense() for worker in workers_of(driver))
+    assert all(np.array_equal(first[name], other[name]) for other in others for name in first)
+    return rows_of(driver), {name: value.copy() for name, value in first.items()}
+
+
+def one_step_after(workflow: Workflow, root: Path, world: int, step: int) -> tuple[Any, Any]:
+    """Rows, dense part and loss of one worker and of several, after the same step from the same commit."""
+    found, losses = [], []
+    with crew_driver(workflow, root / "one", ONE) as driver:
+        blocks = list(driver.agenda.blocks(1))
+        assert driver.crew.run(blocks[:step], 2, driver.history.add) is None
+        driver._commit(blocks[step], [])
+        shutil.copytree(root / "one", root / "many")
+        driver.crew.run([blocks[step]], 2, lambda done: losses.append(done.trained))
+        found.append(flushed(driver))
+    with crew_driver(workflow, root / "many", world) as driver:
+        driver.crew.run([blocks[step]], 2, lambda done: losses.append(done.trained))
+        found.append(flushed(driver))
+    loss, loss_of_many = (trained.loss for trained in losses if trained)
+    assert loss_of_many == pytest.approx(loss, rel=1e-5)
+    return found[0], found[1]
+
+
+def compare(one: Any, many: Any, width: int, lr: float, dense_lr: float) -> None:
+    """Weights to |w| / 100,000 and a hundredth of a step; the last step and the count of each row exactly."""
+    rows, rows_of_many = one[0], many[0]
+    assert rows.keys() == rows_of_many.keys()
+    keys = sorted(rows)
+    words, words_of_many = (np.array([of[key] for key in keys]) for of in (rows, rows_of_many))
+    np.testing.assert_array_equal(words[:, -2:], words_of_many[:, -2:], "last step or count")
+    weights, weights_of_many = (of[:, :width].copy().view(np.float32) for of in (words, words_of_many))
+    np.testing.assert_allclose(weights_of_many, weights, rtol=1e-5, atol=1e-2 * lr)
+    compare_dense(one[1], many[1], dense_lr)
+
+
+def compare_dense(one: Mapping[str, Array], many: Mapping[str, Array], lr: float) -> None:
+    for name, value in one.items():
+        if name.startswith("model/"):
+            np.testing.assert_allclose(many[name], value, rtol=1e-5, atol=1e-2 * lr, err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def few_keys(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every worker needs most keys, and many examples hold one twice."""
+    return write_data(tmp_path_factory.mktemp("few"), num_train=90, num_keys=9)
+
+
+def check_step(root: Path, name: str, world: int, step: int, **changes: Any) -> None:
+    optimizer = RULES[name]
+    workflow = workflow_of(root, optimizer, **changes)
+    with tempfile.TemporaryDirectory() as folder:
+        one, many = one_step_after(workflow, Path(folder), world, step)
+    width = workflow.model.embedding_dim + getattr(workflow.model.kind, "first_order", False)
+    compare(one, many, width, optimizer.rows.lr, DENSE.lr)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_rule_of_the_rows_takes_another_step_where_there_are_several_workers(few_keys: Path, name: str) -> None:
+    check_step(few_keys, name, 3, 6, batch_size=11, weight="importance")
+
+
+FIELDS = st.lists(st.sampled_from(CATEGORIES), min_size=1, max_size=5, unique_by=lambda category: category.name)
+
+
+# Each case takes a second: to shrink one that fails would take minutes.
+@settings(deadline=None, max_examples=8, phases=[Phase.generate])
+@given(
+    st.sampled_from([*RULES]), FIELDS, st.integers(2, 4), st.integers(1, 14), st.integers(1, 9), st.booleans(),
+    st.booleans(),
+)  # fmt: skip
+def test_a_step_of_several_workers_is_another_than_of_one(
+    few_keys: Path, name: str, fields: list[Category], world: int, step: int, batch_size: int, weighted: bool,
+    own_loss: bool,
+) -> None:  # fmt: skip
+    changes: dict[str, Any] = {"kind": Squared, "args": {}} if own_loss else {}
+    changes |= {"weight": "importance" if weighted else None, "categories": tuple(fields), "batch_size": batch_size}
+    check_step(few_keys, name, world, min(step, 90 // batch_size - 1), **changes)
+
+
+@pytest.fixture(scope="module")
+def long_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """102 batches of 6 examples, and one of 2."""
+    return write_data(tmp_path_factory.mktemp("long"), num_train=614, num_keys=60)
+
+
+@pytest.fixture(scope="module")
+def of_one(long_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    with crew_driver(long_sgd(long_root, 6), tmp_path_factory.mktemp("one"), ONE) as driver:
+        train(driver)
+        return rows_of(driver)
+
+
+def long_sgd(root: Path, batch_size: int) -> Workflow:
+    """The dense part all but stands still: Adam would turn the rounding of a gradient near zero into a step."""
+    optimizer = Optimizer(rows=Sgd(lr=0.1), dense=DenseAdam(lr=1e-9))
+    return workflow_of(root, optimizer, batch_size=batch_size, block_batches=16)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_rounding_grows_beyond_a_hundred_thousandth_in_a_hundred_steps(
+    long_root: Path, of_one: Any, tmp_path: Path, world: int
+) -> None:
+    """At the last batch, of two examples, some workers of three and four have none."""
+    with crew_driver(long_sgd(long_root, 6), tmp_path, world, device_rows=130, host_rows=24) as driver:
+        train(driver)
+        rows = rows_of(driver)
+    assert rows.keys() == of_one.keys()
+    keys = sorted(rows)
+    found, expected = (np.array([of[key] for key in keys]) for of in (rows, of_one))
+    np.testing.assert_array_equal(found[:, -2:], expected[:, -2:], "last step or count")
+    weights, weights_of_one = (of[:, :4].copy().view(np.float32) for of in (found, expected))
+    assert np.linalg.norm(weights - weights_of_one) <= 1e-5 * np.linalg.norm(weights_of_one)
+    if world == 1:
+        np.testing.assert_array_equal(found, expected)

@@ -1,0 +1,258 @@
+"""Several workers, each a process of its own: what one that dies, hangs or fails leaves behind, and who goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import closing
+from functools import partial
+
+import psutil
+import pytest
+from conftest import write_data
+from crew import crew_driver
+from harness import make_driver
+from runs import listening
+
+from pipeline.cluster import pool as pools
+from pipeline.cluster.dask_crew import DaskCrew
+from pipeline.cluster.member import describe
+from pipeline.cluster.pool import NoWorkers, Pool
+from pipeline.cluster.team import Team
+from pipeline.data.source import Source
+from pipeline.errors import PipelineError
+from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
+from pipeline.verify import verify
+from pipeline.workflow import Workers
+
+SIZES = {"device_rows": 75, "host_rows": 6, "ring_rows": 300, "chunk_rows": 2}
+WORKERS = Workers(shards=4, silent_seconds=4.0, timeout_seconds=20.0, check_collectives=True)
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with closing(Pool(Team(2))) as pool:
+        yield pool
+
+
+@pytest.fixture(scope="module")
+def three():
+    with closing(Pool(Team(3))) as pool:
+        yield pool
+
+
+@pytest.fixture
+def workflow(small_workflow):
+    made = small_workflow()
+    commit = made.commit.model_copy(update={"every_blocks": 2, "every_minutes": None})
+    return made.model_copy(update={"workers": WORKERS, "commit": commit})
+
+
+@pytest.fixture(scope="module")
+def expected():
+    """Fingerprints of undisturbed runs, by optimizer."""
+    return {}
+
+
+def with_kstep(workflow):
+    merge = KStep(k=4, start=3, merged="xmv")
+    optimizer = Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01, eps=1e-4), merge=merge)
+    return workflow.model_copy(update={"optimizer": optimizer})
+
+
+def test_threads_of_a_worker_free_memory_that_is_not_used_again(pool):
+    environments = pool.client.run(partial(os.environ.get, "MALLOC_ARENA_MAX"))
+    assert set(environments.values()) == {"1"}
+
+
+def test_two_workers_listen_on_loopback_alone(workflow, pool, tmp_path, expected):
+    undisturbed(workflow, pool, tmp_path, expected)
+    assert listening(psutil.Process()) == {"127.0.0.1"}
+
+
+def test_a_step_of_the_schedulers_clock_is_not_taken_for_silence(workflow, pool, tmp_path):
+    """By an hour forwards, and Dask's own limit is looked at before the next heartbeat."""
+
+    async def step(dask_scheduler):
+        for worker in dask_scheduler.workers.values():
+            worker.last_seen -= 3600
+        if looks := dask_scheduler.periodic_callbacks.get("worker-ttl"):
+            await looks.callback()
+
+    crew = crew_driver(workflow, tmp_path / "run", pool, **SIZES).crew
+    pids = [machine.pid for machine in crew.machines]
+    pool.client.run_on_scheduler(step)
+    crew._watch._look()
+    assert [machine.pid for machine in crew._each(describe, tmp_path, [], "cpu")] == pids
+
+
+def undisturbed(workflow, pool, tmp_path, expected):
+    key = (str(workflow.optimizer.merge), pool.world)
+    if key not in expected:
+        expected[key] = crew_driver(workflow, tmp_path / "undisturbed", pool, **SIZES).run()
+    return expected[key]
+
+
+def at_once(examples, action):
+    """Do it once, when so many examples are through."""
+    done = []
+
+    def at_block(now):
+        if now >= examples and not done:
+            done.append(now)
+            action()
+
+    return at_block
+
+
+@pytest.mark.parametrize("merge", [False, True], ids=["synchronous", "k-step"])
+def test_tiers_or_blocks_show_in_what_two_workers_train(workflow, pool, tmp_path, expected, merge):
+    workflow = with_kstep(workflow) if merge else workflow
+    first = undisturbed(workflow, pool, tmp_path, expected)
+    schedule = workflow.schedule.model_copy(update={"block_batches": 3, "look_ahead": 1})
+    commit = workflow.commit.model_copy(update={"every_blocks": None})
+    workers = workflow.workers.model_copy(update={"pairs_up_to": 8 if merge else 0})
+    other = workflow.model_copy(update={"schedule": schedule, "commit": commit, "workers": workers})
+    second = crew_driver(other, tmp_path / "other", pool, device_rows=4096, host_rows=4096).run()
+    assert second["fingerprint"] == first["fingerprint"]
+    assert [e["auc"] for e in second["epochs"]] == [e["auc"] for e in first["epochs"]]
+    assert first["tiers"]["disk"]["hits"] > 0, "no row came back from the disk: this shows too little"
+
+
+def test_two_workers_evaluate_otherwise_than_one(workflow, pool, tmp_path, expected):
+    two = undisturbed(workflow, pool, tmp_path, expected)
+    one = make_driver(workflow, tmp_path / "one", **SIZES).run() if (tmp_path / "one").mkdir() is None else None
+    assert two["rows"] == one["rows"]
+    for of_two, of_one in zip(two["epochs"], one["epochs"], strict=True):
+        assert of_two["examples"] == of_one["examples"]
+        assert of_two["auc"] == pytest.approx(of_one["auc"], abs=0.03)
+        assert of_two["logloss"] == pytest.approx(of_one["logloss"], rel=0.02)
+
+
+def test_bytes_are_not_counted_or_every_occurrence_is_sent(workflow, pool, tmp_path, expected):
+    result = undisturbed(workflow, pool, tmp_path, expected)
+    row_bytes = 4 * 4
+    for worker in result["workers"]:
+        assert {"rows", "gradients", "dense", "agreement"} <= worker.keys()
+        assert worker["gradients"]["bytes"] % row_bytes == 0
+    # What one asks for, the other sends.
+    first, second = result["workers"]
+    assert first["gradients"]["messages"] > 0
+    assert first["dense"] == second["dense"]
+
+
+@pytest.mark.parametrize(
+    ("number", "examples", "merge"), [(signal.SIGKILL, 40, True), (signal.SIGSTOP, 100, False)], ids=["kill", "stop"]
+)
+def test_a_worker_that_is_lost_shows_or_ends_the_run(workflow, pool, tmp_path, expected, merge, number, examples):
+    workflow = with_kstep(workflow) if merge else workflow
+    before = undisturbed(workflow, pool, tmp_path, expected)
+
+    def lose():
+        os.kill(driver.crew.machines[1].pid, number)
+
+    driver = crew_driver(workflow, tmp_path / "run", pool, at_once(examples, lose), **SIZES)
+    result = driver.run()
+    assert any("begin anew" in line for line in driver._progress.lines), "nobody was lost: this shows nothing"
+    assert result["fingerprint"] == before["fingerprint"]
+    assert result["epochs"] == before["epochs"]
+    assert verify(tmp_path / "run") == 0
+
+
+def test_a_stage_that_fails_on_one_worker_is_waited_for_by_others(workflow, pool, tmp_path):
+    """A row of one worker is damaged while the run goes on: it ends at once, and says where."""
+    run_dir = tmp_path / "run"
+
+    def damage():
+        for file in (run_dir / "table.zarr").glob("*/rows/c.*"):
+            file.write_bytes(bytes(file.stat().st_size))
+
+    driver = crew_driver(workflow, run_dir, pool, at_once(60, damage), **SIZES)
+    start = time.monotonic()
+    with pytest.raises(PipelineError, match=r"(prefetch of block|table\.zarr)"):
+        driver.run()
+    assert time.monotonic() - start < WORKERS.timeout_seconds, "the others were waited for"
+    pool.restart()
+
+
+def test_another_number_of_workers_cannot_go_on(workflow, pool, three, tmp_path):
+    """Two, then three, then one, an epoch each: shards change hands, and no file of a commit is written anew."""
+    workflow = with_kstep(workflow)
+    run_dir = tmp_path / "run"
+
+    def epochs(number):
+        schedule = workflow.schedule.model_copy(update={"epochs": number})
+        return workflow.model_copy(update={"schedule": schedule})
+
+    results = [crew_driver(epochs(1), run_dir, pool, **SIZES).run()]
+    files = {file: file.read_bytes() for file in run_dir.glob("table.zarr/*/rows/c.*")}
+    driver = crew_driver(epochs(2), run_dir, three, **SIZES)
+    assert all(file.read_bytes() == content for file, content in files.items())
+    assert any("workers: was" in warning for warning in driver._warnings)
+    results.append(driver.run())
+    results.append(make_driver(epochs(3), run_dir, **SIZES).run())
+    assert results[0]["rows"] <= results[1]["rows"] == results[2]["rows"]
+    assert [e["epoch"] for e in results[2]["epochs"] if e["split"] == "validation"] == [1, 2, 3]
+    assert verify(run_dir) == 0
+
+
+def test_more_workers_than_shards_are_started(workflow, pool, tmp_path):
+    few = workflow.model_copy(update={"workers": Workers(shards=1)})
+    with pytest.raises(ValueError, match="1 shard"):
+        crew_driver(few, tmp_path / "run", pool, **SIZES)
+
+
+def test_a_worker_that_reads_other_data_than_the_driver_is_refused(workflow, pool, tmp_path):
+    other = write_data(tmp_path / "other", seed=1, num_train=90, num_keys=60)
+    source = Source(workflow.data.model_copy(update={"root": other}), workflow.seed)
+    with pytest.raises(
+        ValueError, match=r"worker [01] on 127\.0\.0\.1 reads other data: data\.train: train-0\.parquet: "
+    ):
+        crew_driver(workflow, tmp_path / "run", pool, source=source, **SIZES)
+
+
+def test_a_worker_that_is_lost_while_all_open_ends_the_run(workflow, pool, tmp_path, expected, monkeypatch):
+    before, opens, open_crew = undisturbed(workflow, pool, tmp_path, expected), [], DaskCrew.open
+
+    def lose(crew, kept):
+        opens.append(kept)
+        open_crew(crew, kept)
+        if len(opens) == 1:
+            os.kill(crew.machines[1].pid, signal.SIGKILL)
+
+    monkeypatch.setattr(DaskCrew, "open", lose)
+    assert crew_driver(workflow, tmp_path / "run", pool, **SIZES).run()["fingerprint"] == before["fingerprint"]
+    assert len(opens) == 2
+
+
+def test_a_process_that_dies_while_the_cluster_starts_ends_the_run(monkeypatch):
+    started, start = [], pools._start
+
+    def fail_once(team):
+        started.append(team)
+        if len(started) == 1:
+            raise RuntimeError("Nanny failed to start.")
+        return start(team)
+
+    monkeypatch.setattr(pools, "_start", fail_once)
+    with closing(Pool(Team(1))) as pool:
+        assert len(pool.addresses) == 1
+
+
+def test_a_cluster_that_never_starts_is_started_for_ever(monkeypatch):
+    def fail(team):
+        raise RuntimeError("Nanny failed to start.")
+
+    monkeypatch.setattr(pools, "_start", fail)
+    with pytest.raises(NoWorkers, match=r"2 workers did not come up: Nanny failed"):
+        Pool(Team(2))
+
+
+def test_workers_outlive_the_pool_or_their_processes_are_left():
+    before = set(psutil.Process().children(recursive=True))
+    pool = Pool(Team(2))
+    started = [p for p in set(psutil.Process().children(recursive=True)) - before if "spawn_main" in str(p.cmdline())]
+    assert len(started) >= 2
+    pool.close()
+    assert not psutil.wait_procs(started, timeout=5)[1]

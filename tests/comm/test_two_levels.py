@@ -1,0 +1,65 @@
+"""Groups of a machine and of a place, made of the run's workers; what they sum, and what each sends."""
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import pytest
+import torch
+
+from pipeline.cluster.member import Invitation, two_levels
+from pipeline.comm.group import Group, Store
+from pipeline.comm.in_process import in_machines, together
+from pipeline.records import Share
+
+SIZE, BUFFERS = 64, 8
+
+
+def invitation(rank, hosts):
+    return Invitation(
+        token="run", share=Share(rank, len(hosts)), owner_of_shard=(0,), workflow="", data="", modules={}, hosts=hosts,
+        by_mail=False, cpus=(), store_host="127.0.0.1", store_port=0, timeout_seconds=20.0, check=True,
+    )  # fmt: skip
+
+
+def vectors(world):
+    generator = torch.Generator().manual_seed(1)
+    return [torch.randn(SIZE, generator=generator) for _ in range(world)]
+
+
+@pytest.mark.parametrize("hosts", [("a", "a", "b", "b"), ("b", "a", "b", "a"), ("a", "a"), ("a", "b")])
+def test_two_levels_sum_otherwise_than_one_or_send_more(hosts):
+    """The workers of a machine need not have neighbouring ranks."""
+    world, machines = len(hosts), list(dict.fromkeys(hosts))
+    store = Store("127.0.0.1", serves=True)
+    mine = vectors(world)
+
+    def work(rank):
+        at = Store("127.0.0.1", store.port)
+        meet = partial(Group, at, interface="lo", timeout_seconds=20.0, check=True)
+        flat = meet("flat", rank, world)
+        levels = two_levels(invitation(rank, hosts), meet, flat.traffic)
+        levels.all_reduce(mine[rank], "merge", BUFFERS)
+        return levels, flat.traffic
+
+    with ThreadPoolExecutor(world) as threads:
+        found = list(threads.map(work, range(world)))
+    expected = vectors(world)
+    twins = in_machines(len(machines), world // len(machines))
+    place = [(machines.index(host), hosts[:rank].count(host)) for rank, host in enumerate(hosts)]
+    by_twin = {machine * (world // len(machines)) + index: rank for rank, (machine, index) in enumerate(place)}
+    together(
+        [lambda t=t, twin=twin: twin.all_reduce(expected[by_twin[t]], "merge", BUFFERS) for t, twin in enumerate(twins)]
+    )
+    for rank in range(world):
+        torch.testing.assert_close(mine[rank], expected[rank], rtol=1e-6, atol=1e-6)
+        assert torch.equal(mine[rank], mine[0])
+        assert found[rank][0].world == world
+    # The whole vector within the machine, and one part of it between machines.
+    share = SIZE // (world // len(machines))
+    for _, traffic in found:
+        assert traffic["merge"].num_bytes + traffic["buffers"].num_bytes == 4 * (SIZE + share)
+
+
+def test_machines_of_different_size_are_taken_for_two_levels():
+    with pytest.raises(ValueError, match=r"they have \[2, 1\]; leave it out"):
+        two_levels(invitation(0, ("a", "a", "b")), None, {})

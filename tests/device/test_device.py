@@ -1,0 +1,147 @@
+"""Where the device tier is: what a workflow asks for, what this machine has, and what is said if it is too little."""
+
+import sys
+
+import fake_cupy
+import numpy as np
+import pytest
+import torch
+from harness import make_driver
+
+from pipeline.device import gpu as gpu_module
+from pipeline.device.device import RAM, STREAMS, Ram
+from pipeline.device.gpu import choose
+from pipeline.errors import PipelineError
+from pipeline.kernels import launch
+from pipeline.preflight.sizes import DoesNotFit
+from pipeline.records import DONE
+from pipeline.run import check_memory
+
+
+def test_a_gpu_that_is_not_there_is_taken_or_not_missed(monkeypatch):
+    monkeypatch.setattr(gpu_module, "_why_no_gpu", lambda: "CuPy sees no CUDA device")
+    assert choose("auto") is RAM
+    assert choose("cpu") is RAM
+    with pytest.raises(ValueError, match="device is cuda, and there is none: CuPy sees no CUDA device; set device to"):
+        choose("cuda")
+
+
+def test_work_in_ram_waits_for_something_or_is_done_twice():
+    stream, calls = RAM.train, []
+    stream.run(calls.append, 1)
+    assert calls == [1]
+    event = stream.record()
+    assert event is DONE
+    event.wait()
+    stream.after(event)
+    array = RAM.empty((3, 2), np.float32)
+    assert array.ctypes.data % 64 == 0
+    stream.copy(array, array)
+    other = RAM.empty(6, np.uint32)
+    array[:] = 1
+    stream.copy(array, other)
+    assert other.view(np.float32).tolist() == [1] * 6
+    assert RAM.drain() == []
+
+
+class Small(Ram):
+    """RAM of so many bytes, of which some allocation is one too many."""
+
+    def __init__(self, num_bytes):
+        super().__init__()
+        self.left = num_bytes
+
+    def empty(self, shape, dtype):
+        array = super().empty(shape, dtype)
+        if array.nbytes > self.left:
+            raise MemoryError(f"{array.nbytes} bytes wanted")
+        self.left -= array.nbytes
+        return array
+
+    def free_bytes(self):
+        return self.left
+
+
+def test_memory_that_is_too_small_ends_without_the_plan(small_workflow, tmp_path):
+    with pytest.raises(DoesNotFit) as raised:
+        make_driver(small_workflow(), tmp_path, device=Small(1000))
+    for part in ("out of memory (", "bytes wanted)", "device slab", "rows of", "1,000 bytes are free", "lower storage"):
+        assert part in str(raised.value)
+
+
+def test_memory_that_ends_while_training_is_not_told_with_the_plan(small_workflow, tmp_path):
+    driver = make_driver(small_workflow(), tmp_path, device=Small(1 << 30))
+    driver.resources.device.left = 0
+    with pytest.raises(PipelineError, match=r"train of block 0 failed: out of memory [\s\S]*device slab"):
+        driver.run()
+
+
+def test_more_than_the_gpu_s_free_memory_is_taken_or_counted_as_ram(small_workflow):
+    huge = small_workflow(storage={"device": "1 TiB"})
+    check_memory(huge, type("Gpu", (Small,), {"on_gpu": True})(1 << 40))
+    with pytest.raises(ValueError, match=r"storage\.device, host, read and map add up to"):
+        check_memory(huge, RAM)
+    with pytest.raises(ValueError, match=r"storage.device is 2,048 bytes, and 1,000 of the GPU's memory are free"):
+        check_memory(small_workflow(storage={"device": "2 KiB"}), type("Gpu", (Small,), {"on_gpu": True})(1000))
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    for name, module in zip(("cupy", "cupyx"), fake_cupy.make(), strict=True):
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setattr(launch, "_stream", lambda pointer: pointer)
+    return choose("auto")
+
+
+def test_the_gpu_s_streams_are_one_or_its_events_are_not_of_them(gpu):
+    assert (gpu.name, gpu.model, gpu.on_gpu, gpu.free_bytes()) == ("cuda", "Some GPU", True, 123)
+    assert len({getattr(gpu, name).pointer for name in STREAMS}) == len(STREAMS)
+    host, there = gpu.pinned((2, 3), np.float32), gpu.empty((2, 3), np.float32)
+    host[:] = 7
+    gpu.up.copy(host, there)
+    assert (there == 7).all()
+    back = gpu.pinned(6, np.uint32)
+    gpu.down.copy(there, back)
+    assert back.view(np.float32).tolist() == [7] * 6
+    gpu.down.copy(there[:0], back[:0])
+    assert sys.modules["cupy"].calls == [(24, gpu.up.pointer), (24, gpu.down.pointer)]
+    event = gpu.up.record()
+    gpu.train.after(event)
+    gpu.train.after(DONE)
+    assert gpu.train._stream.log == [event.event]
+    event.wait()
+    assert event.event.waited
+
+
+def test_work_goes_to_another_stream_than_the_one_it_is_given_to(gpu):
+    seen = []
+    gpu.train.run(lambda: seen.append((launch._here.stream, gpu.train._stream.entered)))
+    assert seen == [(gpu.train.pointer, 1)]
+    assert (launch._here.stream, gpu.train._stream.entered) == (0, 0)
+
+
+def test_what_the_gpu_was_timed_at_is_lost_or_told_twice(gpu):
+    with gpu.timed("train", 5, gpu.train):
+        pass
+    (span,) = gpu.drain()
+    assert (span.stage, span.number) == ("gpu train", 5)
+    assert span.stop > span.start
+    assert gpu.drain() == []
+
+
+def test_large_pinned_memory_takes_twice_its_size_or_is_kept(gpu, monkeypatch):
+    monkeypatch.setattr(gpu_module, "POOLED_BYTES", 100)
+    for rows in (1, 1000):
+        array = gpu.pinned((rows, 5), np.uint64)
+        array[:] = rows
+        assert (array.shape, array.dtype, array.flags.c_contiguous) == ((rows, 5), np.uint64, True)
+    gpu.give_back()
+    assert sys.modules["cupy"].calls == ["freed"]
+
+
+def test_arrays_of_others_are_copied(gpu):
+    numbers = np.arange(3)
+    assert gpu.there(numbers).tolist() == [0, 1, 2]
+    tensor = torch.zeros(2)
+    gpu.array(tensor)[:] = 4
+    assert tensor.tolist() == [4, 4]

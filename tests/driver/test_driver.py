@@ -1,0 +1,345 @@
+"""What a run leaves, and what it leaves when it has to stop early."""
+
+import json
+import re
+from io import StringIO
+from types import SimpleNamespace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import zarr
+from conftest import make_table, make_workflow, write_data
+from harness import make_driver, sizes_of
+from reference import Reference
+from safetensors.torch import load_file
+
+from pipeline.commits.manifest import Commits
+from pipeline.data import source as source_module
+from pipeline.data.source import Source
+from pipeline.driver.driver import open_run
+from pipeline.errors import PipelineError
+from pipeline.monitor.progress import Progress
+from pipeline.preflight.sizes import Fit, log_chunk_bytes
+from pipeline.records import Block, Refusal
+from pipeline.run import main
+from pipeline.stages import STAGES
+from pipeline.storage import key_map
+from pipeline.storage.layout import row_keys
+from pipeline.training.learner import build_model
+from pipeline.workflow import Category, Workflow
+
+THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+RESERVED = 2**64 - 1
+
+
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """A run through three tiers with its directory, its plain reference, and its result as it was returned."""
+    workflow = make_workflow(write_data(tmp_path_factory.mktemp("driver"), num_train=90, num_keys=60))
+    run_dir = tmp_path_factory.mktemp("run")
+    source, schedule = Source(workflow.data, workflow.seed), workflow.schedule
+    fit = Fit(sizes_of(workflow, **THREE_TIERS), schedule.look_ahead, schedule.block_batches)
+    with open_run(workflow, source, fit, run_dir, serial=True) as driver:
+        result = driver.run()
+    return SimpleNamespace(
+        workflow=workflow, run_dir=run_dir, result=result, reference=Reference(workflow).train(), fit=fit
+    )
+
+
+def read_table(run_dir):
+    """Keys and rows of table.zarr, the last version of each key, and all of its key column."""
+    group = zarr.open_group(run_dir / "table.zarr", mode="r")
+    keys_N, rows_NW = group["keys"][:], group["rows"][:]
+    assert (keys_N == row_keys(rows_NW)).all(), "the key column is not that of the rows"
+    # In position order the last one wins.
+    last = {int(key): at for at, key in enumerate(keys_N) if key != RESERVED}
+    return {key: rows_NW[at] for key, at in last.items()}, keys_N, dict(group.attrs)
+
+
+def same_rows(table, reference):
+    assert table.keys() == reference.rows.keys()
+    tag_at = reference.row.tag_at
+    return all(row[:tag_at].tolist() == reference.words(key) for key, row in table.items())
+
+
+def trained_on(workflow, num_batches):
+    """The plain trainer after so many batches of the first epoch."""
+    reference = Reference(workflow)
+    for batch in reference.batches("train", 0)[:num_batches]:
+        reference.train_batch(batch)
+    return reference
+
+
+def test_a_row_is_missing_from_the_table_or_not_its_last_version(left):
+    table, keys_N, attributes = read_table(left.run_dir)
+    assert same_rows(table, left.reference)
+    assert (keys_N != RESERVED).sum() > len(table), "no row was ever written twice: this shows too little"
+    assert left.result["rows"] == len(table)
+    begin, past = attributes["row"]["embedding"]
+    key = next(iter(table))
+    weights = table[key].view(np.float32)[begin:past]
+    assert weights.tolist() == left.reference.rows[key]["w"][: past - begin].tolist()
+
+
+def test_the_saved_model_is_not_the_trained_one(left):
+    model = build_model(left.workflow)
+    state = load_file(left.run_dir / "model.safetensors")
+    model.load_state_dict(state)
+    trained = left.reference.model.state_dict()
+    assert state.keys() == trained.keys()
+    assert all(state[name].equal(trained[name]) for name in trained)
+
+
+def test_the_saved_workflow_is_another_one(left):
+    saved = Workflow.model_validate_json((left.run_dir / "workflow.json").read_text())
+    # JSON has no tuples, so those among a model's own arguments come back as lists.
+    args = {name: tuple(value) for name, value in saved.model.args.items()}
+    assert saved.model_copy(update={"model": saved.model.model_copy(update={"args": args})}) == left.workflow
+
+
+def test_metrics_have_not_one_line_for_each_evaluation(left):
+    lines = [json.loads(line) for line in (left.run_dir / "metrics.jsonl").read_text().splitlines()]
+    assert [(line["epoch"], line["split"]) for line in lines] == [(1, "validation"), (2, "validation"), (2, "test")]
+    assert [line["examples"] for line in lines] == [13, 13, 9]
+    assert lines == left.result["epochs"]
+
+
+def test_the_result_lacks_what_two_runs_are_compared_by(left):
+    result = json.loads((left.run_dir / "result.json").read_text())
+    assert result == left.result
+    assert {"auc", "logloss", "examples", "seconds", "examples_per_second", "stages", "tiers", "fingerprint"} <= set(
+        result
+    )
+    last = result["epochs"][-1]
+    assert (result["split"], result["auc"], result["logloss"]) == ("test", last["auc"], last["logloss"])
+    assert result["examples"] == 180
+    assert result["examples_per_second"] == pytest.approx(180 / result["seconds"])
+    assert set(result["stages"]) == set(STAGES) - {"upload", "unite"}
+    assert 0 < sum(result["stages"].values()) <= result["seconds"]
+    assert result["fingerprint"] == left.reference.fingerprint()
+
+
+def test_the_tiers_of_the_result_do_not_add_up(left):
+    tiers, row_bytes = left.result["tiers"], left.fit.sizes.row_bytes
+    assert set(tiers) == {"device", "host", "disk"}
+    for tier in tiers.values():
+        assert {"hits", "rows_in", "rows_out", "bytes"} <= set(tier)
+        assert tier["bytes"] == (tier["rows_in"] + tier["rows_out"]) * row_bytes
+    assert (tiers["device"]["capacity_rows"], tiers["host"]["capacity_rows"]) == (130, 24)
+    assert tiers["disk"]["capacity_bytes"] == (1 << 20) * 4 * (row_bytes + 8)
+    # A row that is nowhere before is somewhere afterwards, and in one place.
+    assert sum(tier["rows_in"] - tier["rows_out"] for tier in tiers.values()) == len(left.reference.rows)
+    files = [f for part in ("rows", "keys") for f in (left.run_dir / "table.zarr" / part).glob("c.*")]
+    assert tiers["disk"]["used_bytes"] == sum(f.stat().st_size for f in files)
+
+
+@pytest.mark.parametrize(("has", "split"), [(("validation",), "validation"), ((), None)], ids=["no_test", "none"])
+def test_a_run_without_test_data_has_metrics_of_nothing(left, tmp_path, has, split):
+    without = {name: () for name in ("validation", "test") if name not in has}
+    data = left.workflow.data.model_copy(update=without)
+    result = make_driver(left.workflow.model_copy(update={"data": data}), tmp_path, **THREE_TIERS).run()
+    written = json.loads((tmp_path / "result.json").read_text())
+    assert written["split"] == split
+    last = result["epochs"][-1] if has else {"auc": None, "logloss": None}
+    assert (written["auc"], written["logloss"]) == (last["auc"], last["logloss"])
+    assert len(written["epochs"]) == 2 * len(has)
+
+
+def test_a_full_disk_loses_rows_that_were_trained(left, tmp_path):
+    with pytest.raises(PipelineError, match=r"raise storage\.disk") as caught:
+        make_driver(left.workflow, tmp_path, **THREE_TIERS, disk_chunks=80).run()
+    batch = json.loads((tmp_path / "result.json").read_text())["examples"] // left.workflow.schedule.batch_size
+    stands = str(caught.value).splitlines()[-1]
+    assert stands.startswith("commit ")
+    assert stands.endswith(f" stands, up to epoch 1, train, batch {batch}: the same command goes on from there")
+    assert_holds_all_before_the_stop(left.workflow, tmp_path)
+
+
+def test_a_full_key_map_loses_rows_that_were_trained(left, tmp_path, monkeypatch):
+    monkeypatch.setattr(key_map, "FIRST_ENTRIES", 4)
+    with pytest.raises(PipelineError, match=r"the key map would need [\d,]+ bytes and has 5,500; raise storage.map"):
+        make_driver(left.workflow, tmp_path, **THREE_TIERS, map_bytes=5_500).run()
+    assert_holds_all_before_the_stop(left.workflow, tmp_path)
+
+
+def assert_holds_all_before_the_stop(workflow, run_dir):
+    """Stopped within the first epoch: what lies there is what the plain trainer has after so many batches."""
+    result = json.loads((run_dir / "result.json").read_text())
+    assert 0 < result["examples"] < 90
+    reference = trained_on(workflow, result["examples"] // workflow.schedule.batch_size)
+    assert same_rows(read_table(run_dir)[0], reference)
+    assert result["fingerprint"] == reference.fingerprint()
+    assert result["auc"] is None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "setting"),
+    [({"device_rows": 20}, "storage.device"), ({"ring_rows": 20}, "storage.host")],
+    ids=["device", "staging"],
+)
+def test_a_batch_that_cannot_fit_is_not_explained_or_undoes_what_was_trained(tmp_path, monkeypatch, sizes, setting):
+    """Four batches of few keys, then batches of many."""
+    monkeypatch.setattr(source_module, "FILE_ORDER_WINDOW", 6)
+    rng = np.random.default_rng(0)
+    for number, num_keys in enumerate((1, 500)):
+        pq.write_table(make_table(rng, 24, num_keys), tmp_path / f"train-{number}.parquet", row_group_size=6)
+    workflow = make_workflow(tmp_path, shuffle_window=0, epochs=1)
+    data = workflow.data.model_copy(update={"validation": (), "test": ()})
+    workflow = workflow.model_copy(update={"data": data})
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
+    with pytest.raises(PipelineError) as caught:
+        make_driver(workflow, run_dir, **sizes).run()
+    said = str(caught.value)
+    assert said.startswith("stopped before block ")
+    assert "(epoch 1, batch 4)" in said
+    assert "(1 batches, " in said
+    assert " rows and has 20; " in said
+    assert f"raise {setting}" in said
+    assert json.loads((run_dir / "result.json").read_text())["examples"] == 24
+    assert same_rows(read_table(run_dir)[0], trained_on(workflow, 4))
+
+
+def test_a_smaller_look_ahead_is_taken_in_silence(left, tmp_path):
+    schedule = left.workflow.schedule.model_copy(update={"block_batches": 8, "look_ahead": 4})
+    driver = make_driver(
+        left.workflow.model_copy(update={"schedule": schedule}), tmp_path, device_rows=60, host_rows=10, ring_rows=120
+    )
+    stream = StringIO()
+    driver._progress = Progress(driver.agenda.total_examples, stream=stream)
+    result = driver.run()
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("look-ahead ")]
+    assert lines
+    assert lines[0].startswith("look-ahead 3, blocks of 8 batches from here: block 0 (8 batches, ")
+    assert all("; raise storage." in line for line in lines)
+    assert result["fingerprint"] == left.result["fingerprint"]
+    assert result["epochs"] == left.result["epochs"]
+
+
+WORKFLOW = """
+from pipeline.models import DeepFM
+from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
+
+workflow = Workflow(
+    name="filling",
+    data=Data(root="{root}", train=("train.parquet",), labels=("label",), categories=(Category(name="c0"),)),
+    model=Model(kind=DeepFM, embedding_dim=2, args={{"hidden": [4]}}),
+    storage=Storage(
+        device="64 KiB", host="128 KiB", disk="{disk} B", read="4 MiB", map="4 MiB", chunk_rows=1024
+    ),
+    schedule=Schedule(batch_size=100, block_batches=2, look_ahead=1, threads=1),
+)
+"""
+CHUNK_BYTES = log_chunk_bytes(1024, 4 * (2 + 3 * 3 + 3))
+
+
+@pytest.mark.parametrize("flags", [[], ["--serial"]], ids=["dask", "serial"])
+def test_a_run_that_the_disk_cap_stopped_looks_finished_or_cannot_go_on(tmp_path, capsys, flags):
+    """24,000 examples with a key each, of 26 chunks 20 for a commit and what may be merged; then the disk has more."""
+    columns = {"label": np.arange(24_000) % 2, "c0": np.arange(24_000)}
+    pq.write_table(pa.table(columns), tmp_path / "train.parquet", row_group_size=500)
+    file = tmp_path / "filling.py"
+    file.write_text(WORKFLOW.format(root=tmp_path, disk=26 * CHUNK_BYTES))
+    run_dir = tmp_path / "run"
+    command = [str(file), "--run-dir", str(run_dir), *flags]
+    assert main(command) == 1
+    out, err = capsys.readouterr()
+    said = re.search(
+        r"error: stopped before block (\d+) \(epoch 1, batch (\d+)\): block (\d+) \(2 batches, 200 keys\)", err
+    )
+    assert said, err
+    block, batch, again = map(int, said.groups())
+    assert batch == 2 * block == 2 * again
+    assert re.search(r"would need \d+ chunks and has 2\d; raise storage\.disk\n", err)
+    assert f"stands, up to epoch 1, train, batch {batch}: the same command goes on from there" in err
+    assert "Traceback" not in out + err
+    table = read_table(run_dir)[0]
+    assert len(table) == json.loads((run_dir / "result.json").read_text())["examples"] == 100 * batch
+    assert sum(f.stat().st_size for f in run_dir.rglob("*") if f.is_file()) <= 26 * CHUNK_BYTES
+    if flags:
+        results = []
+        for directory in (run_dir, tmp_path / "never-stopped"):
+            settings = ["--set", "storage.disk=1 GiB", "--run-dir", str(directory)]
+            assert main([str(file), *flags, *settings]) == 0
+            results.append(json.loads((directory / "result.json").read_text()))
+        assert results[0]["fingerprint"] == results[1]["fingerprint"]
+        assert [(r["rows"], r["examples"], r["stopped"]) for r in results] == [(24_000, 24_000, None)] * 2
+
+
+def write_workflow(workflow, folder):
+    path = folder / "written.py"
+    text = workflow.model_dump_json()
+    path.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
+    return str(path)
+
+
+def test_a_first_window_of_few_keys_makes_rings_that_later_blocks_do_not_fit(tmp_path, monkeypatch):
+    """Sorted data: 60 examples of one key, then new keys in every example."""
+    keys = [0] * 60 + list(range(1, 241))
+    labels = pa.array([n % 2 for n in range(300)], pa.int8())
+    pq.write_table(pa.table({"click": labels, "item": pa.array(keys)}), tmp_path / "train-0.parquet")
+    workflow = make_workflow(
+        tmp_path, categories=(Category(name="item"),), shuffle_window=0, epochs=1, batch_size=10, block_batches=2
+    )
+    data = workflow.data.model_copy(update={"validation": (), "test": (), "numbers": ()})
+    monkeypatch.chdir(tmp_path)
+    path = write_workflow(workflow.model_copy(update={"data": data}), tmp_path)
+    assert main([path, "--serial", "--set", "storage.device=64 KiB", "--set", "storage.host=256 KiB"]) == 0
+    assert json.loads((tmp_path / "runs" / "small" / "result.json").read_text())["rows"] == 241
+
+
+def test_blocks_become_smaller_while_a_smaller_look_ahead_would_do(left, tmp_path):
+    driver = make_driver(left.workflow, tmp_path)
+    last_of_a_split = Block(9, "train", 0, 14, 1, 84, 6, 6, 14, True)
+    refusal = Refusal(last_of_a_split, "window", "too small")
+    taken = []
+    with driver._progress:
+        while driver._reduce(refusal):
+            taken.append((driver._look_ahead, driver._block_batches))
+    driver.resources.close()
+    assert taken == [(1, 2), (0, 2)], "a block of one batch cannot be cut further"
+
+
+def test_a_failing_stage_prints_a_traceback_under_dask(tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr("pipeline.worker.resources.train", lambda *args: 1 / 0)
+    monkeypatch.chdir(tmp_path)
+    workflow = make_workflow(write_data(tmp_path / "data"))
+    path = write_workflow(workflow, tmp_path)
+    assert main([path]) == 1
+    err = capfd.readouterr().err
+    assert "error: train of block 0 failed: ZeroDivisionError" in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+def test_a_commit_that_failed_is_said_to_stand(left, tmp_path, monkeypatch, commits):
+    write_dense, num = Commits.write_dense, iter(range(100))
+
+    def failing(self, *args):
+        if next(num) == commits:
+            raise OSError(28, "No space left on device")
+        return write_dense(self, *args)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Commits, "write_dense", failing)
+        driver = make_driver(left.workflow, tmp_path, **THREE_TIERS)
+        with pytest.raises(PipelineError, match="No space left on device") as caught:
+            driver.run()
+    stands = "commit 2 stands, up to epoch 2, train, batch 0" if commits else "nothing is committed yet"
+    assert stands in str(caught.value)
+    assert not (tmp_path / "result.json").exists()
+    assert make_driver(left.workflow, tmp_path, **THREE_TIERS).run()["fingerprint"] == left.result["fingerprint"]
+
+
+def test_a_disk_that_is_full_at_the_end_prints_a_traceback(tmp_path, capfd, monkeypatch):
+    def full(*args):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pipeline.worker.worker.flush", full)
+    monkeypatch.chdir(tmp_path)
+    workflow = make_workflow(write_data(tmp_path / "data"))
+    path = write_workflow(workflow, tmp_path)
+    assert main([path, "--serial"]) == 1
+    assert "No space left on device" in capfd.readouterr().err

@@ -1,0 +1,214 @@
+"""What is read back from a run directory is checked; what is somebody else's there stays."""
+
+import json
+import os
+import shutil
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_workflow, write_data
+from harness import make_driver
+from stopped import SIZES, kill_after
+
+from pipeline.driver.result import own_checksum
+from pipeline.storage.files import Damaged, checksum
+from pipeline.verify import verify
+from pipeline.workflow import Commit
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    root = write_data(tmp_path_factory.mktemp("resume"), num_train=90, num_keys=60)
+    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=3)})
+
+
+@pytest.fixture(scope="module")
+def finished(workflow, tmp_path_factory):
+    """The folder of a run that ended, and its result. Tests work on copies."""
+    run_dir = tmp_path_factory.mktemp("finished") / "run"
+    run_dir.mkdir()
+    return run_dir, make_driver(workflow, run_dir, **SIZES).run()
+
+
+@pytest.fixture(scope="module")
+def killed(workflow, tmp_path_factory):
+    """By how many commits it was killed after: the folder of a run. Tests work on copies."""
+    folders = {commits: tmp_path_factory.mktemp("killed") / "run" for commits in (1, 2)}
+    with pytest.MonkeyPatch.context() as patch:
+        for commits, run_dir in folders.items():
+            kill_after(commits, workflow, run_dir, patch)
+    return folders
+
+
+def copy(run_dir, to):
+    return shutil.copytree(run_dir, to, dirs_exist_ok=True)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "metrics.jsonl", "workflow.json", "result.json"])
+@pytest.mark.parametrize("how", ["changed", "missing"])
+def test_what_a_finished_run_left_is_written_anew_where_it_is_wrong(workflow, finished, tmp_path, capsys, name, how):
+    first = finished[1]
+    copy(finished[0], tmp_path)
+    file = tmp_path / name
+    content = file.read_bytes()
+    assert verify(tmp_path) == 0
+    file.write_bytes(content.replace(b"0.", b"1.") if name != "model.safetensors" else content[:-1] + b"\0")
+    if how == "missing":
+        file.unlink()
+    wrong = name in ("model.safetensors", "metrics.jsonl") or (name == "result.json" and how == "changed")
+    assert verify(tmp_path) == verify(tmp_path, repair=True) == wrong
+    assert (f"{file}: " in capsys.readouterr().out) == wrong
+    again = make_driver(workflow, tmp_path, **SIZES).run()
+    assert all(again[key] == first[key] for key in ("fingerprint", "auc", "epochs", "files"))
+    assert name == "result.json" or file.read_bytes() == content
+    assert json.loads((tmp_path / "result.json").read_text()) == again
+    assert verify(tmp_path) == 0
+
+
+RESULTS = {
+    "no files": lambda r: r.pop("files"),
+    "no commit": lambda r: r.pop("commit"),
+    "no fingerprint": lambda r: r.pop("fingerprint"),
+    "no tiers": lambda r: r.pop("tiers"),
+    "no hits": lambda r: r["tiers"]["host"].pop("hits"),
+    "epochs": lambda r: r.update(epochs=5),
+    "name": lambda r: r.update(name=[1]),
+    "workers": lambda r: r.update(workers=[{"keys": 1}]),
+    "auc": lambda r: r.update(auc=0.99),
+    "examples": lambda r: r.update(examples=r["examples"] + 1),
+    "auc of the test": lambda r: r["epochs"][-1].update(auc=0.99) or r.update(auc=0.99),
+    "another test": lambda r: r["epochs"].append({**r["epochs"][-1], "auc": 0.99}) or r.update(auc=0.99),
+}
+
+
+@pytest.mark.parametrize("what", RESULTS)
+def test_a_result_that_the_run_did_not_come_to_is_told_and_written_anew(workflow, finished, tmp_path, capsys, what):
+    run_dir = copy(finished[0], tmp_path)
+    result = json.loads((run_dir / "result.json").read_text())
+    RESULTS[what](result)
+    (run_dir / "result.json").write_text(json.dumps(result | {"checksum": own_checksum(result)}))
+    assert verify(run_dir) == 1
+    assert "result.json" in capsys.readouterr().out
+    again = make_driver(workflow, run_dir, **SIZES).run()
+    assert all(again[key] == finished[1][key] for key in ("fingerprint", "auc", "epochs", "files", "data"))
+    assert verify(run_dir) == 0
+
+
+def test_a_result_that_is_written_anew_tells_of_the_data_that_its_metrics_are_of(workflow, finished, tmp_path):
+    run_dir, root = copy(finished[0], tmp_path / "run"), tmp_path / "data"
+    shutil.copytree(workflow.data.root, root)
+    pq.write_table(pq.read_table(root / "test.parquet").slice(2), root / "test.parquet")
+    (run_dir / "result.json").unlink()
+    elsewhere = workflow.model_copy(update={"data": workflow.data.model_copy(update={"root": root})})
+    assert make_driver(elsewhere, run_dir, **SIZES).run()["data"] == finished[1]["data"]
+
+
+def test_a_chunk_that_is_longer_than_memory_is_told(finished, tmp_path):
+    run_dir = copy(finished[0], tmp_path)
+    os.truncate(next((run_dir / "table.zarr" / "rows").glob("c.*")), 1 << 42)
+    assert verify(run_dir) == 1
+
+
+def test_a_name_in_other_digits_is_a_users(workflow, finished, tmp_path):
+    run_dir = copy(finished[0], tmp_path)
+    mine = [run_dir / "commits" / "٠٠٠٠٠٩.json", run_dir / "table.zarr" / "rows" / "c.٩.0", run_dir / "reserve-٩"]
+    for file in mine:
+        file.write_text("mine")
+    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == finished[1]["fingerprint"]
+    assert [file.read_text() for file in mine] == ["mine"] * 3
+
+
+@pytest.mark.parametrize("kind", ["runs_evil.payload.X", "os.system", "runs_evil.payload:X", ""])
+def test_a_class_that_only_the_run_directory_names_is_not_imported(workflow, killed, tmp_path, monkeypatch, kind):
+    copy(killed[1], tmp_path / "run")
+    (tmp_path / "runs_evil").mkdir()
+    (tmp_path / "runs_evil" / "payload.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    forge(tmp_path / "run", lambda commit: commit["state"]["workflow"]["model"].update(kind=kind))
+    before = set(sys.modules)
+    with pytest.raises(ValueError, match=r'model\.kind: was "' + kind):
+        make_driver(workflow, tmp_path / "run", **SIZES)
+    assert not (tmp_path / "ran").exists()
+    assert set(sys.modules) == before
+
+
+def forge(run_dir, change):
+    """Change values of the newest manifest, and make its checksum right."""
+    file = max((run_dir / "commits").glob("*.json"))
+    commit = json.loads(file.read_bytes())["commit"]
+    change(commit)
+    text = json.dumps(commit)
+    file.write_bytes(f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode())
+
+
+FORGED = {
+    "empty": lambda s: s.clear(),
+    "without data": lambda s: s.pop("data"),
+    "no position": lambda s: s.pop("position"),
+    "batch -1": lambda s: s["position"].update(batch=-1),
+    "batch 1,000,000": lambda s: s["position"].update(batch=1_000_000),
+    "another batch": lambda s: s["position"].update(batch=s["position"]["batch"] + 1),
+    "epoch 7": lambda s: s["position"].update(epoch=7),
+    "split": lambda s: s["position"].update(split="../x"),
+    "speed": lambda s: s["speed"].update(seconds_per_read=0),
+    "tiers": lambda s: s["tiers"]["trained"].pop("keys"),
+    "epochs": lambda s: s["epochs"].append({"epoch": 1, "split": "validation"}),
+    "disk": lambda s: s["disk"].update(commits="many"),
+    "trained": lambda s: s.update(trained=1e300),
+    "workflow": lambda s: s.update(workflow={"model": {"kind": "a.b"}}),
+    "model": lambda s: s["workflow"].update(model=[]),
+    "deep": lambda s: s.update(seconds=[[[[[[]]]]]]),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_state_that_no_run_can_have_written_is_refused(workflow, killed, tmp_path, what):
+    copy(killed[1], tmp_path)
+    forge(tmp_path, lambda commit: FORGED[what](commit["state"]))
+    with pytest.raises((Damaged, ValueError), match=r"state\.|cannot be read|model\.kind"):
+        make_driver(workflow, tmp_path, **SIZES)
+    # What depends on workflow and data is for the run to say.
+    assert verify(tmp_path) == (what not in ("batch 1,000,000", "another batch", "epoch 7", "workflow", "model"))
+
+
+LINKED = ["commits", "table.zarr", "table.zarr/rows", "table.zarr/keys"]
+
+
+@pytest.mark.parametrize("folder", LINKED)
+@pytest.mark.parametrize("by", ["run", "verify"])
+def test_a_folder_that_is_a_link_is_refused_and_nothing_is_deleted_where_it_leads(
+    workflow, killed, tmp_path, folder, by
+):
+    run_dir, elsewhere = copy(killed[2], tmp_path / "run"), tmp_path / "elsewhere"
+    os.rename(run_dir / folder, elsewhere)
+    mine = [elsewhere / name for name in ("notes.txt", "c.99", "c.99.0", "000009.json", "zarr.json.partial")]
+    for file in mine:
+        file.write_text("mine")
+    (run_dir / folder).symlink_to(elsewhere)
+    before = {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()}
+    with pytest.raises(ValueError, match=rf"{folder} is a symbolic link \(to {elsewhere}\)"):
+        make_driver(workflow, run_dir, **SIZES) if by == "run" else verify(run_dir, repair=True)
+    assert {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()} == before
+
+
+def test_what_a_user_puts_into_a_run_directory_stays_when_the_run_goes_on(workflow, finished, killed, tmp_path):
+    copy(killed[2], tmp_path)
+    names = ["notes.txt", "x.partial", "reserve.txt", "reserved", "commits/notes.json", "commits/1.json"]
+    names += ["table.zarr/notes", "table.zarr/rows/c.x.0", "table.zarr/keys/note.partial", "table.zarr/rows/c.1.0.bak"]
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / "table.zarr/rows/c.999999.0").mkdir()
+    assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == finished[1]["fingerprint"]
+    assert verify(tmp_path, repair=True) == 0
+    assert [(tmp_path / name).read_text() for name in names] == ["mine"] * len(names)
+    assert (tmp_path / "table.zarr/rows/c.999999.0").is_dir()
+
+
+def test_space_is_not_reserved_through_a_link(workflow, finished, killed, tmp_path):
+    run_dir, mine = copy(killed[2], tmp_path / "run"), tmp_path / "mine"
+    mine.write_text("mine")
+    (run_dir / "reserve").unlink()
+    (run_dir / "reserve").symlink_to(mine)
+    assert make_driver(workflow, run_dir, **SIZES).run()["fingerprint"] == finished[1]["fingerprint"]
+    assert mine.read_text() == "mine"

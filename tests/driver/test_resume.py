@@ -1,0 +1,288 @@
+"""A run that goes on from a commit ends with the bits of one that never stopped; another workflow does not go on."""
+
+import json
+from io import StringIO
+
+import pytest
+from conftest import CATEGORIES, make_workflow, write_data
+from harness import make_driver, run
+from stopped import SIZES, changed, kill_after
+
+from pipeline.cluster.local import local_client
+from pipeline.data.agenda import Position
+from pipeline.data.source import Source
+from pipeline.driver.resume import check, description
+from pipeline.models import DeepFM
+from pipeline.monitor.progress import Progress
+from pipeline.storage.files import Damaged
+from pipeline.worker.resources import Resources
+from pipeline.workflow import Commit, Metrics
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory):
+    root = write_data(tmp_path_factory.mktemp("resume"), num_train=90, num_keys=60)
+    return make_workflow(root).model_copy(update={"commit": Commit(every_blocks=3)})
+
+
+@pytest.fixture(scope="module")
+def whole(workflow):
+    return run(workflow, **SIZES)
+
+
+@pytest.mark.parametrize("commits", [1, 2, 5, 6])
+def test_a_run_that_was_killed_ends_otherwise_than_one_that_was_not(workflow, whole, tmp_path, monkeypatch, commits):
+    kill_after(commits, workflow, tmp_path, monkeypatch)
+    result = make_driver(workflow, tmp_path, **SIZES).run()
+    for name in ("fingerprint", "epochs", "examples", "rows", "auc", "split"):
+        assert result[name] == whole[name]
+    assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1]) == whole["epochs"][-1]
+
+
+HARMLESS = [
+    {"schedule__block_batches": 5},
+    {"schedule__block_batches": 1, "schedule__look_ahead": 4},
+    {"name": "other", "storage__log_multiple": 4.0, "storage__log_growth": 0.2, "commit": Commit(keep=1)},
+]
+
+
+@pytest.mark.parametrize("changes", HARMLESS, ids=["larger blocks", "smaller blocks", "storage"])
+def test_what_changes_no_bit_is_refused_or_shows(workflow, whole, tmp_path, monkeypatch, changes):
+    kill_after(4, workflow, tmp_path, monkeypatch)
+    sizes = {"device_rows": 300, "host_rows": 0, "chunk_rows": 4}
+    driver = make_driver(changed(workflow, **changes), tmp_path, **sizes)
+    assert driver._warnings == []
+    result = driver.run()
+    assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
+
+
+def test_other_metrics_are_refused_or_change_a_bit(workflow, whole, tmp_path, monkeypatch):
+    kill_after(4, workflow, tmp_path, monkeypatch)
+    driver = make_driver(changed(workflow, metrics=Metrics(group="user", progressive=True)), tmp_path, **SIZES)
+    assert driver._warnings == []
+    result = driver.run()
+    assert result["fingerprint"] == whole["fingerprint"]
+    evaluated = [entry for entry in result["epochs"] if entry["split"] != "train"]
+    assert [{k: v for k, v in e.items() if not k.startswith("gauc")} for e in evaluated] == whole["epochs"]
+
+
+def test_a_change_of_the_executor_shows(workflow, whole, tmp_path, monkeypatch):
+    with local_client() as client:
+        kill_after(3, workflow, tmp_path, monkeypatch)
+        kill_after(3, workflow, tmp_path, monkeypatch, client)
+        result = make_driver(workflow, tmp_path, client, **SIZES).run()
+        assert result["fingerprint"] == whole["fingerprint"]
+        assert make_driver(workflow, tmp_path, **SIZES).run() == result
+
+
+@pytest.mark.parametrize("kill", [None, 3])
+def test_more_epochs_end_otherwise_than_if_they_had_been_asked_for_at_once(
+    workflow, whole, tmp_path, monkeypatch, kill
+):
+    fewer = changed(workflow, schedule__epochs=1)
+    if kill:
+        kill_after(kill, fewer, tmp_path, monkeypatch)
+    else:
+        make_driver(fewer, tmp_path, **SIZES).run()
+    result = make_driver(workflow, tmp_path, **SIZES).run()
+    assert result["fingerprint"] == whole["fingerprint"]
+    assert [e for e in result["epochs"] if e["split"] == "validation"] == whole["epochs"][:2]
+    assert result["epochs"][-1] == whole["epochs"][-1]
+
+
+@pytest.mark.parametrize("commits", [4, 5])
+def test_epochs_that_were_begun_are_taken_back(workflow, tmp_path, monkeypatch, commits):
+    """Within the second epoch, one epoch is too few: it cannot be untrained."""
+    kill_after(commits, workflow, tmp_path, monkeypatch)
+    state = json.loads((sorted((tmp_path / "commits").glob("*.json"))[-1]).read_text())["commit"]["state"]
+    assert (state["position"]["epoch"], state["position"]["batch"] > 0) == (1, True)
+    with pytest.raises(ValueError, match=r"schedule\.epochs: was 2, is 1, and"):
+        make_driver(changed(workflow, schedule__epochs=1), tmp_path, **SIZES)
+
+
+def test_a_difference_that_changes_bits_is_taken_or_not_named(workflow, tmp_path, monkeypatch):
+    kill_after(1, workflow, tmp_path, monkeypatch)
+    other = changed(
+        workflow, seed=8, schedule__batch_size=7, model__embedding_dim=4, data__shuffle_window=99,
+        storage__chunk_rows=2048, schedule__look_ahead=1,
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="holds a commit of another workflow") as caught:
+        make_driver(other, tmp_path, **SIZES)
+    said = str(caught.value)
+    for line in (
+        "seed: was 7, is 8", "schedule.batch_size: was 6, is 7", "model.embedding_dim: was 3, is 4",
+        "data.shuffle_window: was 16, is 99", "storage.chunk_rows: was 1024, is 2048",
+    ):  # fmt: skip
+        assert f"\n       {line}\n" in said
+    assert "look_ahead" not in said
+    assert "--fresh" in said
+    assert "--run-dir" in said
+
+
+def test_what_changes_bits_later_on_is_not_said(workflow, tmp_path, monkeypatch):
+    kill_after(2, workflow, tmp_path, monkeypatch)
+    slower = workflow.optimizer.model_copy(update={"dense": workflow.optimizer.dense.model_copy(update={"lr": 0.5})})
+    stream = StringIO()
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.driver.resume.version", lambda name: "0.0")
+        driver = make_driver(changed(workflow, optimizer=slower, schedule__threads=2), tmp_path, **SIZES)
+    driver._progress = Progress(driver.agenda.total_examples, stream=stream)
+    driver.run()
+    lines = [line for line in stream.getvalue().splitlines() if "other bits will come of it" in line]
+    for part in ("optimizer.dense.lr: was 0.01, is 0.5", "schedule.threads: was 1, is 2", "torch: was "):
+        assert [line for line in lines if part in line], part
+    assert len(lines) == 5
+
+
+def test_an_evaluation_that_was_interrupted_is_counted_twice_or_in_part(workflow, whole, tmp_path, monkeypatch):
+    """A pause after the first of its blocks; the run that goes on evaluates all of the split."""
+    one = changed(workflow, schedule__block_batches=1, commit=Commit())
+    plan, seen = Resources._plan, []
+
+    def pausing(self, i):
+        block = self._blocks[i]
+        seen.append(block)
+        if block.split == "validation" and block.first_batch == 1 and block.epoch == 0:
+            self.pause = "asked to"
+        return plan(self, i)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Resources, "_plan", pausing)
+        kill_after(1, one, tmp_path, monkeypatch, device_rows=4096)
+    assert seen[-1].split == "validation"
+    driver = make_driver(one, tmp_path, **SIZES)
+    assert driver._position == Position(0, "validation", 0)
+    result = driver.run()
+    assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
+    assert result["examples"] == whole["examples"]
+
+
+def test_a_finished_run_trains_again_or_forgets_its_result(workflow, tmp_path):
+    first = make_driver(workflow, tmp_path, **SIZES).run()
+    before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and "commits" in str(p)}
+    assert make_driver(workflow, tmp_path, **SIZES).run() == first
+    assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and "commits" in str(p)} == before
+    (tmp_path / "result.json").unlink()
+    again = make_driver(workflow, tmp_path, **SIZES).run()
+    for name in ("fingerprint", "epochs", "examples", "rows"):
+        assert again[name] == first[name]
+
+
+def test_the_commit_of_the_best_epoch_is_not_kept(workflow, tmp_path):
+    longer = changed(workflow, schedule__epochs=4, commit=Commit(every_blocks=3, keep=1))
+    result = make_driver(longer, tmp_path, **SIZES).run()
+    aucs = [e["auc"] for e in result["epochs"] if e["split"] == "validation"]
+    manifests = [json.loads(p.read_text())["commit"] for p in sorted((tmp_path / "commits").glob("*.json"))]
+    best = [m for m in manifests if m["name"] == "best"]
+    assert len(best) == 1
+    assert len([e for e in best[0]["state"]["epochs"] if e["split"] == "validation"]) == 1 + aucs.index(max(aucs))
+    assert len(manifests) <= 2
+
+
+def test_a_description_is_the_same_after_json(workflow, described):
+    now = described()
+    assert json.loads(json.dumps(now)) == now
+    assert check(json.loads(json.dumps(now)), now, Position(2, "train", 0)) == []
+
+
+@pytest.fixture(scope="module")
+def described(workflow):
+    identity = Source(workflow.data, 0).identity
+    return lambda workflow=workflow, **named: description(workflow, identity, **named)
+
+
+class Twice(DeepFM):
+    """Has an argument with a default."""
+
+    def __init__(self, hidden=(5,), times=2, **named):
+        super().__init__(hidden=hidden, **named)
+
+
+SAME = {
+    "a table named as it is by default": {
+        "data__categories": tuple(c.model_copy(update={"table": c.table_name}) for c in CATEGORIES)
+    },
+    "pooling of a column of single values": {
+        "data__categories": tuple(
+            c if c.name in ("history", "tags") else c.model_copy(update={"pooling": "mean"}) for c in CATEGORIES
+        )
+    },
+    "an argument that is its default": {"model__args": {"hidden": [5], "times": 2}},
+    "no validation data": {"data__validation": ()},
+}
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_what_means_the_same_goes_on_without_a_word(workflow, described, what):
+    own = changed(workflow, model__kind=Twice)
+    before, now = described(own), described(changed(own, **SAME[what]))
+    assert check(before, now, Position(0, "train", 3), Twice) == []
+    assert check(now, before, Position(0, "train", 3), Twice) == []
+
+
+DIFFERENT = [
+    {"data__categories": tuple(c.model_copy(update={"pooling": "sum"}) for c in CATEGORIES)},
+    {"data__categories": tuple(c.model_copy(update={"table": "one"}) for c in CATEGORIES)},
+    {"model__args": {"times": 3}}, {"model__args": {"hidden": [6]}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("changes", DIFFERENT, ids=["pooling of lists", "table", "own argument", "argument"])
+def test_what_means_something_else_is_refused(workflow, described, changes):
+    own = changed(workflow, model__kind=Twice)
+    with pytest.raises(ValueError, match="another workflow"):
+        check(described(own), described(changed(own, **changes)), Position(0, "train", 3), Twice)
+
+
+def test_other_instructions_of_the_processor_are_told(workflow, described, monkeypatch):
+    before = described()
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
+    monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
+    said = check(before, described(), Position(0, "train", 3))
+    assert [line.split("of it: ")[1] for line in said] == [
+        'ATEN_CPU_CAPABILITY: was null, is "default"', 'MKL_CBWR: was null, is "COMPATIBLE"',
+    ]  # fmt: skip
+
+
+def test_commits_follow_each_other_and_nothing_is_trained(workflow, whole, tmp_path):
+    """However short the time between two: each comes after a block at least."""
+    impatient = changed(workflow, commit=Commit(every_minutes=1e-9))
+    with local_client() as client:
+        driver = make_driver(impatient, tmp_path, client, **SIZES)
+        result = driver.run()
+    blocks = len(list(driver.agenda.blocks(workflow.schedule.block_batches)))
+    assert result["fingerprint"] == whole["fingerprint"]
+    assert result["disk"]["commits"] <= blocks + 1
+
+
+def test_older_commits_go_before_the_newest_is_known_to_be_whole(workflow, tmp_path, monkeypatch):
+    kill_after(4, workflow, tmp_path, monkeypatch)
+    *older, newest = sorted((tmp_path / "commits").glob("*.safetensors"))
+    content = bytearray(newest.read_bytes())
+    content[-1] ^= 1
+    newest.write_bytes(content)
+    before = sorted(p.name for p in tmp_path.rglob("*") if p.is_file())
+    with pytest.raises(Damaged, match=f"{newest.name}: its checksum"):
+        make_driver(changed(workflow, commit=Commit(keep=1, keep_best=False)), tmp_path, **SIZES)
+    assert older
+    assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == before
+
+
+def test_fields_that_came_after_a_commit_have_their_defaults_in_it(workflow, described):
+    before = json.loads(json.dumps(described()))
+    del before["workflow"]["metrics"], before["workflow"]["model"]["precision"]
+    assert check(before, described(), Position(0, "train", 3)) == []
+
+
+def test_another_device_is_told(workflow, described):
+    on_cpu, on_gpu = (described(device=device) for device in ("cpu", "Some GPU"))
+    told = check(on_cpu, on_gpu, Position(0, "train", 3))
+    assert told == ['other than when it began, so that other bits will come of it: device: was "cpu", is "Some GPU"']
+    assert check(on_cpu, described(changed(workflow, device="auto")), Position(0, "train", 3)) == []
+
+
+def test_steps_that_would_be_counted_twice_are_refused(described):
+    """Where a last batch is joined for so many workers, and was not for as many as there were."""
+    before, now = (described(world=n, steps_of_epoch=steps) for n, steps in ((1, 15), (4, 14)))
+    with pytest.raises(ValueError, match="steps of an epoch: were 15, are 14"):
+        check(before, now, Position(1, "train", 0))

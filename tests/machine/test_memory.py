@@ -1,0 +1,98 @@
+"""Arrays begin where the matrix libraries like it; and what has no glibc runs all the same."""
+
+import ctypes
+import subprocess
+import sys
+
+import numpy as np
+import psutil
+import pytest
+
+from pipeline.machine import memory
+from pipeline.machine.memory import ALIGNMENT, MAPPED_BYTES, aligned_empty, keep_freed_memory, share_one_arena
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64, np.uint64])
+@pytest.mark.parametrize("shape", [1, 7, (3, 5), (1, 1, 1), (129, 7), (1 << 20,), 0, (0, 4), (4, 0)], ids=str)
+def test_an_array_begins_anywhere_or_has_another_shape(shape, dtype):
+    for _ in range(5):
+        array = aligned_empty(shape, dtype)
+        assert array.ctypes.data % ALIGNMENT == 0 or not array.size
+        assert array.shape == (shape if isinstance(shape, tuple) else (shape,))
+        assert array.dtype == dtype
+        assert array.flags.c_contiguous
+        assert array.flags.writeable
+
+
+def test_two_arrays_share_bytes():
+    arrays = [aligned_empty((10, 3), np.int32) for _ in range(20)]
+    for number, array in enumerate(arrays):
+        array[...] = number
+    assert all((array == number).all() for number, array in enumerate(arrays))
+
+
+def resident_bytes():
+    return psutil.Process().memory_info().rss
+
+
+def test_a_large_array_that_is_gone_keeps_its_memory():
+    keep_freed_memory()
+    array = aligned_empty(4 * MAPPED_BYTES, np.uint8)
+    before = resident_bytes()
+    array[...] = 1
+    assert resident_bytes() - before > 3 * MAPPED_BYTES
+    del array
+    assert resident_bytes() - before < MAPPED_BYTES
+
+
+@pytest.mark.parametrize("num_bytes", [1 << 60, 1 << 70])
+def test_an_array_larger_than_memory_ends_in_another_error(num_bytes):
+    with pytest.raises(MemoryError, match=f"{num_bytes:,} bytes cannot be allocated"):
+        aligned_empty(num_bytes, np.uint8)
+
+
+ARENAS = """
+import ctypes, sys, threading
+import pipeline.run
+threads = [threading.Thread(target=bytearray, args=(1 << 20,)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+libc.fopen.restype = ctypes.c_void_p
+file = ctypes.c_void_p(libc.fopen(sys.argv[1].encode(), b"w"))
+libc.malloc_info(0, file)
+libc.fclose(file)
+"""
+
+
+def test_threads_have_arenas_of_their_own(tmp_path):
+    """Those of Arrow, which start when it is imported, too."""
+    if not hasattr(ctypes.CDLL(None), "malloc_info"):
+        pytest.skip("needs glibc")
+    subprocess.run([sys.executable, "-c", ARENAS, str(tmp_path / "arenas.xml")], check=True)
+    assert (tmp_path / "arenas.xml").read_text().count("<heap ") == 1
+
+
+def test_a_system_without_mallopt_cannot_run(monkeypatch):
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
+    share_one_arena()
+    keep_freed_memory()
+
+
+def test_the_allocator_refuses_a_setting(monkeypatch):
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):
+        pytest.skip("needs glibc's mallopt")
+    answers = []
+
+    class Spy:
+        @staticmethod
+        def mallopt(option, value):
+            answers.append(library.mallopt(option, value))
+
+    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: Spy)
+    share_one_arena()
+    keep_freed_memory()
+    assert answers == [1, 1, 1]

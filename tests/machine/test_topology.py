@@ -1,0 +1,198 @@
+"""What is read of a machine: from a /sys laid out for the test, a library that answers as told, and this machine."""
+
+import os
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from pipeline.machine.affinity import lay_out
+from pipeline.machine.topology import Attached, Core, Gpu, Topology, disk_of, parse_cpus, read_topology
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"{text}\n")
+
+
+def link(path, target):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+
+
+@pytest.fixture
+def system(tmp_path):
+    """Two nodes with two cores of two threads each; two NVMe disks, a RAID of them; a card, one that is down, `lo`."""
+    root = tmp_path / "sys"
+    for node, cpus in enumerate(("0-1,4-5", "2-3,6-7")):
+        write(root / f"devices/system/node/node{node}/cpulist", cpus)
+    for cpu in range(8):
+        folder = root / f"devices/system/cpu/cpu{cpu}/topology"
+        write(folder / "physical_package_id", cpu % 4 // 2)
+        write(folder / "core_id", cpu % 2)
+    for disk, node in ((0, 0), (1, 1)):
+        pci = root / f"devices/pci/{disk}"
+        write(pci / "numa_node", node)
+        write(pci / f"nvme/nvme{disk}n1/nvme{disk}n1p1/partition", 1)
+        link(root / f"block/nvme{disk}n1", pci / f"nvme/nvme{disk}n1")
+    for name, disks in (("md0", (0, 1)), ("md1", (1,))):
+        for disk in disks:
+            link(root / f"devices/virtual/{name}/slaves/nvme{disk}n1", root / f"devices/pci/{disk}/nvme/nvme{disk}n1")
+        link(root / f"block/{name}", root / f"devices/virtual/{name}")
+    for name, state in (("eth0", "up"), ("eth1", "down")):
+        write(root / f"devices/pci/{name}/numa_node", 1)
+        write(root / f"devices/pci/{name}/net/{name}/operstate", state)
+        (root / f"devices/pci/{name}/net/{name}/device").symlink_to(root / f"devices/pci/{name}")
+        link(root / f"class/net/{name}", root / f"devices/pci/{name}/net/{name}")
+    write(root / "devices/virtual/net/lo/operstate", "unknown")
+    link(root / "class/net/lo", root / "devices/virtual/net/lo")
+    return root
+
+
+def test_a_machine_is_read_as_another(system):
+    topology = read_topology(False, system, range(8))
+    assert topology == Topology(
+        (Core((0, 4), 0), Core((1, 5), 0), Core((2, 6), 1), Core((3, 7), 1)),
+        disks=(Attached("md0", None), Attached("md1", 1), Attached("nvme0n1", 0), Attached("nvme1n1", 1)),
+        nics=(Attached("eth0", 1),),
+    )
+
+
+def test_cpus_that_are_not_allowed_are_dealt(system):
+    assert read_topology(False, system, [5, 1, 2]).cores == (Core((1, 5), 0), Core((2,), 1))
+
+
+def test_a_file_that_is_missing_is_an_error(tmp_path):
+    topology = read_topology(True, tmp_path / "nothing", [0, 1])
+    assert topology == Topology((Core((0,), None), Core((1,), None)))
+    assert [seat.cpus for seat in lay_out(topology, 2).seats] == [(0,), (1,)]
+
+
+def test_a_machine_without_numa_has_a_node(system):
+    write(system / "devices/pci/0/numa_node", -1)
+    assert read_topology(False, system, [0]).disks[2] == Attached("nvme0n1", None)
+
+
+def test_the_disk_of_a_partition_is_the_partition(system, tmp_path):
+    device = tmp_path.stat().st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    assert disk_of(tmp_path, system) is None
+    link(system / "dev/block" / name, system / "devices/pci/1/nvme/nvme1n1/nvme1n1p1")
+    assert disk_of(tmp_path, system) == "nvme1n1"
+    (system / "dev/block" / name).unlink()
+    link(system / "dev/block" / name, system / "devices/virtual/md0")
+    assert disk_of(tmp_path, system) == "md0"
+
+
+def test_ranges_of_cpus_are_misread():
+    assert parse_cpus("0-3,8,10-11") == [0, 1, 2, 3, 8, 10, 11]
+    assert parse_cpus("") == []
+
+
+def test_this_machine_cannot_be_read(tmp_path):
+    topology = read_topology(True)
+    assert sorted(cpu for core in topology.cores for cpu in core.cpus) == sorted(os.sched_getaffinity(0))
+    disk = disk_of(tmp_path)
+    assert disk is None or disk in {one.name for one in topology.disks}
+    lay_out(topology, 1, disk)
+
+
+class NVMLError(Exception):
+    pass
+
+
+class Nvml:
+    """GPUs on buses 1, 2, ...; `ends[gpu]`: what its NVLinks lead to, a GPU's number, "switch", or "down"."""
+
+    NVMLError = NVMLError
+    NVML_NVLINK_MAX_LINKS, NVML_FEATURE_ENABLED = 4, 1
+    NVML_NVLINK_DEVICE_TYPE_SWITCH, NVML_NVLINK_DEVICE_TYPE_GPU = 2, 0
+
+    def __init__(self, ends, levels=None, driver=True):
+        self.ends, self.levels, self.driver, self.open = ends, levels or {}, driver, 0
+
+    def nvmlInit(self):
+        if not self.driver:
+            raise NVMLError("Driver Not Loaded")
+        self.open += 1
+
+    def nvmlShutdown(self):
+        self.open -= 1
+
+    def nvmlDeviceGetCount(self):
+        return len(self.ends)
+
+    def nvmlDeviceGetHandleByIndex(self, index):
+        return index
+
+    def nvmlDeviceGetUUID(self, gpu):
+        return f"GPU-{gpu}abc"
+
+    def nvmlDeviceGetMemoryInfo(self, gpu):
+        if gpu == 2:
+            raise self.NVMLError
+        return SimpleNamespace(free=1000 + gpu)
+
+    def nvmlDeviceGetPciInfo(self, gpu):
+        return SimpleNamespace(domain=0, bus=gpu + 1, device=0)
+
+    def nvmlDeviceGetNvLinkState(self, gpu, at):
+        if at >= len(self.ends[gpu]):
+            raise NVMLError("Not Supported")
+        return int(self.ends[gpu][at] != "down")
+
+    def nvmlDeviceGetNvLinkRemoteDeviceType(self, gpu, at):
+        return 2 if self.ends[gpu][at] == "switch" else 0
+
+    def nvmlDeviceGetNvLinkRemotePciInfo(self, gpu, at):
+        return self.nvmlDeviceGetPciInfo(self.ends[gpu][at])
+
+    def nvmlDeviceGetTopologyCommonAncestor(self, a, b):
+        if (level := self.levels.get((min(a, b), max(a, b)))) is None:
+            raise NVMLError("Unknown Error")
+        return level
+
+
+def with_library(monkeypatch, library, visible=None):
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    if visible is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+
+
+def test_links_are_counted_that_are_down_or_between_others(system, monkeypatch):
+    write(system / "bus/pci/devices/0000:02:00.0/numa_node", 1)
+    library = Nvml([[1, 1, "down"], [0, 0, 2], [1]], {(0, 2): 50})
+    with_library(monkeypatch, library)
+    topology = read_topology(True, system, [0])
+    assert topology.gpus == (Gpu(0, "GPU-0abc", None, 1000), Gpu(1, "GPU-1abc", 1, 1001), Gpu(2, "GPU-2abc", None))
+    assert topology.links == (("X", "NV2", "SYS"), ("NV2", "X", "NV1"), ("SYS", "NV1", "X"))
+    assert library.open == 0
+    assert read_topology(False, system, [0]).gpus == ()
+
+
+def test_links_to_a_switch_lead_nowhere(system, monkeypatch):
+    with_library(monkeypatch, Nvml([["switch"] * 4, ["switch"] * 4, ["switch"] * 3 + ["down"]]))
+    assert read_topology(True, system, [0]).links == (
+        ("X", "NV4", "NV3"),
+        ("NV4", "X", "NV3"),
+        ("NV3", "NV3", "X"),
+    )
+
+
+def test_what_the_driver_does_not_tell_is_an_error(system, monkeypatch):
+    with_library(monkeypatch, Nvml([[], []]))
+    assert read_topology(True, system, [0]).links == (("X", ""), ("", "X"))
+    with_library(monkeypatch, Nvml([[]], driver=False))
+    assert read_topology(True, system, [0]).gpus == ()
+
+
+@pytest.mark.parametrize(
+    ("visible", "left"), [("1,0", [0, 1]), ("GPU-2", [2]), ("", []), ("GPU-1abc, 2", [1, 2]), ("7", [])]
+)
+def test_gpus_that_are_hidden_from_cuda_get_workers(system, monkeypatch, visible, left):
+    with_library(monkeypatch, Nvml([[1], [0], []], {(0, 2): 10, (1, 2): 20}), visible)
+    topology = read_topology(True, system, [0])
+    assert [gpu.index for gpu in topology.gpus] == left
+    assert len(topology.links) == len(left)

@@ -1,0 +1,31 @@
+"""What --explain says of dense semantics."""
+
+import pytest
+from conftest import make_workflow
+
+from pipeline.optimizer import Adam, Ftrl, Optimizer, Sgd
+from pipeline.preflight.dense_cost import dense_cost
+from pipeline.training.learner import row_layout
+
+
+def told(tmp_path, rows):
+    workflow = make_workflow(tmp_path).model_copy(update={"optimizer": Optimizer(rows=rows)})
+    return dense_cost(workflow, row_layout(workflow), 100, 1100)
+
+
+@pytest.mark.parametrize("rows", [Adam(), Adam(l2=0.1), Sgd(semantics="dense"), Ftrl(semantics="dense", l2=0.1)])
+def test_rows_that_stay_where_they_are_cost_something(tmp_path, rows):
+    assert told(tmp_path, rows) is None
+
+
+def test_a_power_costs_as_much_as_its_steps(tmp_path):
+    assert "a power takes the place" in told(tmp_path, Sgd(semantics="dense", l2=0.1))
+
+
+def test_the_missed_steps_of_a_batch_are_not_told(tmp_path):
+    text = told(tmp_path, Adam(semantics="dense", l2=1e-5))
+    assert "1,100 keys, a batch 100 of them: a step makes up for up to 1,000 missed ones" in text
+    assert "unstable" not in text
+    assert "through after 200" not in text
+    assert "lr * l2 / eps is 5,000" in told(tmp_path, Adam(semantics="dense", l2=0.05))
+    assert "through after 200" in told(tmp_path, Adam(semantics="dense"))

@@ -1,0 +1,86 @@
+"""What is given up first when the caps are too small."""
+
+from itertools import pairwise
+
+import pytest
+from conftest import make_workflow, write_data
+
+from pipeline.data.agenda import Agenda
+from pipeline.data.source import Source
+from pipeline.device.device import Ram
+from pipeline.preflight.first_window import reductions, rehearse
+from pipeline.preflight.sizes import DoesNotFit
+from pipeline.stages import dedup_on_gpu
+from pipeline.training.learner import row_layout
+
+
+@pytest.mark.parametrize(
+    ("look_ahead", "block_batches", "steps"),
+    [
+        (2, 1, [(2, 1), (1, 1), (0, 1)]),
+        (2, 4, [(2, 4), (1, 4), (0, 4), (0, 2), (0, 1)]),
+        (1, 7, [(1, 7), (0, 7), (0, 3), (0, 1)]),
+        (0, 3, [(0, 3), (0, 1)]),
+        (0, 1, [(0, 1)]),
+    ],
+)
+def test_the_look_ahead_does_not_go_before_the_size_of_blocks(look_ahead, block_batches, steps):
+    assert reductions(look_ahead, block_batches) == steps
+
+
+@pytest.mark.parametrize("look_ahead", range(4))
+@pytest.mark.parametrize("block_batches", [1, 2, 5, 16, 100])
+def test_a_step_is_tried_twice_or_the_smallest_never(look_ahead, block_batches):
+    steps = reductions(look_ahead, block_batches)
+    assert steps[0] == (look_ahead, block_batches)
+    assert steps[-1] == (0, 1)
+    assert len(set(steps)) == len(steps)
+    for (ahead, batches), (less_ahead, fewer) in pairwise(steps):
+        assert less_ahead <= ahead
+        assert fewer <= batches
+        # What `plan` refused is planned again with less: taking up where the list stands gives the rest of it.
+        assert reductions(ahead, batches)[1] == (less_ahead, fewer)
+
+
+class Gpu(Ram):
+    """Asked for nothing but its free memory."""
+
+    on_gpu = True
+
+    def free_bytes(self):
+        return 1 << 26
+
+
+def fit_of(workflow, device, said=None):
+    source = Source(workflow.data, workflow.seed)
+    agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
+    say = (lambda line: None) if said is None else said.append
+    return rehearse(workflow, source, agenda, row_layout(workflow).num_bytes, say, device)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("rehearse"))
+
+
+def test_a_share_of_the_free_memory_is_another_size(root):
+    of_gpu, as_size = (
+        make_workflow(root, storage={"device": device, "read": "1 MiB"}) for device in ("25 %", "16 MiB")
+    )
+    assert fit_of(of_gpu, Gpu()) == fit_of(as_size, Gpu())
+    assert fit_of(of_gpu, Gpu()).sizes.gpu_bytes > 1 << 20
+    assert fit_of(as_size, Ram()).sizes.gpu_bytes == 0
+
+
+def test_more_keys_than_dedups_table_holds_are_found_while_training(root, monkeypatch):
+    """A batch has some 30 keys."""
+    workflow = make_workflow(root, storage={"read": "1 MiB"}, block_batches=4)
+    said = []
+    monkeypatch.setattr("pipeline.preflight.first_window.limit_of", lambda num_bytes: 40)
+    assert fit_of(workflow, Gpu(), said).block_batches == 1
+    assert "dedup's table on the GPU has room for 40; raise storage.read" in said[0]
+    monkeypatch.setattr("pipeline.preflight.first_window.limit_of", lambda num_bytes: 4)
+    with pytest.raises(DoesNotFit, match="one batch alone does not fit: blocks of 1 batches have"):
+        fit_of(workflow, Gpu())
+    assert fit_of(workflow, Ram()).block_batches == 4
+    assert dedup_on_gpu.limit_of(1 << 20) == 1 << 16

@@ -1,0 +1,142 @@
+"""Caps are caps, and a message about one says what to change."""
+
+import re
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from pipeline.preflight.explain import table
+from pipeline.preflight.sizes import (
+    DoesNotFit,
+    FirstWindow,
+    fit,
+    gpu_bytes,
+    log_chunk_bytes,
+    read_ring_bytes,
+    resolve,
+)
+from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
+from pipeline.storage.key_map import LEAST_BYTES
+from pipeline.workflow import Storage, format_size
+
+
+def make_storage(**caps):
+    small = {"device": 1 << 20, "host": 1 << 20, "disk": 1 << 20, "read": 1 << 20, "map": 1 << 20, "chunk_rows": 1024}
+    return Storage(**small | caps)
+
+
+CAP = st.one_of(st.integers(0, 1 << 22), st.integers(0, 1 << 42))
+STORAGES = st.builds(
+    make_storage, device=CAP, host=CAP, disk=CAP, read=CAP, map=CAP, chunk_rows=st.sampled_from([1024, 8192])
+)
+
+
+@st.composite
+def windows(draw):
+    keys = draw(st.lists(st.integers(0, 5000), min_size=1, max_size=5))
+    unions, union = [], 0
+    for n in keys:
+        union = draw(st.integers(max(union, n), union + n))
+        unions.append(union)
+    return FirstWindow(tuple(keys), tuple(unions))
+
+
+@settings(deadline=None, max_examples=300)
+@given(STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows())
+@example(make_storage(device=0, host=1024, disk=165_888, read=1, chunk_rows=1024), 1, 0, 0, FirstWindow((0,), (0,)))
+def test_a_cap_is_exceeded_on_a_gpu_or_a_buffer_cannot_hold_a_block(
+    storage, row_bytes, window_bytes, look_ahead, window
+):
+    """Both rings are in both tiers, and the device holds copies of the read ring, indices and dedup's table."""
+    try:
+        sizes = fit(storage, row_bytes, window_bytes, look_ahead, window, on_gpu=True)
+    except DoesNotFit:
+        return
+    rings = sizes.outgoing_rows + sizes.staging_rows
+    beside = gpu_bytes(sizes.read_ring_bytes, 2 * look_ahead + 1)
+    assert (sizes.device_rows + rings) * row_bytes + beside <= storage.device
+    assert (sizes.host_rows + rings + sizes.chunk_rows) * row_bytes <= storage.host
+    assert min(sizes.device_rows, sizes.host_rows) >= 0
+    largest = max(window.keys_of_blocks[: look_ahead + 1])
+    assert min(sizes.staging_rows, sizes.outgoing_rows) // (look_ahead + 1) >= largest
+    assert sizes.device_rows >= window.union_of_first[: look_ahead + 1][-1]
+    explained = {name: num_bytes for name, num_bytes, _ in table(sizes, look_ahead)}
+    for tier, cap in (("device", storage.device), ("host", storage.host)):
+        assert sum(num_bytes for name, num_bytes in explained.items() if name.startswith(tier)) <= cap
+
+
+def test_a_share_is_not_resolved():
+    assert resolve(make_storage(device="25 %"), 4000).device == 1000
+    assert resolve(make_storage(device=7), 4000).device == 7
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows(), st.integers(0, 1 << 20),
+    st.sampled_from([1, 2, 16]),
+)  # fmt: skip
+def test_a_cap_is_exceeded_or_a_buffer_cannot_hold_a_block(
+    storage, row_bytes, window_bytes, look_ahead, window, commit_bytes, num_owned
+):
+    try:
+        sizes = fit(storage, row_bytes, window_bytes, look_ahead, window, commit_bytes, num_owned=num_owned)
+    except DoesNotFit:
+        return
+    assert (sizes.device_rows + sizes.outgoing_rows) * row_bytes <= storage.device
+    assert (sizes.host_rows + sizes.staging_rows + sizes.chunk_rows) * row_bytes <= storage.host
+    assert sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row_bytes) + commit_bytes <= storage.disk
+    slabs = min(sizes.device_rows + sizes.outgoing_rows + sizes.host_rows, sizes.map_bytes // LEAST_BYTES)
+    commit = most_chunks(slabs, sizes.chunk_rows, num_owned)
+    assert sizes.disk_chunks >= commit + 2 * LEAST_GROWTH * num_owned, "no room for a commit"
+    assert sizes.read_ring_bytes + sizes.window_bytes <= storage.read
+    assert sizes.map_bytes <= storage.map
+    assert sizes.chunk_rows == storage.chunk_rows
+    assert min(sizes.device_rows, sizes.host_rows, sizes.disk_chunks, sizes.read_ring_bytes) >= 0
+
+    largest = max(window.keys_of_blocks[: look_ahead + 1])
+    assert sizes.staging_rows // (look_ahead + 1) >= largest
+    assert sizes.outgoing_rows // (look_ahead + 1) >= largest
+    assert sizes.device_rows >= window.union_of_first[: look_ahead + 1][-1]
+    explained = {name: num_bytes for name, num_bytes, _ in table(sizes, look_ahead)}
+    assert sum(explained[name] for name in explained if name.startswith("device")) <= storage.device
+    assert sum(explained[name] for name in explained if name.startswith("host")) <= storage.host
+    assert explained["disk log"] <= storage.disk
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.sampled_from(["device", "host", "read", "disk"]), st.integers(1, 2000), st.integers(0, 3), windows())
+def test_a_message_asks_for_too_little_or_hides_a_number(name, row_bytes, look_ahead, window):
+    """What the message says is needed is enough, and one byte less is not."""
+    roomy = dict.fromkeys(["device", "host", "read", "map"], 1 << 40) | {"disk": 1 << 60}
+    window_bytes = 123_456
+    cap = 1000 if name == "read" else 0
+
+    def fits(cap):
+        fit(make_storage(**roomy | {name: cap}), row_bytes, window_bytes, look_ahead, window)
+
+    try:
+        fits(cap)
+    except DoesNotFit as error:
+        message = str(error)
+    else:
+        assert name == "device"
+        assert window.union_of_first[: look_ahead + 1][-1] == 0
+        return
+    assert f"storage.{name} is {format_size(cap)}" in message
+    assert f"raise storage.{name}" in message
+    needed = int(re.search(r"(?:\(|takes )([\d,]+) bytes", message)[1].replace(",", "")) + (name == "read")
+    fits(needed)
+    with pytest.raises(DoesNotFit, match=f"storage.{name}"):
+        fits(needed - 1)
+
+
+def test_the_read_cap_leaves_no_byte_for_the_ring():
+    with pytest.raises(DoesNotFit, match=r"storage.read is 4 KiB.*4,096 bytes.*data.shuffle_window"):
+        read_ring_bytes(make_storage(read=4096), 4096)
+    assert read_ring_bytes(make_storage(read=4097), 4096) == 1
+
+
+def test_a_look_ahead_that_is_longer_than_the_run_does_not_fit():
+    sizes = fit(make_storage(disk=8 << 20), 64, 1000, 3, FirstWindow((10, 20), (10, 25)))
+    assert sizes.outgoing_rows // 4 >= 25

@@ -1,0 +1,72 @@
+"""Clocks that are set by an hour while a run goes on, forwards and backwards: those of its processes, by a library that
+they load first. The machine's are left alone."""
+
+import shutil
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from runs import Job
+
+HOUR = 3600
+SOURCE = Path(__file__).parents[1] / "support" / "clock_steps.c"
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    if (compiler := shutil.which("cc")) is None:
+        pytest.skip("needs a C compiler, cc, for the library that sets the clocks of a process")
+    made = tmp_path_factory.mktemp("clocks") / "clock_steps.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", made, SOURCE, "-ldl"], check=True)
+    return made
+
+
+class Clocks:
+    """Those of a run's processes."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        # Later than it is by so much that no step goes back to before the machine was started.
+        self.hours = [2, 2]
+        self.step("wall", 0)
+
+    def step(self, clock: str, hours: int) -> None:
+        self.hours[clock == "monotonic"] += hours
+        with open(self.path, "r+b" if self.path.exists() else "wb") as file:
+            file.write(struct.pack("qq", *(hours * HOUR * 10**9 for hours in self.hours)))
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    return Job(tmp_path_factory.mktemp("steps"), silent_seconds=5.0, timeout_seconds=30.0)
+
+
+@pytest.fixture(scope="module")
+def expected(job):
+    return {flags: job.undisturbed(*flags) for flags in ((), ("--workers", "2"))}
+
+
+@pytest.mark.prove
+@pytest.mark.parametrize("clock", ["wall", "monotonic"])
+@pytest.mark.parametrize("flags", [(), ("--workers", "2")], ids=["alone", "two"])
+def test_a_step_of_a_clock_changes_nothing(job, expected, library, tmp_path, flags, clock):
+    """An hour forwards, back, and back once more. A run of one process has its clock set many times in a row:
+    what goes wrong depends on the millisecond. Dask's timers stand still after a step backwards of the monotonic clock,
+    which no system takes: there a run may also end with a message, and the same command goes on."""
+    clocks = Clocks(tmp_path / "steps")
+    env = {"LD_PRELOAD": str(library), "CLOCK_STEPS": str(clocks.path)}
+    with job.start(tmp_path / "run", *flags, env=env) as run:
+        for epoch, hours in ((1, 1), (4, -1), (7, -1)):
+            run.says(f"epoch {epoch} validation")
+            assert clock == "monotonic" or not run.ended(), run.said[-3000:]
+            for n in range(1 if flags else 21):
+                clocks.step(clock, hours * (-1) ** n)
+                time.sleep(0.02)
+        run.end()
+    if clock == "monotonic" and run.end() == 1:
+        assert "error: " in run.said
+        with job.start(tmp_path / "run", *flags) as run:
+            run.end()
+    assert run.fingerprint() == expected[flags]

@@ -1,0 +1,151 @@
+"""A disk that is full, or becomes read-only, as the system makes it so, under whole processes.
+
+It is a small tmpfs in a namespace of its own, which another process fills, or which is mounted anew. Whatever happens
+when, a run ends with one message and no traceback, what it had committed is whole, and once the disk is as it was, the
+same command goes on to the bits of a run that nothing happened to.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from test_stop import ROOT, write_workflow
+from whole_runs import fingerprint_of, finished, gated, make_run, message_of, of_run, started
+
+from pipeline.commits.manifest import Commits
+from pipeline.storage.files import Files
+from pipeline.verify import main as verify
+from pipeline.workflow import Workflow
+
+pytestmark = pytest.mark.prove
+
+FULL, READ_ONLY = os.strerror(errno.ENOSPC), os.strerror(errno.EROFS)
+ANY = ""
+PLACES = (
+    ("pipeline.worker.resources:train", 12),
+    ("pipeline.worker.worker:flush", 1),
+    ("pipeline.commits.manifest:Commits.write_dense", 1),
+    ("pipeline.commits.manifest:Commits.publish", 1),
+    ("pipeline.worker.worker:Worker.settle", 1),
+    (ANY, 4),
+    (ANY, 9),
+    ("pipeline.driver.driver:write_result", 1),
+)
+"""Before a block trains; before rows, dense state and manifest of a commit are written; after it; when so many files of
+rows have been written; at the end."""
+
+
+class Disk:
+    """A tmpfs that only processes in a namespace of their own see, and this one through one of them."""
+
+    def __init__(self, at: Path) -> None:
+        at.mkdir()
+        self.at = at
+        """Where its processes see it."""
+        mount = f"mount -t tmpfs -o size=96m,mode=755 faulty '{at}' && echo up && exec cat"
+        self.keeper = started(["unshare", "--map-root-user", "--mount", "sh", "-c", mount])
+        assert self.keeper.stdout
+        if self.keeper.stdout.readline() != "up\n":
+            pytest.skip(f"a mount in a namespace of its own is not to be had here: {self.keeper.communicate()[1]}")
+        enter = f"nsenter --target {self.keeper.pid} --user --mount --preserve-credentials env --chdir"
+        self.inside = [*enter.split(), str(ROOT)]
+        self._filler = self.seen(at / "of another process")
+
+    def seen(self, path: Path) -> Path:
+        """As this process sees it."""
+        return Path(f"/proc/{self.keeper.pid}/root{path}")
+
+    def break_it(self, how: str) -> None:
+        if how == READ_ONLY:
+            return self._mount("ro")
+        with open(self._filler, "ab", buffering=0) as file:
+            for num_bytes in (1 << 20, 1 << 12):
+                with suppress(OSError):
+                    while True:
+                        file.write(bytes(num_bytes))
+        return None
+
+    def mend(self, how: str) -> None:
+        if how == READ_ONLY:
+            self._mount("rw")
+        else:
+            self._filler.unlink()
+
+    def _mount(self, how: str) -> None:
+        """Anew, as soon as nobody writes a file."""
+        argv = [*self.inside, "mount", "-o", f"remount,{how}", str(self.at)]
+        until = time.monotonic() + 60
+        while (done := subprocess.run(argv, capture_output=True, text=True)).returncode:
+            assert time.monotonic() < until, done.stderr
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    made = Disk(tmp_path / "disk")
+    yield made
+    made.keeper.communicate(timeout=10)
+
+
+@pytest.fixture(scope="module")
+def workflow(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
+    return make_run(tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture(scope="module")
+def fingerprint(workflow: Workflow, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    finished(of_run(write_workflow(workflow, folder), "--run-dir", str(folder / "run"), "--serial"))
+    return fingerprint_of(folder / "run")
+
+
+def disturbed(disk: Disk, how: str, place: str, number: int, argv: list[str], run_dir: Path) -> subprocess.Popen[str]:
+    """A run whose disk breaks there."""
+    if place != ANY:
+        with gated(place, number, argv, disk.inside) as process:
+            disk.break_it(how)
+        return process
+    rows = disk.seen(run_dir / "table.zarr/rows")
+    seen = set(rows.glob("c.*"))
+    begin = len(seen)
+    process = started(of_run(*argv), disk.inside)
+    while len(seen) < begin + number:
+        assert process.poll() is None, process.communicate()[1]
+        time.sleep(0.01)
+        seen |= set(rows.glob("c.*"))
+    while process.poll() is None:
+        # Older commits are deleted, which makes room.
+        disk.break_it(how)
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.parametrize("how", [FULL, READ_ONLY])
+def test_a_run_whose_disk_is_full_or_read_only_says_so_and_goes_on_once_it_is_not(
+    workflow: Workflow, fingerprint: str, tmp_path: Path, disk: Disk, how: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    # The lock lies beside the run directory, and what has a file open for writing cannot be made read-only.
+    run_dir = disk.at if how == READ_ONLY else disk.at / "run"
+    argv = [write_workflow(workflow, tmp_path), "--run-dir", str(run_dir)]
+    disk.break_it(how)
+    said = message_of(started(of_run(*argv), disk.inside), 2)
+    disk.mend(how)
+    assert re.match(rf"error: .*{how}: \S*{run_dir}", said), said
+    for at, (place, number) in enumerate(PLACES):
+        process = disturbed(disk, how, place, number, argv + ["--serial"] * (at % 2), run_dir)
+        said = message_of(process, 1)
+        disk.mend(how)
+        assert re.search(rf"{how}: '{run_dir}/\S+'", said), f"{place}: {said}"
+        if Commits(disk.seen(run_dir), Files(), keep=1).numbers():
+            assert verify([str(disk.seen(run_dir))]) == 0, capfd.readouterr()
+    finished(of_run(*argv), disk.inside)
+    assert fingerprint_of(disk.seen(run_dir)) == fingerprint
+    assert "commits are whole" in finished([sys.executable, "-m", "pipeline.verify", str(run_dir)], disk.inside)

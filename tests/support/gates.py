@@ -1,0 +1,102 @@
+"""An executor that forces one bad order: a task can be held at its gate until another task is through."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
+
+from harness import make_driver
+
+from pipeline.driver.result import table_and_model
+from pipeline.errors import PipelineError
+from pipeline.records import Done, Refusal
+from pipeline.schedule import Schedule, Task, edges
+from pipeline.stages import STAGES
+from pipeline.worker.flight import RingLengths
+from pipeline.workflow import Workflow
+
+ALONE = [stage for stage in STAGES if stage != "unite"]
+Edges = Callable[[str, int, int], list[Task]]
+Gate = Callable[[Task], list[Task]]
+"""The tasks, besides its edges, that a task is held for; those that do not exist are not waited for."""
+
+
+class GatedExecutor:
+    """Runs each task in a thread of its own once its edges allow it and the task at its gate is through."""
+
+    def __init__(self, call: Callable[[str, int], Done], blocks: range, gate: Gate) -> None:
+        self._call = call
+        self._gate = gate
+        self._through = {(stage, i): threading.Event() for stage in STAGES for i in blocks}
+        self._failed = threading.Event()
+        self._threads = ThreadPoolExecutor(256)
+
+    def submit(self, stage: str, number: int, after: list[Future[Done]]) -> Future[Done]:
+        return self._threads.submit(self._run, stage, number, after)
+
+    def _run(self, stage: str, number: int, after: list[Future[Done]]) -> Done:
+        try:
+            for future in after:
+                future.result()
+            for task in self._gate((stage, number)):
+                self._pass(task)
+            return self._call(stage, number)
+        except BaseException:
+            self._failed.set()
+            raise
+        finally:
+            self._through[stage, number].set()
+
+    def _pass(self, task: Task) -> None:
+        while task in self._through and not self._through[task].wait(0.01) and not self._failed.is_set():
+            pass
+
+    def result(self, future: Future[Done]) -> Done:
+        return future.result(timeout=60)
+
+    def settle(self, futures: list[Future[Done]]) -> None:
+        wait(futures)
+        self._threads.shutdown()
+
+
+def outcome(
+    workflow: Workflow,
+    run_dir: Path,
+    gate: Gate = lambda task: [],
+    edges: Edges = edges,
+    rings: RingLengths | None = None,
+    check_order: bool = True,
+    **sizes: int,
+) -> str:
+    """The fingerprint of a run with these edges, rings and gates, or "raised ..." if a stage raised."""
+    run_dir.mkdir(exist_ok=True)
+    driver = make_driver(workflow, run_dir, **sizes)
+    blocks = list(driver.agenda.blocks(workflow.schedule.block_batches))
+    numbers = range(len(blocks))
+    look_ahead = workflow.schedule.look_ahead
+    # No commit comes between: all blocks are one stretch.
+    driver.resources.places.chunks.allowance = 1 << 30
+    driver.resources.places.caps = replace(driver.resources.places.caps, disk_chunks=1 << 40)
+    driver.resources.start(blocks, look_ahead, rings)
+    if not check_order:
+        driver.resources._expect = lambda stage, number: None  # type: ignore[method-assign]
+    executor = GatedExecutor(driver.resources.run, numbers, gate)
+    schedule = Schedule(numbers, look_ahead, ALONE, executor, _ignore, edges)
+    try:
+        refusal: Refusal | None = schedule.run()
+    except PipelineError as error:
+        driver.resources.close()
+        return f"raised {error}"
+    executor.settle([])
+    assert refusal is None
+    driver._commit(None, [])
+    digest, _ = table_and_model(driver.crew)
+    driver.resources.close()
+    return digest
+
+
+def _ignore(done: Done) -> None:
+    """The result is read at the end."""

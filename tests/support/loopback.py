@@ -1,0 +1,36 @@
+"""Process groups whose workers are threads of one process, and what threads come to together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
+from typing import Any
+
+from pipeline.comm.group import Group, Store
+from pipeline.errors import LostTouch
+
+
+def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -> list[Group]:
+    """Each worker's end of a group, on loopback."""
+    store = Store("127.0.0.1", serves=True)
+
+    def join(rank: int) -> Group:
+        return Group(Store("127.0.0.1", store.port), "group", rank, world, "lo", timeout_seconds, check)
+
+    return together([partial(join, rank) for rank in range(world)])
+
+
+def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
+    """What these calls return, each in a thread of its own; all have ended when one's error is raised."""
+    with ThreadPoolExecutor(len(calls)) as threads:
+        return outcomes([threads.submit(call) for call in calls])
+
+
+def outcomes(futures: Sequence[Future[Any]]) -> list[Any]:
+    """Of all of them; an error of a worker's own before those that it brought upon others."""
+    wait(futures)
+    errors = [error for future in futures if (error := future.exception())]
+    for error in sorted(errors, key=lambda error: isinstance(error, LostTouch)):
+        raise error
+    return [future.result() for future in futures]

@@ -1,0 +1,254 @@
+"""The plain trainer that every run must equal, bit for bit: one dictionary of rows, no pipeline, no tiers.
+
+It reads the files by itself, one batch after another, and uses the slow twins of the kernels. What it shares with the
+product is the model, the dense optimizer, the order of examples, and the definition of a fingerprint.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+
+from pipeline.commits.fingerprint import fingerprint
+from pipeline.data import order
+from pipeline.kernels.dedup import sources_reference, unique_keys_reference
+from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, table_salt
+from pipeline.kernels.init_rows import init_weights_reference
+from pipeline.kernels.pool import pool_reference
+from pipeline.kernels.row_hash import row_hash_reference
+from pipeline.kernels.row_rules import RULES, adam_size, step_reference
+from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
+from pipeline.machine.memory import aligned_empty
+from pipeline.optim.dense import clip_factor
+from pipeline.training.dense_state import dense_state
+from pipeline.training.learner import binary_cross_entropy, build_model, row_layout, seed_of_step
+from pipeline.workflow import Workflow
+
+
+def key_of(value: object, column: str, table: str) -> int:
+    if value is None:
+        return int(missing_key(column))
+    if isinstance(value, str):
+        return hash_bytes_reference(value.encode(), int(table_salt(table)))
+    return hash_integer_reference(int(value), int(table_salt(table)))
+
+
+def aligned(values: object) -> torch.Tensor:
+    array = np.asarray(values, np.float32)
+    copy = aligned_empty(array.shape, np.float32)
+    copy[...] = array
+    return torch.from_numpy(copy)
+
+
+def gradient(leaf: torch.Tensor) -> np.ndarray:
+    """Zeros if the model made no use of the leaf."""
+    return np.zeros(leaf.shape, np.float32) if leaf.grad is None else leaf.grad.numpy()
+
+
+class Reference:
+    """`train()` runs every epoch; then `fingerprint` and `metrics` are what the run must have."""
+
+    def __init__(self, workflow: Workflow) -> None:
+        self.workflow = workflow
+        self.row = row_layout(workflow)
+        self.schema = pq.read_schema(next(Path(workflow.data.root).glob(workflow.data.train[0])))
+        self.model = build_model(workflow)
+        dense = workflow.optimizer.dense
+        parameters = list(self.model.parameters()) or [torch.nn.Parameter(torch.empty(0))]
+        self.optimizer = torch.optim.Adam(
+            parameters, lr=dense.lr, betas=(dense.beta1, dense.beta2), eps=dense.eps, fused=True
+        )
+        self.factors: list[np.float32] = []
+        self.clipped: list[bool] = []
+        self.rows: dict[int, dict[str, np.ndarray]] = {}
+        self.counts: dict[int, tuple[int, int]] = {}
+        self.step = 0
+        self.scores: list[tuple[str, list[float], list[float]]] = []
+
+    def examples(self, split: str, epoch: int) -> list[dict[str, object]]:
+        data = self.workflow.data
+        files = sorted(f for pattern in getattr(data, split) for f in Path(data.root).glob(pattern))
+        groups = [f.read_row_group(g).to_pylist() for f in map(pq.ParquetFile, files) for g in range(f.num_row_groups)]
+        if not order.is_shuffled(split, data.shuffle_window):
+            return [example for group in groups for example in group]
+        seed = self.workflow.seed
+        line = [example for g in order.group_order(len(groups), seed, epoch) for example in groups[g]]
+        shuffled = []
+        for window, first in enumerate(range(0, len(line), data.shuffle_window)):
+            part = line[first : first + data.shuffle_window]
+            shuffled += [part[i] for i in order.window_order(len(part), seed, epoch, window)]
+        return shuffled
+
+    def train(self) -> Reference:
+        torch.set_num_threads(self.workflow.schedule.threads)
+        epochs = self.workflow.schedule.epochs
+        for epoch in range(epochs):
+            for batch in self.batches("train", epoch):
+                self.train_batch(batch)
+            self.evaluate("validation", epoch)
+        self.evaluate("test", epochs - 1)
+        return self
+
+    def batches(self, split: str, epoch: int) -> list[list[dict[str, object]]]:
+        examples, size = self.examples(split, epoch), self.workflow.schedule.batch_size
+        return [examples[first : first + size] for first in range(0, len(examples), size)]
+
+    def evaluate(self, split: str, epoch: int) -> None:
+        scores: list[float] = []
+        labels: list[float] = []
+        for batch in self.batches(split, epoch):
+            with torch.inference_mode():
+                self.model.eval()
+                output = self.forward(batch, create=False)[0]
+            scores += output.tolist()
+            labels += [float(example[self.workflow.data.labels[0]]) for example in batch]
+        if scores:
+            self.scores.append((split, scores, labels))
+
+    def row_of(self, key: int, create: bool) -> dict[str, np.ndarray]:
+        if key in self.rows:
+            return self.rows[key]
+        width = self.row.num_weights
+        weights = np.zeros(width, np.float32)
+        w = self.workflow
+        weights[: self.row.embedding_dim] = init_weights_reference(
+            key, w.seed, w.model.init_std, self.row.embedding_dim
+        )
+        shape = (2, 1) if w.optimizer.rows.kind == "rowwise_adagrad" else (2, width)
+        row = {"w": weights, "state": np.zeros(shape, np.float32)}
+        if self.moves_absent_rows:
+            # A row is born before the first step.
+            for step in range(1, self.step + (not create)):
+                self.move(row, np.zeros(width, np.float32), step)
+        if create:
+            self.rows[key] = row
+        return row
+
+    @property
+    def moves_absent_rows(self) -> bool:
+        rows = self.workflow.optimizer.rows
+        return rows.semantics == "dense" and rows.kind != "ftrl" and (rows.kind == "adam" or rows.l2 > 0)
+
+    def move(self, row: dict[str, np.ndarray], grad: np.ndarray, step: int, count: int = 1) -> None:
+        """One step of one row, of whichever optimizer."""
+        o = self.workflow.optimizer.rows
+        size, eps, settings, clip = o.lr, getattr(o, "eps", 0.0), (0.0, 0.0, 0.0), None
+        l2 = 0.0 if o.kind == "ftrl" else o.l2
+        if o.kind == "adam":
+            size, settings = adam_size(o.lr, o.beta1, o.beta2, step), (1 - o.beta1, 1 - o.beta2, 0.0)
+            eps *= (1 - o.beta2**step) ** 0.5 if o.eps_place == "torch" else 1
+            clip = (o.clip.r, o.clip.floor_of(self.row.embedding_dim)) if o.clip else None
+        elif o.kind == "ftrl":
+            settings = (o.beta, o.l1, o.l2)
+        factor = self.factors[step - 1]
+        rates = [np.float32(size), np.float32(eps), np.float32(l2) * factor, factor]
+        settings = [np.float32(s) for s in settings]
+        clip = clip and [np.float32(c) for c in clip]
+        dim = self.row.embedding_dim
+        step_reference(RULES[o.kind], row["w"], row["state"], grad, rates, settings, dim, clip, count)
+
+    def values_of(self, batch: list[dict[str, object]]) -> tuple[np.ndarray, np.ndarray, list[int], list[int], list]:
+        """Keys of the batch in the documented order, and the bags of its multi-hot fields."""
+        categories = self.workflow.data.categories
+        multi = [f for f, c in enumerate(categories) if pa.types.is_list(self.schema.field(c.name).type)]
+        single = [f for f in range(len(categories)) if f not in multi]
+        keys = [
+            key_of(e[categories[f].name], categories[f].name, categories[f].table_name) for f in single for e in batch
+        ]
+        bags = np.zeros((len(multi), len(batch) + 1), np.int32)
+        for m, f in enumerate(multi):
+            bags[m, 0] = len(keys)
+            for b, example in enumerate(batch):
+                values = example[categories[f].name]
+                values = [None] if values is None else values
+                keys += [key_of(v, categories[f].name, categories[f].table_name) for v in values]
+                bags[m, b + 1] = len(keys)
+        mean = [categories[f].pooling == "mean" for f in multi]
+        return np.array(keys, np.uint64), bags, single, multi, mean
+
+    def forward(self, batch: list[dict[str, object]], create: bool) -> tuple:
+        data = self.workflow.data
+        keys_V, bags, single, multi, mean = self.values_of(batch)
+        keys_P, inverse = unique_keys_reference(keys_V)
+        inverse_V = np.array(inverse, np.int32)
+        rows = [self.row_of(key, create) for key in keys_P]
+        weights_PC = np.array([row["w"] for row in rows], np.float32).reshape(-1, self.row.num_weights)
+        embeddings, first = pool_reference(weights_PC, inverse_V, bags, single, multi, mean, self.row.embedding_dim)
+        numbers = np.zeros((len(batch), len(data.numbers)), np.float32)
+        for x, column in enumerate(data.numbers):
+            raw = [example[column.name] for example in batch]
+            filled = np.array([column.fill if r is None or r != r else r for r in raw], np.float32)
+            shifted = filled + np.float32(column.shift)
+            numbers[:, x] = np.log1p(shifted) if column.log1p else shifted
+        tensors = [aligned(embeddings), aligned(first if self.row.first_order else first[:, :0])]
+        for tensor in tensors:
+            tensor.requires_grad_(create)
+        output = self.model(aligned(numbers), *tensors)
+        return output, tensors, keys_P, rows, inverse_V, bags, single, multi, mean
+
+    def train_batch(self, batch: list[dict[str, object]]) -> None:
+        self.step += 1
+        self.model.train()
+        torch.random.default_generator.manual_seed(seed_of_step(self.workflow.seed, self.step))
+        data = self.workflow.data
+        output, (emb, first), keys_P, rows, inverse_V, bags, single, multi, mean = self.forward(batch, create=True)
+        labels = aligned([[float(e[name]) for name in data.labels] for e in batch])
+        weights = aligned([float(e[data.weight]) for e in batch]) if data.weight else None
+        loss = getattr(self.model, "loss", binary_cross_entropy)(output, labels, weights)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        groups = sources_reference(inverse_V, bags, single, multi, len(batch))
+        starts = np.cumsum([0, *map(len, groups)]).astype(np.int32)
+        scale = (
+            bag_scale(bags, tuple(multi), tuple(mean), len(data.categories)) if any(mean) else np.empty(0, np.float32)
+        )
+        grads_PC = segment_sum_reference(
+            gradient(emb), gradient(first) if self.row.first_order else None,
+            np.array([s for group in groups for s in group]), starts, scale, self.row.num_weights,
+        )  # fmt: skip
+        self.factors.append(np.float32(1))
+        if self.workflow.optimizer.max_grad_norm:
+            self.clip(grads_PC, rows)
+        self.optimizer.step()
+        for key, row, grad, group in zip(keys_P, rows, grads_PC, groups, strict=True):
+            count = len({source // len(data.categories) for source in group})
+            self.note_clip(row["w"], grad, count)
+            self.move(row, grad, self.step, count)
+            self.counts[key] = (self.step, self.counts.get(key, (0, 0))[1] + len(group))
+        if self.moves_absent_rows:
+            for key in self.rows.keys() - set(keys_P):
+                self.move(self.rows[key], np.zeros(self.row.num_weights, np.float32), self.step)
+                self.counts[key] = (self.step, self.counts[key][1])
+
+    def note_clip(self, weights: np.ndarray, grad: np.ndarray, count: int) -> None:
+        """By the definition, in float64."""
+        rows, dim = self.workflow.optimizer.rows, self.row.embedding_dim
+        if clip := getattr(rows, "clip", None):
+            own, whole = weights[:dim].astype(np.float64), (grad + rows.l2 * weights)[:dim].astype(np.float64)
+            bound = count * max(clip.r * np.linalg.norm(own), clip.floor_of(dim))
+            self.clipped.append(bool(np.linalg.norm(whole) > bound))
+
+    def clip(self, grads_PC: np.ndarray, rows: list[dict[str, np.ndarray]]) -> None:
+        optimizer = self.workflow.optimizer
+        weights = aligned(np.array([row["w"] for row in rows]).reshape(grads_PC.shape))
+        dense = [p.grad for p in self.model.parameters() if p.grad is not None]
+        full = aligned(grads_PC).add(weights, alpha=optimizer.rows.l2)
+        factor = clip_factor([*dense, full], optimizer.max_grad_norm)
+        for gradient in dense:
+            gradient.mul_(factor)
+        self.factors[-1] = np.float32(factor.item())
+
+    def words(self, key: int) -> list[int]:
+        """The row's record, but for its tag."""
+        row = self.rows[key]
+        num_state = self.row.last_step_at - 2 - self.row.num_weights
+        floats = np.concatenate([row["w"], row["state"].reshape(-1)[:num_state]]).astype(np.float32)
+        return [key & 0xFFFFFFFF, key >> 32, *floats.view(np.uint32).tolist(), *self.counts[key]]
+
+    def fingerprint(self) -> str:
+        total = sum(row_hash_reference(self.words(key)) for key in self.rows) % (1 << 128)
+        return fingerprint(total, dense_state(self.model, self.optimizer))

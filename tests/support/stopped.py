@@ -1,0 +1,40 @@
+"""Runs that are killed between two instructions, right after a commit."""
+
+from __future__ import annotations
+
+import pytest
+from harness import make_driver
+
+from pipeline.driver.committer import Committer
+
+SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+
+
+class Killed(BaseException):
+    """Ends a run between two instructions, as far as its files can tell."""
+
+
+def changed(workflow, **changes):
+    """A copy with other fields, given as section__field=value."""
+    for path, value in changes.items():
+        section, _, field = path.partition("__")
+        inner = getattr(workflow, section).model_copy(update={field: value}) if field else value
+        workflow = workflow.model_copy(update={section: inner})
+    return workflow
+
+
+def kill_after(commits, workflow, run_dir, monkeypatch, client=None, **sizes):
+    """Run until so many commits are published."""
+    run_dir.mkdir(exist_ok=True)
+    commit, num = Committer.commit, iter(range(1, 1000))
+
+    def counted(self, *args, **named):
+        commit(self, *args, **named)
+        if next(num) == commits:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Committer, "commit", counted)
+        driver = make_driver(workflow, run_dir, client, **(SIZES | sizes))
+        with pytest.raises(Killed):
+            driver.run()

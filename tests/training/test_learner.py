@@ -1,0 +1,325 @@
+"""Models of the user's own: any loss, any labels, any module, and always the same bits."""
+
+import json
+import math
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import zarr
+from conftest import make_table, make_workflow
+from harness import make_driver, run
+from reference import Reference
+from sklearn.metrics import log_loss, roc_auc_score
+from torch import nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from pipeline.cluster.local import local_client
+from pipeline.errors import PipelineError
+from pipeline.run import main
+from pipeline.training.learner import binary_cross_entropy
+from pipeline.worker import resources
+
+SIZES = {"device_rows": 130, "host_rows": 24}
+SCHEDULES = [{"block_batches": 1, "look_ahead": 1}, {"block_batches": 3}, {"block_batches": 16, "look_ahead": 4}]
+
+
+class TwoTasks(nn.Module):
+    """One output a label, and a loss of its own that gives the second label less weight."""
+
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+        self.linear = nn.Linear(num_fields * embedding_dim + num_numbers, 2)
+
+    def forward(self, numbers, embeddings, first_order):
+        assert first_order.shape == (len(numbers), 0), "no first-order weights were asked for"
+        return self.linear(torch.cat([embeddings.flatten(1), numbers], 1))
+
+    def loss(self, output, labels, weights):
+        losses = binary_cross_entropy_with_logits(output, labels, reduction="none") @ torch.tensor([1.0, 0.25])
+        return losses.mean() if weights is None else (losses * weights).sum() / weights.sum()
+
+
+class Deep(nn.Module):
+    """Layers of the user's choice between embeddings and one logit."""
+
+    def __init__(self, num_fields, num_numbers, embedding_dim, kind):
+        super().__init__()
+        width = num_fields * embedding_dim + num_numbers
+        middle = {"linear": nn.Identity, "dropout": nn.Dropout, "batch_norm": lambda: nn.BatchNorm1d(4)}[kind]()
+        self.layers = nn.Sequential(nn.Linear(width, 4), middle, nn.ReLU(), nn.Linear(4, 1))
+
+    def forward(self, numbers, embeddings, first_order):
+        return self.layers(torch.cat([embeddings.flatten(1), numbers], 1)).squeeze(1)
+
+
+class Masks(nn.Module):
+    """Keeps what dropout drew for each step."""
+
+    drawn: ClassVar[list] = []
+
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+        self.dropout = nn.Dropout()
+        self.linear = nn.Linear(num_fields * embedding_dim, 1)
+
+    def forward(self, numbers, embeddings, first_order):
+        mask = self.dropout(torch.ones(64))
+        if self.training:
+            self.drawn.append(mask.tolist())
+        return self.linear(embeddings.flatten(1)).squeeze(1)
+
+
+class NotANumber(nn.Module):
+    """Breaks down at the fifth step."""
+
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+        self.linear = nn.Linear(num_fields * embedding_dim, 1)
+        self.steps = 0
+
+    def forward(self, numbers, embeddings, first_order):
+        self.steps += 1
+        return self.linear(embeddings.flatten(1)).squeeze(1) * (math.nan if self.steps == 5 else 1.0)
+
+
+class OnlyNumbers(nn.Module):
+    """Makes no use of what it is given for the categories."""
+
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+        self.linear = nn.Linear(num_numbers, 1)
+
+    def forward(self, numbers, embeddings, first_order):
+        return self.linear(numbers).squeeze(1)
+
+
+class OnlyRows(nn.Module):
+    """A logistic regression: nothing to learn but the rows."""
+
+    first_order = True
+
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+
+    def forward(self, numbers, embeddings, first_order):
+        return first_order.sum(1)
+
+
+@pytest.fixture(scope="module")
+def client():
+    with local_client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """`make_table` with a second label, "buy"."""
+    root = tmp_path_factory.mktemp("learner")
+    rng = np.random.default_rng(3)
+    for name, count in (("train-0", 60), ("train-1", 32), ("validation", 14), ("test", 9)):
+        table = make_table(rng, count, 30).append_column("buy", pa.array(rng.integers(0, 2, count), pa.int8()))
+        pq.write_table(table, root / f"{name}.parquet", row_group_size=8)
+    return root
+
+
+def with_labels(workflow, *labels):
+    return workflow.model_copy(update={"data": workflow.data.model_copy(update={"labels": labels})})
+
+
+def deep(root, kind, **changes):
+    return make_workflow(root, kind=Deep, args={"kind": kind}, epochs=changes.pop("epochs", 1), **changes)
+
+
+@pytest.mark.parametrize("weight", [None, "importance"])
+def test_a_second_label_is_not_trained_on_or_not_evaluated(root, weight):
+    workflow = with_labels(make_workflow(root, kind=TwoTasks, args={}, weight=weight), "click", "buy")
+    result = run(workflow, **SIZES)
+    reference = Reference(workflow).train()
+    assert result["fingerprint"] == reference.fingerprint()
+    splits = [(e["split"], e["epoch"]) for e in result["epochs"]]
+    assert splits == [("validation", 1), ("validation", 2), ("test", 2)]
+    for metrics, (split, scores, _) in zip(result["epochs"], reference.scores, strict=True):
+        examples = reference.examples(split, 0)
+        weights = [example[weight] for example in examples] if weight else None
+        for t, label in enumerate(("click", "buy")):
+            labels = [example[label] for example in examples]
+            own = np.array(scores)[:, t]
+            assert metrics[f"auc_{label}"] == pytest.approx(roc_auc_score(labels, own, sample_weight=weights))
+            expected = log_loss(labels, 1 / (1 + np.exp(-own.astype(np.float64))), sample_weight=weights)
+            assert metrics[f"logloss_{label}"] == pytest.approx(expected)
+        assert metrics["auc"] == metrics["auc_click"]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=str)
+@pytest.mark.parametrize("kind", ["linear", "dropout", "batch_norm"])
+def test_the_schedule_shows_in_a_user_s_own_model(root, client, kind, schedule):
+    expected = Reference(deep(root, kind)).train().fingerprint()
+    workflow = deep(root, kind, **schedule)
+    assert run(workflow, **SIZES)["fingerprint"] == expected
+    assert run(workflow, client, **SIZES)["fingerprint"] == expected
+
+
+def test_other_use_of_torch_s_random_numbers_changes_dropout(root, monkeypatch):
+    expected = run(deep(root, "dropout"), **SIZES)
+    train = resources.train
+
+    def train_after_drawing(*args):
+        torch.manual_seed(99)
+        torch.rand(7)
+        return train(*args)
+
+    monkeypatch.setattr(resources, "train", train_after_drawing)
+    torch.rand(5)
+    assert run(deep(root, "dropout"), **SIZES)["fingerprint"] == expected["fingerprint"]
+
+
+def test_dropout_draws_the_same_for_every_step_or_every_seed(root):
+    """Each batch's mask is another one, and the next run's with this seed are these again."""
+    masks = []
+    for seed in (1, 1, 2):
+        Masks.drawn = []
+        run(make_workflow(root, kind=Masks, args={}, epochs=1).model_copy(update={"seed": seed}))
+        masks.append(Masks.drawn)
+    assert len({tuple(mask) for mask in masks[0]}) == len(masks[0]) == 16
+    assert masks[0] == masks[1]
+    assert not {tuple(mask) for mask in masks[0]} & {tuple(mask) for mask in masks[2]}
+
+
+@pytest.mark.parametrize("seed", [2**31, 2**32, 2**63 - 1])
+def test_a_large_seed_cannot_train(root, seed):
+    workflow = deep(root, "dropout").model_copy(update={"seed": seed})
+    assert math.isfinite(run(workflow)["logloss"])
+
+
+def test_a_model_that_ignores_its_embeddings_moves_them(root, tmp_path):
+    workflow = make_workflow(root, kind=OnlyNumbers, args={})
+    prints = {run(make_workflow(root, kind=OnlyNumbers, args={}, **schedule))["fingerprint"] for schedule in SCHEDULES}
+    assert len(prints) == 1
+    make_driver(workflow, tmp_path).run()
+    table = zarr.open_group(tmp_path / "table.zarr", mode="r")
+    keys_N, rows_NW = table["keys"][:], table["rows"][:]
+    reference = Reference(workflow)
+    for key, row in zip(keys_N.tolist(), rows_NW, strict=True):
+        if key != 2**64 - 1:
+            expected = reference.row_of(key, create=False)["w"]
+            assert row.view(np.float32)[2 : 2 + len(expected)].tolist() == expected.tolist()
+
+
+def test_a_model_without_parameters_of_its_own_cannot_train_its_rows(root):
+    workflow = make_workflow(root, kind=OnlyRows, args={})
+    result = run(workflow, **SIZES)
+    assert result["fingerprint"] != run(make_workflow(root, kind=OnlyRows, args={}, epochs=1), **SIZES)["fingerprint"]
+
+
+@pytest.mark.parametrize("kind", ["linear", "batch_norm"])
+def test_two_threads_give_other_bits_for_other_blocks(root, client, kind):
+    expected = Reference(deep(root, kind, threads=2)).train().fingerprint()
+    for schedule in SCHEDULES:
+        assert run(deep(root, kind, threads=2, **schedule), client, **SIZES)["fingerprint"] == expected
+
+
+@pytest.mark.parametrize("field", ["dense", "rows"])
+def test_a_loss_that_is_not_finite_is_trained_on_or_not_explained(root, tmp_path, field):
+    workflow = make_workflow(root, block_batches=4)
+    slow = getattr(workflow.optimizer, field)
+    optimizer = workflow.optimizer.model_copy(update={field: slow.model_copy(update={"lr": 1e30})})
+    driver = make_driver(workflow.model_copy(update={"optimizer": optimizer}), tmp_path)
+    with pytest.raises(PipelineError) as caught:
+        driver.run()
+    said = str(caught.value)
+    assert said.startswith("train of block 0 failed: FloatingPointError: the loss of batch ")
+    assert "optimizer.dense.lr" in said
+    assert "optimizer.rows.lr" in said
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_the_batch_of_a_loss_that_is_not_finite_depends_on_the_size_of_blocks(root, tmp_path):
+    """A user looks for the examples of that batch: its number is that of the epoch."""
+    said = set()
+    for block_batches in (1, 3):
+        run_dir = tmp_path / str(block_batches)
+        run_dir.mkdir()
+        with pytest.raises(PipelineError) as caught:
+            make_driver(make_workflow(root, kind=NotANumber, args={}, block_batches=block_batches), run_dir).run()
+        said.add(str(caught.value).split("FloatingPointError: ")[1])
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize("weights", [None, [0.5, 2.0, 0.0, 1.25]])
+def test_the_default_loss_is_not_the_weighted_mean(weights):
+    logits, labels = np.array([0.3, -2.0, 5.0, 40.0]), np.array([1.0, 0.0, 1.0, 0.0])
+    losses = [math.log1p(math.exp(-x if y else x)) for x, y in zip(logits, labels, strict=True)]
+    w = weights or [1.0] * 4
+    expected = sum(a * b for a, b in zip(w, losses, strict=True)) / sum(w)
+    tensors = [torch.tensor(logits, dtype=torch.float32), torch.tensor(labels, dtype=torch.float32)[:, None]]
+    got = binary_cross_entropy(*tensors, None if weights is None else torch.tensor(weights))
+    assert float(got) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_loss_that_is_shown_is_not_the_weighted_mean(root, tmp_path):
+    """Of all examples of a block, whatever its batches weigh."""
+    workflow = make_workflow(root, kind=Deep, args={"kind": "linear"}, weight="importance", epochs=1, block_batches=16)
+    driver = make_driver(workflow, tmp_path)
+    shown = []
+    driver._progress.update = lambda done, loss, ready: shown.append(loss)
+    driver.run()
+    reference = Reference(workflow).train()
+    split, scores, labels = reference.scores[0]
+    weights = [example["importance"] for example in reference.examples(split, 0)]
+    expected = log_loss(labels, 1 / (1 + np.exp(-np.array(scores, np.float64))), sample_weight=weights)
+    assert shown[1] == pytest.approx(expected, rel=1e-5)
+
+
+def test_bfloat16_is_not_used_or_trains_to_something_else(small_workflow):
+    """Products of the dense model alone: what comes of them is near, and repeats."""
+    results = {}
+    for precision in ("float32", "bfloat16"):
+        workflow = small_workflow(args={"hidden": (32, 32)}, batch_size=16)
+        model = workflow.model.model_copy(update={"precision": precision})
+        results[precision] = [run(workflow.model_copy(update={"model": model}), **SIZES) for _ in range(2)]
+    for first, second in results.values():
+        assert first["fingerprint"] == second["fingerprint"]
+    exact, rounded = (runs[0] for runs in results.values())
+    assert exact["fingerprint"] != rounded["fingerprint"]
+    assert exact["logloss"] == pytest.approx(rounded["logloss"], abs=0.02)
+
+
+OWN_MODEL = """
+from torch import nn
+
+from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
+
+
+class Linear(nn.Module):
+    def __init__(self, num_fields, num_numbers, embedding_dim, bias):
+        super().__init__()
+        self.linear = nn.Linear(num_fields * embedding_dim, 1, bias)
+
+    def forward(self, numbers, embeddings, first_order):
+        return self.linear(embeddings.flatten(1)).squeeze(1)
+
+
+workflow = Workflow(
+    name="own",
+    data=Data(root="{root}", train=("train*.parquet",), test=("test.parquet",), labels=("click",),
+              categories=(Category(name="item"), Category(name="tags"))),
+    model=Model(kind=Linear, embedding_dim=2, args={{"bias": True}}),
+    storage=Storage(device="1 MiB", host="1 MiB", disk="16 MiB", read="4 MiB", map="1 MiB", chunk_rows=1024),
+    schedule=Schedule(batch_size=8, block_batches=2, look_ahead=1, threads=1),
+)
+"""
+
+
+@pytest.mark.parametrize("flags", [["--serial"], ["--set", "model.args.bias=false"]], ids=["serial", "dask"])
+def test_a_model_class_of_the_workflow_s_own_file_cannot_be_trained(root, tmp_path, capsys, flags):
+    file = tmp_path / "own.py"
+    file.write_text(OWN_MODEL.format(root=root))
+    run_dir = tmp_path / "run"
+    assert main([str(file), "--run-dir", str(run_dir), *flags]) == 0
+    assert "error" not in capsys.readouterr().err
+    assert json.loads((run_dir / "workflow.json").read_text())["model"]["kind"] == "workflow_own.Linear"
+    assert 0 <= json.loads((run_dir / "result.json").read_text())["auc"] <= 1
