@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from benchmarks.table import Stretches, fill_log
 from pipeline.device.gpu import choose
 from pipeline.models import DeepFM
-from pipeline.run import open_workflow
+from pipeline.preflight.setup import set_up
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Synthetic, Workflow
 
 CARDINALITIES = (
@@ -62,9 +62,9 @@ class Case:
     """One pipeline, opened once and measured in stretches; its table is on disk before it starts."""
 
     def __init__(self, workflow: Workflow, run_dir: Path, client: Any, blocks: int) -> None:
-        source, fit = open_workflow(workflow, choose(workflow.device))
+        setup, source = set_up(workflow, choose(workflow.device), print)
         run_dir.mkdir()
-        self.stretches = Stretches(workflow, source, fit, run_dir, client)
+        self.stretches = Stretches(setup, source, run_dir, client)
         assert workflow.data.synthetic is not None
         self.rows = fill_log(self.stretches.resources, workflow.data.synthetic.keys_per_field)
         self.blocks = blocks

@@ -27,8 +27,8 @@ from pipeline.device.gpu import choose
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.models import DeepFM
 from pipeline.monitor.timeline import hidden_share, stage_seconds
+from pipeline.preflight.setup import set_up
 from pipeline.records import Span
-from pipeline.run import open_workflow
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
 
 COWCLIP = 760_000
@@ -80,10 +80,10 @@ def make_workflow(scale: Scale, root: Path, device: str, precision: str) -> Work
 
 def open_case(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, device: str, precision: str) -> Any:
     workflow = make_workflow(scale, data, device, precision)
-    source, fit = open_workflow(workflow, choose(workflow.device))
+    setup, source = set_up(workflow, choose(workflow.device), print)
     run_dir = tmp / f"{device} {precision}".replace(" ", "_")
     run_dir.mkdir()
-    stretches = Stretches(workflow, source, fit, run_dir, client)
+    stretches = Stretches(setup, source, run_dir, client)
     stack.callback(stretches.resources.close)
     assert workflow.data.synthetic
     fill_log(stretches.resources, workflow.data.synthetic.keys_per_field)

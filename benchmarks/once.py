@@ -14,10 +14,11 @@ from typing import Any
 from pipeline.cluster.local import local_client
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
+from pipeline.driver.open import alone, folder_of, make_run_dir
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.history import plain
 from pipeline.monitor.progress import Progress
-from pipeline.run import open_workflow, prepare
+from pipeline.preflight.setup import set_up
 from pipeline.storage.lock import InUse, RunLock
 from pipeline.storage.reader import allow_many_files
 from pipeline.workflow import Workflow
@@ -75,13 +76,15 @@ def train(workflow: Workflow, run_dir: Path, progress: Progress, serial: bool = 
     """The result of the workflow's run, which goes on from where an earlier process left it. The run directory is
     removed then, unless `keep`."""
     device = choose(workflow.device)
-    source, fit = open_workflow(workflow, device)
+    setup, source = set_up(workflow, device, print)
     with RunLock(run_dir) as lock:
-        prepare(run_dir, fresh=False)
+        make_run_dir(run_dir, fresh=False)
         keep_freed_memory()
         allow_many_files()
         with nullcontext() if serial else local_client() as client:
-            result = Driver(workflow, source, fit, run_dir, client, progress, device=device).run()
+            result = Driver(
+                setup, source, folder_of(setup, run_dir), alone(setup, source, device, client), device.model, progress
+            ).run()
         if result is None:
             raise SystemExit("stopped at a commit; the same command goes on from there")
         if not keep:

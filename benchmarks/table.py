@@ -17,32 +17,35 @@ import numpy as np
 
 from benchmarks.disk.limits import read_each
 from pipeline.data.source import Source
+from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
+from pipeline.driver.open import alone, folder_of
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.monitor.progress import Progress
-from pipeline.preflight.sizes import Fit
+from pipeline.preflight.setup import Setup
 from pipeline.records import Done, Span
 from pipeline.schedule import Schedule
 from pipeline.storage.key_map import DISK, place
 from pipeline.storage.log import Log, rows_file
 from pipeline.worker.resources import Resources
-from pipeline.workflow import Workflow
 
 
 class Stretches:
     """A run that is measured in parts: `run` takes the next blocks and returns when they are through."""
 
-    def __init__(self, workflow: Workflow, source: Source, fit: Fit, run_dir: Path, client: Any) -> None:
+    def __init__(self, setup: Setup, source: Source, run_dir: Path, client: Any) -> None:
         progress = Progress(1, stream=StringIO())
-        self.driver = Driver(workflow, source, fit, run_dir, client, progress)
-        self._blocks = list(self.driver.agenda.blocks(fit.block_batches))
-        self._look_ahead = fit.look_ahead
+        device = choose(setup.workflow.device)
+        crew = alone(setup, source, device, client)
+        self.driver = Driver(setup, source, folder_of(setup, run_dir), crew, device.model, progress)
+        self._blocks = list(self.driver.agenda.blocks(setup.fit.block_batches))
+        self._look_ahead = setup.fit.look_ahead
         self._at = 0
         self.disk_rows_read = 0
 
     @property
     def resources(self) -> Resources:
-        return self.driver.resources
+        return self.driver.crew.resources
 
     def run(self, num_blocks: int) -> tuple[float, list[Span]]:
         """Examples per second, filling and draining the pipeline included, and the spans of the stages."""
@@ -52,7 +55,7 @@ class Stretches:
         self.resources.start(blocks, self._look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         start = time.perf_counter()
-        with self.driver._progress, self.driver.crew.executor() as executor:
+        with self.driver.progress, self.driver.crew.executor() as executor:
             refusal = Schedule(
                 numbers, self._look_ahead, self.resources.stages, executor, lambda done: self._keep(done, spans)
             ).run()

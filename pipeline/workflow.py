@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,6 +12,7 @@ from pydantic import (
     BeforeValidator,
     Field,
     ImportString,
+    InstanceOf,
     PlainSerializer,
     WithJsonSchema,
     model_validator,
@@ -41,14 +43,33 @@ def format_size(num_bytes: int) -> str:
     return f"{num_bytes} B"
 
 
+@dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """A share of the memory that is free when a run begins; as text "80 %"."""
+
+    of_free: float
+
+    def of(self, free_bytes: int) -> int:
+        """Bytes of it."""
+        return int(self.of_free * free_bytes)
+
+    def __str__(self) -> str:
+        return f"{100 * self.of_free:.12g} %"
+
+
 def parse_size_or_share(value: object) -> object:
-    """As `parse_size`; a share such as "80 %" as a number from 0 to 1."""
+    """As `parse_size`; "80 %", or a number from 0 to 1 that is no whole one, as a share."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
-    return float(Decimal(match[1]) / 100) if match else parse_size(value)
+    if not match and not isinstance(value, float):
+        return parse_size(value)
+    share = float(Decimal(match[1]) / 100) if match else value
+    if not (isinstance(share, float) and 0 < share <= 1):
+        raise ValueError(f'expected a share of memory above 0 and up to "100 %", got {value!r}')
+    return MemoryShare(share)
 
 
-def format_size_or_share(value: int | float) -> str:
-    return f"{100 * value:.12g} %" if isinstance(value, float) else format_size(value)
+def format_size_or_share(value: int | MemoryShare) -> str:
+    return str(value) if isinstance(value, MemoryShare) else format_size(value)
 
 
 Size = Annotated[
@@ -59,7 +80,7 @@ Size = Annotated[
     WithJsonSchema({"type": "string", "examples": ["512 MiB"]}),
 ]
 SizeOrShare = Annotated[
-    Annotated[int, Field(ge=0, le=1 << 60)] | Annotated[float, Field(gt=0.0, le=1.0)],
+    Annotated[int, Field(ge=0, le=1 << 60)] | InstanceOf[MemoryShare],
     BeforeValidator(parse_size_or_share),
     PlainSerializer(format_size_or_share, return_type=str),
     WithJsonSchema({"type": "string", "examples": ["512 MiB", "80 %"]}),
@@ -165,6 +186,12 @@ class Storage(Strict):
     direct: bool = False
     """Read the log past the page cache, which else is a tier that no cap covers, and drop from it what was written."""
     policy: Literal["clock"] = "clock"
+
+    @property
+    def device_bytes(self) -> int:
+        """The device's cap, where it is a size."""
+        assert isinstance(self.device, int), "a share of memory is made a size before a run"
+        return self.device
 
 
 class Schedule(Strict):

@@ -101,13 +101,13 @@ def test_a_row_that_nobody_trained_is_not_read_as_a_dense_optimizer_would_have_i
     workflow = workflow_of(root, Optimizer(rows=rows, dense=DENSE), batch_size=1, epochs=8)
     driver = make_driver(workflow, root.parent / "lifespan")
     driver.run()
-    optimizer = driver.resources.learner.rows
+    optimizer = driver.crew.resources.learner.rows
     assert optimizer._life_of_first_rows(1 << 30) == 1 << 10
-    row = np.zeros((3, driver.resources.row.num_words), np.uint32)
+    row = np.zeros((3, driver.crew.resources.row.num_words), np.uint32)
     weights = row.view(np.float32)[:, 2:6]
     weights[:] = 0.01
     # Seen last at no step, at one long ago, and just now.
-    row[:, driver.resources.row.last_step_at] = 0, 1, optimizer.rates.num_steps
+    row[:, driver.crew.resources.row.last_step_at] = 0, 1, optimizer.rates.num_steps
     optimizer.catch_up_copy(row, optimizer.rates.num_steps)
     assert not weights[:2].any()
     assert (weights[2] == np.float32(0.01)).all()
@@ -165,7 +165,7 @@ def test_a_signal_in_the_test_is_an_error_or_shows_in_the_result(root, tmp_path)
     workflow = plateau_workflow(root)
     workflow = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"block_batches": 1})})
     sizes = THREE_TIERS | {"ring_rows": 300}
-    assert in_the_test(make_driver(workflow, tmp_path, **sizes), lambda driver: driver._stop("SIGINT")) is None
+    assert in_the_test(make_driver(workflow, tmp_path, **sizes), lambda driver: driver.pauses.stop("SIGINT")) is None
     driver = make_driver(workflow, tmp_path, **sizes)
     assert "tests the best epoch" in driver.what_stands()
     result = driver.run()
@@ -194,10 +194,10 @@ def test_a_best_epoch_that_cannot_be_opened_ends_the_run_with_a_message(root, tm
 
 def test_both_the_last_weights_and_the_best_are_in_memory(root, tmp_path):
     driver = make_driver(plateau_workflow(root), tmp_path, **THREE_TIERS)
-    before = [weakref.ref(array.base) for array in (driver.resources.slab.words_SW, driver.resources.host.words_SW)]
-    resources = driver.resources
+    resources = driver.crew.resources
+    before = [weakref.ref(array.base) for array in (resources.slab.words_SW, resources.host.words_SW)]
     alive = in_the_test(driver, lambda _: None) and [array() is not None for array in before]
-    assert driver.resources is not resources, "the last epoch was the best"
+    assert driver.crew.resources is not resources, "the last epoch was the best"
     assert alive == [False, False]
 
 
@@ -214,16 +214,16 @@ def test_another_epoch_passes_for_the_best(root, tmp_path):
     driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     last = len([e for e in driver.history.epochs if e["split"] == "validation"])
     assert driver.run()["epochs"][-1]["epoch"] == last
-    assert f"epoch {last} is tested instead" in driver._progress._stream.getvalue()
+    assert f"epoch {last} is tested instead" in driver.progress._stream.getvalue()
 
 
 def test_a_learning_rate_that_was_reduced_is_not_in_the_history(root, tmp_path):
     driver = make_driver(plateau_workflow(root, metric="logloss"), tmp_path, **THREE_TIERS)
-    learner, close = driver.resources.learner, driver.resources.close
+    learner, close = driver.crew.resources.learner, driver.crew.resources.close
     lived = []
-    driver.resources.close = lambda: (lived.extend(learner.rows.rates.save()[RUNS][:, 0].tolist()), close())
+    driver.crew.resources.close = lambda: (lived.extend(learner.rows.rates.save()[RUNS][:, 0].tolist()), close())
     driver.run()
-    verdict = driver._verdict()
+    verdict = driver.best.verdict(driver.history)
     assert verdict.worse >= 2
     # The last epoch was the last that was worse.
     assert learner.rows.lr == pytest.approx(0.05 * 0.1 ** (verdict.worse - 1))

@@ -110,7 +110,7 @@ def test_a_window_that_grows_too_large_drains_and_goes_on_smaller(small_workflow
     with tempfile.TemporaryDirectory() as run_dir:
         driver = make_driver(workflow, Path(run_dir), device_rows=60, host_rows=10, ring_rows=120)
         assert driver.run()["fingerprint"] == expected
-    assert driver._block_batches < 8
+    assert driver.pace.block_batches < 8
 
 
 @pytest.mark.parametrize("block_batches", [1, 3, 16])
@@ -137,7 +137,7 @@ def test_blocks_that_outgrow_the_read_ring_lose_no_batch(tmp_path: Path, client:
     with tempfile.TemporaryDirectory() as run_dir:
         driver = make_driver(workflow, Path(run_dir), client if with_dask else None)
         result = driver.run()
-    assert driver._look_ahead < workflow.schedule.look_ahead
+    assert driver.pace.look_ahead < workflow.schedule.look_ahead
     assert result["examples"] == 240
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 

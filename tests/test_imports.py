@@ -30,14 +30,15 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.run", "pipeline.verify", "pipeline.prepare", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
+    "pipeline.__main__", "pipeline.run", "pipeline.verify",
+    "pipeline.prepare", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
     "pipeline.preflight", "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits",
     "pipeline.optim", "pipeline.comm", "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device",
     "pipeline.models", "pipeline.workflow", "pipeline.optimizer", "pipeline.kernels", "pipeline.records",
     "pipeline.machine", "pipeline.settings", "pipeline.errors",
 )  # fmt: skip
 """From above to below, a folder or a file of the root each; one imports from those below it."""
-ROOT = {"__init__", "errors", "optimizer", "records", "run", "schedule", "settings", "verify", "workflow"}
+ROOT = {"__init__", "__main__", "errors", "optimizer", "records", "run", "schedule", "settings", "verify", "workflow"}
 """Files of the root. A new capability is a folder."""
 
 

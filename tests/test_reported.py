@@ -139,7 +139,7 @@ def test_a_run_that_goes_on_within_an_epoch_ends_or_hides_that_it_has_not_seen_a
 def test_what_is_shown_does_not_say_how_it_came_about(root, tmp_path):
     driver = make_driver(workflow_of(root, epochs=1), tmp_path, **SIZES)
     lines = []
-    driver._progress.line = lines.append
+    driver.progress.line = lines.append
     driver.run()
     (line,) = [line for line in lines if line.startswith("epoch 1 train")]
     assert "progressive, in training mode: dropout and batch norm as in training; 90 examples" in line

@@ -9,10 +9,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline import run
+from pipeline.device.device import RAM
+from pipeline.driver import open as opening
+from pipeline.machine import limits
 from pipeline.machine.topology import Gpu, Topology
 from pipeline.preflight import sizes
+from pipeline.preflight.setup import set_up
 from pipeline.run import arguments, main
 from pipeline.storage.lock import RunLock
+from pipeline.workflow import MemoryShare
 
 WORKFLOW = """
 from pipeline.models import DeepFM
@@ -416,11 +421,11 @@ def test_a_share_of_memory_is_refused_where_the_workers_are_of_a_scheduler(refus
 
 
 def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, monkeypatch):
-    monkeypatch.setattr(run.limits, "memory", lambda: 1 << 20)
+    monkeypatch.setattr(limits, "memory", lambda: 1 << 20)
     workflow = run.override(run.load(workflow_file), ["storage.disk=1 GiB"])
-    run.open_workflow(workflow, run.RAM, 2, here=False)
+    set_up(workflow, RAM, run.say, 2, here=False)
     with pytest.raises(ValueError, match="map of 2 workers add up to"):
-        run.open_workflow(workflow, run.RAM, 2)
+        set_up(workflow, RAM, run.say, 2)
 
 
 @pytest.mark.parametrize("others", [("--workers", 2), ("--workers", 1), ("--scheduler", "tcp://127.0.0.1:9")])
@@ -432,8 +437,8 @@ def test_serial_is_refused_where_there_are_processes_of_workers(refused, workflo
 def two_gpus(monkeypatch):
     """A machine as NVML tells of it: 2 and 1 MiB are free."""
     gpus = tuple(Gpu(n, f"GPU-{n}", None, (2 - n) << 20) for n in range(2))
-    monkeypatch.setattr(run, "gets_gpu", lambda name: name != "cpu")
-    monkeypatch.setattr(run, "read_topology", lambda on_gpu: Topology((), gpus, (("X", "NV1"), ("NV1", "X"))))
+    monkeypatch.setattr(opening, "gets_gpu", lambda name: name != "cpu")
+    monkeypatch.setattr(opening, "read_topology", lambda on_gpu: Topology((), gpus, (("X", "NV1"), ("NV1", "X"))))
 
 
 def test_more_workers_than_gpus_are_started_or_not_counted(refused, workflow_file, two_gpus):
@@ -449,15 +454,15 @@ def test_a_slab_that_only_some_gpus_have_room_for_is_taken(refused, workflow_fil
 
 def test_a_share_of_memory_that_is_not_known_is_taken(workflow_file, two_gpus, monkeypatch):
     workflow = run.load(workflow_file).model_copy(update={"device": "cuda"})
-    storage = workflow.storage.model_copy(update={"device": 0.5})
+    storage = workflow.storage.model_copy(update={"device": MemoryShare(0.5)})
     share = workflow.model_copy(update={"storage": storage})
-    device, team = run.recruit(share, 2, None)
+    device, team = opening.recruit(share, 2, None)
     assert (device.on_gpu, device.free_bytes(), [seat.gpu.uuid for seat in team.seats]) == (
         True, 1 << 20, ["GPU-0", "GPU-1"],
     )  # fmt: skip
-    assert run.recruit(workflow, 9, "tcp://other:1")[0].on_gpu, "the scheduler's machines have other GPUs"
+    assert opening.recruit(workflow, 9, "tcp://other:1")[0].on_gpu, "the scheduler's machines have other GPUs"
     with pytest.raises(ValueError, match=r"storage.device is 50%?.*not known here; give it as a size"):
-        run.recruit(share, 2, "tcp://other:1")
+        opening.recruit(share, 2, "tcp://other:1")
 
 
 def test_an_interrupt_while_a_run_closes_ends_it_with_a_message(workflow_file, tmp_path, capsys, monkeypatch):
@@ -466,6 +471,6 @@ def test_an_interrupt_while_a_run_closes_ends_it_with_a_message(workflow_file, t
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.cluster.team.Alone.close", interrupted)
+    monkeypatch.setattr("pipeline.cluster.alone.Alone.close", interrupted)
     assert main([str(workflow_file), "--run-dir", str(tmp_path / "run"), "--serial"]) == 130
     assert "interrupted at its end: what was committed stands, and the same command goes on" in capsys.readouterr().err

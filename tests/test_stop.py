@@ -79,7 +79,7 @@ def test_a_signal_loses_what_was_trained_or_does_not_say_how_to_go_on(workflow, 
     resumed = make_driver(
         Workflow.model_validate_json((run_dir / "workflow.json").read_text()), run_dir, chunk_rows=1024
     )
-    assert 0 < resumed._position.batch < 15
+    assert 0 < resumed.committer.position.batch < 15
     assert resumed.run()["fingerprint"] == run(workflow, **SIZES)["fingerprint"]
 
 
@@ -108,8 +108,8 @@ def test_a_signal_between_commits_ends_the_run_without_one(workflow, tmp_path):
 
     driver._watch = interrupting
     assert driver.run() is None
-    assert driver._position.epoch == 0
-    assert 8 <= driver._position.batch <= 13
+    assert driver.committer.position.epoch == 0
+    assert 8 <= driver.committer.position.batch <= 13
     assert "commit 1 stands" in driver.what_stands()
     assert json.loads((tmp_path / "commits" / "000001.json").read_text())["commit"]["state"]["trained"] > 0
     expected = run(workflow, **SIZES)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
 from pipeline.models import DeepFM
-from pipeline.workflow import Data, Size, Workflow, format_size, parse_size
+from pipeline.workflow import Data, MemoryShare, Size, Workflow, format_size, parse_size
 
 
 def make_fields():
@@ -72,7 +72,7 @@ def test_a_size_with_a_wrong_unit_is_taken(text):
 @pytest.mark.parametrize(("text", "share"), [("80 %", 0.8), ("12.5%", 0.125), (" 100 % ", 1.0), ("33.3 %", 0.333)])
 def test_a_share_of_the_device_s_memory_is_another_after_json(text, share):
     workflow = Workflow.model_validate(changed("storage.device", text))
-    assert workflow.storage.device == share
+    assert workflow.storage.device == MemoryShare(share)
     assert Workflow.model_validate_json(workflow.model_dump_json()) == workflow
 
 

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.run import check_model, load, main
+from pipeline.preflight.check_model import check_model
+from pipeline.run import load, main
+from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow
 
 ROOT = Path(__file__).parent.parent
@@ -64,7 +66,7 @@ def test_a_workflow_of_the_project_is_not_valid(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     workflow = load(file)
     assert workflow.name == file.stem
-    check_model(workflow)
+    check_model(workflow, row_layout(workflow))
     text = workflow.model_dump_json()
     assert Workflow.model_validate_json(text).model_dump_json() == text
     assert "shared" not in text, "the data's folder is a setting"
@@ -77,7 +79,7 @@ FRAPPE = runpy.run_path(str(ROOT / "workflows" / "frappe.py"))
 @pytest.mark.parametrize("model", FRAPPE["MODELS"])
 def test_a_model_that_is_published_on_frappe_cannot_be_trained(model):
     workflow = FRAPPE["frappe"](model)
-    check_model(workflow)
+    check_model(workflow, row_layout(workflow))
     text = workflow.model_dump_json()
     assert Workflow.model_validate_json(text).model_dump_json() == text
     same = {"name", "model", "optimizer"}

@@ -12,7 +12,7 @@ from pipeline.data.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.preflight.first_window import first_window
 from pipeline.preflight.sizes import SLACK
-from pipeline.training.learner import row_layout
+from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow
 from workflows.frappe import FIELDS, frappe
 

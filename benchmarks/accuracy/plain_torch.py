@@ -30,7 +30,7 @@ from pipeline.data.files import SPLITS
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.kernels.init_rows import init_rows
 from pipeline.optimizer import Adam, Plateau
-from pipeline.training.learner import build_model
+from pipeline.training.build import build_model
 from pipeline.workflow import Data, Workflow
 
 BETTER = 1e-6

@@ -14,18 +14,21 @@ from typing import Any, Protocol
 from benchmarks.crash.faults import Unsynced
 from pipeline.commits.inspect import read_manifests, unnamed
 from pipeline.commits.manifest import Commits, Manifest
-from pipeline.data.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
+from pipeline.device.device import RAM
 from pipeline.driver.driver import Driver
+from pipeline.driver.open import alone, make_run_dir
 from pipeline.models import DeepFM
 from pipeline.monitor.progress import Progress
 from pipeline.optimizer import Adam, DenseAdam, Optimizer
+from pipeline.preflight.check_model import check_model
+from pipeline.preflight.setup import Setup, agenda_of
 from pipeline.preflight.sizes import Fit, Sizes
-from pipeline.run import prepare
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files, checksum_of
-from pipeline.training.learner import row_layout
+from pipeline.storage.folder import Folder
+from pipeline.training.build import row_layout
 from pipeline.verify import verify
 from pipeline.workflow import (
     Category,
@@ -89,7 +92,7 @@ class Job:
         """A driver that goes on from what is in the directory, and reaches the disk through `system` alone."""
         workflow = make_workflow(self.data, self.epochs, self.shards)
         ensure(workflow.data)
-        prepare(run_dir, fresh=False)
+        make_run_dir(run_dir, fresh=False)
         source = Source(workflow.data, workflow.seed)
         sizes = Sizes(
             row_bytes=row_layout(workflow).num_bytes,
@@ -100,10 +103,13 @@ class Job:
             **ROWS,
         )
         fit = Fit(sizes, workflow.schedule.look_ahead, workflow.schedule.block_batches)
-        total = Agenda(source.num_examples, workflow.schedule.batch_size, self.epochs).total_examples
+        row = row_layout(workflow)
+        agenda = agenda_of(workflow, source.num_examples, check_model(workflow, row))
+        setup = Setup(workflow, 1, workflow.storage, row, agenda, fit)
         files = Files()
         files.system = system
-        return Driver(workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), files, SPEED)
+        progress = Progress(agenda.total_examples, stream=StringIO())
+        return Driver(setup, source, Folder(run_dir, files, SPEED), alone(setup, source, RAM), progress=progress)
 
     def run(self, run_dir: Path, system: Any = None) -> Outcome:
         """Run it to its end, from the start or from a commit; without `system`, without fsync."""

@@ -76,7 +76,7 @@ class Bench:
         }
         for name, blocks in (("a64", scale.blocks), ("a400", 2), ("b64", scale.blocks), ("trivial", 2)):
             self.cases[name].stretches.run(blocks)
-        ids, labels = dense_ids(self.cases["a64"].stretches.driver.workflow, scale.torch_batches * scale.batch)
+        ids, labels = dense_ids(self.cases["a64"].stretches.driver.setup.workflow, scale.torch_batches * scale.batch)
         self._num_ids = sum(keys_per_field(scale.keys_in_memory))
         np.savez(tmp / "ids.npz", ids=ids, labels=labels)
         self._sparse = {h: Sparse(ids, labels, self._num_ids, DIM, h) for h in (SMALL, WIDE)}

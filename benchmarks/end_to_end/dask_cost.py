@@ -19,14 +19,14 @@ def dask_cost(client: Any, case: Case) -> dict[str, float]:
     executor. `cpu` and `wall`: of whole stretches under Dask, by those under the serial executor; stages that overlap
     share caches and cores, so `cpu` holds more than Dask's own.
     """
-    driver = case.stretches.driver
-    driver._client = None
+    crew: Any = case.stretches.driver.crew
+    crew._client = None
     serial = _timed(lambda: case.stretches.run(case.blocks))
-    driver._client = client
+    crew._client = client
     overlapped = _timed(lambda: case.stretches.run(case.blocks))
     executor = DaskExecutor(client, Done)
     blocks = range(60)
-    empty = _timed(Schedule(blocks, 2, driver.resources.stages, executor, lambda done: None).run)
+    empty = _timed(Schedule(blocks, 2, crew.resources.stages, executor, lambda done: None).run)
     executor.close()
     return {
         "cost": empty[1] / len(blocks) / (serial[1] / case.blocks),

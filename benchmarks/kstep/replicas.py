@@ -19,7 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, embedding
 from benchmarks.accuracy.plain_torch import first_weights, read_split
 from pipeline.comm.in_process import in_process, together
 from pipeline.optim.kstep import KStepDense, dense_of
-from pipeline.training.learner import build_model
+from pipeline.training.build import build_model
 from pipeline.workflow import Workflow
 
 SPLITS = ("train", "test")

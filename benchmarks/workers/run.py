@@ -20,15 +20,15 @@ import psutil
 from benchmarks.cases import make_workflow
 from benchmarks.once import Quiet
 from benchmarks.workers.timers import Timers, seconds_of_calls
-from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.local import local_client
 from pipeline.cluster.pool import Pool
 from pipeline.cluster.team import Team
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
+from pipeline.driver.open import alone, folder_of, many, shared_by
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.timeline import cpu_seconds, stage_seconds
-from pipeline.run import open_workflow, shared_by
+from pipeline.preflight.setup import set_up
 from pipeline.workflow import Commit, Workflow
 
 HIDDEN = (64,)
@@ -65,23 +65,18 @@ def workload(data: Path, num_keys: int, num_batches: int, batch: int, block_batc
 def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
     progress, device, team = Sampled(), choose(workflow.device), Team(world)
     workflow = shared_by(workflow, world, None)
-    source, fit = open_workflow(workflow, device, world)
+    setup, source = set_up(workflow, device, print, world)
     keep_freed_memory()
     with ExitStack() as stack:
         if world == 1:
             client = stack.enter_context(local_client())
-            driver = Driver(workflow, source, fit, run_dir, client, progress, device=device)
+            crew = alone(setup, source, device, client)
         else:
             pool = stack.enter_context(closing(Pool(team)))
             client = pool.client
             client.register_plugin(Timers())
-
-            def crew(driver: Driver, speed: Any) -> DaskCrew:
-                return DaskCrew(
-                    pool, workflow, team, fit.sizes, run_dir.absolute(), driver.commits, speed, source.identity
-                )
-
-            driver = Driver(workflow, source, fit, run_dir, None, progress, crew=crew, world=world)
+            crew = many(setup, source, pool)
+        driver = Driver(setup, source, folder_of(setup, run_dir), crew, progress=progress)
         result = driver.run()
         assert result is not None
         begin, end = window(progress)

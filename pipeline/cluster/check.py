@@ -9,7 +9,7 @@ from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 from pipeline.stages import STAGES
 from pipeline.storage.chunks import most_chunks
 from pipeline.storage.places import most_rows
-from pipeline.workflow import Storage, Workflow
+from pipeline.workflow import Storage
 
 LEAST_THREADS = 4
 """One for `train`, one for keys by mail, one for what the driver asks, and one that goes on."""
@@ -24,11 +24,12 @@ def least_disk_bytes(sizes: Sizes, num_owned: int) -> int:
     return most_chunks(rows, sizes.chunk_rows, num_owned) * log_chunk_bytes(sizes.chunk_rows, sizes.row_bytes)
 
 
-def check_machines(machines: Sequence[Machine], workflow: Workflow, least_disk_bytes: int = 0) -> None:
-    """ValueError, which names the worker, where one cannot take part. `least_disk_bytes`: of each."""
-    check_devices(machines, workflow.device)
+def check_machines(machines: Sequence[Machine], device: str, storage: Storage, least_disk_bytes: int = 0) -> None:
+    """ValueError, which names the worker, where one cannot take part. `device`: what the workflow asks for; `storage`:
+    the caps of each, the device's in bytes; `least_disk_bytes`: of each."""
+    check_devices(machines, device)
     check_disks(machines, least_disk_bytes)
-    check_memory(machines, workflow.storage)
+    check_memory(machines, storage)
     for rank, machine in enumerate(machines):
         for package, version in machine.versions.items():
             if version != machines[0].versions[package]:
@@ -41,7 +42,7 @@ def check_machines(machines: Sequence[Machine], workflow: Workflow, least_disk_b
                 f"worker {rank} on {machine.host} has {machine.threads} threads, and what waits for others takes "
                 f"{LEAST_THREADS - 1}; start it with --nthreads {len(STAGES) + 4}, or {LEAST_THREADS} at least"
             )
-        in_ram = caps_in_ram(machine, workflow.storage)
+        in_ram = caps_in_ram(machine, storage)
         if machine.memory_limit and in_ram > SHARE_OF_LIMIT * machine.memory_limit:
             raise ValueError(
                 f"worker {rank} on {machine.host} has a memory limit of {machine.memory_limit:,} bytes, and storage's "
@@ -51,9 +52,8 @@ def check_machines(machines: Sequence[Machine], workflow: Workflow, least_disk_b
 
 
 def caps_in_ram(machine: Machine, storage: Storage) -> int:
-    """Bytes that a worker's caps take of its machine's RAM. A share of it is of a machine that was looked at before."""
-    device = 0 if machine.gpu else storage.device
-    return sum(size for size in (device, storage.host, storage.read, storage.map) if isinstance(size, int))
+    """Bytes that a worker's caps take of its machine's RAM."""
+    return (0 if machine.gpu else storage.device_bytes) + storage.host + storage.read + storage.map
 
 
 def names_in_ram(machine: Machine) -> str:

@@ -7,11 +7,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import Any, Concatenate
 
 from distributed import Future, wait
 
@@ -20,34 +18,29 @@ from pipeline.cluster.check import check_machines, least_disk_bytes
 from pipeline.cluster.executor import CrewExecutor
 from pipeline.cluster.local import dashboard_link
 from pipeline.cluster.member import Invitation, Machine, call, describe, join, leave, serve
+from pipeline.cluster.merge import Merge
 from pipeline.cluster.pool import Pool
-from pipeline.cluster.team import Team, replicas_for
+from pipeline.cluster.team import P, T, Team, replicas_for
 from pipeline.cluster.watch import Watch
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.identity import Identity, as_json
-from pipeline.monitor.metrics import Evaluation
-from pipeline.preflight.sizes import Sizes
-from pipeline.records import U64, Array, Block, Closed, Done, Progressed, Refusal, Share
+from pipeline.preflight.setup import Setup
+from pipeline.records import U64, Array, Block, Done, Refusal, Share
 from pipeline.schedule import Schedule
-from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards, deal, shard_folder
-from pipeline.worker.worker import Opening
-from pipeline.workflow import Workflow
+from pipeline.worker.worker import Opening, Worker
 
 TABLE = Path("table.zarr")
-Parts = tuple[Progressed, Sequence[Closed]]
-"""A block that closes a split, and what each worker knows of that split."""
 
 
 class DaskCrew:
-    def __init__(
-        self, pool: Pool, workflow: Workflow, team: Team, sizes: Sizes, run_dir: Path, commits: Commits,
-        speed: DiskSpeed, identity: Identity,
-    ) -> None:  # fmt: skip
+    def __init__(self, pool: Pool, setup: Setup, folder: Folder, commits: Commits, identity: Identity) -> None:
         """`identity`: of the data that every worker is to read."""
         self._data = json.dumps(as_json(identity))
-        self._pool, self._workflow, self._team = pool, workflow, team
-        self._sizes, self._run_dir, self._commits, self._speed = sizes, run_dir, commits, speed
+        self._pool, self._setup, self._team = pool, setup, pool.team
+        self._workflow = workflow = setup.workflow
+        self._run_dir, self._commits, self._speed = folder.path.absolute(), commits, folder.measured
         self.world = pool.world
         self.dashboard = dashboard_link(pool.client) if pool.cluster else pool.client.dashboard_link
         self._watch = Watch(pool, workflow.workers.silent_seconds)
@@ -68,8 +61,8 @@ class DaskCrew:
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
         self.machines = self._each(describe, self._run_dir, folders, self._workflow.device)
         # What lies on the disk already is part of the cap, and not free.
-        least = 0 if kept else least_disk_bytes(self._sizes, -(-num_shards // self.world))
-        check_machines(self.machines, self._workflow, least)
+        least = 0 if kept else least_disk_bytes(self._setup.fit.sizes, -(-num_shards // self.world))
+        check_machines(self.machines, self._workflow.device, self._setup.storage, least)
         owned, owner_of_shard = self._deal(num_shards, bool(kept))
         host = self.machines[0].host
         port = self._result(self._submit(serve, 0, host, settings.timeout_seconds))
@@ -94,7 +87,10 @@ class DaskCrew:
             )
             parts = tuple(manifest.part(mine) for manifest in kept)
             shards = Shards(num_shards, mine)
-            opening = Opening(self._sizes, self._run_dir, self._speed, parts, replicas[rank], shards)
+            opening = Opening(
+                self._setup.fit.sizes, self._setup.row, self._setup.agenda.steps_of_epoch, self._run_dir, self._speed,
+                parts, replicas[rank], shards,
+            )  # fmt: skip
             joining.append(self._submit(join, rank, invitation, opening))
         self._watch.results(joining)
 
@@ -110,54 +106,34 @@ class DaskCrew:
         owner = {shard: int(rank) for rank in ranks for shard in self._owned[rank]}
         return [self._owned[rank] for rank in ranks], tuple(owner[shard] for shard in everything)
 
-    def each(self, method: str, *args: Any) -> list[Any]:
-        return self._each(call, self._token, method, args)
+    def each(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> list[T]:
+        return self._each(call, self._token, method, args, named)
 
-    def first(self, method: str, *args: Any) -> Any:
-        return self._result(self._submit(call, 0, self._token, method, args))
+    def first(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> T:
+        return self._call(0, method, *args, **named)
+
+    def _call(self, rank: int, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> T:
+        result: T = self._result(self._submit(call, rank, self._token, method, args, named))
+        return result
 
     def replicas(self) -> list[dict[str, Array]]:
         """What each worker trained but the rows, or that of the first, where all have the same."""
-        return [self.first("dense")] if self._workflow.optimizer.merge is None else self.each("dense")
+        return [self.first(Worker.dense)] if self._workflow.optimizer.merge is None else self.each(Worker.dense)
 
     def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:
-        stages = self.each("start", blocks, look_ahead)[0]
+        stages = self.each(Worker.start, blocks, look_ahead)[0]
         numbers = range(blocks[0].number, blocks[-1].number + 1)
+        merge = Merge(self._workflow, self._run_dir, self._scores, watch)
         executor = CrewExecutor(
-            self._pool.client, self._pool.addresses, self._token, self._watch.results, self._by_mail
+            self._pool.client, self._pool.addresses, self._token, self._watch.results, merge.together, self._by_mail
         )
-        closed: list[Parts] = []
-
-        def told(done: Done) -> None:
-            # What closes a split has its metrics once the scores of all workers are together.
-            if done.trained and done.trained.block.number in executor.closed:
-                closed.append((done.trained, executor.closed.pop(done.trained.block.number)))
-                done = replace(done, trained=None)
-            watch(done)
-
-        refusal = Schedule(numbers, look_ahead, stages, executor, told).run()
-        for done in executor.drained(self.each("drain")):
-            told(done)
-        for trained, parts in closed:
-            watch(Done("train", trained.block.number, trained=replace(trained, metrics=self._metrics(trained, parts))))
+        refusal = Schedule(numbers, look_ahead, stages, executor, merge.tell).run()
+        merge.end(self.each(Worker.drain))
         return refusal
-
-    def _metrics(self, trained: Progressed, parts: Sequence[Closed]) -> dict[str, float]:
-        """Exact, of what all workers found of a split."""
-        evaluation = Evaluation(
-            self._workflow.data.labels, self._run_dir / "scores", grouped=self._workflow.metrics.group is not None
-        )
-        metrics: dict[str, float] = {}
-        if any(part.sums_3T for part in parts):
-            for rank, part in enumerate(parts):
-                evaluation.join(part, partial(self._scores, rank, trained.block.number))
-            metrics = evaluation.result()
-        clippable = sum(part.clippable for part in parts)
-        return metrics | ({"clipped": sum(part.clipped for part in parts) / clippable} if clippable else {})
 
     def _scores(self, rank: int, number: int, table: int) -> Iterator[U64]:
         """A worker's sorted entries of a table, piece by piece."""
-        while (piece := self._result(self._submit(call, rank, self._token, "scores", (number, table)))) is not None:
+        while (piece := self._call(rank, Worker.scores, number, table)) is not None:
             yield piece
 
     def pause(self, why: str | None) -> None:
@@ -170,6 +146,9 @@ class DaskCrew:
     def _tell(self, why: str | None) -> None:
         with suppress(Exception):
             self._pool.client.run(_pause, self._token, why, workers=list(self._pool.addresses), on_error="ignore")
+
+    def interrupt(self, why: str) -> None:
+        pass
 
     def restart(self) -> None:
         self._pool.restart()

@@ -5,31 +5,29 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import dask
 from distributed import Client, Future
 
 from pipeline.cluster.member import run_stage, run_unite, take_parcel
-from pipeline.records import Closed, Done, Moves, Progressed
+from pipeline.records import Done
 
 
 class CrewExecutor:
     """A task of the schedule is one task for each worker."""
 
     def __init__(
-        self, client: Client, addresses: Sequence[str], token: str,
-        results: Callable[[Sequence[Future]], list[Any]], by_mail: bool = False,
+        self, client: Client, addresses: Sequence[str], token: str, results: Callable[[Sequence[Future]], list[Any]],
+        together: Callable[[Sequence[Done]], Done], by_mail: bool = False,
     ) -> None:  # fmt: skip
-        """`results`: waits for tasks. `by_mail`: workers send each other keys by a collective, not by tasks."""
-        self._client, self._addresses, self._token, self._results = client, addresses, token, results
-        self._by_mail = by_mail
+        """`results`: waits for tasks; `together`: what all workers say of a task as one. `by_mail`: workers send each
+        other keys by a collective, not by tasks."""
+        self._client, self._addresses, self._token = client, addresses, token
+        self._results, self._together, self._by_mail = results, together, by_mail
         # Keys are global to the scheduler, and stretches of one run have blocks of the same numbers.
         self._id = uuid.uuid4().hex[:8]
         self._parcels: dict[int, list[Future]] = {}
-        self.closed: dict[int, list[Closed]] = {}
-        """What workers know of the splits that blocks closed."""
 
     def submit(self, stage: str, number: int, after: list[list[Future]]) -> list[Future]:
         if stage == "unite" and not self._by_mail:
@@ -69,47 +67,11 @@ class CrewExecutor:
             )  # fmt: skip
 
     def result(self, futures: list[Future]) -> Done:
-        return self.together(self._results(futures))
-
-    def together(self, dones: Sequence[Done]) -> Done:
-        """What the workers say of the same task."""
-        first = dones[0]
-        if first.stage == "unite":
-            self._parcels.pop(first.number, None)
-        refusals = [
-            replace(done.refusal, message=f"worker {rank}: {done.refusal.message}")
-            for rank, done in enumerate(dones)
-            if done.refusal
-        ]
-        # Those that stop since another one did come after it.
-        refusal = min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
-        moves = [done.moves for done in dones if done.moves]
-        trained = [done.trained for done in dones if done.trained]
-        if any(part.closed for part in trained):
-            # On a GPU what a block came to is told with a later one.
-            self.closed[trained[0].block.number] = [part.closed or Closed() for part in trained]
-        return replace(
-            first, refusal=refusal, moves=_sum(moves) if moves else None,
-            trained=_mean(trained) if trained else None,
-        )  # fmt: skip
-
-    def drained(self, of_each: Sequence[Sequence[Done]]) -> list[Done]:
-        """What `drain` gave on each worker: when the GPU of the first did what, and what blocks came to on all."""
-        spans = [done for done in of_each[0] if not done.trained]
-        trained = zip(*([done for done in dones if done.trained] for dones in of_each), strict=True)
-        return spans + [self.together(dones) for dones in trained]
+        done = self._together(self._results(futures))
+        if done.stage == "unite":
+            self._parcels.pop(done.number, None)
+        return done
 
     def settle(self, futures: list[list[Future]]) -> None:
         """Nobody waits for what runs: it may be stuck in a collective, and its process is about to end. What has not
         begun is cancelled as the futures are let go."""
-
-
-def _sum(moves: Sequence[Moves]) -> Moves:
-    names = [name for name in Moves.__slots__ if name != "arrives"]
-    return replace(moves[0], **{name: sum(getattr(m, name) for m in moves) for name in names})
-
-
-def _mean(trained: Sequence[Progressed]) -> Progressed:
-    weight = sum(part.weight for part in trained)
-    loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)
-    return replace(trained[0], loss=loss, weight=weight, closed=None)

@@ -17,7 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from shutil import disk_usage
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 from distributed import WorkerPlugin, get_worker
@@ -40,6 +40,7 @@ from pipeline.worker.flight import Member
 from pipeline.worker.worker import Opening, Worker
 from pipeline.workflow import Workflow
 
+T = TypeVar("T")
 NAME = "pipeline"
 PACKAGES = ("numba", "numpy", "pyarrow", "torch", "zarr", "distributed")
 
@@ -264,8 +265,8 @@ def leave() -> None:
     station().leave()
 
 
-def call(token: str, method: str, args: Sequence[Any]) -> Any:
-    return getattr(station().of(token), method)(*args)
+def call(token: str, method: Callable[..., T], args: Sequence[Any], named: Mapping[str, Any]) -> T:
+    return method(station().of(token), *args, **named)
 
 
 def run_stage(stage: str, number: int, token: str, after: Sequence[Done]) -> Done:

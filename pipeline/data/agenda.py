@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from pipeline.records import Block
-from pipeline.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,17 +17,15 @@ class Position:
     batch: int
 
 
+START = Position(0, "train", 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Leg:
     """One pass over one split."""
 
     split: str
     epoch: int
-
-
-def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], least_last: int = 1) -> Agenda:
-    schedule = workflow.schedule
-    return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, least_last)
 
 
 class Agenda:
@@ -44,7 +41,7 @@ class Agenda:
         """`test_apart`: the test is of another epoch than the last, known when all is trained (see `test`).
         `least_last`: a last batch of the training split that has fewer examples is joined to the one before."""
         self._least_last = least_last
-        self._num_examples = num_examples
+        self.num_examples = num_examples
         self._test_apart = test_apart
         self._batch_size = batch_size
         self.legs: list[Leg] = []
@@ -61,8 +58,8 @@ class Agenda:
 
     @property
     def total_examples(self) -> int:
-        apart = self._num_examples.get("test", 0) if self._test_apart else 0
-        return sum(self._num_examples[leg.split] for leg in self.legs) + apart
+        apart = self.num_examples.get("test", 0) if self._test_apart else 0
+        return sum(self.num_examples[leg.split] for leg in self.legs) + apart
 
     @property
     def end(self) -> Position:
@@ -101,7 +98,7 @@ class Agenda:
                 f"position: epoch {position.epoch + 1}, {position.split}, batch {position.batch}; there are "
                 f"{self.end.epoch} epochs of {num_batches} training batches"
             )
-        num_examples = self._num_examples["train"]
+        num_examples = self.num_examples["train"]
         epochs = position.epoch + (not trains)
         return epochs * num_examples + min(num_examples, position.batch * self._batch_size)
 
@@ -111,7 +108,7 @@ class Agenda:
         if block is None:
             return self.total_examples
         legs = self.legs[: self.legs.index(Leg(block.split, block.epoch))]
-        return sum(self._num_examples[leg.split] for leg in legs) + block.first_example
+        return sum(self.num_examples[leg.split] for leg in legs) + block.first_example
 
     def stretch(
         self, block_batches: int, begin: Block, train_blocks: int | None = None
@@ -147,10 +144,10 @@ class Agenda:
 
     def _past(self, leg: Leg, batch: int) -> int:
         """The example at which a batch begins, or the leg ends."""
-        return self._num_examples[leg.split] if batch == self._num_batches(leg.split) else batch * self._batch_size
+        return self.num_examples[leg.split] if batch == self._num_batches(leg.split) else batch * self._batch_size
 
     def _num_batches(self, split: str) -> int:
-        whole, rest = divmod(self._num_examples[split], self._batch_size)
+        whole, rest = divmod(self.num_examples[split], self._batch_size)
         least = self._least_last if split == "train" and whole else 1
         return whole + (rest >= least)
 

@@ -7,25 +7,48 @@ names them all.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from pipeline.cluster.team import Crew
 from pipeline.commits.manifest import Commits, Manifest, join
 from pipeline.commits.reopen import checksums
+from pipeline.data.agenda import START, Position
 from pipeline.monitor.history import DiskTotals
+from pipeline.worker.worker import Worker
 
 
 class Committer:
     """Belongs to the driver; only for a drained pipeline."""
 
-    def __init__(self, crew: Crew, commits: Commits, newest: Manifest | None, totals: DiskTotals) -> None:
+    def __init__(self, crew: Crew, commits: Commits, kept: Sequence[Manifest], totals: DiskTotals) -> None:
+        """`kept`: the commits that are there. `totals` counts what is written."""
         self._crew = crew
         self._commits = commits
-        self.newest = newest
+        self.newest = kept[-1] if kept else None
         """The commit that a run would go on from now."""
         self.totals = totals
+
+    @property
+    def position(self) -> Position:
+        """Where the run would go on from the newest commit."""
+        return Position(**self.newest.state["position"]) if self.newest else START
+
+    def what_stands(self, is_over: bool, best_is_tested: bool) -> str:
+        """What the newest commit holds, in words. `is_over`: all is trained; `best_is_tested`: and then the best epoch
+        is to be tested."""
+        if self.newest is None:
+            return "nothing is committed yet: the same command begins anew"
+        number, at = self.newest.number, self.position
+        if not is_over:
+            return (
+                f"commit {number} stands, up to epoch {at.epoch + 1}, {at.split}, batch {at.batch}: the same command "
+                "goes on from there"
+            )
+        others = "writes the result where it is missing; more epochs go on from it, --fresh anew"
+        then = "tests the best epoch" if best_is_tested else others
+        return f"commit {number} holds all of the training: the same command {then}"
 
     def commit(
         self, state: Callable[[], dict[str, Any]], name: str | None = None, at_least: int = 0, give_up: bool = False
@@ -37,7 +60,7 @@ class Committer:
         """
         start = time.perf_counter()
         number = self.newest.number + 1 if self.newest else 1
-        flushed = self._crew.each("flush", number)
+        flushed = self._crew.each(Worker.flush, number)
         replicas = self._crew.replicas()
         dense = tuple(self._commits.write_dense(number, arrays, replica) for replica, arrays in enumerate(replicas))
         self.totals.commits += 1
@@ -50,5 +73,5 @@ class Committer:
         self.newest = manifest
         kept = self._commits.kept(give_up)
         self._commits.prune(kept)
-        self._crew.each("settle", list(checksums(kept)), at_least)
+        self._crew.each(Worker.settle, list(checksums(kept)), at_least)
         self.totals.commit_seconds += max(0.0, time.perf_counter() - start)

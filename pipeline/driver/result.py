@@ -9,12 +9,13 @@ from typing import Any
 
 from pipeline.cluster.team import Crew
 from pipeline.commits.manifest import Manifest
-from pipeline.data.identity import digest_of
+from pipeline.data.identity import Identity, as_json, digest_of
 from pipeline.monitor.history import History, last_evaluation, plain
 from pipeline.records import Refusal
 from pipeline.settings import Amount, Count, Digest, Strict, read_json
-from pipeline.storage.files import Files, checksum, checksum_of, tensors
-from pipeline.worker.worker import Report
+from pipeline.storage.files import checksum, checksum_of, tensors
+from pipeline.storage.folder import Folder
+from pipeline.worker.worker import Report, Worker
 
 MODEL, METRICS, WORKFLOW, RESULT = "model.safetensors", "metrics.jsonl", "workflow.json", "result.json"
 LEFT = (MODEL, METRICS, WORKFLOW, RESULT)
@@ -83,9 +84,9 @@ SUMMED = ("map_bytes", "device_rows", "host_rows", "disk_bytes", "disk_cap_bytes
 def table_and_model(crew: Crew) -> tuple[str, int]:
     """The fingerprint, and the number of rows, of all workers; all of them are in the log, since a commit was just
     taken or opened."""
-    hashes = crew.each("table_hash")
+    hashes = crew.each(Worker.table_hash)
     table = sum(hashed for hashed, _ in hashes) % (1 << 128)
-    return crew.first("fingerprint", table), sum(num_rows for _, num_rows in hashes)
+    return crew.first(Worker.fingerprint, table), sum(num_rows for _, num_rows in hashes)
 
 
 def earlier_result(run_dir: Path, crew: Crew, history: History) -> dict[str, Any] | None:
@@ -111,17 +112,19 @@ def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], train
 
 
 def write_result(
-    name: str, crew: Crew, history: History, stopped: Refusal | None, commit: int | None, data: Mapping[str, Any]
+    name: str, crew: Crew, history: History, stopped: Refusal | None, newest: Manifest | None, identity: Identity
 ) -> dict[str, Any]:
-    """The result of a run whose newest commit has this number. `data`: the identity of what its metrics are of."""
+    """The result of a run with this newest commit. `identity`: of the data of this session."""
+    # What was evaluated in other sessions is of the data of then.
+    data = newest.state["data"] if newest and not history.spans else as_json(identity)
     digest, num_rows = table_and_model(crew)
-    reports: list[Report] = crew.each("report")
+    reports = crew.each(Worker.report)
     all_of = {field: sum(getattr(report, field) for report in reports) for field in SUMMED}
     row_bytes = reports[0].row_bytes
     result = plain({
         "name": name,
         "stopped": stopped.message if stopped else None,
-        "commit": commit,
+        "commit": newest.number if newest else None,
         "rows": num_rows,
         "map_bytes": all_of["map_bytes"],
         **history.report(),
@@ -137,10 +140,11 @@ def write_result(
     return dict(result)
 
 
-def leave(run_dir: Path, files: Files, crew: Crew, result: dict[str, Any]) -> dict[str, Any]:
+def leave(folder: Folder, crew: Crew, result: dict[str, Any]) -> dict[str, Any]:
     """Have the model, the metrics and the result in the run directory as they should be: what is, is not touched.
     Returns the result, with the checksums of the others and its own."""
-    left = {MODEL: tensors(crew.first("model")), METRICS: [lines_of(result["epochs"])]}
+    run_dir = folder.path
+    left = {MODEL: tensors(crew.first(Worker.model)), METRICS: [lines_of(result["epochs"])]}
     sums = {name: checksum(*buffers) for name, buffers in left.items()} | {WORKFLOW: checksum_of(run_dir / WORKFLOW)}
     result = {name: value for name, value in result.items() if name != "checksum"} | {"files": sums}
     result["checksum"] = own_checksum(result)
@@ -148,7 +152,7 @@ def leave(run_dir: Path, files: Files, crew: Crew, result: dict[str, Any]) -> di
     left[RESULT] = [(json.dumps(result, indent=1) + "\n").encode()]
     for name, buffers in left.items():
         if not (run_dir / name).is_file() or checksum_of(run_dir / name) != checksum(*buffers):
-            files.replace(run_dir / name, buffers)
+            folder.files.replace(run_dir / name, buffers)
     return result
 
 
@@ -201,11 +205,6 @@ def workers_report(reports: Sequence[Report], history: History) -> list[dict[str
         }
         for report in reports
     ]
-
-
-def write_metrics(run_dir: Path, files: Files, history: History) -> None:
-    """`metrics.jsonl`: a line for each evaluation."""
-    files.replace(run_dir / METRICS, [lines_of(history.epochs)])
 
 
 def lines_of(epochs: Sequence[Mapping[str, Any]]) -> bytes:

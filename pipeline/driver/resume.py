@@ -6,14 +6,19 @@ import inspect
 import json
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.agenda import Position
+from pipeline.commits.manifest import RESERVE_NAME, Manifest
+from pipeline.commits.run_state import naming, newest_state
+from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Identity, as_json, differences
+from pipeline.driver.result import LEFT
 from pipeline.settings import read_json
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.folder import Folder
 from pipeline.workflow import Workflow
 
 HARMLESS = (
@@ -152,3 +157,28 @@ def _differences(before: Any, now: Any, path: str) -> Iterator[tuple[str, str]]:
 def _short(value: Any) -> str:
     text = json.dumps(value)
     return text if len(text) < 200 else f"{text[:200]} ..."
+
+
+def check_newest(kept: Sequence[Manifest], described: Mapping[str, Any], agenda: Agenda, kind: Any) -> list[str]:
+    """Warnings about going on from the last of these commits. ValueError: this run may not; Damaged: nobody can."""
+    newest = newest_state(kept)
+    warnings = check(kept[-1].state, described, newest.at, kind)
+    with naming(kept[-1]):
+        newest.check_trained(agenda.trained_before(newest.at))
+    return warnings
+
+
+def known_speed(kept: Sequence[Manifest], direct: bool) -> DiskSpeed | None:
+    """The disk's, as the last of these commits has it, if it was measured in the same way."""
+    known = dict(kept[-1].state["speed"]) if kept else {"direct": None}
+    return DiskSpeed(**known) if known.pop("direct") == direct else None
+
+
+def remove_leftovers(folder: Folder) -> None:
+    """Delete temporary files and reserves of earlier sessions, of another number of workers, too."""
+    for name in LEFT:
+        if os.path.lexists(partial := folder.path / f"{name}.partial"):
+            folder.files.remove(partial)
+    for path in folder.path.iterdir():
+        if RESERVE_NAME.fullmatch(path.name) and not path.is_dir():
+            folder.files.remove(path)

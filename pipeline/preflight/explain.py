@@ -1,63 +1,51 @@
-"""What takes how much memory: for --explain, and for whoever runs out of it."""
+"""What --explain prints: the workflow, what it will take of memory and disk, what dense semantics will cost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from pipeline.device.device import Device
-from pipeline.preflight.sizes import Sizes, log_chunk_bytes
-
-Line = tuple[str, int, str]
-"""Name, bytes, and what that is."""
-
-
-def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Line]:
-    """Everything that a run allocates, for --explain."""
-    row = sizes.row_bytes
-    outgoing, staging = (_ring(rows, row, look_ahead) for rows in (sizes.outgoing_rows, sizes.staging_rows))
-    both = [("host outgoing ring", *outgoing), ("host staging ring", *staging)]
-    return [
-        *device_table(sizes, look_ahead),
-        ("host slab", sizes.host_rows * row, f"{sizes.host_rows:,} rows"),
-        *(both if sizes.on_gpu else both[1:]),
-        ("host chunk buffer", sizes.chunk_rows * row, f"{sizes.chunk_rows:,} rows"),
-        (
-            "disk log",
-            sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row),
-            f"at most; {sizes.disk_chunks:,} chunks of {sizes.chunk_rows:,} rows, with space for one whole commit",
-        ),
-        ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
-        ("shuffle window", sizes.window_bytes, "with one row group"),
-        ("key map", sizes.map_bytes, f"at most; 23 to 46 bytes a key, so {sizes.map_bytes // 46:,} keys or more"),
-        *others,
-        ("slot marks", 22 * (sizes.device_rows + sizes.host_rows), "key, copy, free list and policy of each slot"),
-    ]
+from pipeline.kernels.read_rows import SCRATCH_BYTES
+from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
+from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
+from pipeline.optim.rates import BYTES_PER_STEP
+from pipeline.preflight.dense_cost import dense_cost
+from pipeline.preflight.memory_table import Line, table
+from pipeline.preflight.setup import Setup
+from pipeline.storage.reader import NUM_READERS
+from pipeline.workflow import format_size, format_size_or_share
 
 
-def device_table(sizes: Sizes, look_ahead: int) -> list[Line]:
-    """What lies in the memory of the device, but for the dense model and the batch that it trains on."""
-    row = sizes.row_bytes
+def explain(setup: Setup) -> str:
+    """The workflow, and the predicted bytes of every tier and buffer of each worker, as text."""
+    workflow, fit, storage = setup.workflow, setup.fit, setup.storage
+    of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
     lines = [
-        ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
-        ("device outgoing ring", *_ring(sizes.outgoing_rows, row, look_ahead)),
+        workflow.model_dump_json(indent=1),
+        f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}",
     ]
-    if sizes.on_gpu:
-        lines.append(("device staging ring", *_ring(sizes.staging_rows, row, look_ahead)))
-        indices = "at most; copies of the read buffers, their indices, dedup's table"
-        lines.append(("device indices", sizes.gpu_bytes, indices))
+    for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(setup)):
+        lines.append(f"{name:22} {num_bytes:>18,} bytes   {what}")
+    cost = dense_cost(workflow, setup.row, fit.window.keys_of_batch, fit.window.union_of_first[-1])
+    caps = f"caps: device {format_size_or_share(workflow.storage.device)}, host {format_size(storage.host)}"
+    return "\n".join([*lines, *([cost] if cost else []), caps])
+
+
+def other_buffers(setup: Setup) -> list[Line]:
+    """What no cap covers: it depends on a batch or on the evaluated splits, not on the table."""
+    workflow, num_examples = setup.workflow, setup.agenda.num_examples
+    batch = workflow.schedule.batch_size * (len(workflow.data.categories) * setup.row.num_weights)
+    splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))
+    evaluated = max(num_examples[split] for split in splits)
+    grouped = GROUP_BYTES * min(evaluated, GROUP_BOUND) if workflow.metrics.group else 0
+    scores = len(workflow.data.labels) * (SCORE_BYTES * min(evaluated, SPILL_BOUND) + grouped)
+    lines = [
+        ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
+        ("log readers", NUM_READERS * SCRATCH_BYTES, f"buffers of {NUM_READERS} threads"),
+        ("scores", scores, f"of a split's metrics; beyond {SPILL_BOUND:,} a label they go to disk"),
+    ]
+    if workflow.optimizer.rows.semantics == "dense":
+        schedule, keys = workflow.schedule, max(setup.fit.window.keys_of_blocks)
+        steps = schedule.epochs * -(-num_examples["train"] // schedule.batch_size)
+        lines += [
+            ("rates", BYTES_PER_STEP * steps, f"learning rate and L2 of each of {steps:,} steps"),
+            ("rows that are scored", keys * setup.row.num_bytes * 3 // 2, "copies, caught up, of a block's"),
+        ]
     return lines
-
-
-def _ring(rows: int, row_bytes: int, look_ahead: int) -> tuple[int, str]:
-    return rows * row_bytes, f"{look_ahead + 1} buffers of {rows // (look_ahead + 1):,} rows"
-
-
-def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
-    """What takes how much memory: of the GPU, if there is one."""
-    planned = (device_table if device.on_gpu else table)(sizes, look_ahead)
-    lines = "\n".join(f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in planned)
-    settings = "storage.device, storage.read" if device.on_gpu else "storage.device, storage.host, storage.read"
-    return (
-        f"out of memory ({error})\n{lines}\nbesides, the dense model, its gradients and activations of a batch; "
-        f"{device.free_bytes():,} bytes are free; lower {settings} or schedule.batch_size"
-    )

@@ -10,29 +10,27 @@ import numpy as np
 from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
-from pipeline.device.device import RAM, Described
-from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes, resolve
+from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes
 from pipeline.records import U64, Refusal, Share
 from pipeline.stages.dedup import Owners, Workspace, dedup
 from pipeline.stages.dedup_on_gpu import limit_of
-from pipeline.training.dense_state import dense_bytes
-from pipeline.training.learner import build_model
-from pipeline.workflow import Workflow
+from pipeline.workflow import Storage, Workflow
 
 
 def rehearse(
-    workflow: Workflow, source: Source, agenda: Agenda, row_bytes: int, say: Callable[[str], None],
-    device: Described = RAM, world: int = 1,
+    workflow: Workflow, storage: Storage, source: Source, agenda: Agenda, row_bytes: int, dense_bytes: int,
+    say: Callable[[str], None], on_gpu: bool = False, world: int = 1,
 ) -> Fit:  # fmt: skip
     """The largest look-ahead, then the largest block, that fit each of `world` workers; says so if they are not the
-    workflow's.
+    workflow's. `storage`: the workflow's, with the device's cap in bytes; `dense_bytes`: of a commit of the dense part.
 
     Raises DoesNotFit, with the numbers, if not even one batch fits.
     """
-    schedule, storage = workflow.schedule, resolve(workflow.storage, device.free_bytes())
+    schedule = workflow.schedule
     steps = reductions(schedule.look_ahead, schedule.block_batches)
     window_bytes = source.window_bytes(schedule.batch_size)
-    besides_log = commit_bytes(workflow)
+    # Of each kept commit, of one more, and the model itself.
+    besides_log = (workflow.commit.keep + 3) * dense_bytes
     why: Exception | None = None
     measured: dict[int, FirstWindow] = {}
     for look_ahead, block_batches in steps:
@@ -42,7 +40,7 @@ def rehearse(
                 num_blocks = -(-(schedule.look_ahead + 1) * schedule.block_batches // block_batches)
                 measured[block_batches] = first_window(source, agenda, num_blocks, block_batches, buffer_bytes, world)
             keys = max(measured[block_batches].keys_of_blocks)
-            if device.on_gpu and keys > limit_of(buffer_bytes):
+            if on_gpu and keys > limit_of(buffer_bytes):
                 raise DoesNotFit(
                     f"blocks of {block_batches} batches have {keys:,} unique keys, and where each has {buffer_bytes:,} "
                     f"bytes, dedup's table on the GPU has room for {limit_of(buffer_bytes):,}; raise storage.read"
@@ -61,7 +59,7 @@ def rehearse(
                 measured[block_batches],
                 besides_log,
                 slack,
-                device.on_gpu,
+                on_gpu,
                 -(-workflow.workers.num_shards(world) // world),
             )
         except (DoesNotFit, BufferTooSmall) as too_small:
@@ -72,11 +70,6 @@ def rehearse(
             say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
         return Fit(sizes, look_ahead, block_batches, measured[block_batches])
     raise DoesNotFit(f"one batch alone does not fit: {last}")
-
-
-def commit_bytes(workflow: Workflow) -> int:
-    """What lies on the disk besides the log: the dense state of each kept commit, of one more, and the model itself."""
-    return (workflow.commit.keep + 3) * dense_bytes(build_model(workflow), workflow.optimizer.numbers_a_parameter)
 
 
 def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:

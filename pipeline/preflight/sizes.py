@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.places import most_rows
-from pipeline.workflow import MOST_KEPT, Storage, format_size
+from pipeline.workflow import MOST_KEPT, MemoryShare, Storage, format_size
 
 SLACK = 1.25
 """Rows of a staging or outgoing buffer per key of the largest block of the first window."""
@@ -100,11 +100,11 @@ def fit(
     ring_bytes = read_ring_bytes(storage, window_bytes)
     beside = gpu_bytes(ring_bytes, 2 * look_ahead + 1) if on_gpu else 0
     rings = 2 if on_gpu else 1
-    device = (int(storage.device) - beside) // row_bytes
+    device = (storage.device_bytes - beside) // row_bytes
     if device < rings * ring_rows + union:
         needed = rings * ring_rows + union
         what = f"{union:,} rows of slab"
-        raise DoesNotFit(_too_small("device", int(storage.device), row_bytes, needed, what, look_ahead, rings, beside))
+        raise DoesNotFit(_too_small("device", storage.device_bytes, row_bytes, needed, what, look_ahead, rings, beside))
     # One chunk buffer gathers what goes to disk.
     host = storage.host // row_bytes - storage.chunk_rows
     if host < rings * ring_rows:
@@ -144,11 +144,11 @@ def gpu_bytes(ring_bytes: int, num_buffers: int) -> int:
     return int(INDEX_SHARE * ring_bytes + DEDUP_SHARE * ring_bytes / num_buffers)
 
 
-def resolve(storage: Storage, free_bytes: int) -> Storage:
-    """With storage.device as a size, if it is a share of the memory that is free."""
-    if not isinstance(storage.device, float):
+def in_bytes(storage: Storage, free_bytes: int) -> Storage:
+    """The caps with storage.device as a size, where it is a share of the memory that is free."""
+    if not isinstance(storage.device, MemoryShare):
         return storage
-    return storage.model_copy(update={"device": int(storage.device * free_bytes)})
+    return storage.model_copy(update={"device": storage.device.of(free_bytes)})
 
 
 def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes: int, num_owned: int) -> int:

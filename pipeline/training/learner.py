@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from pipeline.comm.collective import ALONE, Collective, finish
 from pipeline.comm.exchange import Exchange
@@ -46,6 +45,7 @@ from pipeline.records import (
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.slab import Slab
 from pipeline.training.block_metrics import Findings, Truth, truth_of
+from pipeline.training.build import build_model
 from pipeline.training.dense_state import load_dense, save_dense
 from pipeline.training.embed import Embed
 from pipeline.workflow import Workflow
@@ -56,47 +56,10 @@ OfAll = tuple[Asked, float]
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-def build_model(workflow: Workflow) -> torch.nn.Module:
-    """The workflow's model with initial weights that its seed alone fixes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(workflow.seed)
-        model: torch.nn.Module = workflow.model.kind(
-            num_fields=len(workflow.data.categories),
-            num_numbers=len(workflow.data.numbers),
-            embedding_dim=workflow.model.embedding_dim,
-            **workflow.model.args,
-        )
-    if not isinstance(model, torch.nn.Module):
-        raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
-    return model
-
-
-def least_last(workflow: Workflow, world: int) -> int:
-    """Examples of an epoch's last batch, or it is joined to the one before: batch norm needs two of each worker.
-
-    ValueError: it has fewer of every batch.
-    """
-    batch_size = workflow.schedule.batch_size
-    if not any(isinstance(module, _BatchNorm) for module in build_model(workflow).modules()):
-        return 1
-    if batch_size < 2 * world:
-        raise ValueError(
-            f"schedule.batch_size is {batch_size}, and batch norm needs two examples of each of {world} workers; raise "
-            "it, or take fewer workers"
-        )
-    return 2 * world
-
-
 def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
     """What random numbers of a worker's step (dropout) start from; torch looks at the low 32 bits, so all are mixed."""
     of_rank = f" {rank}" if rank else ""
     return int.from_bytes(hashlib.blake2b(f"{seed} {step}{of_rank}".encode(), digest_size=4).digest(), "little")
-
-
-def row_layout(workflow: Workflow) -> RowLayout:
-    """A model class with `first_order = True` has one more weight in every row."""
-    first_order = bool(getattr(workflow.model.kind, "first_order", False))
-    return RowLayout(workflow.model.embedding_dim, first_order, workflow.optimizer.rows.kind)
 
 
 def repeats_keys(workflow: Workflow, layout: Layout) -> bool:
@@ -122,12 +85,12 @@ class Learner:
         evaluation: Evaluation,
         threads: Threads | Whole,
         device: Device,
+        row: RowLayout,
         steps_of_epoch: int = 1,
         group: Group | None = None,
         collective: Collective = ALONE,
     ) -> None:
         """`group`: of the workers that train on parts of the same batches; `collective`: theirs for the dense part."""
-        row = row_layout(workflow)
         self._group = group
         self._exchange = Exchange(group, row.num_weights, threads, device) if group else None
         self._device, self._where = device, torch_device(device)

@@ -19,7 +19,6 @@ from pipeline.comm.group import Disconnected
 from pipeline.comm.key_exchange import exchange
 from pipeline.commits.manifest import Manifest
 from pipeline.commits.reopen import open_log
-from pipeline.data.agenda import agenda_of
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.device.device import Device
@@ -28,7 +27,7 @@ from pipeline.kernels.init_rows import init_rows
 from pipeline.machine.memory import aligned_empty
 from pipeline.machine.threads import Threads, Whole, share_of
 from pipeline.monitor.metrics import Evaluation
-from pipeline.preflight.explain import no_room
+from pipeline.preflight.memory_table import no_room
 from pipeline.preflight.sizes import Sizes
 from pipeline.records import (
     U32,
@@ -61,10 +60,11 @@ from pipeline.stages.write_back import write_back
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files
+from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.storage.slab import Slab
-from pipeline.training.learner import Learner, least_last, row_layout
+from pipeline.training.learner import Learner
 from pipeline.worker.flight import Flight, Member, RingLengths
 from pipeline.worker.gpu_rings import OnGpu
 from pipeline.workflow import Workflow
@@ -78,6 +78,8 @@ class Resources:
         workflow: Workflow,
         source: Source,
         sizes: Sizes,
+        row: RowLayout,
+        steps_of_epoch: int,
         run_dir: Path,
         files: Files,
         kept: Sequence[Manifest],
@@ -94,7 +96,7 @@ class Resources:
         self._share = member.share if member else Share()
         self._owners = Owners(member.owner_of_shard, member.share.world) if member else None
         self._union = Union()
-        self.row = row_layout(workflow)
+        self.row = row
         self.sizes = sizes
         self.source = source
         words = self.row.num_words
@@ -111,11 +113,10 @@ class Resources:
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
         self.log = open_log(run_dir / "table.zarr", self.row, self.places, kept, speed, files, storage.direct)
-        agenda = agenda_of(workflow, source.num_examples, least_last(workflow, self._share.world))
         evaluation = Evaluation(workflow.data.labels, run_dir / "scores", grouped=workflow.metrics.group is not None)
         self.learner = Learner(
-            workflow, source.layout, self.slab, evaluation, self.threads, device,
-            agenda.steps_of_epoch, member.of_steps if member else None, member.collective if member else ALONE,
+            workflow, source.layout, self.slab, evaluation, self.threads, device, row,
+            steps_of_epoch, member.of_steps if member else None, member.collective if member else ALONE,
         )  # fmt: skip
         self._seed = np.uint64(workflow.seed)
         self._init_std = workflow.model.init_std

@@ -16,6 +16,7 @@ from pipeline.preflight.sizes import Sizes
 from pipeline.records import U64, Array, Block, Done
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files, checksum
+from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import metadata
 from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.training.dense_state import dense_bytes, dense_state, model_state
@@ -29,6 +30,8 @@ class Opening:
     """What a worker is opened with."""
 
     sizes: Sizes
+    row: RowLayout
+    steps_of_epoch: int
     run_dir: Path
     """On the machine of the worker: its part of the table lies there."""
     speed: DiskSpeed
@@ -78,8 +81,8 @@ class Worker:
         # Where workers merge now and then, a commit has the dense part of each.
         self._writes_dense = rank == 0 or workflow.optimizer.merge is not None
         self.resources = Resources(
-            workflow, source, opening.sizes, opening.run_dir, files, opening.kept, opening.speed, device,
-            opening.shards, opening.dense, member,
+            workflow, source, opening.sizes, opening.row, opening.steps_of_epoch, opening.run_dir, files,
+            opening.kept, opening.speed, device, opening.shards, opening.dense, member,
         )  # fmt: skip
 
     def tidy(self) -> None:

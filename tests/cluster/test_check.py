@@ -16,9 +16,13 @@ CPU = Machine(
 H100 = replace(CPU, device="H100", gpu="0000:01:00.0")
 
 
+def check(machines, workflow, least=0):
+    check_machines(machines, workflow.device, workflow.storage, least)
+
+
 def refusal(machines, workflow: Workflow, device, least=0):
     with pytest.raises(ValueError, match="worker") as raised:
-        check_machines(machines, workflow.model_copy(update={"device": device}), least)
+        check(machines, workflow.model_copy(update={"device": device}), least)
     return str(raised.value)
 
 
@@ -35,18 +39,18 @@ def test_two_workers_train_on_one_gpu(small_workflow):
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
 def test_workers_on_cpus_are_taken_for_workers_on_one_gpu(small_workflow, device):
-    check_machines([CPU, CPU], small_workflow().model_copy(update={"device": device}))
+    check([CPU, CPU], small_workflow().model_copy(update={"device": device}))
 
 
 def test_gpus_of_two_models_or_machines_are_refused(small_workflow):
     other = replace(H100, device="A100", gpu="0000:02:00.0")
-    check_machines([H100, other, replace(H100, host="b")], small_workflow().model_copy(update={"device": "cuda"}))
+    check([H100, other, replace(H100, host="b")], small_workflow().model_copy(update={"device": "cuda"}))
 
 
 def test_a_slab_on_a_gpu_is_counted_as_memory_of_the_host(small_workflow):
     workflow = small_workflow(storage={"device": "1 TiB"}).model_copy(update={"device": "cuda"})
     limited = replace(H100, memory_limit=1 << 30)
-    check_machines([limited], workflow)
+    check([limited], workflow)
     small = limited.memory_limit >> 4
     said = refusal([replace(limited, memory_limit=small)], workflow, "cuda")
     assert f"memory limit of {small:,} bytes, and storage's host, read and map add up to" in said
@@ -55,7 +59,7 @@ def test_a_slab_on_a_gpu_is_counted_as_memory_of_the_host(small_workflow):
 def test_a_worker_whose_disk_is_too_small_is_found_out_while_it_trains(small_workflow):
     """Two workers share a disk, and the third has one of its own."""
     machines = [CPU, CPU, replace(CPU, disk=8, free_bytes=600)]
-    check_machines(machines, small_workflow(), 500)
+    check(machines, small_workflow(), 500)
     said = refusal(machines, small_workflow(), "cpu", 501)
     assert said.startswith("worker 0 on a has 1,000 bytes free on the disk of the run directory, and one whole commit")
     assert "of 2 workers there takes 1,002; make room, or lower storage.device or storage.host" in said
@@ -74,14 +78,14 @@ def test_what_the_caps_of_all_workers_of_a_machine_add_up_to_fits_into_it(small_
     """Of each 160 MiB in RAM, 144 with a GPU. Machine a has room for two on CPUs and a bit, b for one."""
     workflow, cpu = small_workflow(), replace(CPU, memory={0: 330 << 20})
     on_b = replace(CPU, host="b", memory={0: 160 << 20})
-    check_machines([cpu, cpu, on_b], workflow)
+    check([cpu, cpu, on_b], workflow)
     said = refusal([on_b, cpu, cpu, cpu], workflow, "cpu")
     assert said.startswith("worker 1 on a: storage's device, host, read and map of 3 workers there add up to ")
     assert said.endswith(
         f" {480 << 20:,} bytes, and its machine has {330 << 20:,}; lower one of them, or start fewer workers there"
     )
     gpus = [replace(H100, gpu=str(n), memory={0: 300 << 20}) for n in range(3)]
-    check_machines(gpus[:2], workflow.model_copy(update={"device": "cuda"}))
+    check(gpus[:2], workflow.model_copy(update={"device": "cuda"}))
     assert f"host, read and map of 3 workers there add up to {432 << 20:,}" in refusal(gpus, workflow, "cuda")
 
 
@@ -89,7 +93,7 @@ def test_workers_of_a_control_group_fit_into_its_limit_and_those_of_others_do_no
     """Groups 7 and 8, two containers of one machine that use its network, have a limit each; of 9 both are a part."""
     machine, workflow = {0: 1 << 30}, small_workflow()
     seven, eight = (replace(CPU, memory=machine | {group: 200 << 20, 9: 400 << 20}) for group in (7, 8))
-    check_machines([seven, eight, CPU, CPU], workflow)
+    check([seven, eight, CPU, CPU], workflow)
     said = refusal([eight, seven, seven], workflow, "cpu")
     assert f"worker 0 on a: storage's device, host, read and map of 3 workers there add up to {480 << 20:,}" in said
     assert f"and its control group may have {400 << 20:,}; lower" in said

@@ -49,11 +49,11 @@ def expected(workflow):
 def executor(client, workflow, tmp_path):
     """A started pipeline of which no stage has run yet."""
     driver = make_driver(workflow, tmp_path, client, **SIZES)
-    driver.resources.start(list(driver.agenda.blocks(1)), look_ahead=2)
-    executor = DaskExecutor(client, driver.resources.run)
+    driver.crew.resources.start(list(driver.agenda.blocks(1)), look_ahead=2)
+    executor = DaskExecutor(client, driver.crew.resources.run)
     yield executor
     executor.close()
-    driver.resources.close()
+    driver.crew.resources.close()
 
 
 class Calls:

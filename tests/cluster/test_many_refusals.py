@@ -16,6 +16,7 @@ from pipeline.driver.driver import Driver
 from pipeline.errors import LostTouch
 from pipeline.records import Block, Done, Parcel, Refusal
 from pipeline.worker.resources import Resources
+from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow
 
 WORLD = 3
@@ -34,8 +35,8 @@ def undisturbed(workflow: Workflow, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def fingerprint(driver: Driver) -> str:
-    hashes = [hashed for hashed, _ in driver.crew.each("table_hash")]
-    return str(driver.crew.first("fingerprint", sum(hashes) % (1 << 128)))
+    hashes = [hashed for hashed, _ in driver.crew.each(Worker.table_hash)]
+    return str(driver.crew.first(Worker.fingerprint, sum(hashes) % (1 << 128)))
 
 
 class Watched:
@@ -99,7 +100,7 @@ def test_workers_stop_at_different_blocks_where_one_has_no_room_or_lose_an_updat
         train(driver)
         assert fingerprint(driver) == undisturbed
         assert [refusal.what for refusal in watched.refusals] == expected
-        assert (driver._look_ahead, driver._block_batches) < (look_ahead, block_batches + 1)
+        assert (driver.pace.look_ahead, driver.pace.block_batches) < (look_ahead, block_batches + 1)
     assert watched.moved_only > 0, "no worker had planned further"
 
 
@@ -120,7 +121,7 @@ def test_a_worker_that_is_told_to_pause_alone_leaves_the_others_behind(
         train(driver)
         assert fingerprint(driver) == undisturbed
     first = watched.refusals[0]
-    assert (first.what, first.message, first.block.number) == ("pause", "told alone", 5)
+    assert (first.what, first.message, first.block.number) == ("pause", f"worker {who}: told alone", 5)
     assert watched.moved_only > 0, "no worker had planned further"
 
 
@@ -131,7 +132,7 @@ def run_up_to(resources: Resources, *tasks: tuple[str, int]) -> list[Done]:
 def test_a_parcel_is_gone_before_another_worker_has_taken_it(workflow: Workflow, tmp_path: Path) -> None:
     """Nothing orders an owner's `unite` and the taking of what it sends to others."""
     with crew_driver(workflow, tmp_path, 2) as driver:
-        driver.crew.each("start", list(driver.agenda.blocks(1)), 1)
+        driver.crew.each(Worker.start, list(driver.agenda.blocks(1)), 1)
         first, other = (worker.resources for worker in workers_of(driver))
         for resources in (first, other):
             run_up_to(resources, ("read", 0), ("dedup", 0))
@@ -143,7 +144,7 @@ def test_a_parcel_is_gone_before_another_worker_has_taken_it(workflow: Workflow,
 def test_a_block_that_was_read_and_then_not_needed_is_an_error(workflow: Workflow, tmp_path: Path) -> None:
     """Another worker may still ask for its keys."""
     with crew_driver(workflow, tmp_path, 2) as driver:
-        driver.crew.each("start", list(driver.agenda.blocks(1)), 1)
+        driver.crew.each(Worker.start, list(driver.agenda.blocks(1)), 1)
         resources = workers_of(driver)[0].resources
         resources.pause = "enough"
         run_up_to(resources, ("read", 0), ("read", 1), ("dedup", 0))

@@ -14,9 +14,10 @@ from many_rules import RULES, Normed, ignore, workflow_of
 from pipeline.data.buffer import ReadBuffer
 from pipeline.driver.driver import Driver
 from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
+from pipeline.preflight.check_model import check_model
 from pipeline.records import Done, Share
+from pipeline.training.build import row_layout
 from pipeline.training.dense_state import MODEL
-from pipeline.training.learner import least_last
 from pipeline.workflow import Workflow
 
 
@@ -124,9 +125,10 @@ def test_replicas_differ_after_an_epoch_of_k_steps(data_root: Path, tmp_path: Pa
 
 def test_batch_norm_gets_fewer_than_two_examples_of_a_worker(data_root: Path) -> None:
     workflow = workflow_of(data_root, RULES["adam"], kind=Normed, args={}, batch_size=7)
-    assert [least_last(workflow, world) for world in (1, 2, 3)] == [2, 4, 6]
+    dense = check_model(workflow, row_layout(workflow))
+    assert [dense.min_last_batch(7, world) for world in (1, 2, 3)] == [2, 4, 6]
     with pytest.raises(ValueError, match="batch_size is 7, and batch norm needs two examples of each of 4 workers"):
-        least_last(workflow, 4)
+        dense.min_last_batch(7, 4)
 
 
 @pytest.mark.parametrize("world", [2, 4])

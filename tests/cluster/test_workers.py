@@ -154,7 +154,7 @@ def test_a_worker_that_is_lost_shows_or_ends_the_run(workflow, pool, tmp_path, e
 
     driver = crew_driver(workflow, tmp_path / "run", pool, at_once(examples, lose), **SIZES)
     result = driver.run()
-    assert any("begin anew" in line for line in driver._progress.lines), "nobody was lost: this shows nothing"
+    assert any("begin anew" in line for line in driver.progress.lines), "nobody was lost: this shows nothing"
     assert result["fingerprint"] == before["fingerprint"]
     assert result["epochs"] == before["epochs"]
     assert verify(tmp_path / "run") == 0
@@ -189,7 +189,7 @@ def test_another_number_of_workers_cannot_go_on(workflow, pool, three, tmp_path)
     files = {file: file.read_bytes() for file in run_dir.glob("table.zarr/*/rows/c.*")}
     driver = crew_driver(epochs(2), run_dir, three, **SIZES)
     assert all(file.read_bytes() == content for file, content in files.items())
-    assert any("workers: was" in warning for warning in driver._warnings)
+    assert any("workers: was" in warning for warning in driver.warnings)
     results.append(driver.run())
     results.append(make_driver(epochs(3), run_dir, **SIZES).run())
     assert results[0]["rows"] <= results[1]["rows"] == results[2]["rows"]

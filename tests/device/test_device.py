@@ -13,9 +13,9 @@ from pipeline.device.device import RAM, STREAMS, Ram
 from pipeline.device.gpu import choose
 from pipeline.errors import PipelineError
 from pipeline.kernels import launch
+from pipeline.preflight.check_memory import check_memory
 from pipeline.preflight.sizes import DoesNotFit
 from pipeline.records import DONE
-from pipeline.run import check_memory
 
 
 def test_a_gpu_that_is_not_there_is_taken_or_not_missed(monkeypatch):
@@ -71,18 +71,18 @@ def test_memory_that_is_too_small_ends_without_the_plan(small_workflow, tmp_path
 
 def test_memory_that_ends_while_training_is_not_told_with_the_plan(small_workflow, tmp_path):
     driver = make_driver(small_workflow(), tmp_path, device=Small(1 << 30))
-    driver.resources.device.left = 0
+    driver.crew.resources.device.left = 0
     with pytest.raises(PipelineError, match=r"train of block 0 failed: out of memory [\s\S]*device slab"):
         driver.run()
 
 
 def test_more_than_the_gpu_s_free_memory_is_taken_or_counted_as_ram(small_workflow):
-    huge = small_workflow(storage={"device": "1 TiB"})
+    huge = small_workflow(storage={"device": "1 TiB"}).storage
     check_memory(huge, type("Gpu", (Small,), {"on_gpu": True})(1 << 40))
     with pytest.raises(ValueError, match=r"storage\.device, host, read and map add up to"):
         check_memory(huge, RAM)
     with pytest.raises(ValueError, match=r"storage.device is 2,048 bytes, and 1,000 of the GPU's memory are free"):
-        check_memory(small_workflow(storage={"device": "2 KiB"}), type("Gpu", (Small,), {"on_gpu": True})(1000))
+        check_memory(small_workflow(storage={"device": "2 KiB"}).storage, type("Gpu", (Small,), {"on_gpu": True})(1000))
 
 
 @pytest.fixture

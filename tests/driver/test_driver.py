@@ -2,7 +2,6 @@
 
 import json
 import re
-from io import StringIO
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,23 +10,22 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 from conftest import make_table, make_workflow, write_data
-from harness import make_driver, sizes_of
+from harness import make_driver, setup_of
 from reference import Reference
 from safetensors.torch import load_file
 
 from pipeline.commits.manifest import Commits
 from pipeline.data import source as source_module
 from pipeline.data.source import Source
-from pipeline.driver.driver import open_run
+from pipeline.driver.open import open_run
 from pipeline.errors import PipelineError
-from pipeline.monitor.progress import Progress
-from pipeline.preflight.sizes import Fit, log_chunk_bytes
+from pipeline.preflight.sizes import log_chunk_bytes
 from pipeline.records import Block, Refusal
 from pipeline.run import main
 from pipeline.stages import STAGES
 from pipeline.storage import key_map
 from pipeline.storage.layout import row_keys
-from pipeline.training.learner import build_model
+from pipeline.training.build import build_model
 from pipeline.workflow import Category, Workflow
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -39,12 +37,12 @@ def left(tmp_path_factory):
     """A run through three tiers with its directory, its plain reference, and its result as it was returned."""
     workflow = make_workflow(write_data(tmp_path_factory.mktemp("driver"), num_train=90, num_keys=60))
     run_dir = tmp_path_factory.mktemp("run")
-    source, schedule = Source(workflow.data, workflow.seed), workflow.schedule
-    fit = Fit(sizes_of(workflow, **THREE_TIERS), schedule.look_ahead, schedule.block_batches)
-    with open_run(workflow, source, fit, run_dir, serial=True) as driver:
+    source = Source(workflow.data, workflow.seed)
+    setup = setup_of(workflow, source, **THREE_TIERS)
+    with open_run(setup, source, run_dir, serial=True) as driver:
         result = driver.run()
     return SimpleNamespace(
-        workflow=workflow, run_dir=run_dir, result=result, reference=Reference(workflow).train(), fit=fit
+        workflow=workflow, run_dir=run_dir, result=result, reference=Reference(workflow).train(), fit=setup.fit
     )
 
 
@@ -207,10 +205,8 @@ def test_a_smaller_look_ahead_is_taken_in_silence(left, tmp_path):
     driver = make_driver(
         left.workflow.model_copy(update={"schedule": schedule}), tmp_path, device_rows=60, host_rows=10, ring_rows=120
     )
-    stream = StringIO()
-    driver._progress = Progress(driver.agenda.total_examples, stream=stream)
     result = driver.run()
-    lines = [line for line in stream.getvalue().splitlines() if line.startswith("look-ahead ")]
+    lines = [line for line in driver.progress._stream.getvalue().splitlines() if line.startswith("look-ahead ")]
     assert lines
     assert lines[0].startswith("look-ahead 3, blocks of 8 batches from here: block 0 (8 batches, ")
     assert all("; raise storage." in line for line in lines)
@@ -295,10 +291,10 @@ def test_blocks_become_smaller_while_a_smaller_look_ahead_would_do(left, tmp_pat
     last_of_a_split = Block(9, "train", 0, 14, 1, 84, 6, 6, 14, True)
     refusal = Refusal(last_of_a_split, "window", "too small")
     taken = []
-    with driver._progress:
+    with driver.progress:
         while driver._reduce(refusal):
-            taken.append((driver._look_ahead, driver._block_batches))
-    driver.resources.close()
+            taken.append((driver.pace.look_ahead, driver.pace.block_batches))
+    driver.crew.resources.close()
     assert taken == [(1, 2), (0, 2)], "a block of one batch cannot be cut further"
 
 

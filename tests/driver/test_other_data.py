@@ -105,7 +105,7 @@ def test_the_same_data_elsewhere_by_other_patterns_goes_on_without_a_word(
     root = copy_of(workflow, tmp_path_factory)
     moved = changed(workflow, data__root=root, data__train=("train-0.parquet", "*-1.parquet"))
     driver = make_driver(moved, tmp_path / "run", **SIZES)
-    assert driver._warnings == []
+    assert driver.warnings == []
     assert driver.run()["fingerprint"] == whole["fingerprint"]
 
 
@@ -117,7 +117,7 @@ def test_other_test_data_is_taken_with_a_word_and_metrics_say_which(
     rewrite(lambda table: table.slice(2), "test.parquet")(root)
     driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
     said = "metrics of test are from here on of other data, and not to be compared with those before: test.parquet: row"
-    assert [warning[: len(said)] for warning in driver._warnings] == [said]
+    assert [warning[: len(said)] for warning in driver.warnings] == [said]
     result = driver.run()
     assert result["fingerprint"] == whole["fingerprint"]
     digests = [{e["split"]: e["data"] for e in r["epochs"]} for r in (whole, result)]
@@ -148,7 +148,7 @@ def test_a_file_that_changes_during_a_run_ends_it_and_the_old_one_goes_on(
     ):
         driver.run()
     file.write_bytes(before)
-    assert make_driver(driver.workflow, tmp_path / "run", **SIZES).run()["fingerprint"] == whole["fingerprint"]
+    assert make_driver(driver.setup.workflow, tmp_path / "run", **SIZES).run()["fingerprint"] == whole["fingerprint"]
 
 
 def test_a_file_that_is_written_anew_as_it_was_changes_nothing(workflow, whole, tmp_path, tmp_path_factory):

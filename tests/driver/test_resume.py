@@ -1,7 +1,6 @@
 """A run that goes on from a commit ends with the bits of one that never stopped; another workflow does not go on."""
 
 import json
-from io import StringIO
 
 import pytest
 from conftest import CATEGORIES, make_workflow, write_data
@@ -13,7 +12,6 @@ from pipeline.data.agenda import Position
 from pipeline.data.source import Source
 from pipeline.driver.resume import check, description
 from pipeline.models import DeepFM
-from pipeline.monitor.progress import Progress
 from pipeline.storage.files import Damaged
 from pipeline.worker.resources import Resources
 from pipeline.workflow import Commit, Metrics
@@ -51,7 +49,7 @@ def test_what_changes_no_bit_is_refused_or_shows(workflow, whole, tmp_path, monk
     kill_after(4, workflow, tmp_path, monkeypatch)
     sizes = {"device_rows": 300, "host_rows": 0, "chunk_rows": 4}
     driver = make_driver(changed(workflow, **changes), tmp_path, **sizes)
-    assert driver._warnings == []
+    assert driver.warnings == []
     result = driver.run()
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
 
@@ -59,7 +57,7 @@ def test_what_changes_no_bit_is_refused_or_shows(workflow, whole, tmp_path, monk
 def test_other_metrics_are_refused_or_change_a_bit(workflow, whole, tmp_path, monkeypatch):
     kill_after(4, workflow, tmp_path, monkeypatch)
     driver = make_driver(changed(workflow, metrics=Metrics(group="user", progressive=True)), tmp_path, **SIZES)
-    assert driver._warnings == []
+    assert driver.warnings == []
     result = driver.run()
     assert result["fingerprint"] == whole["fingerprint"]
     evaluated = [entry for entry in result["epochs"] if entry["split"] != "train"]
@@ -122,13 +120,11 @@ def test_a_difference_that_changes_bits_is_taken_or_not_named(workflow, tmp_path
 def test_what_changes_bits_later_on_is_not_said(workflow, tmp_path, monkeypatch):
     kill_after(2, workflow, tmp_path, monkeypatch)
     slower = workflow.optimizer.model_copy(update={"dense": workflow.optimizer.dense.model_copy(update={"lr": 0.5})})
-    stream = StringIO()
     with monkeypatch.context() as patched:
         patched.setattr("pipeline.driver.resume.version", lambda name: "0.0")
         driver = make_driver(changed(workflow, optimizer=slower, schedule__threads=2), tmp_path, **SIZES)
-    driver._progress = Progress(driver.agenda.total_examples, stream=stream)
     driver.run()
-    lines = [line for line in stream.getvalue().splitlines() if "other bits will come of it" in line]
+    lines = [line for line in driver.progress._stream.getvalue().splitlines() if "other bits will come of it" in line]
     for part in ("optimizer.dense.lr: was 0.01, is 0.5", "schedule.threads: was 1, is 2", "torch: was "):
         assert [line for line in lines if part in line], part
     assert len(lines) == 5
@@ -151,7 +147,7 @@ def test_an_evaluation_that_was_interrupted_is_counted_twice_or_in_part(workflow
         kill_after(1, one, tmp_path, monkeypatch, device_rows=4096)
     assert seen[-1].split == "validation"
     driver = make_driver(one, tmp_path, **SIZES)
-    assert driver._position == Position(0, "validation", 0)
+    assert driver.committer.position == Position(0, "validation", 0)
     result = driver.run()
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
     assert result["examples"] == whole["examples"]

@@ -129,7 +129,7 @@ def test_a_gpu_that_is_lost_shows_or_ends_the_run(root, pool, tmp_path):
 
     driver = crew_driver(workflow, tmp_path / "run", pool, kill, **TIERS)
     result = driver.run()
-    assert any("begin anew" in line for line in driver._progress.lines), "nobody was lost: this shows nothing"
+    assert any("begin anew" in line for line in driver.progress.lines), "nobody was lost: this shows nothing"
     assert (result["fingerprint"], [epoch["auc"] for epoch in result["epochs"]]) == expected
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from pipeline.device.device import RAM
 from pipeline.machine.limits import allowed_cpus, cpus, free_memory, memory, memory_limits
+from pipeline.preflight.check_memory import check_memory
+from pipeline.preflight.sizes import in_bytes
 from pipeline.prepare.command import arguments
-from pipeline.run import check_memory
 from pipeline.workflow import Schedule
 
 GIB = 1 << 30
@@ -188,10 +189,11 @@ def test_caps_shares_and_numbers_of_threads_are_those_of_the_limits(machine, sma
     assert Schedule(batch_size=1).threads == 7
     assert arguments().parse_args(["criteo", "a", "--out", "b"]).workers == 7
     assert RAM.free_bytes() == GIB // 2
-    check_memory(small_workflow(storage={"device": 0.8}), RAM)
+    share = in_bytes(small_workflow(storage={"device": 0.8}).storage, RAM.free_bytes())
+    check_memory(share, RAM)
     with pytest.raises(
         ValueError, match=f"add up to .* and this machine has {GIB:,}, limits of control groups counted"
     ):
-        check_memory(small_workflow(storage={"device": "900 MiB"}), RAM)
+        check_memory(small_workflow(storage={"device": "900 MiB"}).storage, RAM)
     with pytest.raises(ValueError, match="map of 3 workers add up to"):
-        check_memory(small_workflow(storage={"device": 0.8}), RAM, 3)
+        check_memory(share, RAM, 3)

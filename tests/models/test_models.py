@@ -12,7 +12,7 @@ from torch import nn
 from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, WideDeep, xDeepFM
 from pipeline.models.mlp import ACTIVATIONS, mlp
 from pipeline.preflight.check_model import check_model
-from pipeline.training.learner import build_model
+from pipeline.training.build import build_model, row_layout
 from pipeline.workflow import Workflow
 
 F, D = 4, 3
@@ -176,7 +176,7 @@ def test_what_a_workflow_says_of_a_model_does_not_survive_json(name, tmp_path):
     kind, args, _ = SMALL[name]
     workflow = make_workflow(tmp_path, kind=kind, args=args)
     read = Workflow.model_validate_json(workflow.model_dump_json())
-    check_model(read)
+    check_model(read, row_layout(read))
     one, other = build_model(workflow).state_dict(), build_model(read).state_dict()
     assert one.keys() == other.keys()
     assert all(torch.equal(one[key], other[key]) for key in one)
@@ -236,8 +236,9 @@ def test_a_matrix_of_an_expert_is_not_drawn_by_itself():
 )
 def test_a_wrong_argument_is_taken_or_not_named(name, args, said, tmp_path):
     kind, own, _ = SMALL[name]
+    workflow = make_workflow(tmp_path, kind=kind, args=own | args)
     with pytest.raises(ValueError, match=r"cannot be made with model\.args: ") as caught:
-        check_model(make_workflow(tmp_path, kind=kind, args=own | args))
+        check_model(workflow, row_layout(workflow))
     assert said in str(caught.value)
 
 

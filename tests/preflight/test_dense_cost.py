@@ -5,7 +5,7 @@ from conftest import make_workflow
 
 from pipeline.optimizer import Adam, Ftrl, Optimizer, Sgd
 from pipeline.preflight.dense_cost import dense_cost
-from pipeline.training.learner import row_layout
+from pipeline.training.build import row_layout
 
 
 def told(tmp_path, rows):

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline.preflight.explain import table
+from pipeline.preflight.memory_table import table
 from pipeline.preflight.sizes import (
     DoesNotFit,
     FirstWindow,
     fit,
     gpu_bytes,
+    in_bytes,
     log_chunk_bytes,
     read_ring_bytes,
-    resolve,
 )
 from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
 from pipeline.storage.key_map import LEAST_BYTES
@@ -67,8 +67,8 @@ def test_a_cap_is_exceeded_on_a_gpu_or_a_buffer_cannot_hold_a_block(
 
 
 def test_a_share_is_not_resolved():
-    assert resolve(make_storage(device="25 %"), 4000).device == 1000
-    assert resolve(make_storage(device=7), 4000).device == 7
+    assert in_bytes(make_storage(device="25 %"), 4000).device == 1000
+    assert in_bytes(make_storage(device=7), 4000).device == 7
 
 
 @settings(deadline=None, max_examples=300)

@@ -18,12 +18,12 @@ from harness import make_driver, run, sizes_of
 from late_gpu import LateGpu
 from stopped import kill_after
 
+from pipeline.cluster.alone import Alone
 from pipeline.cluster.local import local_client
-from pipeline.cluster.team import Alone
 from pipeline.device.device import RAM, STREAMS
 from pipeline.errors import PipelineError
 from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
-from pipeline.preflight.explain import device_table
+from pipeline.preflight.memory_table import device_table
 from pipeline.preflight.sizes import gpu_bytes
 from pipeline.records import Layout
 from pipeline.stages import dedup_on_gpu
@@ -224,7 +224,7 @@ def test_a_run_goes_on_from_a_commit_with_other_bits(root, tmp_path):
     def stop_after_five(done):
         watch(done)
         if done.trained and done.trained.block.number == 5:
-            driver._stop("SIGTERM")
+            driver.pauses.stop("SIGTERM")
 
     driver._watch = stop_after_five
     assert driver.run() is None
@@ -252,7 +252,7 @@ def test_more_keys_than_dedups_table_holds_are_lost(root, monkeypatch):
     said = []
     with tempfile.TemporaryDirectory() as run_dir:
         driver = driver_of(workflow, run_dir, LateGpu())
-        driver._progress.line = said.append
+        driver.progress.line = said.append
         got = driver.run()
     assert any("more than 42 unique keys, for which dedup's table on the GPU has room" in line for line in said)
     assert got["fingerprint"] == result_of(workflow)["fingerprint"]
@@ -280,7 +280,7 @@ def test_what_fails_at_the_end_of_a_stretch_is_a_traceback(root):
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
     with tempfile.TemporaryDirectory() as run_dir:
         driver = driver_of(workflow, run_dir, LateGpu())
-        findings = driver.resources.learner.findings
+        findings = driver.crew.resources.learner.findings
         found = findings.of
 
         def bad(block, *args):

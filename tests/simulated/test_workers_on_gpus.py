@@ -151,7 +151,7 @@ def test_an_event_that_two_gpus_do_not_wait_for_does_no_harm(root, tmp_path, exp
     left_out, eager, look_ahead = LEFT_OUT[what]
     gpus = late(eager=eager, left_out=[left_out])
     with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
-        driver._look_ahead = look_ahead
+        driver.pace.look_ahead = look_ahead
         try:
             got = driver.run()
         except (PipelineError, IndexError, ValueError, AssertionError):
@@ -162,5 +162,5 @@ def test_an_event_that_two_gpus_do_not_wait_for_does_no_harm(root, tmp_path, exp
 def test_two_gpus_without_look_ahead_give_other_bits(root, tmp_path, expected):
     gpus = late(eager=("up",))
     with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
-        driver._look_ahead = 0
+        driver.pace.look_ahead = 0
         assert driver.run()["fingerprint"] == expected["fingerprint"]

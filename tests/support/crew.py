@@ -6,15 +6,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from harness import SPEED, sizes_of
+from harness import SPEED, setup_of
 
-from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.pool import Pool
-from pipeline.data.agenda import agenda_of
 from pipeline.data.source import Source
 from pipeline.driver.driver import Driver
+from pipeline.driver.open import many
 from pipeline.monitor.progress import Progress
-from pipeline.preflight.sizes import Fit
+from pipeline.storage.files import Files
+from pipeline.storage.folder import Folder
 from pipeline.workflow import Workflow
 
 
@@ -44,12 +44,7 @@ def crew_driver(
     source: Source | None = None, **sizes: int,
 ) -> Driver:  # fmt: skip
     source = source or Source(workflow.data, workflow.seed, group=workflow.metrics.group)
-    schedule = workflow.schedule
-    fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
-    progress = Lines(agenda_of(workflow, source.num_examples).total_examples, at_block)
+    setup = setup_of(workflow, source, pool.world, **sizes)
+    progress = Lines(setup.agenda.total_examples, at_block)
     run_dir.mkdir(exist_ok=True)
-
-    def crew(driver: Driver, speed: Any) -> DaskCrew:
-        return DaskCrew(pool, workflow, pool.team, fit.sizes, run_dir, driver.commits, speed, source.identity)
-
-    return Driver(workflow, source, fit, run_dir, None, progress, None, SPEED, crew=crew, world=pool.world)
+    return Driver(setup, source, Folder(run_dir, Files(), SPEED), many(setup, source, pool), progress=progress)

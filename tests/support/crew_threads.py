@@ -9,32 +9,30 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import SPEED, sizes_of
+from harness import SPEED, setup_of, sizes_of
 from loopback import make_groups, outcomes
 
+from pipeline.cluster.merge import Merge
 from pipeline.comm.group import Group
 from pipeline.commits.flush import live_at
-from pipeline.commits.manifest import Manifest
-from pipeline.data.agenda import agenda_of
+from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.device.device import RAM
-from pipeline.driver.driver import Driver
+from pipeline.driver.driver import Driver, MakeCrew
+from pipeline.driver.open import alone
 from pipeline.errors import LostTouch
-from pipeline.monitor.metrics import Evaluation
 from pipeline.monitor.progress import Progress
-from pipeline.preflight.sizes import Fit
-from pipeline.records import U32, U64, Array, Block, Closed, Done, Progressed, Refusal, Share
+from pipeline.preflight.setup import Setup
+from pipeline.records import U32, U64, Array, Block, Done, Refusal, Share
 from pipeline.schedule import Schedule
 from pipeline.storage.files import Files
+from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards, deal
-from pipeline.training.learner import least_last
 from pipeline.worker.flight import Member
 from pipeline.worker.worker import Opening, Worker
 from pipeline.workflow import Workflow
@@ -50,8 +48,7 @@ class ThreadCrew:
     dashboard = None
 
     def __init__(
-        self, workflow: Workflow, run_dir: Path, driver: Driver, sizes: Sequence[Mapping[str, int]],
-        gpus: Any = None,
+        self, setup: Setup, run_dir: Path, commits: Commits, sizes: Sequence[Mapping[str, int]], gpus: Any = None,
     ) -> None:  # fmt: skip
         """`gpus`: has the `devices` of all workers, and makes `groups` for what lies in their memory."""
         self.world, self._gpus = len(sizes), gpus
@@ -59,7 +56,8 @@ class ThreadCrew:
         self.before: Callable[[int, str, int], None] = lambda rank, stage, number: None
         self.after: Callable[[int, Done], None] = lambda rank, done: None
         """Both are called in the thread of a worker's stage, around each of its calls."""
-        self._workflow, self._run_dir, self._driver, self._sizes = workflow, run_dir, driver, sizes
+        self._setup, self._workflow, self._run_dir = setup, setup.workflow, run_dir
+        self._commits, self._sizes = commits, sizes
 
     def open(self, kept: Sequence[Manifest]) -> None:
         self.close()
@@ -80,48 +78,45 @@ class ThreadCrew:
     ) -> Worker:
         workflow, rank = self._workflow, group.rank
         source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
-        dense = self._driver.commits.load_dense(kept[-1], min(rank, len(kept[-1].dense) - 1)) if kept else None
+        dense = self._commits.load_dense(kept[-1], min(rank, len(kept[-1].dense) - 1)) if kept else None
         opening = Opening(
-            sizes_of(workflow, **self._sizes[rank]), self._run_dir, SPEED, tuple(m.part(mine) for m in kept), dense,
-            Shards(NUM_SHARDS, mine),
+            sizes_of(workflow, **self._sizes[rank]), self._setup.row, self._setup.agenda.steps_of_epoch, self._run_dir,
+            SPEED, tuple(m.part(mine) for m in kept), dense, Shards(NUM_SHARDS, mine),
         )  # fmt: skip
         member = Member(Share(rank, self.world), self.owner_of_shard, group, on_gpus=on_gpus)
         device = self._gpus.devices[rank] if self._gpus else RAM
         return Worker(workflow, opening, source, device, Files(), member)
 
-    def each(self, method: str, *args: Any) -> list[Any]:
-        return [getattr(worker, method)(*args) for worker in self.workers]
+    def each(self, method: Callable[..., Any], *args: Any, **named: Any) -> list[Any]:
+        return [method(worker, *args, **named) for worker in self.workers]
 
-    def first(self, method: str, *args: Any) -> Any:
-        return getattr(self.workers[0], method)(*args)
+    def first(self, method: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        return method(self.workers[0], *args, **named)
 
     def replicas(self) -> Sequence[Mapping[str, Array]]:
-        return self.each("dense") if self._workflow.optimizer.merge else self.each("dense")[:1]
+        return self.each(Worker.dense) if self._workflow.optimizer.merge else self.each(Worker.dense)[:1]
 
     def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:
-        stages = self.each("start", blocks, look_ahead)[0]
+        stages = self.each(Worker.start, blocks, look_ahead)[0]
         numbers = range(blocks[0].number, blocks[-1].number + 1)
-        executor = ThreadsExecutor(self, stages)
+        merge = Merge(self._workflow, self._run_dir, self._scores, watch)
+        executor = ThreadsExecutor(self, stages, merge.together)
         try:
-            refusal = Schedule(numbers, look_ahead, stages, executor, watch).run()
+            refusal = Schedule(numbers, look_ahead, stages, executor, merge.tell).run()
         finally:
             executor.close()
-        for done in executor.drained(self.each("drain")):
-            watch(done)
+        merge.end(self.each(Worker.drain))
         return refusal
 
-    def metrics(self, number: int, parts: Sequence[Closed]) -> dict[str, float]:
-        """Of the split that this block closed; none where there was nothing but clipped rows to tell."""
-        if not any(part.sums_3T for part in parts):
-            return {}
-        labels, grouped = self._workflow.data.labels, self._workflow.metrics.group is not None
-        evaluation = Evaluation(labels, self._run_dir / "scores", grouped=grouped)
-        for worker, part in zip(self.workers, parts, strict=True):
-            evaluation.join(part, partial(scores_of, worker, number))
-        return evaluation.result()
+    def _scores(self, rank: int, number: int, table: int) -> Iterator[U64]:
+        while (piece := self.workers[rank].scores(number, table)) is not None:
+            yield piece
 
     def pause(self, why: str | None) -> None:
-        self.each("pause", why)
+        self.each(Worker.pause, why)
+
+    def interrupt(self, why: str) -> None:
+        pass
 
     def restart(self) -> None:
         raise AssertionError("a worker in a thread does not get lost")
@@ -132,16 +127,11 @@ class ThreadCrew:
             worker.resources.source.close()
 
 
-def scores_of(worker: Worker, number: int, table: int) -> Iterator[U64]:
-    while (piece := worker.scores(number, table)) is not None:
-        yield piece
-
-
 class ThreadsExecutor:
     """A task of the schedule is one for each worker. A stage follows itself, so it has one thread."""
 
-    def __init__(self, crew: ThreadCrew, stages: Sequence[str]) -> None:
-        self._crew = crew
+    def __init__(self, crew: ThreadCrew, stages: Sequence[str], together: Callable[[Sequence[Done]], Done]) -> None:
+        self._crew, self._together = crew, together
         self._threads = {(stage, rank): ThreadPoolExecutor(1) for stage in stages for rank in range(crew.world)}
 
     def submit(self, stage: str, number: int, after: list[list[Future[Done]]]) -> list[Future[Done]]:
@@ -163,25 +153,7 @@ class ThreadsExecutor:
         return done
 
     def result(self, futures: list[Future[Done]]) -> Done:
-        """The first refusal of all, the mean loss, the metrics; the moves of the first worker."""
-        return self.together(outcomes(futures))
-
-    def together(self, dones: Sequence[Done]) -> Done:
-        refusals = [done.refusal for done in dones if done.refusal]
-        refusal = min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
-        trained = [done.trained for done in dones if done.trained]
-        return replace(dones[0], refusal=refusal, trained=self._together(trained) if trained else None)
-
-    def _together(self, trained: Sequence[Progressed]) -> Progressed:
-        weight = sum(part.weight for part in trained)
-        loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)
-        closed = [part.closed for part in trained if part.closed]
-        metrics = self._crew.metrics(trained[0].block.number, closed) if closed else {}
-        return replace(trained[0], loss=loss, weight=weight, metrics=metrics, closed=None)
-
-    def drained(self, of_each: Sequence[Sequence[Done]]) -> list[Done]:
-        trained = zip(*([done for done in dones if done.trained] for dones in of_each), strict=True)
-        return [self.together(dones) for dones in trained]
+        return self._together(outcomes(futures))
 
     def settle(self, futures: list[list[Future[Done]]]) -> None:
         wait([future for of_each in futures for future in of_each])
@@ -199,14 +171,13 @@ def make_crew_driver(
     see `ThreadCrew`."""
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": NUM_SHARDS})})
     source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
-    schedule = workflow.schedule
-    fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
-    total = agenda_of(workflow, source.num_examples, least_last(workflow, max(1, world))).total_examples
+    setup = setup_of(workflow, source, max(1, world), **sizes)
     each = of_each or [sizes] * world
-    return Driver(
-        workflow, source, fit, run_dir, None, Progress(total, stream=StringIO()), None, SPEED, RAM,
-        (lambda driver, speed: ThreadCrew(workflow, run_dir, driver, each, gpus)) if world else None, max(1, world),
-    )  # fmt: skip
+    make: MakeCrew = alone(setup, source, RAM)
+    if world:
+        make = lambda folder, commits: ThreadCrew(setup, folder.path, commits, each, gpus)  # noqa: E731
+    progress = Progress(setup.agenda.total_examples, stream=StringIO())
+    return Driver(setup, source, Folder(run_dir, Files(), SPEED), make, progress=progress)
 
 
 @contextmanager
@@ -222,9 +193,8 @@ def crew_driver(workflow: Workflow, run_dir: Path, world: int, **sizes: Any) -> 
 
 def train(driver: Driver) -> None:
     """All of the run; its workers stay open, and their rows are in the logs."""
-    driver._examples = 0
-    driver._progress.begin_at(0)
-    with driver._progress:
+    driver._begin()
+    with driver.progress:
         assert driver._train() is None
 
 

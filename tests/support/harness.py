@@ -7,16 +7,20 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from pipeline.data.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.device.device import Device
+from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
+from pipeline.driver.open import alone
 from pipeline.monitor.progress import Progress
+from pipeline.preflight.check_model import facts_of
+from pipeline.preflight.setup import Setup, agenda_of
 from pipeline.preflight.sizes import Fit, Sizes
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files
+from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards
-from pipeline.training.learner import row_layout
+from pipeline.training.build import build_model, row_layout
 from pipeline.workflow import Workflow
 
 
@@ -42,18 +46,26 @@ def sizes_of(
 SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 
 
+def setup_of(workflow: Workflow, source: Source, world: int = 1, **sizes: int) -> Setup:
+    """What is known of a run with such sizes."""
+    row, schedule = row_layout(workflow), workflow.schedule
+    fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
+    agenda = agenda_of(workflow, source.num_examples, facts_of(workflow, build_model(workflow)), world)
+    return Setup(workflow, world, workflow.storage, row, agenda, fit)
+
+
 def make_driver(
     workflow: Workflow, run_dir: Path, client: Any = None, files: Files | None = None, device: Device | None = None,
     shards: Shards | None = None, **sizes: int,
 ) -> Driver:  # fmt: skip
-    source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
-    schedule = workflow.schedule
-    fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
-    agenda = Agenda(source.num_examples, schedule.batch_size, schedule.epochs)
-    progress = Progress(agenda.total_examples, stream=StringIO())
     num_shards = shards.num if shards else None
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": num_shards})})
-    return Driver(workflow, source, fit, run_dir, client, progress, files, SPEED, device)
+    source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
+    setup = setup_of(workflow, source, **sizes)
+    progress = Progress(setup.agenda.total_examples, stream=StringIO())
+    device, files = device or choose(workflow.device), files or Files(cached=not workflow.storage.direct)
+    crew = alone(setup, source, device, client)
+    return Driver(setup, source, Folder(run_dir, files, SPEED), crew, device.model, progress)
 
 
 def run(

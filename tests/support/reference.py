@@ -24,8 +24,9 @@ from pipeline.kernels.row_rules import RULES, adam_size, step_reference
 from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.machine.memory import aligned_empty
 from pipeline.optim.dense import clip_factor
+from pipeline.training.build import build_model, row_layout
 from pipeline.training.dense_state import dense_state
-from pipeline.training.learner import binary_cross_entropy, build_model, row_layout, seed_of_step
+from pipeline.training.learner import binary_cross_entropy, seed_of_step
 from pipeline.workflow import Workflow
 
 

@@ -1,0 +1,40 @@
+"""python -m pipeline COMMAND ...: the one command of this project. A subcommand is imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from pipeline.machine.signals import end_at_interrupt
+
+COMMANDS = {
+    "run": ("pipeline.run", "train the workflow of a Python file"),
+    "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, of raw logs"),
+    "verify": ("pipeline.verify", "check every committed bit of a run; --repair goes back to the newest whole commit"),
+}
+"""Name, module with a `main(argv)`, and one line of help."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit code of the subcommand; 2 if there is none of that name."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        print(usage(), file=sys.stdout if argv else sys.stderr)
+        return 0 if argv else 2
+    if argv[0] not in COMMANDS:
+        print(f"error: there is no command {argv[0]!r}\n{usage()}", file=sys.stderr)
+        return 2
+    end_at_interrupt()
+    module, _ = COMMANDS[argv[0]]
+    code: int = import_module(module).main(argv[1:])
+    return code
+
+
+def usage() -> str:
+    lines = [f"  {name:10}{what}" for name, (_, what) in COMMANDS.items()]
+    return "\n".join(["usage: pipeline COMMAND ...   (pipeline COMMAND --help tells of each)", *lines])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

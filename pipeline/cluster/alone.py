@@ -1,0 +1,106 @@
+"""The one worker of a run in the driver's own process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Concatenate
+
+from pipeline.cluster.local import DaskExecutor, dashboard_link
+from pipeline.cluster.team import P, T, replicas_for
+from pipeline.commits.manifest import Commits, Manifest
+from pipeline.data.source import Source
+from pipeline.device.device import Device
+from pipeline.errors import PipelineError
+from pipeline.preflight.memory_table import no_room
+from pipeline.preflight.setup import Setup
+from pipeline.preflight.sizes import DoesNotFit
+from pipeline.records import Array, Block, Done, Refusal
+from pipeline.schedule import Executor, Schedule, SerialExecutor
+from pipeline.storage.folder import Folder
+from pipeline.storage.shards import Shards
+from pipeline.worker.resources import Resources
+from pipeline.worker.worker import Opening, Worker
+
+
+class Alone:
+    """Stages run in plain order, or on Dask if there is a client."""
+
+    world = 1
+
+    def __init__(
+        self, setup: Setup, source: Source, folder: Folder, commits: Commits, device: Device, client: Any = None
+    ) -> None:
+        self._setup, self._source, self._folder, self._commits = setup, source, folder, commits
+        self._device, self._client = device, client
+        self._worker: Worker | None = None
+        self.dashboard = dashboard_link(client) if client else None
+
+    @property
+    def worker(self) -> Worker:
+        assert self._worker
+        return self._worker
+
+    @property
+    def resources(self) -> Resources:
+        return self.worker.resources
+
+    def open(self, kept: Sequence[Manifest]) -> None:
+        if self._worker:
+            self.close()
+            self._device.give_back()
+        setup, fit = self._setup, self._setup.fit
+        num_shards = kept[-1].num_shards if kept else setup.workflow.workers.num_shards(1)
+        (dense,) = replicas_for(1, self._commits, kept)
+        opening = Opening(
+            fit.sizes, setup.row, setup.agenda.steps_of_epoch, self._folder.path, self._folder.measured, tuple(kept),
+            dense, Shards.all(num_shards),
+        )  # fmt: skip
+        try:
+            self._worker = Worker(setup.workflow, opening, self._source, self._device, self._folder.files)
+        except MemoryError as error:
+            raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, self._device)) from error
+
+    def each(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> list[T]:
+        return [self.first(method, *args, **named)]
+
+    def first(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> T:
+        return method(self.worker, *args, **named)
+
+    def replicas(self) -> Sequence[Mapping[str, Array]]:
+        return [self.worker.dense()]
+
+    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:
+        stages = self.worker.start(blocks, look_ahead)
+        numbers = range(blocks[0].number, blocks[-1].number + 1)
+        with self.executor() as executor:
+            refusal = Schedule(numbers, look_ahead, stages, executor, watch).run()
+        for done in self.worker.drain():
+            watch(done)
+        return refusal
+
+    @contextmanager
+    def executor(self) -> Iterator[Executor]:
+        resources = self.resources
+        if self._client is None:
+            yield SerialExecutor(lambda stage, number: resources.run(stage, number, time.process_time))
+            return
+        executor = DaskExecutor(self._client, resources.run)
+        try:
+            yield executor
+        finally:
+            executor.close()
+
+    def pause(self, why: str | None) -> None:
+        self.worker.pause(why)
+
+    def interrupt(self, why: str) -> None:
+        self.pause(why)
+
+    def restart(self) -> None:
+        raise PipelineError("the one worker of this run is in the driver's own process")
+
+    def close(self) -> None:
+        if self._worker:
+            self._worker.close()

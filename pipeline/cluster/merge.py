@@ -1,0 +1,92 @@
+"""What several workers say of the tasks of a stretch, as one worker would say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pipeline.monitor.metrics import Evaluation
+from pipeline.records import U64, Closed, Done, Moves, Progressed, Refusal
+from pipeline.workflow import Workflow
+
+Scores = Callable[[int, int, int], Iterator[U64]]
+"""Of a worker's rank, a block that closed a split and a table: its sorted scores, piece by piece."""
+
+
+class Merge:
+    """Belongs to one stretch. Tells `watch` what all workers together came to."""
+
+    def __init__(self, workflow: Workflow, run_dir: Path, scores: Scores, watch: Callable[[Done], None]) -> None:
+        self._workflow, self._run_dir, self._scores, self._watch = workflow, run_dir, scores, watch
+        self._parts: dict[int, Sequence[Closed]] = {}
+        """What each worker knows of the splits that blocks closed, by block."""
+        self._closed: list[Progressed] = []
+
+    def together(self, dones: Sequence[Done]) -> Done:
+        """What the workers, in the order of ranks, say of the same task."""
+        moves = [done.moves for done in dones if done.moves]
+        trained = [done.trained for done in dones if done.trained]
+        if any(part.closed for part in trained):
+            # On a GPU what a block came to is told with a later one.
+            self._parts[trained[0].block.number] = [part.closed or Closed() for part in trained]
+        return replace(
+            dones[0], refusal=first_refusal(dones), moves=sum_of(moves) if moves else None,
+            trained=mean_of(trained) if trained else None,
+        )  # fmt: skip
+
+    def tell(self, done: Done) -> None:
+        """What closes a split waits: it has its metrics once the scores of all workers are together."""
+        if done.trained and done.trained.block.number in self._parts:
+            self._closed.append(done.trained)
+            done = replace(done, trained=None)
+        self._watch(done)
+
+    def end(self, of_each: Sequence[Sequence[Done]]) -> None:
+        """The stretch is over: tell what `drain` gave on each worker (when the GPU of the first did what, and what
+        blocks came to on all), then the splits that were closed."""
+        for done in of_each[0]:
+            if not done.trained:
+                self.tell(done)
+        for dones in zip(*([done for done in dones if done.trained] for dones in of_each), strict=True):
+            self.tell(self.together(dones))
+        for trained in self._closed:
+            number = trained.block.number
+            metrics = self._metrics(number, self._parts.pop(number))
+            self._watch(Done("train", number, trained=replace(trained, metrics=metrics)))
+
+    def _metrics(self, number: int, parts: Sequence[Closed]) -> dict[str, float]:
+        """Exact metrics of what all workers found of a split."""
+        labels, grouped = self._workflow.data.labels, self._workflow.metrics.group is not None
+        metrics: dict[str, float] = {}
+        if any(part.sums_3T for part in parts):
+            evaluation = Evaluation(labels, self._run_dir / "scores", grouped=grouped)
+            for rank, part in enumerate(parts):
+                evaluation.join(part, partial(self._scores, rank, number))
+            metrics = evaluation.result()
+        clippable = sum(part.clippable for part in parts)
+        return metrics | ({"clipped": sum(part.clipped for part in parts) / clippable} if clippable else {})
+
+
+def first_refusal(dones: Sequence[Done]) -> Refusal | None:
+    """The refusal of the earliest block, with the rank of who refused it."""
+    refusals = [
+        replace(done.refusal, message=f"worker {rank}: {done.refusal.message}")
+        for rank, done in enumerate(dones)
+        if done.refusal
+    ]
+    # Those that stop since another one did come after it.
+    return min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
+
+
+def sum_of(moves: Sequence[Moves]) -> Moves:
+    names = [name for name in Moves.__slots__ if name != "arrives"]
+    return replace(moves[0], **{name: sum(getattr(m, name) for m in moves) for name in names})
+
+
+def mean_of(trained: Sequence[Progressed]) -> Progressed:
+    """Of a block's parts: the loss by the weight of their examples."""
+    weight = sum(part.weight for part in trained)
+    loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)
+    return replace(trained[0], loss=loss, weight=weight, closed=None)

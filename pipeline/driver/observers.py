@@ -1,0 +1,58 @@
+"""Whoever is told what a run does while it does it. The driver knows of none of them what it does with it."""
+
+from __future__ import annotations
+
+from pipeline.driver.result import METRICS, lines_of
+from pipeline.monitor.history import History
+from pipeline.monitor.progress import Progress
+from pipeline.monitor.report import evaluated
+from pipeline.records import Done
+from pipeline.storage.folder import Folder
+
+
+class Observer:
+    """Does nothing with it."""
+
+    def on_begin(self, examples: int, history: History) -> None:
+        """A run begins, or begins anew from a commit that holds so many examples of its agenda; `history` is of it."""
+
+    def on_stage(self, done: Done) -> None:
+        """A stage of a block is through. The history has it already."""
+
+    def on_line(self, text: str) -> None:
+        """Something that a user should read."""
+
+
+class Display(Observer):
+    """Shows it on a terminal, or in a log."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress, self._examples = progress, 0
+
+    def on_begin(self, examples: int, history: History) -> None:
+        self._examples, self._history = examples, history
+        self._progress.begin_at(examples)
+
+    def on_stage(self, done: Done) -> None:
+        if done.trained:
+            self._examples += done.trained.block.num_examples
+            self._progress.update(self._examples, done.trained.loss, self._history.ready)
+            if done.trained.metrics:
+                self.on_line(evaluated(self._history.epochs[-1]))
+
+    def on_line(self, text: str) -> None:
+        self._progress.line(text)
+
+
+class MetricsFile(Observer):
+    """Keeps `metrics.jsonl`: a line for each evaluation."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+
+    def on_begin(self, examples: int, history: History) -> None:
+        self._history = history
+
+    def on_stage(self, done: Done) -> None:
+        if done.trained and done.trained.metrics:
+            self._folder.files.replace(self._folder.path / METRICS, [lines_of(self._history.epochs)])

@@ -1,0 +1,21 @@
+"""Before the run: whether this machine's memory holds the caps."""
+
+from __future__ import annotations
+
+from pipeline.device.device import Described
+from pipeline.machine import limits
+from pipeline.workflow import Storage
+
+
+def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
+    """Refuse caps, which are of each worker, that this machine's memory, or that of each one's GPU, cannot hold.
+    `storage`: with the device's cap in bytes; `workers`: of this machine."""
+    in_ram = {"device": storage.device_bytes, "host": storage.host, "read": storage.read, "map": storage.map}
+    if device.on_gpu and (wanted := in_ram.pop("device")) > (free := device.free_bytes()):
+        raise ValueError(f"storage.device is {wanted:,} bytes, and {free:,} of the GPU's memory are free; lower it")
+    if (wanted := workers * sum(in_ram.values())) > (there_is := limits.memory()):
+        names, of_all = ", ".join(list(in_ram)[:-1]), f" of {workers} workers" if workers > 1 else ""
+        raise ValueError(
+            f"storage.{names} and map{of_all} add up to {wanted:,} bytes, and this machine has {there_is:,}, limits of "
+            "control groups counted; lower one of them"
+        )

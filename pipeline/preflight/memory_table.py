@@ -1,0 +1,63 @@
+"""What takes how much memory: for --explain, and for whoever runs out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.device.device import Device
+from pipeline.preflight.sizes import Sizes, log_chunk_bytes
+
+Line = tuple[str, int, str]
+"""Name, bytes, and what that is."""
+
+
+def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Line]:
+    """Everything that a run allocates, for --explain."""
+    row = sizes.row_bytes
+    outgoing, staging = (_ring(rows, row, look_ahead) for rows in (sizes.outgoing_rows, sizes.staging_rows))
+    both = [("host outgoing ring", *outgoing), ("host staging ring", *staging)]
+    return [
+        *device_table(sizes, look_ahead),
+        ("host slab", sizes.host_rows * row, f"{sizes.host_rows:,} rows"),
+        *(both if sizes.on_gpu else both[1:]),
+        ("host chunk buffer", sizes.chunk_rows * row, f"{sizes.chunk_rows:,} rows"),
+        (
+            "disk log",
+            sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row),
+            f"at most; {sizes.disk_chunks:,} chunks of {sizes.chunk_rows:,} rows, with space for one whole commit",
+        ),
+        ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
+        ("shuffle window", sizes.window_bytes, "with one row group"),
+        ("key map", sizes.map_bytes, f"at most; 23 to 46 bytes a key, so {sizes.map_bytes // 46:,} keys or more"),
+        *others,
+        ("slot marks", 22 * (sizes.device_rows + sizes.host_rows), "key, copy, free list and policy of each slot"),
+    ]
+
+
+def device_table(sizes: Sizes, look_ahead: int) -> list[Line]:
+    """What lies in the memory of the device, but for the dense model and the batch that it trains on."""
+    row = sizes.row_bytes
+    lines = [
+        ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
+        ("device outgoing ring", *_ring(sizes.outgoing_rows, row, look_ahead)),
+    ]
+    if sizes.on_gpu:
+        lines.append(("device staging ring", *_ring(sizes.staging_rows, row, look_ahead)))
+        indices = "at most; copies of the read buffers, their indices, dedup's table"
+        lines.append(("device indices", sizes.gpu_bytes, indices))
+    return lines
+
+
+def _ring(rows: int, row_bytes: int, look_ahead: int) -> tuple[int, str]:
+    return rows * row_bytes, f"{look_ahead + 1} buffers of {rows // (look_ahead + 1):,} rows"
+
+
+def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
+    """What takes how much memory: of the GPU, if there is one."""
+    planned = (device_table if device.on_gpu else table)(sizes, look_ahead)
+    lines = "\n".join(f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in planned)
+    settings = "storage.device, storage.read" if device.on_gpu else "storage.device, storage.host, storage.read"
+    return (
+        f"out of memory ({error})\n{lines}\nbesides, the dense model, its gradients and activations of a batch; "
+        f"{device.free_bytes():,} bytes are free; lower {settings} or schedule.batch_size"
+    )

@@ -1,0 +1,34 @@
+"""What a workflow's model is made of: the dense model, and the layout of its rows."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from pipeline.storage.layout import RowLayout
+from pipeline.workflow import Workflow
+
+
+def build_model(workflow: Workflow) -> torch.nn.Module:
+    """The workflow's model with initial weights that its seed alone fixes."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(workflow.seed)
+        model: torch.nn.Module = workflow.model.kind(
+            num_fields=len(workflow.data.categories),
+            num_numbers=len(workflow.data.numbers),
+            embedding_dim=workflow.model.embedding_dim,
+            **workflow.model.args,
+        )
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(f"it makes a {type(model).__name__}, not a torch.nn.Module")
+    return model
+
+
+def row_layout(workflow: Workflow) -> RowLayout:
+    """A model class with `first_order = True` has one more weight in every row."""
+    first_order = bool(getattr(workflow.model.kind, "first_order", False))
+    return RowLayout(workflow.model.embedding_dim, first_order, workflow.optimizer.rows.kind)
+
+
+def has_batch_norm(model: torch.nn.Module) -> bool:
+    return any(isinstance(module, _BatchNorm) for module in model.modules())

@@ -1,0 +1,41 @@
+"""`pipeline`: the one command, with a subcommand for each thing that can be done."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+from pipeline.__main__ import COMMANDS, main
+
+HEAVY = ("torch", "distributed", "dask", "numba", "pyarrow")
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"]], ids=" ".join)
+def test_help_imports_nothing_heavy(argv):
+    code = (
+        f"import sys\nfrom pipeline.__main__ import main\n"
+        f"try: main({argv!r})\nexcept SystemExit: pass\n"
+        f"found = [name for name in {HEAVY!r} if name in sys.modules]\n"
+        "sys.exit(f'imports {found}' if found else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "usage: " in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_subcommand_has_a_main_of_its_own(name, capsys):
+    assert callable(import_module(COMMANDS[name][0]).main)
+    with pytest.raises(SystemExit) as ended:
+        main([name, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: ")
+
+
+def test_a_command_that_is_not_there_is_named_with_those_that_are(capsys):
+    assert main(["tran"]) == 2
+    said = capsys.readouterr().err
+    assert "there is no command 'tran'" in said
+    assert all(f"  {name}" in said for name in COMMANDS)
+    assert main([]) == 2
