@@ -66,11 +66,11 @@ class Case:
         run_dir.mkdir()
         self.stretches = Stretches(setup, source, run_dir, client)
         assert workflow.data.synthetic is not None
-        self.rows = fill_log(self.stretches.resources, workflow.data.synthetic.keys_per_field)
+        self.rows = fill_log(self.stretches.worker, workflow.data.synthetic.keys_per_field)
         self.blocks = blocks
 
     def close(self) -> None:
-        self.stretches.resources.close()
+        self.stretches.worker.close()
 
 
 def dense_ids(workflow: Workflow, num_examples: int) -> tuple[np.ndarray, np.ndarray]:

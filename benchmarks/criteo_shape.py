@@ -84,9 +84,9 @@ def open_case(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any
     run_dir = tmp / f"{device} {precision}".replace(" ", "_")
     run_dir.mkdir()
     stretches = Stretches(setup, source, run_dir, client)
-    stack.callback(stretches.resources.close)
+    stack.callback(stretches.worker.close)
     assert workflow.data.synthetic
-    fill_log(stretches.resources, workflow.data.synthetic.keys_per_field)
+    fill_log(stretches.worker, workflow.data.synthetic.keys_per_field)
     return stretches
 
 
@@ -104,22 +104,23 @@ def table_read_seconds(log_path: Path) -> float:
 
 def ceiling(stretches: Stretches, repeats: int) -> float:
     """(d): examples per second of the steps of one block, given again and again; its rows are trained on further."""
-    resources, number = stretches.resources, stretches._at
+    worker, number = stretches.worker, stretches._at
+    stages, tiers = worker.stages, worker.tiers
     block = stretches._blocks[number]
     stretches._at += 1
-    resources.start([block], 0)
-    for stage in resources.stages[: resources.stages.index("write_back")]:
-        resources.run(stage, number)
-    flight = resources._flights[number]
-    resources.device.drain()
+    stages.start([block], 0)
+    for stage in stages.names[: stages.names.index("write_back")]:
+        stages.run(stage, number)
+    flight = stages._flights[number]
+    tiers.device.drain()
     start = time.perf_counter()
     plan = flight.staged.plan or flight.plan
-    blocks = [resources.learner.learn(plan, flight.examples, flight.unique, flight.staged) for _ in range(repeats)]
-    resources.device.drain()
+    blocks = [tiers.learner.learn(plan, flight.examples, flight.unique, flight.staged) for _ in range(repeats)]
+    tiers.device.drain()
     seconds = time.perf_counter() - start
     assert all(found().loss > 0 for found in blocks)
-    resources.run("write_back", number)
-    resources.drain()
+    stages.run("write_back", number)
+    stages.drain()
     return repeats * block.num_examples / seconds
 
 
@@ -134,9 +135,9 @@ def print_timeline(name: str, spans: list[Span]) -> None:
 def measure(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, precision: str) -> dict[str, float]:
     whole = open_case(scale, stack, tmp, data, client, scale.device, precision)
     rows = sum(keys_per_field(scale.keys))
-    table_seconds = table_read_seconds(whole.resources.log.path)
+    table_seconds = table_read_seconds(whole.worker.tiers.log.path)
     examples = scale.blocks * scale.block_batches * scale.batch
-    with drop_log_pages(whole.resources.log.path, 1.0):
+    with drop_log_pages(whole.worker.tiers.log.path, 1.0):
         first, _ = whole.run(scale.blocks)
     epochs = [whole.run(scale.blocks) for _ in range(scale.epochs - 1)]
     rate = statistics.median(epoch[0] for epoch in epochs)

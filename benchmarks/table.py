@@ -27,7 +27,7 @@ from pipeline.records import Done, Span
 from pipeline.schedule import Schedule
 from pipeline.storage.key_map import DISK, place
 from pipeline.storage.log import Log, rows_file
-from pipeline.worker.resources import Resources
+from pipeline.worker.worker import Worker
 
 
 class Stretches:
@@ -44,22 +44,24 @@ class Stretches:
         self.disk_rows_read = 0
 
     @property
-    def resources(self) -> Resources:
-        return self.driver.crew.resources
+    def worker(self) -> Worker:
+        crew: Any = self.driver.crew
+        worker: Worker = crew.worker
+        return worker
 
     def run(self, num_blocks: int) -> tuple[float, list[Span]]:
         """Examples per second, filling and draining the pipeline included, and the spans of the stages."""
         blocks = self._blocks[self._at : self._at + num_blocks]
         self._at += num_blocks
         spans: list[Span] = []
-        self.resources.start(blocks, self._look_ahead)
+        self.worker.stages.start(blocks, self._look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         start = time.perf_counter()
         with self.driver.progress, self.driver.crew.executor() as executor:
             refusal = Schedule(
-                numbers, self._look_ahead, self.resources.stages, executor, lambda done: self._keep(done, spans)
+                numbers, self._look_ahead, self.worker.stages.names, executor, lambda done: self._keep(done, spans)
             ).run()
-            for done in self.resources.drain():
+            for done in self.worker.drain():
                 self._keep(done, spans)
         assert refusal is None, refusal.message
         return sum(block.num_examples for block in blocks) / (time.perf_counter() - start), spans
@@ -92,9 +94,9 @@ def raw_row_rate(log: Log, num_rows: int, rows: int) -> float:
     return statistics.median(rates)
 
 
-def fill_log(resources: Resources, keys_per_field: tuple[int, ...]) -> int:
+def fill_log(worker: Worker, keys_per_field: tuple[int, ...]) -> int:
     """Give every key c0: 0 .. n0-1, c1: 0 .. n1-1, ... its first row, on disk; the number of rows."""
-    places, log, chunk_RW = resources.places, resources.log, resources.chunk_RW
+    places, log, chunk_RW = worker.tiers.places, worker.tiers.log, worker.tiers.chunk_RW
     keys_U = np.empty(sum(keys_per_field), np.uint64)
     first = 0
     for field, count in enumerate(keys_per_field):
@@ -105,7 +107,7 @@ def fill_log(resources: Resources, keys_per_field: tuple[int, ...]) -> int:
     for first in range(0, len(keys_U), log.chunk_rows):
         part_U = keys_U[first : first + log.chunk_rows]
         at = places.chunks.add(len(part_U))
-        resources._init_rows(part_U, chunk_RW[: len(part_U)])
+        worker.stages._init_rows(part_U, chunk_RW[: len(part_U)])
         log.scatter(at, chunk_RW[: len(part_U)])
         places.map.insert(part_U, place(DISK, at))
     # As after a commit: nothing of it counts as growth.

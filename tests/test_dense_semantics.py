@@ -101,13 +101,13 @@ def test_a_row_that_nobody_trained_is_not_read_as_a_dense_optimizer_would_have_i
     workflow = workflow_of(root, Optimizer(rows=rows, dense=DENSE), batch_size=1, epochs=8)
     driver = make_driver(workflow, root.parent / "lifespan")
     driver.run()
-    optimizer = driver.crew.resources.learner.rows
+    optimizer = driver.crew.worker.tiers.learner.rows
     assert optimizer._life_of_first_rows(1 << 30) == 1 << 10
-    row = np.zeros((3, driver.crew.resources.row.num_words), np.uint32)
+    row = np.zeros((3, driver.crew.worker.tiers.row.num_words), np.uint32)
     weights = row.view(np.float32)[:, 2:6]
     weights[:] = 0.01
     # Seen last at no step, at one long ago, and just now.
-    row[:, driver.crew.resources.row.last_step_at] = 0, 1, optimizer.rates.num_steps
+    row[:, driver.crew.worker.tiers.row.last_step_at] = 0, 1, optimizer.rates.num_steps
     optimizer.catch_up_copy(row, optimizer.rates.num_steps)
     assert not weights[:2].any()
     assert (weights[2] == np.float32(0.01)).all()
@@ -194,10 +194,12 @@ def test_a_best_epoch_that_cannot_be_opened_ends_the_run_with_a_message(root, tm
 
 def test_both_the_last_weights_and_the_best_are_in_memory(root, tmp_path):
     driver = make_driver(plateau_workflow(root), tmp_path, **THREE_TIERS)
-    resources = driver.crew.resources
-    before = [weakref.ref(array.base) for array in (resources.slab.words_SW, resources.host.words_SW)]
+    tiers = driver.crew.worker.tiers
+    before = [weakref.ref(array.base) for array in (tiers.slab.words_SW, tiers.host.words_SW)]
+    first = weakref.ref(tiers)
+    del tiers
     alive = in_the_test(driver, lambda _: None) and [array() is not None for array in before]
-    assert driver.crew.resources is not resources, "the last epoch was the best"
+    assert driver.crew.worker.tiers is not first(), "the last epoch was the best"
     assert alive == [False, False]
 
 
@@ -219,9 +221,9 @@ def test_another_epoch_passes_for_the_best(root, tmp_path):
 
 def test_a_learning_rate_that_was_reduced_is_not_in_the_history(root, tmp_path):
     driver = make_driver(plateau_workflow(root, metric="logloss"), tmp_path, **THREE_TIERS)
-    learner, close = driver.crew.resources.learner, driver.crew.resources.close
+    learner, close = driver.crew.worker.tiers.learner, driver.crew.worker.tiers.close
     lived = []
-    driver.crew.resources.close = lambda: (lived.extend(learner.rows.rates.save()[RUNS][:, 0].tolist()), close())
+    driver.crew.worker.tiers.close = lambda: (lived.extend(learner.rows.rates.save()[RUNS][:, 0].tolist()), close())
     driver.run()
     verdict = driver.best.verdict(driver.history)
     assert verdict.worse >= 2

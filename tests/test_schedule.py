@@ -7,7 +7,7 @@ from reference import Reference
 from pipeline.records import Block, Done, Refusal
 from pipeline.schedule import FAR_AHEAD, Schedule, SerialExecutor, edges
 from pipeline.stages import STAGES
-from pipeline.worker.resources import Resources
+from pipeline.worker.placement import OnHost
 
 WITHOUT_UPLOAD = tuple(stage for stage in STAGES if stage != "upload")
 
@@ -125,7 +125,7 @@ def test_a_run_shorter_than_the_window_leaves_a_block_out(num_blocks):
 
 def test_all_seven_stages_train_something_else(small_workflow, monkeypatch):
     stages = tuple(stage for stage in STAGES if stage != "unite")
-    monkeypatch.setattr(Resources, "stages", stages)
+    monkeypatch.setattr(OnHost, "idle", frozenset())
     workflow = small_workflow()
     result = run(workflow, device_rows=130, host_rows=24)
     assert set(result["stages"]) == set(stages)

@@ -72,7 +72,7 @@ def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, mu
     storage = workflow.storage.model_copy(update={"log_multiple": multiple, "log_growth": growth})
     workflow, shards = workflow.model_copy(update={"storage": storage}), Shards.all(num_shards)
     driver = make_driver(workflow, tmp_path, shards=shards, **SIZES)
-    places, commit, seen = driver.crew.resources.places, Committer.commit, []
+    places, commit, seen = driver.crew.worker.tiers.places, Committer.commit, []
 
     def checked(self, *args, **named):
         assert places.chunks.growth <= places.chunks.allowance, "more was written than was allowed until this commit"
@@ -121,7 +121,7 @@ def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_pat
     assert len(kept(run_dir)) == 1
     assert json.loads((run_dir / "result.json").read_text())["stopped"]
     assert files.most_chunks <= quota
-    chunk_bytes = driver.crew.resources.log.chunk_bytes
+    chunk_bytes = driver.crew.worker.tiers.log.chunk_bytes
     small = 1 << 17
     assert files.most_with_reserve <= quota * chunk_bytes + small
 

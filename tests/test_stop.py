@@ -21,10 +21,10 @@ ROOT = Path(__file__).parent.parent
 SLOW = """
 import json, sys, time
 from pathlib import Path
-from pipeline.worker import resources
+from pipeline.worker import stage_runner
 from pipeline.run import main
 
-train, told = resources.train, []
+train, told = stage_runner.train, []
 
 def slow(*args):
     if not told:
@@ -32,7 +32,7 @@ def slow(*args):
     time.sleep(float(sys.argv[1]))
     return train(*args)
 
-resources.train = slow
+stage_runner.train = slow
 sys.exit(main(sys.argv[2:]))
 """
 

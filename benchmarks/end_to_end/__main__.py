@@ -109,7 +109,7 @@ class Bench:
         for name, rate in self.torch().items():
             self.rates[name].append(rate)
         b64 = self.cases["b64"].stretches
-        log_path = b64.resources.log.path
+        log_path = b64.worker.tiers.log.path
         self._measure("a64", "a64")
         warm_log_pages(log_path)
         self._measure("b64", "b64 page cache")
@@ -128,7 +128,7 @@ class Bench:
     def share_of_limit(self) -> float:
         """(b) without the page cache by the slower of (a) and what the disk allows; median over the repeats."""
         b64 = self.cases["b64"]
-        row_rate = raw_row_rate(b64.stretches.resources.log, b64.rows, self.scale.scattered_rows)
+        row_rate = raw_row_rate(b64.stretches.worker.tiers.log, b64.rows, self.scale.scattered_rows)
         print(f"\npread with 64 threads takes {row_rate:,.0f} scattered rows/s, cold; (b) without the page cache:")
         shares = []
         for rate, a_rate, rows in zip(self.rates["b64 no cache"], self.rates["a64"], self.rows_from_disk, strict=True):

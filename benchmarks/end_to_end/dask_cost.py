@@ -26,7 +26,7 @@ def dask_cost(client: Any, case: Case) -> dict[str, float]:
     overlapped = _timed(lambda: case.stretches.run(case.blocks))
     executor = DaskExecutor(client, Done)
     blocks = range(60)
-    empty = _timed(Schedule(blocks, 2, crew.resources.stages, executor, lambda done: None).run)
+    empty = _timed(Schedule(blocks, 2, crew.worker.stages.names, executor, lambda done: None).run)
     executor.close()
     return {
         "cost": empty[1] / len(blocks) / (serial[1] / case.blocks),

@@ -20,8 +20,8 @@ from pipeline.records import Array, Block, Done, Refusal
 from pipeline.schedule import Executor, Schedule, SerialExecutor
 from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards
-from pipeline.worker.resources import Resources
-from pipeline.worker.worker import Opening, Worker
+from pipeline.worker.tiers import Opening
+from pipeline.worker.worker import Worker
 
 
 class Alone:
@@ -41,10 +41,6 @@ class Alone:
     def worker(self) -> Worker:
         assert self._worker
         return self._worker
-
-    @property
-    def resources(self) -> Resources:
-        return self.worker.resources
 
     def open(self, kept: Sequence[Manifest]) -> None:
         if self._worker:
@@ -82,11 +78,11 @@ class Alone:
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:
-        resources = self.resources
+        run = self.worker.stages.run
         if self._client is None:
-            yield SerialExecutor(lambda stage, number: resources.run(stage, number, time.process_time))
+            yield SerialExecutor(lambda stage, number: run(stage, number, time.process_time))
             return
-        executor = DaskExecutor(self._client, resources.run)
+        executor = DaskExecutor(self._client, run)
         try:
             yield executor
         finally:

@@ -29,7 +29,8 @@ from pipeline.records import U64, Array, Block, Done, Refusal, Share
 from pipeline.schedule import Schedule
 from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards, deal, shard_folder
-from pipeline.worker.worker import Opening, Worker
+from pipeline.worker.tiers import Opening
+from pipeline.worker.worker import Worker
 
 TABLE = Path("table.zarr")
 

@@ -36,8 +36,9 @@ from pipeline.machine.threads import share_of
 from pipeline.records import Done, Parcel, Refusal, Share
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
-from pipeline.worker.flight import Member
-from pipeline.worker.worker import Opening, Worker
+from pipeline.worker.member import Member
+from pipeline.worker.tiers import Opening
+from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow
 
 T = TypeVar("T")
@@ -271,17 +272,17 @@ def call(token: str, method: Callable[..., T], args: Sequence[Any], named: Mappi
 
 def run_stage(stage: str, number: int, token: str, after: Sequence[Done]) -> Done:
     """`after` is there to be waited for."""
-    return station().of(token).resources.run(stage, number)
+    return station().of(token).stages.run(stage, number)
 
 
 def take_parcel(number: int, owner: int, token: str, after: Done) -> Parcel | Refusal | None:
-    return station().of(token).resources.parcel(number, owner)
+    return station().of(token).stages.parcel(number, owner)
 
 
 def run_unite(
     number: int, rank: int, token: str, after: Sequence[Done], received: Sequence[Parcel | Refusal | None]
 ) -> Done:
     """`received`: from each of the other workers, in the order of ranks."""
-    resources = station().of(token).resources
-    resources.deliver(number, [*received[:rank], resources.parcel(number, rank), *received[rank:]])
-    return resources.run("unite", number)
+    stages = station().of(token).stages
+    stages.deliver(number, [*received[:rank], stages.parcel(number, rank), *received[rank:]])
+    return stages.run("unite", number)

@@ -104,10 +104,7 @@ class Driver:
             self.crew.close()
             self._source.close()
         if stopped:
-            raise PipelineError(
-                f"stopped before block {stopped.block.number} (epoch {stopped.block.epoch + 1}, batch "
-                f"{stopped.block.first_batch}): {stopped.message}\n{self.what_stands()}"
-            )
+            raise PipelineError(f"stopped before {_named(stopped.block)}: {stopped.message}\n{self.what_stands()}")
         return result
 
     def _begin(self) -> None:
@@ -225,8 +222,7 @@ class Driver:
 
     def _reduce(self, refusal: Refusal) -> bool:
         """Whether there is a smaller pace to try."""
-        remark = self.pace.reduce(refusal)
-        if remark:
+        if remark := self.pace.reduce(refusal):
             self._say(remark)
         return remark is not None
 
@@ -236,3 +232,7 @@ class Driver:
             observer.on_stage(done)
         if done.trained:
             self.pauses.look()
+
+
+def _named(block: Block) -> str:
+    return f"block {block.number} (epoch {block.epoch + 1}, batch {block.first_batch})"

@@ -9,7 +9,7 @@ import torch
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
-from pipeline.training.learner import binary_cross_entropy
+from pipeline.training.forward import binary_cross_entropy
 from pipeline.workflow import Workflow
 
 NUM_EXAMPLES = 2

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pipeline.records import Layout
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What data and workflow make of a model."""
+
+    layout: Layout
+    row: RowLayout
+    steps_of_epoch: int = 1
 
 
 def build_model(workflow: Workflow) -> torch.nn.Module:

@@ -1,28 +1,38 @@
-"""What `Resources` is told once: a block on its way, how long rings are, and what makes a worker one of several."""
+"""A block on its way, and how long rings are."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar
 
-from pipeline.comm.collective import Collective
-from pipeline.comm.group import Group
-from pipeline.records import Block, Share
+from pipeline.records import Block, Examples, Parcel, Plan, Refusal, Staged, Trained, Unique, United
+from pipeline.stages.dedup_on_gpu import Pending
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
 class Flight:
-    """One block on its way: the records that its stages returned."""
+    """One block on its way: what its stages returned, None until they have."""
 
     block: Block
-    examples: Any = None
-    unique: Any = None
-    parcels: Any = None
-    received: Any = None
-    united: Any = None
-    plan: Any = None
-    staged: Any = None
-    trained: Any = None
+    examples: Examples | Refusal | None = None
+    unique: Unique | Pending | Refusal | None = None
+    parcels: Sequence[Parcel | Refusal] | None = None
+    """Of several workers: what each of them is sent."""
+    received: Sequence[Parcel | Refusal | None] | None = None
+    """And what each of them has sent."""
+    united: United | Refusal | None = None
+    plan: Plan | Refusal | None = None
+    staged: Staged | None = None
+    trained: Trained | None = None
+
+
+def of(kind: type[T], record: object) -> T:
+    """A record that must be of this kind by now: the schedule's edges, and `plan`'s refusals, see to it."""
+    assert isinstance(record, kind), f"expected {kind.__name__}, got {type(record).__name__}"
+    return record
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +46,3 @@ class RingLengths:
     @classmethod
     def of(cls, look_ahead: int) -> RingLengths:
         return cls(2 * look_ahead + 1, look_ahead + 1, look_ahead + 1)
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """What makes a worker one of several."""
-
-    share: Share
-    owner_of_shard: tuple[int, ...]
-    """Rank of the worker that has each shard of the table."""
-    group: Group
-    levels: Collective | None = None
-    """The same workers as machines of some each, if the dense part is merged on two levels."""
-    mail: Group | None = None
-    """For keys, if they do not come as tasks."""
-    on_gpus: Group | None = None
-    """For what steps exchange, where that lies in the memory of GPUs: work of the stream `train`. `group` is then for
-    what the hosts agree upon."""
-
-    @property
-    def of_steps(self) -> Group:
-        """For rows and gradients."""
-        return self.on_gpus or self.group
-
-    @property
-    def collective(self) -> Collective:
-        """For the dense part."""
-        return self.levels or self.of_steps

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipeline.commits.fingerprint import fingerprint, table_hash
 from pipeline.commits.flush import flush
@@ -12,34 +11,14 @@ from pipeline.commits.manifest import ChunkState, Manifest, Reserve
 from pipeline.commits.reopen import clean
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.preflight.sizes import Sizes
 from pipeline.records import U64, Array, Block, Done
-from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files, checksum
-from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import metadata
-from pipeline.storage.shards import ONE_SHARD, Shards
 from pipeline.training.dense_state import dense_bytes, dense_state, model_state
-from pipeline.worker.flight import Member
-from pipeline.worker.resources import Resources
+from pipeline.worker.member import Member
+from pipeline.worker.stage_runner import StageRunner
+from pipeline.worker.tiers import Opening, Tiers
 from pipeline.workflow import Workflow
-
-
-@dataclass(frozen=True, slots=True)
-class Opening:
-    """What a worker is opened with."""
-
-    sizes: Sizes
-    row: RowLayout
-    steps_of_epoch: int
-    run_dir: Path
-    """On the machine of the worker: its part of the table lies there."""
-    speed: DiskSpeed
-    kept: tuple[Manifest, ...]
-    """The kept commits, as far as they are of this worker's shards."""
-    dense: Mapping[str, Array] | None
-    """What `Worker.dense` gave for the last of them."""
-    shards: Shards = ONE_SHARD
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,44 +59,43 @@ class Worker:
         self._numbers = workflow.optimizer.numbers_a_parameter
         # Where workers merge now and then, a commit has the dense part of each.
         self._writes_dense = rank == 0 or workflow.optimizer.merge is not None
-        self.resources = Resources(
-            workflow, source, opening.sizes, opening.row, opening.steps_of_epoch, opening.run_dir, files,
-            opening.kept, opening.speed, device, opening.shards, opening.dense, member,
-        )  # fmt: skip
+        self.tiers = Tiers(workflow, opening, source, device, files, member)
+        self.stages = StageRunner(workflow, source, self.tiers, member)
+        """The stages: what the executor calls, beside the driver's calls."""
 
     def tidy(self) -> None:
         """Delete what the last session left behind, and hold space for the next commit."""
         self._reserve.release()
-        clean(self.resources.log.path, self._opening.kept, self._files, self._opening.shards)
+        clean(self.tiers.log.path, self._opening.kept, self._files, self._opening.shards)
         self._hold_reserve()
 
     def start(self, blocks: Sequence[Block], look_ahead: int) -> Sequence[str]:
         """Expect the first of these blocks; returns the stages that have something to do here."""
-        self.resources.start(blocks, look_ahead)
-        return self.resources.stages
+        self.stages.start(blocks, look_ahead)
+        return self.stages.names
 
     def drain(self) -> list[Done]:
-        return self.resources.drain()
+        return self.stages.drain()
 
     def pause(self, why: str | None) -> None:
         """Plan no further block, for this reason; None: go on."""
-        self.resources.pause = why
+        self.stages.pause = why
 
     def set_learning_rates(self, rows: float, dense: float) -> None:
         """Of the steps to come, before warm-up."""
-        self.resources.learner.rows.lr, self.resources.learner.dense.lr = rows, dense
+        self.tiers.learner.rows.lr, self.tiers.learner.dense.lr = rows, dense
 
     def flush(self, number: int) -> Flushed:
         """Write what changed since the last commit, for the one of this number. The pipeline is drained."""
         self._reserve.release()
-        r = self.resources
+        r = self.tiers
         flushed = flush(r.places, r.slab, r.host, r.log, r.chunk_RW)
         r.log.sync()
         written_bytes, r.log.written_bytes = r.log.written_bytes, 0
         return Flushed(self._part(number), flushed.changed, flushed.merged, written_bytes)
 
     def _part(self, number: int) -> Manifest:
-        r = self.resources
+        r = self.tiers
         chunks = r.places.chunks
         assert chunks.live_rows == len(r.places.map), "the log does not hold every row once"
         described = metadata(r.row, r.log.chunk_rows, chunks.tails, chunks.shards)
@@ -137,12 +115,12 @@ class Worker:
 
     def dense(self) -> dict[str, Array]:
         """All that was trained but the rows."""
-        return self.resources.learner.save()
+        return self.tiers.learner.save()
 
     def settle(self, kept_chunks: Collection[int], at_least: int) -> None:
         """A commit was published: delete the chunks that no kept one needs. `at_least`: chunks that must fit in before
         the next."""
-        r = self.resources
+        r = self.tiers
         r.log.describe(r.places.chunks.tails)
         r.log.remove(r.log.checksums.keys() - set(kept_chunks))
         r.places.chunks.present = len(r.log.checksums)
@@ -150,7 +128,7 @@ class Worker:
         self._hold_reserve()
 
     def _hold_reserve(self) -> None:
-        r = self.resources
+        r = self.tiers
         # Where less is left, `plan` takes no further block, and the next commit has less to write.
         chunks = min(r.places.commit_chunks, r.places.caps.disk_chunks - r.places.chunks.present)
         dense = dense_bytes(r.learner.model, self._numbers) if self._writes_dense else 0
@@ -158,24 +136,24 @@ class Worker:
 
     def table_hash(self) -> tuple[int, int]:
         """Of all rows, and their number; all of them are in the log, since a commit was just taken or opened."""
-        r = self.resources
+        r = self.tiers
         return table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_on_host())
 
     def fingerprint(self, table: int) -> str:
         """Of a table with this hash and the dense part that this worker has."""
-        learner = self.resources.learner
+        learner = self.tiers.learner
         return fingerprint(table, dense_state(learner.model, learner.dense.optimizer))
 
     def model(self) -> dict[str, Array]:
         """Parameters and buffers of the dense part."""
-        return model_state(self.resources.learner.model)
+        return model_state(self.tiers.learner.model)
 
     def scores(self, number: int, table: int) -> U64 | None:
         """See `Findings.scores`."""
-        return self.resources.learner.findings.scores(number, table)
+        return self.tiers.learner.findings.scores(number, table)
 
     def report(self) -> Report:
-        r = self.resources
+        r = self.tiers
         traffic = self._member.group.traffic if self._member else {}
         return Report(
             r.places.map.num_bytes, r.sizes.device_rows, r.sizes.host_rows, r.row.num_bytes,
@@ -185,4 +163,5 @@ class Worker:
 
     def close(self) -> None:
         """Give back threads, files and memory. May be called twice."""
-        self.resources.close()
+        self.stages.close()
+        self.tiers.close()

@@ -20,7 +20,7 @@ from pipeline.errors import PipelineError
 from pipeline.records import Done
 from pipeline.schedule import Schedule
 from pipeline.stages import STAGES
-from pipeline.worker import resources
+from pipeline.worker import placement, stage_runner
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 ALONE = tuple(stage for stage in STAGES if stage not in ("unite", "upload"))
@@ -49,21 +49,22 @@ def expected(workflow):
 def executor(client, workflow, tmp_path):
     """A started pipeline of which no stage has run yet."""
     driver = make_driver(workflow, tmp_path, client, **SIZES)
-    driver.crew.resources.start(list(driver.agenda.blocks(1)), look_ahead=2)
-    executor = DaskExecutor(client, driver.crew.resources.run)
+    driver.crew.worker.stages.start(list(driver.agenda.blocks(1)), look_ahead=2)
+    executor = DaskExecutor(client, driver.crew.worker.stages.run)
     yield executor
     executor.close()
-    driver.crew.resources.close()
+    driver.crew.worker.tiers.close()
 
 
 class Calls:
-    """Watches the stage functions that `Resources` calls: who was called, and who is inside one now."""
+    """Watches the stage functions that a worker calls: who was called, and who is inside one now."""
 
     def __init__(self, monkeypatch, fail_at=None, cause=None):
         self.made, self.threads, self.inside = [], {}, 0
         self._fail_at, self._cause, self._lock = fail_at, cause, threading.Lock()
         for stage in ALONE:
-            monkeypatch.setattr(resources, stage, self._watched(stage, getattr(resources, stage)))
+            module = placement if stage == "dedup" else stage_runner
+            monkeypatch.setattr(module, stage, self._watched(stage, getattr(module, stage)))
 
     def _watched(self, stage, function):
         def call(first, *others):

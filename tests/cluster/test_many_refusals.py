@@ -15,7 +15,7 @@ from pipeline.comm.group import Disconnected, Group
 from pipeline.driver.driver import Driver
 from pipeline.errors import LostTouch
 from pipeline.records import Block, Done, Parcel, Refusal
-from pipeline.worker.resources import Resources
+from pipeline.worker.stage_runner import StageRunner
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow
 
@@ -125,17 +125,17 @@ def test_a_worker_that_is_told_to_pause_alone_leaves_the_others_behind(
     assert watched.moved_only > 0, "no worker had planned further"
 
 
-def run_up_to(resources: Resources, *tasks: tuple[str, int]) -> list[Done]:
-    return [resources.run(stage, number) for stage, number in tasks]
+def run_up_to(stages: StageRunner, *tasks: tuple[str, int]) -> list[Done]:
+    return [stages.run(stage, number) for stage, number in tasks]
 
 
 def test_a_parcel_is_gone_before_another_worker_has_taken_it(workflow: Workflow, tmp_path: Path) -> None:
     """Nothing orders an owner's `unite` and the taking of what it sends to others."""
     with crew_driver(workflow, tmp_path, 2) as driver:
         driver.crew.each(Worker.start, list(driver.agenda.blocks(1)), 1)
-        first, other = (worker.resources for worker in workers_of(driver))
-        for resources in (first, other):
-            run_up_to(resources, ("read", 0), ("dedup", 0))
+        first, other = (worker.stages for worker in workers_of(driver))
+        for stages in (first, other):
+            run_up_to(stages, ("read", 0), ("dedup", 0))
         first.deliver(0, [first.parcel(0, 0), other.parcel(0, 0)])
         run_up_to(first, ("unite", 0))
         assert isinstance(first.parcel(0, 1), Parcel)
@@ -145,14 +145,14 @@ def test_a_block_that_was_read_and_then_not_needed_is_an_error(workflow: Workflo
     """Another worker may still ask for its keys."""
     with crew_driver(workflow, tmp_path, 2) as driver:
         driver.crew.each(Worker.start, list(driver.agenda.blocks(1)), 1)
-        resources = workers_of(driver)[0].resources
-        resources.pause = "enough"
-        run_up_to(resources, ("read", 0), ("read", 1), ("dedup", 0))
-        assert run_up_to(resources, ("plan", 0))[0].refusal
-        run_up_to(resources, ("dedup", 1))
-        assert isinstance(resources.parcel(0, 1), Parcel)
-        assert resources.parcel(1, 1) is None
-        assert resources.parcel(2, 1) is None
+        stages = workers_of(driver)[0].stages
+        stages.pause = "enough"
+        run_up_to(stages, ("read", 0), ("read", 1), ("dedup", 0))
+        assert run_up_to(stages, ("plan", 0))[0].refusal
+        run_up_to(stages, ("dedup", 1))
+        assert isinstance(stages.parcel(0, 1), Parcel)
+        assert stages.parcel(1, 1) is None
+        assert stages.parcel(2, 1) is None
 
 
 def test_a_worker_that_is_gone_looks_like_an_error_of_ones_own(

@@ -71,7 +71,7 @@ def test_memory_that_is_too_small_ends_without_the_plan(small_workflow, tmp_path
 
 def test_memory_that_ends_while_training_is_not_told_with_the_plan(small_workflow, tmp_path):
     driver = make_driver(small_workflow(), tmp_path, device=Small(1 << 30))
-    driver.crew.resources.device.left = 0
+    driver.crew.worker.tiers.device.left = 0
     with pytest.raises(PipelineError, match=r"train of block 0 failed: out of memory [\s\S]*device slab"):
         driver.run()
 

@@ -294,12 +294,12 @@ def test_blocks_become_smaller_while_a_smaller_look_ahead_would_do(left, tmp_pat
     with driver.progress:
         while driver._reduce(refusal):
             taken.append((driver.pace.look_ahead, driver.pace.block_batches))
-    driver.crew.resources.close()
+    driver.crew.worker.tiers.close()
     assert taken == [(1, 2), (0, 2)], "a block of one batch cannot be cut further"
 
 
 def test_a_failing_stage_prints_a_traceback_under_dask(tmp_path, capfd, monkeypatch):
-    monkeypatch.setattr("pipeline.worker.resources.train", lambda *args: 1 / 0)
+    monkeypatch.setattr("pipeline.worker.stage_runner.train", lambda *args: 1 / 0)
     monkeypatch.chdir(tmp_path)
     workflow = make_workflow(write_data(tmp_path / "data"))
     path = write_workflow(workflow, tmp_path)

@@ -13,7 +13,7 @@ from pipeline.data.source import Source
 from pipeline.driver.resume import check, description
 from pipeline.models import DeepFM
 from pipeline.storage.files import Damaged
-from pipeline.worker.resources import Resources
+from pipeline.worker.stage_runner import StageRunner
 from pipeline.workflow import Commit, Metrics
 
 
@@ -133,7 +133,7 @@ def test_what_changes_bits_later_on_is_not_said(workflow, tmp_path, monkeypatch)
 def test_an_evaluation_that_was_interrupted_is_counted_twice_or_in_part(workflow, whole, tmp_path, monkeypatch):
     """A pause after the first of its blocks; the run that goes on evaluates all of the split."""
     one = changed(workflow, schedule__block_batches=1, commit=Commit())
-    plan, seen = Resources._plan, []
+    plan, seen = StageRunner._plan, []
 
     def pausing(self, i):
         block = self._blocks[i]
@@ -143,7 +143,7 @@ def test_an_evaluation_that_was_interrupted_is_counted_twice_or_in_part(workflow
         return plan(self, i)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Resources, "_plan", pausing)
+        patched.setattr(StageRunner, "_plan", pausing)
         kill_after(1, one, tmp_path, monkeypatch, device_rows=4096)
     assert seen[-1].split == "validation"
     driver = make_driver(one, tmp_path, **SIZES)

@@ -27,7 +27,7 @@ from pipeline.verify import main as verify
 
 pytestmark = pytest.mark.prove
 
-TRAIN = "pipeline.worker.resources:train"
+TRAIN = "pipeline.worker.stage_runner:train"
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.prove
 FULL, READ_ONLY = os.strerror(errno.ENOSPC), os.strerror(errno.EROFS)
 ANY = ""
 PLACES = (
-    ("pipeline.worker.resources:train", 12),
+    ("pipeline.worker.stage_runner:train", 12),
     ("pipeline.worker.worker:flush", 1),
     ("pipeline.commits.manifest:Commits.write_dense", 1),
     ("pipeline.commits.manifest:Commits.publish", 1),

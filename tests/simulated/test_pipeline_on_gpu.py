@@ -29,7 +29,7 @@ from pipeline.records import Layout
 from pipeline.stages import dedup_on_gpu
 from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.storage.slab import Slab
-from pipeline.worker.gpu_rings import OnGpu
+from pipeline.worker.placement import OnGpu
 from pipeline.workflow import Commit, Metrics
 
 THREE_TIERS = {"device_rows": 100, "host_rows": 24, "chunk_rows": 4, "ring_rows": 300}
@@ -137,7 +137,7 @@ class AnyOrder:
 def test_some_order_of_stages_and_streams_shows(root, expected, monkeypatch, seed):
     """Now and then with a stream that runs ahead; what evaluation finds counts as well."""
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(Alone, "executor", lambda self: nullcontext(AnyOrder(self.resources.run, rng)))
+    monkeypatch.setattr(Alone, "executor", lambda self: nullcontext(AnyOrder(self.worker.stages.run, rng)))
     eager = [name for name in STREAMS if rng.random() < 0.3]
     got = result_of(workflow_of(root, look_ahead=1 + seed % 3), LateGpu(eager, seed=seed if seed % 2 else None))
     assert got["fingerprint"] == expected["fingerprint"]
@@ -156,7 +156,7 @@ def test_what_arrived_is_overwritten_while_a_block_is_scored(root, expected, mon
     executor = AnyOrder(None, First())
 
     def open_executor(crew):
-        executor._call = crew.resources.run
+        executor._call = crew.worker.stages.run
         return nullcontext(executor)
 
     monkeypatch.setattr(Alone, "executor", open_executor)
@@ -280,7 +280,7 @@ def test_what_fails_at_the_end_of_a_stretch_is_a_traceback(root):
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
     with tempfile.TemporaryDirectory() as run_dir:
         driver = driver_of(workflow, run_dir, LateGpu())
-        findings = driver.crew.resources.learner.findings
+        findings = driver.crew.worker.tiers.learner.findings
         found = findings.of
 
         def bad(block, *args):

@@ -33,7 +33,7 @@ from pipeline.schedule import Schedule
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards, deal
-from pipeline.worker.flight import Member
+from pipeline.worker.member import Member
 from pipeline.worker.worker import Opening, Worker
 from pipeline.workflow import Workflow
 
@@ -124,7 +124,7 @@ class ThreadCrew:
     def close(self) -> None:
         for worker in self.workers:
             worker.close()
-            worker.resources.source.close()
+            worker.stages.source.close()
 
 
 class ThreadsExecutor:
@@ -145,10 +145,10 @@ class ThreadsExecutor:
         if any(future.exception() for future in waits_for):
             raise LostTouch(f"what {stage} of block {number} waits for failed")
         self._crew.before(rank, stage, number)
-        resources = self._crew.workers[rank].resources
+        stages = self._crew.workers[rank].stages
         if stage == "unite":
-            resources.deliver(number, [worker.resources.parcel(number, rank) for worker in self._crew.workers])
-        done = resources.run(stage, number)
+            stages.deliver(number, [worker.stages.parcel(number, rank) for worker in self._crew.workers])
+        done = stages.run(stage, number)
         self._crew.after(rank, done)
         return done
 
@@ -207,7 +207,7 @@ def rows_of(driver: Driver) -> dict[int, U32]:
     """Words of each row, without its key and its tag, as it stands after the last step; all lie in the logs."""
     rows = {}
     for worker in workers_of(driver):
-        r = worker.resources
+        r = worker.tiers
         for chunk in r.places.chunks.live().tolist():
             at, keys_U = live_at(r.places, r.log, chunk)
             rows_UW = np.empty((len(at), r.row.num_words), np.uint32)

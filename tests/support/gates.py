@@ -78,23 +78,23 @@ def outcome(
     numbers = range(len(blocks))
     look_ahead = workflow.schedule.look_ahead
     # No commit comes between: all blocks are one stretch.
-    driver.crew.resources.places.chunks.allowance = 1 << 30
-    driver.crew.resources.places.caps = replace(driver.crew.resources.places.caps, disk_chunks=1 << 40)
-    driver.crew.resources.start(blocks, look_ahead, rings)
+    driver.crew.worker.tiers.places.chunks.allowance = 1 << 30
+    driver.crew.worker.tiers.places.caps = replace(driver.crew.worker.tiers.places.caps, disk_chunks=1 << 40)
+    driver.crew.worker.stages.start(blocks, look_ahead, rings)
     if not check_order:
-        driver.crew.resources._expect = lambda stage, number: None  # type: ignore[method-assign]
-    executor = GatedExecutor(driver.crew.resources.run, numbers, gate)
+        driver.crew.worker.stages._expect = lambda stage, number: None  # type: ignore[method-assign]
+    executor = GatedExecutor(driver.crew.worker.stages.run, numbers, gate)
     schedule = Schedule(numbers, look_ahead, ALONE, executor, _ignore, edges)
     try:
         refusal: Refusal | None = schedule.run()
     except PipelineError as error:
-        driver.crew.resources.close()
+        driver.crew.worker.tiers.close()
         return f"raised {error}"
     executor.settle([])
     assert refusal is None
     driver._commit(None, [])
     digest, _ = table_and_model(driver.crew)
-    driver.crew.resources.close()
+    driver.crew.worker.tiers.close()
     return digest
 
 

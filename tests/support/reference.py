@@ -26,7 +26,8 @@ from pipeline.machine.memory import aligned_empty
 from pipeline.optim.dense import clip_factor
 from pipeline.training.build import build_model, row_layout
 from pipeline.training.dense_state import dense_state
-from pipeline.training.learner import binary_cross_entropy, seed_of_step
+from pipeline.training.forward import binary_cross_entropy
+from pipeline.training.learner import seed_of_step
 from pipeline.workflow import Workflow
 
 

@@ -20,8 +20,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from pipeline.cluster.local import local_client
 from pipeline.errors import PipelineError
 from pipeline.run import main
-from pipeline.training.learner import binary_cross_entropy
-from pipeline.worker import resources
+from pipeline.training.forward import binary_cross_entropy
+from pipeline.worker import stage_runner
 
 SIZES = {"device_rows": 130, "host_rows": 24}
 SCHEDULES = [{"block_batches": 1, "look_ahead": 1}, {"block_batches": 3}, {"block_batches": 16, "look_ahead": 4}]
@@ -165,14 +165,14 @@ def test_the_schedule_shows_in_a_user_s_own_model(root, client, kind, schedule):
 
 def test_other_use_of_torch_s_random_numbers_changes_dropout(root, monkeypatch):
     expected = run(deep(root, "dropout"), **SIZES)
-    train = resources.train
+    train = stage_runner.train
 
     def train_after_drawing(*args):
         torch.manual_seed(99)
         torch.rand(7)
         return train(*args)
 
-    monkeypatch.setattr(resources, "train", train_after_drawing)
+    monkeypatch.setattr(stage_runner, "train", train_after_drawing)
     torch.rand(5)
     assert run(deep(root, "dropout"), **SIZES)["fingerprint"] == expected["fingerprint"]
 

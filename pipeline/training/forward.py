@@ -1,0 +1,70 @@
+"""The dense model's outputs for a batch, and their loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from pipeline.device.device import Device
+from pipeline.device.tensors import tensor_of
+from pipeline.records import Examples
+from pipeline.workflow import Workflow
+
+TINY = 1e-30
+Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+
+
+def binary_cross_entropy(output_B: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
+    """sum(weight * loss) / sum(weight) of the batch, on the one label; 0 where all weights are 0."""
+    losses_B = binary_cross_entropy_with_logits(output_B, labels_BT[:, 0], reduction="none")
+    return losses_B.mean() if weights_B is None else (losses_B * weights_B).sum() / weights_B.sum().clamp_min(TINY)
+
+
+class Forward:
+    """Belongs to `train`; its buffers are used again for every batch."""
+
+    def __init__(
+        self, workflow: Workflow, model: torch.nn.Module, device: Device, where: torch.device, most: int
+    ) -> None:
+        """`most`: examples of the largest batch."""
+        self._model, self._where = model, where
+        self._loss: Loss = getattr(model, "loss", binary_cross_entropy)
+        self._precision = getattr(torch, workflow.model.precision)
+        columns = (len(workflow.data.numbers), len(workflow.data.labels), 1)
+        self._columns = [device.empty((most, width), np.float32) for width in columns]
+        self._tensors = [tensor_of(column) for column in self._columns]
+
+    def batch_loss(
+        self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs and loss; the loss and what it weighs go into the first columns of `results_K4`."""
+        begin, past = examples.block.batch_bounds(batch)
+        numbers, labels, weights = self._aligned(examples, begin, past)
+        output = self._forward(numbers, embeddings, first)
+        loss = self._loss(output, labels, weights)
+        results_K4[batch, 0] = loss.detach()
+        results_K4[batch, 1] = past - begin if weights is None else weights.sum()
+        return output, loss
+
+    def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Tensor:
+        if self._precision is torch.float32:
+            return self._model(numbers, embeddings, first)
+        with torch.autocast(self._where.type, self._precision):
+            output = self._model(numbers, embeddings, first)
+        return output.float()
+
+    def _aligned(self, examples: Examples, begin: int, past: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Numbers [B, X], labels [B, T] and weights [B] of a batch, each where a multiple of 64 bytes begins: where in
+        its block a batch lies must not show in the bits."""
+        numbers, labels, weights = (tensor[: past - begin] for tensor in self._tensors)
+        numbers_BX, labels_BT, weights_B1 = (column[: past - begin] for column in self._columns)
+        numbers_BX[:] = examples.numbers_NX[begin:past]
+        labels_BT[:] = examples.labels_NT[begin:past]
+        if examples.weights_N is None:
+            return numbers, labels, None
+        weights_B1[:, 0] = examples.weights_N[begin:past]
+        return numbers, labels, weights[:, 0]

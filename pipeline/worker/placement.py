@@ -1,0 +1,128 @@
+"""Where a block is deduplicated and trained: on the host, or on a GPU, which has copies of the buffers.
+
+| memory of a GPU besides the slab | filled by | on the stream | used again after |
+| --- | --- | --- | --- |
+| read buffer, index | `dedup` | unique | the last step of the block that had it: an event of `train` |
+| read buffer, among several workers | `upload` | up | the same |
+| arriving buffer | `upload` | up | the swap or last score of the block that had it: its `write_back` has waited |
+| leaving buffer | `train` | train | its copy to the host: the same `write_back` has waited |
+
+That `write_back` is done before this block's `prefetch` begins (`schedule.edges`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.data.buffer import ReadBuffer
+from pipeline.device.device import Device
+from pipeline.preflight.sizes import Sizes
+from pipeline.records import DONE, U32, Event, Examples, Layout, Plan, Refusal, Staged, Unique, United
+from pipeline.stages.dedup import Workspace, dedup
+from pipeline.stages.dedup_on_gpu import GpuBuffer, GpuWorkspace, Pending, dedup_on_gpu
+from pipeline.stages.upload import upload, upload_part
+from pipeline.worker.flight import Flight, of
+
+
+class Placement(Protocol):
+    idle: frozenset[str]
+    """Stages that have nothing to do."""
+    told_by: tuple[str, int]
+    """The stage after which it is known what a block came to, and how many blocks later."""
+    leaving: U32
+    """Where victims go from the slab."""
+
+    def start(self, num_buffers: int, buffer_bytes: int) -> None:
+        """Divide memory for so many read buffers; nothing is under way. Raises MemoryError if there is too little."""
+
+    def dedup(self, i: int, examples: Examples | Refusal, buffer: ReadBuffer) -> Unique | Pending | Refusal:
+        """The working set of block i, which lies in this buffer."""
+
+    def upload(self, i: int, flight: Flight, buffer: ReadBuffer, slots: slice) -> None:
+        """Bring the block's arrivals to rows `slots` of the arriving ring, and what `train` needs beside them."""
+
+    def trained(self, i: int) -> None:
+        """All steps of block i were given to the device."""
+
+    def close(self) -> None: ...
+
+
+class OnHost:
+    idle = frozenset({"upload"})
+    told_by = "train", 0
+
+    def __init__(self, outgoing_RW: U32, work: Workspace) -> None:
+        self.leaving, self._work = outgoing_RW, work
+
+    def start(self, num_buffers: int, buffer_bytes: int) -> None:
+        pass
+
+    def dedup(self, i: int, examples: Examples | Refusal, buffer: ReadBuffer) -> Unique | Pending | Refusal:
+        return dedup(examples, self._work)
+
+    def upload(self, i: int, flight: Flight, buffer: ReadBuffer, slots: slice) -> None:
+        pass
+
+    def trained(self, i: int) -> None:
+        pass
+
+    def close(self) -> None:
+        self.leaving = self.leaving[:0].copy()
+
+
+class OnGpu:
+    """Rings are picked by block number, as those on the host."""
+
+    idle: frozenset[str] = frozenset()
+    # After a block's `write_back`, which has waited for a swap that comes behind all steps of the block before it.
+    told_by = "write_back", 1
+
+    def __init__(self, layout: Layout, sizes: Sizes, device: Device, work: Workspace | None = None) -> None:
+        """`work`: with several workers `dedup` runs on the host, and the memory that it would take here holds the
+        uploaded indices instead."""
+        self._device, self._layout, self._on_host = device, layout, work
+        words = sizes.row_bytes // 4
+        self._arriving: U32 = device.empty((sizes.staging_rows, words), np.uint32)
+        self.leaving: U32 = device.empty((sizes.outgoing_rows, words), np.uint32)
+        self._work: GpuWorkspace | None = None
+        self._read_ring: list[GpuBuffer] = []
+
+    def start(self, num_buffers: int, buffer_bytes: int) -> None:
+        self._read_ring = []
+        self._work = None
+        self._device.give_back()
+        indexed = self._on_host is None
+        self._read_ring = [GpuBuffer(buffer_bytes, self._device, indexed) for _ in range(num_buffers)]
+        if indexed:
+            self._work = GpuWorkspace(self._layout, buffer_bytes, self._device)
+        self._trained: list[Event] = [DONE] * num_buffers
+
+    def dedup(self, i: int, examples: Examples | Refusal, buffer: ReadBuffer) -> Unique | Pending | Refusal:
+        if self._on_host:
+            return dedup(examples, self._on_host)
+        assert self._work
+        slot = i % len(self._read_ring)
+        self._device.unique.after(self._trained[slot])
+        return dedup_on_gpu(examples, buffer, self._read_ring[slot], self._work)
+
+    def upload(self, i: int, flight: Flight, buffer: ReadBuffer, slots: slice) -> None:
+        source: object = None
+        if self._on_host:
+            slot = i % len(self._read_ring)
+            self._device.up.after(self._trained[slot])
+            flight.unique, flight.united, source = upload_part(
+                of(Examples, flight.examples), of(Unique, flight.unique), of(United, flight.united), buffer,
+                self._read_ring[slot], self._device,
+            )  # fmt: skip
+        staged = upload(of(Plan, flight.plan), of(Staged, flight.staged), self._arriving[slots], self._device)
+        flight.staged = replace(staged, source=(staged.source, source))
+
+    def trained(self, i: int) -> None:
+        self._trained[i % len(self._trained)] = self._device.train.record()
+
+    def close(self) -> None:
+        self._read_ring, self._work = [], None
+        self._arriving = self.leaving = np.empty((0, 0), np.uint32)

@@ -1,0 +1,273 @@
+"""The stages of one worker: rings of buffers, blocks in flight, and the binding of each stage's function to them.
+
+A start of the pipeline gives each stage the blocks of its range once, in order; anything else raises, since stages
+have state. Dask may run a task again, and then must be told no.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pipeline.comm.group import Disconnected
+from pipeline.data.buffer import ReadBuffer
+from pipeline.data.source import Source
+from pipeline.errors import LostTouch, OutOfTurn, PipelineError
+from pipeline.kernels.init_rows import init_rows
+from pipeline.machine.threads import Threads, share_of
+from pipeline.preflight.memory_table import no_room
+from pipeline.records import (
+    U32,
+    U64,
+    Block,
+    Done,
+    Examples,
+    Parcel,
+    Plan,
+    Progressed,
+    Refusal,
+    Span,
+    Staged,
+    Trained,
+    Unique,
+    United,
+)
+from pipeline.stages import STAGES
+from pipeline.stages.dedup import Owners, Workspace
+from pipeline.stages.plan import Room, plan
+from pipeline.stages.prefetch import prefetch
+from pipeline.stages.read import read
+from pipeline.stages.train import move, train
+from pipeline.stages.unite import STOPPED_ELSEWHERE
+from pipeline.stages.write_back import write_back
+from pipeline.worker.flight import Flight, RingLengths, of
+from pipeline.worker.member import Member
+from pipeline.worker.peers import NoPeers, Others, Peers, Refused
+from pipeline.worker.placement import OnGpu, OnHost, Placement
+from pipeline.worker.tiers import Tiers
+from pipeline.workflow import Workflow
+
+
+class StageRunner:
+    """Opened once for a run; `start` begins each stretch of it."""
+
+    def __init__(self, workflow: Workflow, source: Source, tiers: Tiers, member: Member | None = None) -> None:
+        self.source, self.tiers = source, tiers
+        device, sizes = tiers.device, tiers.sizes
+        owners = Owners(member.owner_of_shard, member.share.world) if member else None
+        self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")
+        work = Workspace(source.layout, self._dedup_threads, owners)
+        self._staging: U32 = device.pinned((sizes.staging_rows, tiers.row.num_words), np.uint32)
+        self._outgoing: U32 = device.pinned((sizes.outgoing_rows, tiers.row.num_words), np.uint32)
+        self._placement: Placement = (
+            OnGpu(source.layout, sizes, device, work if member else None)
+            if device.on_gpu
+            else OnHost(self._outgoing, work)
+        )
+        counts = tiers.learner.rows.counts_holders
+        self._peers: Peers = (
+            Others(member, owners, source.layout.num_fields, counts) if member and owners else NoPeers()
+        )
+        idle = self._placement.idle | self._peers.idle
+        self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)
+        """Of the stages that have something to do here."""
+        self._stage: dict[str, Callable[[int], Refusal | Plan | None]] = {
+            "read": self._read, "dedup": self._dedup, "unite": self._unite, "plan": self._plan,
+            "prefetch": self._prefetch, "upload": self._upload, "train": self._train, "write_back": self._write_back,
+        }  # fmt: skip
+        self._seed, self._init_std = np.uint64(workflow.seed), workflow.model.init_std
+        self._rings = RingLengths(0, 0, 0)
+        self._flights: dict[int, Flight] = {}
+        self._unasked: deque[Trained] = deque()
+        """Trained, and not yet asked what was found."""
+        self.pause: str | None = None
+        """Why no further block is to be planned; set by the driver, from any thread."""
+
+    def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
+        """Divide the rings for this look-ahead and expect the first of `blocks`. Only while nothing is in flight."""
+        rings, sizes = rings or RingLengths.of(look_ahead), self.tiers.sizes
+        self._blocks = {block.number: block for block in blocks}
+        self._last = blocks[-1].number
+        self._look_ahead = look_ahead
+        if rings != self._rings:
+            self._flights.clear()
+            buffer_bytes = sizes.read_buffer_bytes(rings.read)
+            self._read_ring: list[ReadBuffer] = []
+            self._read_ring = [ReadBuffer(buffer_bytes, self.tiers.device.pinned) for _ in range(rings.read)]
+            try:
+                self._placement.start(rings.read, buffer_bytes)
+            except MemoryError as error:
+                raise PipelineError(no_room(error, sizes, look_ahead, self.tiers.device)) from error
+        self._rings = rings
+        self._room = Room(sizes.staging_rows // rings.staging, sizes.outgoing_rows // rings.outgoing)
+        self._flights = self._read_already()
+        self._next = dict.fromkeys(STAGES, blocks[0].number)
+        self._refused = Refused(self._last + 1, self._last + 1)
+        self._num_staged = blocks[0].number
+
+    def _read_already(self) -> dict[int, Flight]:
+        """Blocks that were read, perhaps deduplicated, and then refused by `plan`."""
+        flights = self._flights.values() if self._peers.keeps_reads else ()
+        kept = (flight for flight in flights if self._blocks.get(flight.block.number) == flight.block)
+        return {flight.block.number: Flight(flight.block, flight.examples, flight.unique) for flight in kept}
+
+    def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> Done:
+        """Run one stage of one block and say how it went."""
+        self._expect(stage, number)
+        if number >= self._refused.here and not self._peers.wait_for(self._refused, stage, number):
+            return Done(stage, number)
+        ready = self._num_staged - number - 1
+        cpu, start = cpu_clock(), time.perf_counter()
+        try:
+            record = self._stage[stage](number)
+            progressed = self._ask(stage, number)
+        except Exception as error:
+            kind = LostTouch if isinstance(error, Disconnected) else PipelineError
+            raise kind(f"{stage} of block {number} failed: {told(error, self.tiers, self._look_ahead)}") from error
+        span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready)
+        match record:
+            case Refusal():
+                return Done(stage, number, span, refusal=record)
+            case Plan():
+                return Done(stage, number, span, moves=record.moves)
+        return Done(stage, number, span, trained=progressed)
+
+    def _expect(self, stage: str, number: int) -> None:
+        expected = self._next[stage]
+        if number != expected:
+            raise OutOfTurn(f"{stage} was called for block {number}, but its next is {expected}: it has state")
+        self._next[stage] = number + 1
+
+    def _ask(self, stage: str, number: int) -> Progressed | None:
+        """What a block came to, once that is known. Not after a block which another worker refused: then `drain` tells
+        it, on all workers."""
+        told_by, later = self._placement.told_by
+        asks = stage == told_by and number < self._refused.anywhere
+        if not asks or not self._unasked or self._unasked[0].block.number > number - later:
+            return None
+        return _found(self._unasked.popleft())
+
+    def drain(self) -> list[Done]:
+        """Wait for the device; return results of finished blocks not yet reported. Raises PipelineError if one
+        failed."""
+        try:
+            spans = [Done(span.stage, span.number, span) for span in self.tiers.device.drain()]
+            last = [Done("train", t.block.number, trained=_found(t)) for t in self._unasked]
+        except Exception as error:
+            raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
+        self._unasked.clear()
+        return spans + last
+
+    def parcel(self, i: int, owner: int) -> Parcel | Refusal | None:
+        """What another worker is to be sent of block i; see `Others.parcel`."""
+        return of(Others, self._peers).parcel(self._flights.get(i), owner)
+
+    def deliver(self, i: int, received: Sequence[Parcel | Refusal | None]) -> None:
+        """What all workers, in the order of ranks, sent of block i; `unite` takes it."""
+        if i in self._flights:
+            self._flights[i].received = received
+
+    def _buffer(self, i: int) -> ReadBuffer:
+        return self._read_ring[i % self._rings.read]
+
+    def _read(self, i: int) -> None:
+        if i not in self._flights:
+            flight = self._flights[i] = Flight(self._blocks[i])
+            flight.examples = read(flight.block, self.source, self._buffer(i), self._peers.share)
+
+    def _dedup(self, i: int) -> None:
+        flight = self._flights[i]
+        if flight.unique is None:
+            assert flight.examples
+            flight.unique = self._placement.dedup(i, flight.examples, self._buffer(i))
+        self._peers.pack(flight)
+
+    def _unite(self, i: int) -> None:
+        flight = self._flights.get(i) or Flight(self._blocks[i])
+        self._peers.unite(flight, i >= self._refused.here)
+
+    def _plan(self, i: int) -> Plan | Refusal:
+        window = range(i, min(i + self._look_ahead, self._last) + 1)
+        planned: Plan | Refusal
+        if self.pause or i >= self._refused.anywhere:
+            planned = Refusal(self._blocks[i], "pause", self.pause or STOPPED_ELSEWHERE)
+        else:
+            working_sets: list[Unique | United | Refusal] = [self._peers.take(self._flights[j]) for j in window]
+            planned = plan(working_sets, self.tiers.places, self._room)
+        if isinstance(planned, Refusal):
+            self._refused.here = i
+        self._flights[i].plan = planned
+        return planned
+
+    def _prefetch(self, i: int) -> None:
+        flight, tiers = self._flights[i], self.tiers
+        staging_RW = self._staging[_slots(i % self._rings.staging, self._room.staging_rows)]
+        flight.staged = prefetch(of(Plan, flight.plan), tiers.host, tiers.log, staging_RW, self._init_rows)
+        self._num_staged = i + 1
+
+    def _init_rows(self, keys_U: U64, out_UW: U32) -> None:
+        init_rows(keys_U, self._seed, self._init_std, self.tiers.row.embedding_dim, out_UW)
+
+    def _upload(self, i: int) -> None:
+        slots = _slots(i % self._rings.staging, self._room.staging_rows)
+        self._placement.upload(i, self._flights[i], self._buffer(i), slots)
+
+    def _train(self, i: int) -> None:
+        weights_K: Sequence[float] | None = None
+        if i < self._refused.anywhere:
+            weights_K = self._peers.agree(self._blocks[i], self._flights.get(i), self._refused)
+            if weights_K is None:
+                self._refused.anywhere = i
+        if i >= self._refused.here:
+            return
+        flight, tiers = self._flights[i], self.tiers
+        planned, staged = of(Plan, flight.plan), of(Staged, flight.staged)
+        slots = _slots(i % self._rings.outgoing, self._room.outgoing_rows)
+        leaving_RW, outgoing_RW = self._placement.leaving[slots], self._outgoing[slots]
+        if weights_K is None:
+            flight.trained = move(planned, staged, tiers.slab, leaving_RW, outgoing_RW, tiers.device)
+            return
+        flight.trained = train(
+            planned, of(Examples, flight.examples), of(Unique, flight.unique), staged, tiers.slab, leaving_RW,
+            outgoing_RW, tiers.learner, tiers.device, of(United, flight.united) if flight.united else None, weights_K,
+        )  # fmt: skip
+        self._placement.trained(i)
+        self._unasked.append(flight.trained)
+        self._peers.after_train(staged)
+
+    def _write_back(self, i: int) -> None:
+        flight, tiers = self._flights.pop(i), self.tiers
+        write_back(of(Plan, flight.plan), of(Trained, flight.trained), tiers.host, tiers.log, tiers.chunk_RW)
+
+    def close(self) -> None:
+        """Give back threads and memory. May be called twice."""
+        self._dedup_threads.close()
+        self._flights.clear()
+        self._unasked.clear()
+        self._read_ring = []
+        self._placement.close()
+        # They refer to this object: what it holds goes now, not at the next collection of garbage.
+        self._stage = {}
+        self._staging = self._outgoing = self._staging[:0].copy()
+
+
+def _found(trained: Trained) -> Progressed:
+    assert trained.found
+    return replace(trained.found(), block=trained.block)
+
+
+def told(error: Exception, tiers: Tiers, look_ahead: int) -> str:
+    """What a stage failed of, in words."""
+    # torch's is no MemoryError, CuPy's is.
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return no_room(error, tiers.sizes, look_ahead, tiers.device)
+    return f"{type(error).__name__}: {error}"
+
+
+def _slots(at: int, rows: int) -> slice:
+    """Rows of buffer `at` of a ring."""
+    return slice(at * rows, (at + 1) * rows)

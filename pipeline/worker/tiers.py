@@ -1,0 +1,88 @@
+"""What one worker holds open of a run: the tiers, the map, the model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.commits.manifest import Manifest
+from pipeline.commits.reopen import open_log
+from pipeline.data.source import Source
+from pipeline.device.device import Device
+from pipeline.machine.memory import aligned_empty
+from pipeline.machine.threads import Threads, Whole
+from pipeline.monitor.metrics import Evaluation
+from pipeline.preflight.sizes import Sizes
+from pipeline.records import U32, Array
+from pipeline.storage.chunks import Chunks
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.files import Files
+from pipeline.storage.layout import RowLayout
+from pipeline.storage.places import Caps, Places
+from pipeline.storage.shards import ONE_SHARD, Shards
+from pipeline.storage.slab import Slab
+from pipeline.training.build import Shape
+from pipeline.training.learner import Learner
+from pipeline.training.shares import Together
+from pipeline.worker.member import Member
+from pipeline.workflow import Workflow
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """What a worker is opened with."""
+
+    sizes: Sizes
+    row: RowLayout
+    steps_of_epoch: int
+    run_dir: Path
+    """On the machine of the worker: its part of the table lies there."""
+    speed: DiskSpeed
+    kept: tuple[Manifest, ...]
+    """The kept commits, as far as they are of this worker's shards."""
+    dense: Mapping[str, Array] | None
+    """What `Worker.dense` gave for the last of them."""
+    shards: Shards = ONE_SHARD
+
+
+class Tiers:
+    """Opened once for a run. Commits read and write them while no block is in flight; else `StageRunner` has them."""
+
+    def __init__(
+        self, workflow: Workflow, opening: Opening, source: Source, device: Device, files: Files,
+        member: Member | None = None,
+    ) -> None:  # fmt: skip
+        """Open the last of the kept commits, with the dense part that it has; without one, begin with an empty table.
+        Raises MemoryError if the tiers do not fit; ValueError or Damaged if the commit cannot be opened."""
+        self.device, self.row, self.sizes = device, opening.row, opening.sizes
+        sizes, words, storage = opening.sizes, opening.row.num_words, workflow.storage
+        self.threads = Whole() if device.on_gpu else Threads(workflow.schedule.threads)
+        self.slab = Slab(sizes.device_rows, words, self.threads, device=device)
+        self.host = Slab(sizes.host_rows, words, name="host")
+        self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
+        """The buffer of `write_back`, which a commit borrows."""
+        chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, opening.shards)
+        caps = Caps(sizes.disk_chunks, sizes.map_bytes)
+        self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
+        self.log = open_log(
+            opening.run_dir / "table.zarr", self.row, self.places, opening.kept, opening.speed, files, storage.direct
+        )
+        evaluation = Evaluation(
+            workflow.data.labels, opening.run_dir / "scores", grouped=workflow.metrics.group is not None
+        )
+        shape = Shape(source.layout, self.row, opening.steps_of_epoch)
+        together = Together(member.of_steps, member.collective) if member else Together()
+        self.learner = Learner(workflow, shape, self.slab, evaluation, self.threads, device, together)
+        if opening.dense is not None:
+            self.learner.load(opening.dense)
+
+    def close(self) -> None:
+        """Give back threads, files and memory. May be called twice."""
+        self.threads.close()
+        for tier in (self.slab, self.host, self.log):
+            tier.close()
+        self.learner.close()
+        self.chunk_RW = self.chunk_RW[:0].copy()
