@@ -1,4 +1,4 @@
-"""What ends a run, or a stretch of it."""
+"""Errors that end a run, or a stretch of it."""
 
 from __future__ import annotations
 

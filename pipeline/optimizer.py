@@ -1,4 +1,4 @@
-"""What a user configures of optimizers: one for the rows, one for the dense part.
+"""Settings of optimizers: one for the rows, one for the dense part.
 
 L2 is stated as the gradient that it adds, `l2 * w`, as torch's weight_decay. Keras's `l2(x)` adds 2 * x * w.
 """
@@ -33,7 +33,7 @@ class CowClip(Strict):
 
 
 class Rows(Strict):
-    """What every row optimizer has."""
+    """Settings that every row optimizer has."""
 
     lr: Positive
     l2: NotNegative = 0.0
@@ -191,13 +191,13 @@ class Optimizer(Strict):
 
     @property
     def numbers_a_parameter(self) -> int:
-        """Of the dense part's optimizer state."""
+        """Numbers of the dense part's optimizer state for each parameter."""
         return 3 if self.merge and self.merge.denominator == "frozen" else 2
 
 
 class Plateau(Strict):
-    """What follows an epoch whose validation is no better, by more than 1e-6, than the best one so far. The weights of
-    the best epoch are those that are tested, and what the result tells of."""
+    """Settings for what follows an epoch whose validation is no better, by more than 1e-6, than the best one so far.
+    The weights of the best epoch are those that are tested, and what the result tells of."""
 
     metric: Literal["auc", "logloss"] = "auc"
     lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0

@@ -1,4 +1,4 @@
-"""What flows between the stages, in the order in which it comes to be.
+"""Records that flow between the stages, in the order in which it comes to be.
 
 Shape letters, everywhere in this project:
   N examples of a block     B examples of a batch      T labels           X numbers
@@ -39,7 +39,7 @@ class Event(Protocol):
 
 
 class AlreadyDone:
-    """What is computed in RAM is done when the call returns."""
+    """An event that has happened: what is computed in RAM is done when the call returns."""
 
     def wait(self) -> None:
         pass
@@ -81,7 +81,7 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Which of W workers this is. Each batch is cut into W parts, in order, that differ by one example at most."""
+    """The rank of this worker among W. Each batch is cut into W parts, in order, that differ by one example at most."""
 
     rank: int = 0
     world: int = 1
@@ -142,7 +142,7 @@ class Examples:
     """Which group each example belongs to, for the metrics; None if the workflow names none. On the host alone."""
 
     def batch_weights(self) -> list[float]:
-        """What the examples of each batch weigh together: 1 each, where there is no weight."""
+        """Return what the examples of each batch weigh together: 1 each, where there is no weight."""
         bounds = map(self.block.batch_bounds, range(self.block.num_batches))
         if self.weights_N is None:
             return [float(past - begin) for begin, past in bounds]
@@ -187,7 +187,7 @@ class Parcel:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What all workers ask of an owner for one batch. R requests, rank by rank, each in its own order."""
+    """The requests of all workers to an owner for one batch. R requests, rank by rank, each in its own order."""
 
     index: BatchIndex
     """The keys they ask for as those of a batch with one field whose values are the requests."""
@@ -243,7 +243,7 @@ class Moves:
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """What goes to disk into one shard: the next rows of the host's victims, then the next of the device's."""
+    """Rows that go to disk into one shard: the next rows of the host's victims, then the next of the device's."""
 
     num_host: int
     num_device: int
@@ -253,7 +253,8 @@ class Spill:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Which row comes from where, who leaves, where to: all that the later stages need to know of a block.
+    """The moves of a block: which row comes from where, who leaves, where to; all that the later stages need to know of
+    a block.
 
     Staging holds the arrivals in this order: new rows, rows from the host, rows from the disk. The outgoing buffer
     holds the victims: first those that go to the host, then those that go to the disk. The victims that go to disk, the
@@ -349,7 +350,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a stage's call tells the driver: small enough to travel anywhere. The arrays stay where they are."""
+    """The result of a stage's call, for the driver: small enough to travel anywhere. The arrays stay where they are."""
 
     stage: str
     number: int
@@ -362,7 +363,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """What one of several workers knows of a split that is over. Its sorted scores are asked for apart."""
+    """One worker's metric sums of a finished split; its sorted scores are fetched separately."""
 
     examples: int = 0
     weight: float = 0.0
@@ -375,7 +376,7 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """What is known of a block once `train` is through with it."""
+    """The result of a block once `train` is through with it."""
 
     block: Block
     loss: float

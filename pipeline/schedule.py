@@ -1,4 +1,5 @@
-"""What may overlap, and why no update is lost: the edges of the task graph, and the window that is kept in flight.
+"""The schedule: what may overlap, and why no update is lost. The edges of the task graph, and the window that is kept
+in flight.
 
 While block i trains, blocks i+1 .. i+L are planned and prefetched, and up to i+2L are read and deduplicated.
 `plan(i)` never lets a row go that a block of i .. i+L needs. So a row that block i lets go is next needed by a block

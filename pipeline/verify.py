@@ -118,7 +118,7 @@ def _numbers(numbers: Iterable[int]) -> str:
 
 
 def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRows]) -> None:
-    """Which keys are affected, and which commits have them."""
+    """Print which keys are affected, and which commits have them."""
     keys_N: U64 = np.unique(np.concatenate([rows.keys_N for rows in bad.values()]))
     # Padding, which is no row, may be damaged too.
     keys_N = keys_N[keys_N != RESERVED][:MOST_KEYS]

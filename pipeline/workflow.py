@@ -1,4 +1,4 @@
-"""What a user configures: one frozen, strict value that is validated before anything runs."""
+"""A workflow, everything that a user configures: one frozen, strict value that is validated before anything runs."""
 
 from __future__ import annotations
 
@@ -227,8 +227,8 @@ SHARDS = 16
 
 
 class Workers(Strict):
-    """Of a run on several workers (`--workers`, `--scheduler`). Storage's caps are of each of them; schedule.threads of
-    a machine, whose workers share them."""
+    """Settings for several workers (`--workers`, `--scheduler`). Storage caps are per worker; schedule.threads is per
+    machine, and shared by its workers."""
 
     shards: Annotated[int, Field(ge=1, le=1024)] | None = None
     """Of a table that is made: it stays with that number, so there are never more workers. By default 16 with several
@@ -243,13 +243,13 @@ class Workers(Strict):
     """Have workers compare, before each, what they are about to do together. For those who change this code."""
 
     def num_shards(self, world: int) -> int:
-        """Of a table that so many workers make."""
+        """Return the number of shards of a table that so many workers make."""
         return self.shards or (SHARDS if world > 1 else 1)
 
 
 class Metrics(Strict):
-    """What is reported besides AUC, logloss, normalized entropy and calibration of the evaluated splits; and, with
-    CowClip, the share of an epoch's rows whose gradient was clipped."""
+    """Settings of what is reported besides AUC, logloss, normalized entropy and calibration of the evaluated splits;
+    and, with CowClip, the share of an epoch's rows whose gradient was clipped."""
 
     group: str | None = None
     """A column of integers or strings, a user's id say: AUC within each of its values, averaged over them."""

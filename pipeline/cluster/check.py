@@ -1,4 +1,4 @@
-"""Whether workers can take part in a run, by what they say of themselves."""
+"""Checks whether workers can take part in a run, by what they say of themselves."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHARE_OF_LIMIT = 0.6
 
 
 def least_disk_bytes(sizes: Sizes, num_owned: int) -> int:
-    """What a worker of so many shards holds free on its disk from the start: for a commit of all that device and host
-    can hold."""
+    """Return what a worker of so many shards holds free on its disk from the start: for a commit of all that device
+    and host can hold."""
     rows = most_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
     return most_chunks(rows, sizes.chunk_rows, num_owned) * log_chunk_bytes(sizes.chunk_rows, sizes.row_bytes)
 

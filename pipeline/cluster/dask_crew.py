@@ -118,7 +118,7 @@ class DaskCrew:
         return result
 
     def replicas(self) -> list[dict[str, Array]]:
-        """What each worker trained but the rows, or that of the first, where all have the same."""
+        """Return what each worker trained but the rows, or that of the first, where all have the same."""
         return [self.first(Worker.dense)] if self._workflow.optimizer.merge is None else self.each(Worker.dense)
 
     def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:

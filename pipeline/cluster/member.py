@@ -1,5 +1,5 @@
-"""What runs in the process of a Dask worker that is one of several: a plugin that holds its part of a run, and the
-functions that Dask calls there. All of them name the run that they are for, and raise where another one is open."""
+"""The part of a run in the process of a Dask worker that is one of several: a plugin that holds its part of a run, and
+the functions that Dask calls there. All of them name the run that they are for, and raise where another one is open."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PACKAGES = ("numba", "numpy", "pyarrow", "torch", "zarr", "distributed")
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What a worker needs to know to become one of several. Text that any machine can read, and numbers."""
+    """Everything that a worker needs to know to become one of several: text that any machine can read, and numbers."""
 
     token: str
     share: Share
@@ -207,7 +207,7 @@ def interface_of(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a worker says of itself before a run."""
+    """A description of a worker's machine, as the worker gives it of itself before a run."""
 
     host: str
     pid: int

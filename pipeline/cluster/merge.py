@@ -1,4 +1,4 @@
-"""What several workers say of the tasks of a stretch, as one worker would say it."""
+"""Results of several workers for the tasks of a stretch, merged into what one worker would report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Merge:
         self._closed: list[Progressed] = []
 
     def together(self, dones: Sequence[Done]) -> Done:
-        """What the workers, in the order of ranks, say of the same task."""
+        """Return what the workers, in the order of ranks, say of the same task."""
         moves = [done.moves for done in dones if done.moves]
         trained = [done.trained for done in dones if done.trained]
         if any(part.closed for part in trained):
@@ -37,7 +37,8 @@ class Merge:
         )  # fmt: skip
 
     def tell(self, done: Done) -> None:
-        """What closes a split waits: it has its metrics once the scores of all workers are together."""
+        """Pass a result on to `watch`. One that closes a split waits: it has its metrics once the scores of all workers
+        are together."""
         if done.trained and done.trained.block.number in self._parts:
             self._closed.append(done.trained)
             done = replace(done, trained=None)
@@ -86,7 +87,7 @@ def sum_of(moves: Sequence[Moves]) -> Moves:
 
 
 def mean_of(trained: Sequence[Progressed]) -> Progressed:
-    """Of a block's parts: the loss by the weight of their examples."""
+    """Merge a block's parts: the mean loss, by the weight of their examples."""
     weight = sum(part.weight for part in trained)
     loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)
     return replace(trained[0], loss=loss, weight=weight, closed=None)

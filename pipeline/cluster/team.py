@@ -51,7 +51,7 @@ class Crew(Protocol):
         """Have the last of these commits open, or nothing trained yet; whatever was open before is closed."""
 
     def each(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> list[T]:
-        """What a method of `Worker` returns on each, in the order of ranks."""
+        """Return what a method of `Worker` returns on each, in the order of ranks."""
 
     def first(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> T:
         """The same of the first worker alone."""

@@ -23,8 +23,8 @@ class Watch:
         self._silence = Silence()
 
     def results(self, futures: Sequence[Future]) -> list[Any]:
-        """Of tasks of all workers; what the first of them raised, though others still run. WorkerLost: a worker is not
-        there any more, was not heard of for too long, or did not come to a collective."""
+        """Return the results of tasks of all workers. Raises what the first of them raised, though others still run;
+        WorkerLost if a worker is not there any more, was not heard of for too long, or did not come to a collective."""
         ended = heard_of(futures)
         while not all(future.done() for future in futures):
             if not ended.wait(LOOK_SECONDS):

@@ -1,4 +1,4 @@
-"""What workers do together with a tensor that each of them has.
+"""Collectives: what workers do together with a tensor that each of them has.
 
 All workers of a group make the same calls in the same order, each from one thread. `kind` says as what the payload is
 counted: "dense" for gradients, "merge" for weights and moments. The last `num_buffers` of a tensor's numbers are those
@@ -33,7 +33,7 @@ class Collective(Protocol):
 
 
 class Group(Collective, Protocol):
-    """Of which two levels are made. A vector's length is a multiple of the number of workers."""
+    """A group of workers of which two levels are made. A vector's length is a multiple of the number of workers."""
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
         """The part of the vector that is this worker's by its rank, in place, with the sum over all workers. The other

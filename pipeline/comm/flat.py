@@ -35,7 +35,7 @@ class Flat:
             begin += buffer.numel()
 
     def parts(self, vector: Tensor) -> list[Tensor]:
-        """Of a vector [Q], the part of each parameter, in its shape."""
+        """Return the part of each parameter, in its shape, of a vector [Q]."""
         rooms = vector.split([_room(parameter.numel()) for parameter in self.parameters])
         return [
             room[: parameter.numel()].view(parameter.shape)

@@ -178,7 +178,7 @@ class Group:
         return [each + (rank < more) for rank in range(self.world)]
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
-        """Of a few numbers of each worker."""
+        """Return the sums over all workers of a few numbers of each."""
         tensor = torch.tensor(numbers, dtype=torch.float64)
         self.all_reduce(tensor, "agreement")
         return list(tensor.tolist())
@@ -207,7 +207,7 @@ class Group:
             raise OutOfOrder(f"workers are not at the same collective: {met}")
 
     def _start(self, collective: Callable[..., Any], *args: Any) -> Callable[[], None]:
-        """What this returns waits until the tensors are sent and received."""
+        """Begin an exchange; what this returns waits until the tensors are sent and received."""
         with lost_others():
             work = collective(*args)
 

@@ -16,8 +16,8 @@ U8 = NDArray[np.uint8]
 
 
 def exchange(block: Block, sent: Sequence[Parcel | Refusal], group: Group) -> list[Parcel | Refusal]:
-    """What all workers, in the order of ranks, sent of a block, for what one sends to each. `group` is for this alone,
-    and used by one thread."""
+    """Return what all workers, in the order of ranks, sent of a block, for what one sends to each. `group` is for
+    this alone, and used by one thread."""
     letters = [pack(parcel) for parcel in sent]
     sizes_W = np.array([len(letter) for letter in letters], np.int64)
     coming_W = np.empty_like(sizes_W)
@@ -47,7 +47,7 @@ def pack(parcel: Parcel | Refusal) -> U8:
 
 
 def unpack(letter: U8, block: Block) -> Parcel | Refusal:
-    """What was packed for this block; copies."""
+    """Return what was packed for this block; copies."""
     content = letter.tobytes()
     num_keys = int(np.frombuffer(content, np.int64, 1)[0])
     if num_keys == REFUSED:

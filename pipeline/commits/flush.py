@@ -1,4 +1,4 @@
-"""What a commit writes into the log: every changed row of device and host, and the live rows of sparse chunks.
+"""The rows that a commit writes into the log: every changed row of device and host, and the live rows of sparse chunks.
 
 Only for a drained pipeline, since places must be true of the bytes. Rows stay where they are, and have a copy now.
 """
@@ -128,7 +128,7 @@ def _move(places: Places, old: I64, keys: U64, new: I64) -> None:
 
 
 def is_live(places: Places, keys_N: U64, at_N: I64) -> NDArray[np.bool_]:
-    """Whether the row of each key at each position of the log is its last version."""
+    """Return whether the row of each key at each position of the log is its last version."""
     places_N = places.map.find(keys_N)
     live_N = places_N == place(DISK, at_N)
     tier_N = tier_of(places_N)

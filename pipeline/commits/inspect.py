@@ -1,4 +1,4 @@
-"""What is wrong with the files of a run, if anything: every checksum, then every tag and key, one chunk at a time."""
+"""Inspection of a run's files for damage: every checksum, then every tag and key, one chunk at a time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class BadRows:
 
 
 def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Finding]]:
-    """Those that can be read, ascending, and what is wrong with the others."""
+    """Return the manifests that can be read, ascending, and what is wrong with the others."""
     manifests, findings = [], []
     for number in commits.numbers():
         file = commits.manifest_file(number)
@@ -87,7 +87,8 @@ def check_small_files(
 
 
 def _described(manifest: Manifest) -> Iterator[dict[str, str]]:
-    """What opening would write: another version of Zarr may put it in other words; and that of an empty log."""
+    """Yield descriptions that opening would write: another version of Zarr may put it in other words; and that of an
+    empty log."""
     for tails in (manifest.tails, [0] * manifest.num_shards):
         described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, tails, Shards.all(manifest.num_shards))
         yield {name: checksum(content) for name, content in described.items()}
@@ -179,7 +180,7 @@ def _bad(rows_RW: U32, keys_R: U64) -> np.ndarray:
 
 
 def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], keys_N: U64) -> tuple[int, int]:
-    """Of these keys, sorted: how many this commit has, and of how many of them the last version is a bad row."""
+    """Return how many of these sorted keys this commit has, and of how many of them the last version is a bad row."""
     last_N = np.full(len(keys_N), -1, np.int64)
     for chunk in manifest.chunks:
         file = keys_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)

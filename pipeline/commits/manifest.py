@@ -114,7 +114,7 @@ class Manifest:
 
     @property
     def shards(self) -> set[int]:
-        """Those that it describes."""
+        """The shards that it describes."""
         names = {str(shard_folder(Path(), s, self.num_shards) / "zarr.json"): s for s in range(self.num_shards)}
         return {names[name] for name in names.keys() & self.metadata.keys()}
 
@@ -199,7 +199,7 @@ class Commits:
         return self.folder / f"{stem(number)}{f'-{replica}' if replica else ''}.safetensors"
 
     def numbers(self) -> list[int]:
-        """Of all published commits, ascending."""
+        """Return the numbers of all published commits, ascending."""
         return sorted(int(path.stem) for path in self.folder.iterdir() if MANIFEST_NAME.fullmatch(path.name))
 
     def load_dense(self, manifest: Manifest, replica: int = 0) -> dict[str, Array]:

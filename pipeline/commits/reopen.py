@@ -20,7 +20,7 @@ from pipeline.storage.shards import ONE_SHARD, Shards
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
-    """Of the files of rows and of keys of each chunk that a kept commit refers to."""
+    """Return the checksums of the files of rows and of keys of each chunk that a kept commit refers to."""
     return {c.number: (c.rows_checksum, c.keys_checksum) for manifest in kept for c in manifest.chunks}
 
 

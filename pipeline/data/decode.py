@@ -1,4 +1,4 @@
-"""From Arrow arrays to this project's arrays, without a copy in between: floats, keys, bags of keys."""
+"""Conversion of Arrow arrays to this project's arrays, without a copy in between: floats, keys, bags of keys."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _convert(values: NDArray[Any], column: Column, out: F32) -> None:
 
 
 def _float_for_null(column: Column) -> np.float32:
-    """What a null becomes: of a number what NaN becomes, else NaN, which is an error."""
+    """Return what a null becomes: of a number what NaN becomes, else NaN, which is an error."""
     out = np.full(1, np.nan, np.float32)
     if column.number:
         _convert(out.copy(), column, out)

@@ -1,4 +1,4 @@
-"""Which files a split has, and whether their columns are what the workflow says."""
+"""The files of a split, and checks that their columns are what the workflow says."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Column:
 
     @property
     def has_keys(self) -> bool:
-        """Whether its values are hashed."""
+        """Return whether its values are hashed."""
         return self.is_category or self.is_group
 
     def is_multi(self, kinds: dict[str, str]) -> bool:
-        """Whether it is a column of lists; `kinds` as in `SchemaCheck`."""
+        """Return whether it is a column of lists; `kinds` as in `SchemaCheck`."""
         return kinds.get(self.name, "").startswith("lists")
 
 
@@ -103,7 +103,7 @@ def open_file(path: Path, **options: Any) -> pq.ParquetFile:
 
 
 def kind_of(found: pa.DataType) -> str | None:
-    """What a column of this Arrow type holds, in the words of the messages; None for what is never read."""
+    """Return what a column of this Arrow type holds, in the words of the messages; None for what is never read."""
     types = pa.types
     if types.is_list(found) or types.is_large_list(found):
         inner = kind_of(found.value_type)

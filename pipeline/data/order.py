@@ -12,7 +12,7 @@ from pipeline.records import I64
 
 
 def is_shuffled(split: str, shuffle_window: int) -> bool:
-    """Whether a split is shuffled at all; else its order is that of its files."""
+    """Return whether a split is shuffled at all; else its order is that of its files."""
     return split == "train" and shuffle_window > 0
 
 

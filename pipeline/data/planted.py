@@ -72,7 +72,7 @@ def sigmoid(x: F64) -> F64:
 
 @cache
 def bias(planted: Synthetic) -> float:
-    """What makes `POSITIVE_RATE` of a sample's labels positive on average; by bisection."""
+    """Return what makes `POSITIVE_RATE` of a sample's labels positive on average; by bisection."""
     rng = generator(planted, CALIBRATION_STREAM)
     logits = raw_logits(planted, *draw_columns(planted, rng, CALIBRATION_EXAMPLES))
     low, high = -30.0, 30.0

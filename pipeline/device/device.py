@@ -35,11 +35,11 @@ class Stream(Protocol):
     def record(self) -> Event: ...
 
     def after(self, event: Event) -> None:
-        """What this stream is given from now on is done after the event, of whichever stream."""
+        """Have what this stream is given from now on done after the event, of whichever stream."""
 
 
 class Described(Protocol):
-    """What is to be known of a device before anything runs."""
+    """A description of a device, for everything that is decided before a run."""
 
     on_gpu: bool
 

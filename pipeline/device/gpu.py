@@ -121,7 +121,7 @@ def choose(name: str) -> Device:
 
 
 def gets_gpu(name: str) -> bool:
-    """Whether that is a GPU; ValueError if this machine has none and is to have one."""
+    """Return whether that is a GPU; ValueError if this machine has none and is to have one."""
     why = "" if name == "cpu" else _why_no_gpu()
     if name == "cuda" and why:
         raise ValueError(f"device is cuda, and there is none: {why}; set device to cpu or auto")

@@ -1,4 +1,5 @@
-"""What the validation of each epoch decides: learning rates, when training stops, which epoch is the best."""
+"""Decisions that follow from the validation of each epoch: learning rates, when training stops, which epoch is the
+best."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ class BestEpoch:
 
     @property
     def is_tested(self) -> bool:
-        """Whether the test is of the best epoch, not of the last."""
+        """Return whether the test is of the best epoch, not of the last."""
         return self._plateau is not None
 
     def verdict(self, history: History) -> Verdict:
@@ -30,12 +31,12 @@ class BestEpoch:
         return self.verdict(history).stops(self._plateau)
 
     def is_last(self, history: History) -> bool:
-        """Whether the last validated epoch is the best."""
+        """Return whether the last validated epoch is the best."""
         verdict = self.verdict(history)
         return verdict.best is not None and verdict.in_a_row == 0
 
     def learning_rates(self, history: History) -> tuple[float, float]:
-        """Of rows and dense part, before warm-up."""
+        """Return the learning rates of rows and dense part, before warm-up."""
         verdict = self.verdict(history)
         rows, dense = (verdict.lr(lr, self._plateau) for lr in (self._optimizer.rows.lr, self._optimizer.dense.lr))
         return rows, dense

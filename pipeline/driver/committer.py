@@ -36,8 +36,8 @@ class Committer:
         return Position(**self.newest.state["position"]) if self.newest else START
 
     def what_stands(self, is_over: bool, best_is_tested: bool) -> str:
-        """What the newest commit holds, in words. `is_over`: all is trained; `best_is_tested`: and then the best epoch
-        is to be tested."""
+        """Return what the newest commit holds, in words. `is_over`: all is trained; `best_is_tested`: and then the
+        best epoch is to be tested."""
         if self.newest is None:
             return "nothing is committed yet: the same command begins anew"
         number, at = self.newest.number, self.position

@@ -132,11 +132,11 @@ class Driver:
 
     @property
     def _is_over(self) -> bool:
-        """Whether nothing is left to train."""
+        """Return whether nothing is left to train."""
         return self.committer.position == self.agenda.end or self.best.stops(self.history)
 
     def what_stands(self) -> str:
-        """What the last commit holds, in words."""
+        """Return what the last commit holds, in words."""
         return self.committer.what_stands(self._is_over, self.best.is_tested)
 
     def _say(self, text: str) -> None:
@@ -221,7 +221,7 @@ class Driver:
         self.pauses.go_on()
 
     def _reduce(self, refusal: Refusal) -> bool:
-        """Whether there is a smaller pace to try."""
+        """Return whether there is a smaller pace to try."""
         if remark := self.pace.reduce(refusal):
             self._say(remark)
         return remark is not None

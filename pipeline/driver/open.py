@@ -45,7 +45,7 @@ def open_crew(setup: Setup, source: Source, run_dir: Path, team: Team) -> Iterat
     with closing(Pool(team)) as pool:
         models = pool.devices(setup.workflow.device)
         if len(models) > 1:
-            print(f"workers train on {', '.join(models)}: other bits come of it if these are dealt to them otherwise")
+            print(f"workers train on {', '.join(models)}: the result depends on which worker gets which")
         yield Driver(setup, source, folder_of(setup, run_dir), many(setup, source, pool), ", ".join(models))
 
 
@@ -79,15 +79,15 @@ def make_run_dir(run_dir: Path, fresh: bool) -> None:
 
 
 def seats_of(on_gpu: bool, world: int, run_dir: Path) -> Layout:
-    """What each worker gets of this machine."""
+    """Return what each worker gets of this machine."""
     there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.exists())
     return lay_out(read_topology(on_gpu), world, disk_of(there))
 
 
 def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any, Team]:
-    """What workers that are processes of their own train on, as far as this one has to know it, and who they are. Of a
-    scheduler's workers "auto" asks for what this machine has. ValueError: this machine has too few GPUs, or
-    storage.device is a share of memory that is not known here."""
+    """Return what workers that are processes of their own train on, as far as this one has to know it, and who they
+    are. Of a scheduler's workers "auto" asks for what this machine has. ValueError: this machine has too few GPUs,
+    or storage.device is a share of memory that is not known here."""
     elsewhere = scheduler and workflow.device == "cuda"
     topology = read_topology(on_gpu := bool(elsewhere or gets_gpu(workflow.device)))
     if on_gpu and not scheduler and world > len(topology.gpus):

@@ -1,4 +1,4 @@
-"""What a run leaves besides its commits: the dense model, metrics, and `result.json`."""
+"""The files that a run leaves besides its commits: the dense model, metrics, and `result.json`."""
 
 from __future__ import annotations
 
@@ -99,8 +99,8 @@ def earlier_result(run_dir: Path, crew: Crew, history: History) -> dict[str, Any
 
 
 def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], trained: int) -> bool:
-    """Whether a result has the evaluations and the number of trained examples of a commit. A test of the best epoch
-    comes after the last commit."""
+    """Return whether a result has the evaluations and the number of trained examples of a commit. A test of the best
+    epoch comes after the last commit."""
     tests = result["epochs"][len(epochs) :]
     before = [epoch["split"] for epoch in epochs]
     return (
@@ -194,7 +194,7 @@ def check_left(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def workers_report(reports: Sequence[Report], history: History) -> list[dict[str, Any]]:
-    """What each of several workers sent to others in this session, by kind, and per step of it."""
+    """Return what each of several workers sent to others in this session, by kind, and per step of it."""
     if len(reports) == 1:
         return []
     steps = max(1, history.steps)

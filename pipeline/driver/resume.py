@@ -1,4 +1,5 @@
-"""Whether a workflow may go on from a commit: what must be the same, what may differ, and what is said about it."""
+"""The check whether a workflow may go on from a commit: what must be the same, what may differ, and what is said about
+it."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ PROCESSOR_VARIABLES = (
 def description(
     workflow: Workflow, identity: Identity, device: str = "cpu", world: int = 1, steps_of_epoch: int = 0
 ) -> dict[str, Any]:
-    """What a commit keeps of the run, to be compared when it goes on. JSON values. `device`: the model of it. `world`:
-    the number of workers."""
+    """Return what a commit keeps of the run, to be compared when it goes on. JSON values. `device`: the model of it.
+    `world`: the number of workers."""
     return {
         "workflow": json.loads(workflow.model_dump_json()),
         "data": as_json(identity),
@@ -55,7 +56,8 @@ def description(
 
 
 def environment() -> dict[str, str]:
-    """What else can change bits: library versions, the processor model, and which of its instructions are taken."""
+    """Return what else can change bits: library versions, the processor model, and which of its instructions are
+    taken."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     processor = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
     variables = {name: os.environ[name] for name in PROCESSOR_VARIABLES if name in os.environ}
@@ -98,7 +100,7 @@ def check(
         )
     told = [text for path, text in changes if _is_in(path, TOLD)]
     told += [text for _, text in _differences(before["environment"], now["environment"], "")]
-    return [f"other than when it began, so that other bits will come of it: {text}" for text in told] + [
+    return [f"changed since the run began, so the result will not be bit-identical: {text}" for text in told] + [
         f"metrics of {split} are from here on of other data, and not to be compared with those before: {text}"
         for split, text in other.items()
     ]

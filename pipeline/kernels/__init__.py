@@ -13,7 +13,8 @@ from numba import config, cuda, njit
 
 
 def digest_of_sources() -> str:
-    """Of all kernels. A compiled one holds what it calls, also from other files, and Numba looks at its own alone."""
+    """Return a digest of the sources of all kernels. A compiled one holds what it calls, also from other files, and
+    Numba looks at its own alone."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())

@@ -17,7 +17,8 @@ from pipeline.records import F32, I32
 def shrinkage(
     after: int, step: int, rates_T4: F32, begins_T: I32, root: float, divided: bool
 ) -> float:  # fmt: skip
-    """What a weight is multiplied by from `after` to `step`, if a step takes lr * l2 * w, `divided` by root + eps."""
+    """Return what a weight is multiplied by from `after` to `step`, if a step takes lr * l2 * w, `divided` by root +
+    eps."""
     total = 1.0
     while step > after:
         first = max(begins_T[step], after + 1)
@@ -31,7 +32,8 @@ def shrinkage(
 
 @cpu
 def shrinks(most_l2: Any, most_lr: Any, eps: Any, total: Any) -> bool:
-    """Whether a weight does not grow by its L2 term, which would bring the sum of squares `total` to grow again."""
+    """Return whether a weight does not grow by its L2 term, which would bring the sum of squares `total` to grow
+    again."""
     return product(most_lr, most_l2) <= 2 * (math.sqrt(total) + eps)
 
 

@@ -35,7 +35,7 @@ def adam_rest(weight: Any, m: Any, v: Any, since: int, step: int, settings: tupl
 
 @cpu
 def stands_still(weight: Any, m: Any, last: int, last_l2: int) -> bool:
-    """Whether no missed step moves the weight."""
+    """Return whether no missed step moves the weight."""
     return m == 0 and (weight == 0 or last_l2 <= last)
 
 

@@ -1,4 +1,4 @@
-"""From columns, in the order of the files, to batches, in the order of the epoch: conversions and gathers.
+"""Columns, in the order of the files, to batches, in the order of the epoch: conversions and gathers.
 
 Columns come as Arrow lays them out: values, and a validity bitmap `bits` (uint8) whose bit `at + i` is 1 where
 value i is there. Without nulls `bits` is empty. Each kernel has a NumPy twin named `*_reference`.

@@ -158,7 +158,7 @@ def example_of(o: int, bags_MB: I32, num_single: int) -> tuple[int, int]:
 
 @gpu
 def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_tiles: int, tile_V: Array) -> None:
-    """What the values are sorted by: key, then tile."""
+    """The value that is sorted by: key, then tile."""
     for o in range(cuda.grid(1), inverse_V.size, cuda.gridsize(1)):
         example, _ = example_of(o, bags_MB, num_single)
         tile_V[o] = np.int64(inverse_V[o]) * num_tiles + example // TILE
@@ -168,7 +168,7 @@ def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_tiles: int, tile_
 def group_values(
     order_V: Array, inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, source_V: I32, starts_P: I32
 ) -> None:
-    """From sorted values to sources, and where each key's begin. The key's number rises by one from group to group."""
+    """Make sources of sorted values, and where each key's begin. The key's number rises by one from group to group."""
     num_fields = single_S.size + multi_M.size
     for j in range(cuda.grid(1), order_V.size, cuda.gridsize(1)):
         o = order_V[j]

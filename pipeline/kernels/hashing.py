@@ -30,7 +30,7 @@ MISSING_NAMESPACE = 0x6D697373696E67
 
 
 def table_salt(table: str) -> np.uint64:
-    """What the keys of a table are hashed with; a function of its name alone."""
+    """Return what the keys of a table are hashed with; a function of its name alone."""
     return np.uint64(hash_bytes_reference(table.encode(), SALT_NAMESPACE))
 
 

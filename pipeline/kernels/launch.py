@@ -28,7 +28,7 @@ _here = threading.local()
 
 
 def on_host(array: Any) -> bool:
-    """Whether an array lies where the CPU's kernels reach it."""
+    """Return whether an array lies where the CPU's kernels reach it."""
     return type(array) is np.ndarray
 
 
@@ -80,6 +80,6 @@ def _argument(value: Any) -> Any:
 
 @functools.lru_cache(1 << 12)
 def _view(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str) -> Any:
-    """What Numba makes of an array of CuPy's, which takes 20 us: as long as a launch. Holds no memory."""
+    """Return what Numba makes of an array of CuPy's, which takes 20 us: as long as a launch. Holds no memory."""
     interface = {"shape": shape, "strides": strides, "typestr": dtype, "data": (pointer, False), "version": 3}
     return cuda.from_cuda_array_interface(interface, owner=None, sync=False)

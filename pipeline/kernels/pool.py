@@ -1,4 +1,4 @@
-"""From rows to what the model sees: each unique key's weights once, then one embedding for each example and field."""
+"""Rows to what the model sees: each unique key's weights once, then one embedding for each example and field."""
 
 from __future__ import annotations
 

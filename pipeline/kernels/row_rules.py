@@ -31,7 +31,7 @@ def adam_size(lr: float, beta1: float, beta2: float, step: int) -> float:
 
 @cpu
 def full_gradient(grad: Any, weight: Any, l2: Any, factor: Any) -> Any:
-    """With L2; `l2` has been scaled by `factor`."""
+    """Return the gradient with its L2 term; `l2` has been scaled by `factor`."""
     return product(factor, grad) + product(l2, weight)
 
 

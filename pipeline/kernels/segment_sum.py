@@ -114,7 +114,7 @@ def segment_sum_cpu(
 
 @cpu
 def gradient(grads_GD: F32, first_G: F32, scale_G: F32, g: int, c: int) -> np.float32:
-    """What occurrence `g` adds to weight `c`, for a thread of a GPU; the CPU's kernel does a row at a time."""
+    """Return what occurrence `g` adds to weight `c`, for a thread of a GPU; the CPU's kernel does a row at a time."""
     value = grads_GD[g, c] if c < grads_GD.shape[1] else first_G[g]
     return product(value, scale_G[g]) if scale_G.size > 0 else value
 

@@ -103,7 +103,7 @@ def _label(text: Array, at: int) -> tuple[int, int]:
 
 @cpu
 def _is_one(text: Array, begin: int, past: int) -> bool:
-    """Whether it is written 1, or 1. with zeros."""
+    """Return whether it is written 1, or 1. with zeros."""
     if text[begin] != ONE or (past > begin + 1 and text[begin + 1] != POINT):
         return False
     zeros = 0
@@ -114,7 +114,7 @@ def _is_one(text: Array, begin: int, past: int) -> bool:
 
 @cpu
 def _is_numeric(text: Array, begin: int, past: int) -> bool:
-    """Whether it has no other characters than numbers have."""
+    """Return whether it has no other characters than numbers have."""
     for at in range(begin, past):
         byte = text[at]
         if not (ZERO <= byte <= ZERO + 9 or byte in (POINT, MINUS, PLUS, EXPONENT, EXPONENT_LOWER)):
@@ -124,7 +124,7 @@ def _is_numeric(text: Array, begin: int, past: int) -> bool:
 
 @cpu
 def _line_end(text: Array, at: int) -> tuple[bool, int]:
-    """Whether the line ends behind the blanks at `at`; and the place behind them, or behind the line."""
+    """Return whether the line ends behind the blanks at `at`; and the place behind them, or behind the line."""
     while at < text.size and (text[at] == SPACE or text[at] == TAB):
         at += 1
     if at + 1 < text.size and text[at] == RETURN and text[at + 1] == NEWLINE:

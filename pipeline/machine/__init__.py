@@ -1,1 +1,1 @@
-"""What the machine has and allows: cores, GPUs, memory, threads, signals."""
+"""The machine, what it has and allows: cores, GPUs, memory, threads, signals."""

@@ -1,4 +1,4 @@
-"""Which GPU, CPUs and network card each worker of a machine gets: a pure function of what the machine has.
+"""Assignment of GPU, CPUs and network card to each worker of a machine: a pure function of what the machine has.
 
 By itself because it decides, and `topology` asks. Which ways messages take between GPUs is NCCL's business.
 """
@@ -25,7 +25,7 @@ Speed = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What one worker has."""
+    """The part of a machine that one worker has."""
 
     gpu: Gpu | None
     cpus: tuple[int, ...]
@@ -144,7 +144,7 @@ def format_cpus(cpus: Sequence[int]) -> str:
 
 
 def _cpus_of_gpus(cores: Sequence[Core], gpus: Sequence[Gpu]) -> list[tuple[int, ...]]:
-    """Of each GPU's node; nothing where a node is unknown, or has fewer CPUs than GPUs."""
+    """Return the CPUs of each GPU's node; nothing where a node is unknown, or has fewer CPUs than GPUs."""
     dealt = {}
     for node, num in Counter(gpu.node for gpu in gpus).items():
         near = [core for core in cores if core.node == node]
@@ -167,7 +167,7 @@ def _deal_nics(topology: Topology, nodes: Sequence[int | None]) -> list[str | No
 
 
 def _speed(link: str) -> Speed:
-    """What sorts links from slow to fast: any NVLink is faster than PCIe; an unknown link is the slowest."""
+    """Return what sorts links from slow to fast: any NVLink is faster than PCIe; an unknown link is the slowest."""
     if link.startswith("NV"):
         return int(link[2:]), 0
     return 0, -NEAREST_FIRST.index(link) if link in NEAREST_FIRST else -len(NEAREST_FIRST)

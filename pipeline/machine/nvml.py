@@ -1,4 +1,4 @@
-"""What NVIDIA's management library tells of the GPUs: the one door to `pynvml`, which comes with dask-cuda.
+"""GPUs as NVIDIA's management library tells of them: the one door to `pynvml`, which comes with dask-cuda.
 
 A machine without the library, the driver or a GPU has none, and a question that the driver does not answer is unknown.
 """

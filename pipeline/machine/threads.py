@@ -26,7 +26,8 @@ def share_of(training_threads: int) -> int:
 
 
 class Whole:
-    """In place of `Threads` where all work is one call: by the calling thread, or to a GPU, which shares it itself."""
+    """A stand-in for `Threads` where all work is one call: by the calling thread, or to a GPU, which shares it
+    itself."""
 
     def split(self, size: int, work: Callable[[int, int], None]) -> None:
         if size:

@@ -1,4 +1,4 @@
-"""What a machine has and which NUMA node it hangs on: cores, GPUs and their links, disks, network cards.
+"""Parts of a machine and the NUMA node that each hangs on: cores, GPUs and their links, disks, network cards.
 
 `read_topology` asks the system. What it does not tell is unknown (None, or an empty link), and never an error: it is
 only a matter of speed. `affinity` decides what to make of it.
@@ -97,7 +97,7 @@ def parse_cpus(text: str) -> list[int]:
 
 
 def _disk_node(disk: Path) -> int | None:
-    """Of a disk that is made of others (RAID, LVM): theirs, if it is one."""
+    """Return the node of a disk; of one that is made of others (RAID, LVM) theirs, if they have one."""
     if (disk / "slaves").is_dir() and (parts := _entries(disk / "slaves")):
         nodes = {_disk_node(part.resolve()) for part in parts}
         return nodes.pop() if len(nodes) == 1 else None

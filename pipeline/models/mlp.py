@@ -23,7 +23,7 @@ INITS = ("torch", "xavier")
 
 
 class Deep(TypedDict, total=False):
-    """What a model passes on to its `mlp`; part of its workflow's `model.args`."""
+    """Arguments that a model passes on to its `mlp`; part of its workflow's `model.args`."""
 
     batch_norm: bool
     dropout: float

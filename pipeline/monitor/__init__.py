@@ -1,1 +1,2 @@
-"""What a run shows and reports: metrics, the timeline of the stages, tier traffic, progress, the final table."""
+"""Everything that a run shows and reports: metrics, the timeline of the stages, tier traffic, progress, the final
+table."""

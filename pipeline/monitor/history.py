@@ -1,4 +1,4 @@
-"""What a run has come to so far: kept by the driver, part of every commit, and the most of `result.json`."""
+"""The history of a run so far: kept by the driver, part of every commit, and the most of `result.json`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.records import Done, Progressed, Span
 
 @dataclass(slots=True)
 class DiskTotals:
-    """What a run wrote to the log, over all its sessions."""
+    """Totals of what a run wrote to the log, over all its sessions."""
 
     commits: int = 0
     commit_seconds: float = 0.0
@@ -61,7 +61,7 @@ class History:
 
     @property
     def seconds(self) -> float:
-        """Of this session and those before it."""
+        """Seconds of this session and those before it."""
         # A clock that was set back counts for nothing; a commit of less than no time would be none.
         return self._seconds_before + max(0.0, time.perf_counter() - self._begun)
 

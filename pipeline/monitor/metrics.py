@@ -1,4 +1,4 @@
-"""What a split reports of each label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups.
+"""Metrics of a split, for each label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups.
 
 B examples of a batch    T labels
 """
@@ -100,7 +100,7 @@ class Evaluation:
         return metrics
 
     def close(self) -> tuple[Closed, list[Iterator[U64]]]:
-        """What one worker's part of a split comes to, for `join` of another evaluation: sums, and for each table the
+        """Close one worker's part of a split, for `join` of another evaluation: sums, and for each table the
         sorted entries. A table is a label's scores; if grouped, there follow those with their groups. Starts anew."""
         closed = Closed(self._examples, self._weight, tuple(map(tuple, self._sums_3T.tolist())))
         taken, fresh = self._tables, self._new()

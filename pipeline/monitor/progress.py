@@ -24,7 +24,7 @@ RECENT_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one update says. `rate` is in examples a second, nan while unknown."""
+    """The content of one update. `rate` is in examples a second, nan while unknown."""
 
     done: int
     total: int
@@ -55,7 +55,7 @@ def clock_time(seconds: float) -> str:
 
 
 class Shown(Protocol):
-    """What one update says: `str` of it, and how much is done, of the display's total."""
+    """The content of one update as a display sees it: `str` of it, and how much is done, of the display's total."""
 
     @property
     def done(self) -> int: ...

@@ -68,7 +68,7 @@ def worker_table(workers: Sequence[Mapping[str, Mapping[str, float]]]) -> Table:
 
 
 def disk_line(disk: Mapping[str, Any]) -> str:
-    """What was written to the log, and why; `disk` is as of `DiskTotals.report`."""
+    """Return what was written to the log, and why; `disk` is as of `DiskTotals.report`."""
     parts = [
         f"{disk['commits']} commits in {_number(disk['commit_seconds'], ',.1f')} s",
         f"{_number(disk['written_bytes'] / GIB, ',.2f')} GiB written to the log",

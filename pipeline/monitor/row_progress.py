@@ -65,7 +65,7 @@ class RowProgress:
             self._display.close()
 
     def update(self, done_bytes: int, rows: int) -> None:
-        """Of the whole input, earlier processes' part of it included."""
+        """Say how far the whole input is, earlier processes' part of it included."""
         now = self._clock()
         bytes_before, rows_before = self._before
         seconds, fresh = now - self._began, done_bytes - bytes_before

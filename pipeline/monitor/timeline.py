@@ -1,4 +1,4 @@
-"""What the spans of a run say: where the time went, and how much of it training hid.
+"""Analysis of a run's spans: where the time went, and how much of it training hid.
 
 I intervals of one stage    J disjoint intervals
 """

@@ -87,7 +87,8 @@ def warmed_up(lr: float, step: int, warm_up_steps: int) -> float:
 
 
 def clip_factor(gradients: list[Tensor], most: float) -> Tensor:
-    """By what gradients, together, are multiplied so that their norm is at most `most`; a scalar where they lie."""
+    """Return the factor by which gradients, together, are multiplied so that their norm is at most `most`; a scalar
+    where they lie."""
     norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
     norm = torch.linalg.vector_norm(torch.stack(norms))
     return (most / (norm + NORM_EPS)).clamp(max=1.0)

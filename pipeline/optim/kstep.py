@@ -62,7 +62,7 @@ class KStepDense:
 
     @property
     def optimizer(self) -> KStepDense:
-        """What holds the state that a commit keeps."""
+        """Return what holds the state that a commit keeps."""
         return self
 
     def zero_grad(self) -> None:
@@ -91,7 +91,7 @@ class KStepDense:
         return [self._gradient_Q]
 
     def merges(self, step: int, last_of_epoch: bool = False) -> bool:
-        """Whether all workers merge at the run's step, counted from 1."""
+        """Return whether all workers merge at the run's step, counted from 1."""
         return step <= self._merge.start or step % self._merge.k == 0 or last_of_epoch
 
     def step(self, step: int, last_of_epoch: bool = False) -> None:
@@ -139,7 +139,7 @@ class KStepDense:
         x_Q.sub_(torch.div(m_Q, denominator_Q, out=denominator_Q).mul_(lr))
 
     def _mean(self, collective: Collective, first: int, past: int, num_buffers: int = 0) -> None:
-        """Of these vectors, and of the buffers behind the last one."""
+        """Return the mean of these vectors, and of the buffers behind the last one."""
         size = self._flat.size
         part = self._flat.numbers[first * size : past * size + num_buffers]
         if part.numel():

@@ -1,4 +1,4 @@
-"""What the validation of each epoch says about the next one: whether to train it, and at which learning rate."""
+"""Judgement of each epoch's validation about the next one: whether to train it, and at which learning rate."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ BETTER = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of all epochs so far."""
+    """A verdict on all epochs so far."""
 
     best: int | None = None
     """Number of the best epoch, from 0; None as long as none has a metric that is a number."""

@@ -1,4 +1,5 @@
-"""What each step of a run did to a row besides its gradient: learning rate, L2, and the factor of a clipped gradient.
+"""The history of what each step of a run did to a row besides its gradient: learning rate, L2, and the factor of a
+clipped gradient.
 
 Under dense semantics a row that was absent is caught up by it, so it is part of every commit: run-length coded,
 in float64.
@@ -30,7 +31,7 @@ STEPS_AHEAD = 1 << 12
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Of a run of steps."""
+    """The rate of a run of steps."""
 
     lr: float
     l2: float
@@ -53,7 +54,7 @@ class Rates:
 
     @property
     def l2(self) -> float:
-        """Of FTRL it is part of the closed form, and no gradient."""
+        """The L2 term as a gradient; of FTRL it is part of the closed form, and no gradient."""
         return 0.0 if self._rows.kind == "ftrl" else self._rows.l2
 
     @property

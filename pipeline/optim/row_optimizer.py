@@ -65,7 +65,7 @@ class RowOptimizer:
 
     @property
     def catches_up(self) -> bool:
-        """Whether rows move while they are absent."""
+        """Return whether rows move while they are absent."""
         if self._rows.semantics == "lazy" or isinstance(self._rows, Ftrl):
             return False
         return self._rule == ADAM or self.rates.l2 > 0 or self.rates.had_l2
@@ -109,7 +109,8 @@ class RowOptimizer:
             self._catch_up(rows_PW, at_P, step, self._life_of_first_rows(step))
 
     def catch_up_on_host(self) -> Callable[[U32], None]:
-        """What brings rows [U, W] in host memory to where they stand now, with their state. Nothing is in flight."""
+        """Return a function that brings rows [U, W] in host memory to where they stand now, with their state. Nothing
+        is in flight."""
         if not self.catches_up:
             return lambda rows_UW: None
         tables, step = (self.rates.host_table(), self.rates.on_host[1]), self.rates.num_steps

@@ -1,4 +1,4 @@
-"""What becomes of a workflow whose batches are s times as large: CowClip's rule, and those that it is compared with."""
+"""Scaling of a workflow to batches s times as large: CowClip's rule, and those that it is compared with."""
 
 from __future__ import annotations
 

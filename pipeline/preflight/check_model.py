@@ -17,7 +17,7 @@ NUM_EXAMPLES = 2
 
 @dataclass(frozen=True, slots=True)
 class DenseFacts:
-    """What is known of a dense model without training it."""
+    """Facts of a dense model that need no training."""
 
     num_bytes: int
     """Bytes of a commit of it: parameters, buffers, and the optimizer's numbers."""
@@ -37,8 +37,8 @@ class DenseFacts:
 
 
 def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
-    """What is known of the workflow's model, whose rows have this layout. Raises ValueError, which says what is wrong
-    with model.kind or model.args; the class and what it raises are the user's."""
+    """Return what is known of the workflow's model, whose rows have this layout. Raises ValueError, which says what
+    is wrong with model.kind or model.args; the class and what it raises are the user's."""
     kind = getattr(workflow.model.kind, "__name__", workflow.model.kind)
     try:
         model = build_model(workflow)

@@ -1,4 +1,4 @@
-"""What dense semantics will cost: missed steps that are made up for, times what one takes on this machine."""
+"""The cost of dense semantics, predicted: missed steps that are made up for, times what one takes on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What --explain prints: the workflow, what it will take of memory and disk, what dense semantics will cost."""
+"""The text that --explain prints: the workflow, what it will take of memory and disk, what dense semantics will
+cost."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ def explain(setup: Setup) -> str:
 
 
 def other_buffers(setup: Setup) -> list[Line]:
-    """What no cap covers: it depends on a batch or on the evaluated splits, not on the table."""
+    """Return what no cap covers: it depends on a batch or on the evaluated splits, not on the table."""
     workflow, num_examples = setup.workflow, setup.agenda.num_examples
     batch = workflow.schedule.batch_size * (len(workflow.data.categories) * setup.row.num_weights)
     splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))

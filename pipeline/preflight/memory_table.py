@@ -1,4 +1,4 @@
-"""What takes how much memory: for --explain, and for whoever runs out of it."""
+"""A table of what takes how much memory: for --explain, and for whoever runs out of it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
 
 
 def device_table(sizes: Sizes, look_ahead: int) -> list[Line]:
-    """What lies in the memory of the device, but for the dense model and the batch that it trains on."""
+    """Return what lies in the memory of the device, but for the dense model and the batch that it trains on."""
     row = sizes.row_bytes
     lines = [
         ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
@@ -53,7 +53,7 @@ def _ring(rows: int, row_bytes: int, look_ahead: int) -> tuple[int, str]:
 
 
 def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
-    """What takes how much memory: of the GPU, if there is one."""
+    """Return what takes how much memory: of the GPU, if there is one."""
     planned = (device_table if device.on_gpu else table)(sizes, look_ahead)
     lines = "\n".join(f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in planned)
     settings = "storage.device, storage.read" if device.on_gpu else "storage.device, storage.host, storage.read"

@@ -1,4 +1,4 @@
-"""What is known of a run before it begins: computed once, and taken from here by whatever runs it."""
+"""Everything that is known of a run before it begins: computed once, and taken from here by whatever runs it."""
 
 from __future__ import annotations
 

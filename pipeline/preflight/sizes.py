@@ -26,7 +26,7 @@ hash table at most, 6 of positions, 44 while a batch that is the whole block is 
 
 @dataclass(frozen=True, slots=True)
 class FirstWindow:
-    """What reading the first window found."""
+    """Numbers of keys that reading the first window found."""
 
     keys_of_blocks: tuple[int, ...]
     """Unique keys of each of its blocks."""
@@ -59,8 +59,8 @@ class Sizes:
         return self.gpu_bytes > 0
 
     def read_buffer_bytes(self, num_buffers: int) -> int:
-        """Of one buffer of the read ring. On a GPU, where each has a copy and an index, fewer buffers may not take more
-        than there was for more of them."""
+        """Return the bytes of one buffer of the read ring. On a GPU, where each has a copy and an index, fewer buffers
+        may not take more than there was for more of them."""
         whole = self.read_ring_bytes // num_buffers
         if not self.on_gpu:
             return whole
@@ -175,7 +175,7 @@ def log_chunk_bytes(chunk_rows: int, row_bytes: int) -> int:
 
 
 def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
-    """What the read cap leaves for the read ring beside the shuffle window."""
+    """Return what the read cap leaves for the read ring beside the shuffle window."""
     if storage.read <= window_bytes:
         raise DoesNotFit(
             f"storage.read is {format_size(storage.read)}, and the shuffle window with one row group alone takes "

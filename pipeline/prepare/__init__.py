@@ -1,1 +1,1 @@
-"""From raw logs to the Parquet files that workflows read, part by part: `python -m pipeline.prepare`."""
+"""Preparation of raw logs as the Parquet files that workflows read, part by part: `python -m pipeline.prepare`."""

@@ -74,7 +74,7 @@ def size(text: str) -> int:
 
 
 def plan(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
-    """What is to be done, in which pieces, and what fixes the output. ValueError: it cannot be done."""
+    """Return what is to be done, in which pieces, and what fixes the output. ValueError: it cannot be done."""
     if args.workers < 1:
         raise ValueError(f"--workers {args.workers}: give at least 1")
     if args.minimum != 1 and not (args.vocabulary and args.minimum > 1):

@@ -57,7 +57,7 @@ def gather(parts: Iterable[Counts], size: Callable[[Counts], int], least: int) -
 
 
 def summed(parts: Sequence[Counts]) -> Counts:
-    """Of parts in any order, whose values may be in several of them: each value once."""
+    """Sum the counts of parts in any order, whose values may be in several of them: each value once."""
     whole = joined(parts)
     counts, same_key, same_U = _sorted(whole, np.argsort(whole.keys_U))
     if (same_key & ~same_U).any():
@@ -71,20 +71,21 @@ def summed(parts: Sequence[Counts]) -> Counts:
 
 
 def _sorted(counts: Counts, order: NDArray[np.int64]) -> tuple[Counts, NDArray[np.bool_], NDArray[np.bool_]]:
-    """In this order; and of each but the first whether it has the key, and the value, of the one before."""
+    """Sort the entries; return them, and of each but the first whether it has the key, and the value, of the one
+    before."""
     counts = counts.take(order)
     same = pc.equal(counts.values_U[1:], counts.values_U[:-1]).to_numpy(zero_copy_only=False)
     return counts, counts.keys_U[1:] == counts.keys_U[:-1], same.astype(np.bool_)
 
 
 def counted(column: pa.ChunkedArray | pa.Array, name: str) -> Counts:
-    """Of a column of integers, texts, a dictionary or lists of those. Nulls are not counted."""
+    """Count the values of a column of integers, texts, a dictionary or lists of those. Nulls are not counted."""
     empty = pa.array([], value_type(column.type))
     return summed([_counted(chunk, name) for chunk in [empty, *chunks(column)]])
 
 
 def value_type(found: pa.DataType) -> pa.DataType:
-    """Of the values in a column of this type: what its lists and its dictionary hold."""
+    """Return the type of the values in a column of this type: what its lists and its dictionary hold."""
     inner = found.value_type if is_list(found) else found
     return inner.value_type if pa.types.is_dictionary(inner) else inner
 

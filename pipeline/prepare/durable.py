@@ -44,7 +44,7 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def checksum_so_far(file: BinaryIO) -> str:
-    """Of what was written to a file that is not there yet under its name."""
+    """Return the checksum of what was written to a file that is not there yet under its name."""
     file.flush()
     return checksum_of(Path(file.name))
 
@@ -74,12 +74,12 @@ def size_of(path: Path) -> int | None:
 
 
 def has_checksum(path: Path, digest: str) -> bool:
-    """Whether it is a file, no link to one, and as it was written."""
+    """Return whether it is a file, no link to one, and as it was written."""
     return size_of(path) is not None and checksum_of(path) == digest
 
 
 def is_whole(path: Path) -> bool:
-    """Whether every member of a zip file has its checksum."""
+    """Return whether every member of a zip file has its checksum."""
     try:
         with zipfile.ZipFile(path) as members:
             return members.testzip() is None

@@ -1,4 +1,4 @@
-"""What raw logs look like: the columns of a line, what each is for, and how lines are written.
+"""Formats of raw logs: the columns of a line, what each is for, and how lines are written.
 
 Names and meanings of the public data sets are those of their publishers: Criteo's display advertising challenge (2014)
 and its 1 TB click logs (one layout), and Avazu's click-through rate challenge (2015).
@@ -69,7 +69,7 @@ class Format:
 
     @property
     def schema(self) -> pa.Schema:
-        """Of the tables that reading gives: all columns but those skipped, sorted by name."""
+        """The schema of the tables that reading gives: all columns but those skipped, sorted by name."""
         return pa.schema(
             [(f.name, f.arrow_type) for f in sorted(self.fields, key=lambda f: f.name) if f.role != "skip"]
         )

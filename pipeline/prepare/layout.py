@@ -47,13 +47,13 @@ def check_folders(out: Path) -> None:
 
 
 def named(folder: Path, names: str) -> Iterator[Path]:
-    """What is called one of these in a folder, which may be missing, in order."""
+    """Yield what is called one of these in a folder, which may be missing, in order."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return (path for path in paths if re.fullmatch(names, path.name))
 
 
 def remove_partials(out: Path) -> None:
-    """What a killed process left under temporary names."""
+    """Remove what a killed process left under temporary names."""
     for folder, names in NAMES.items():
         remove(out / folder, f"({names}){PARTIAL}")
 

@@ -26,7 +26,7 @@ Parser = Callable[[Text], pa.Table]
 
 @dataclass(frozen=True)
 class BadLines:
-    """What to do about lines that are refused."""
+    """The rule for lines that are refused."""
 
     share: float | None = None
     """None: the first one is an error. Else they are counted and left out, up to this share of a part's lines; a part

@@ -39,7 +39,7 @@ FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
 
 
 class Stop:
-    """What a signal does: it ends what has not begun, and asks what has to end."""
+    """The effect of a signal: it ends what has not begun, and asks what has to end."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
@@ -112,7 +112,7 @@ def message(error: BaseException) -> str:
 
 
 def remarks(job: Job, prepared: Prepared) -> Iterator[str]:
-    """What a user may not expect of what was made."""
+    """Yield what a user may not expect of what was made."""
     bad = [source for source in prepared.sources if source.skipped]
     if bad:
         yield (
@@ -126,7 +126,7 @@ def remarks(job: Job, prepared: Prepared) -> Iterator[str]:
 
 
 def reaches(job: Job, prepared: Prepared) -> str:
-    """From where to where the column goes that a split by time is by."""
+    """Tell from where to where the column goes that a split by time is by."""
     if not isinstance(job.split, ByTime) or job.split.column in job.vocabulary:
         return ""
     least, greatest = limits_of(job.split.column, (job.out / file.name for file in prepared.files))
@@ -134,7 +134,7 @@ def reaches(job: Job, prepared: Prepared) -> str:
 
 
 def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:
-    """What a preparation takes at most, whatever its sources hold."""
+    """Return what a preparation takes at most, whatever its sources hold."""
     of_part, besides = MEMORY_PER_BYTE * piece_bytes, PROCESS_BYTES + vocabulary * CACHE_BYTES
     return (
         f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to {of_part >> 20:,} MiB of memory "

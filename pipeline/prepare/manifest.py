@@ -1,4 +1,5 @@
-"""What is written down: the command, so that nobody goes on with another one, and beside the output what came of it."""
+"""Records of a preparation: the command, so that nobody goes on with another one, and beside the output what came of
+it."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class Origin(Strict):
 
 
 class Command(Strict):
-    """What fixes the output."""
+    """A command, as far as it fixes the output."""
 
     options: dict[str, Any]
     sources: list[Origin]
@@ -68,7 +69,7 @@ class Prepared(Strict):
 
 
 def command_of(options: Mapping[str, Any], paths: Sequence[Path]) -> Command:
-    """Of options, and of sources as they are at this time."""
+    """Make the command of options, and of sources as they are at this time."""
     return Command(options=dict(options), sources=[_origin(path) for path in paths])
 
 
@@ -115,7 +116,8 @@ def _read(path: Path, kind: type[T]) -> T:
 
 
 def read_prepared(out: Path, command: Command) -> Prepared:
-    """What is in the output of a command. ValueError: it is damaged, or one of its files is not there with its size."""
+    """Return what is in the output of a command. ValueError: it is damaged, or one of its files is not there with
+    its size."""
     path, again = out / MANIFEST, "the same command makes the output again"
     try:
         prepared = Prepared.model_validate_json(path.read_bytes())

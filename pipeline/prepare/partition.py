@@ -38,7 +38,7 @@ class Partition(NamedTuple):
         return ids_N
 
     def _has_key(self, at_N: I64, keys_N: U64) -> NDArray[np.bool_]:
-        """Whether a key stands at a place, which may be past the end."""
+        """Return whether a key stands at a place, which may be past the end."""
         inside = at_N < len(self.keys_U)
         inside[inside] = self.keys_U[at_N[inside]] == keys_N[inside]
         return inside

@@ -61,7 +61,7 @@ class Written(Strict):
 
 
 class Record(Strict, allow_inf_nan=True):
-    """What became of part `number` of source `file`."""
+    """A record of what became of part `number` of source `file`."""
 
     file: int
     number: int
@@ -83,7 +83,7 @@ class Record(Strict, allow_inf_nan=True):
 
 
 class Records:
-    """Those of a step, in a folder of their own."""
+    """The records of a step, in a folder of their own."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -95,7 +95,7 @@ class Records:
         write_sealed(self.path(record.name), record)
 
     def names(self) -> set[str]:
-        """Of the parts that are done."""
+        """Return the names of the parts that are done."""
         return {path.stem for path in named(self._folder, rf"{PART}\.json")}
 
     def read(self, name: str) -> Record:
@@ -108,12 +108,12 @@ class Records:
         return record
 
     def __iter__(self) -> Iterator[Record]:
-        """In the order of sources and their parts, one after the other, so that memory holds one."""
+        """Yield records in the order of sources and their parts, one after the other, so that memory holds one."""
         return map(self.read, sorted(self.names(), key=_place))
 
 
 class Made:
-    """Which parts of a source are done, as far as one asks."""
+    """The parts of a source that are done, as far as one asks."""
 
     def __init__(self, records: Records, file: int) -> None:
         self._records, self._file = records, file
@@ -122,7 +122,7 @@ class Made:
         return isinstance(number, int) and self._records.path(part_name(self._file, number)).exists()
 
     def is_last(self, number: int) -> bool:
-        """Of a part that is done: whether the source has no later one."""
+        """Return whether a part that is done is the last of its source."""
         return self._records.read(part_name(self._file, number)).last
 
 

@@ -1,4 +1,5 @@
-"""What one task reads: a stretch of a text file, a compressed file, some row groups of a Parquet file."""
+"""Pieces of input, which one task reads each: a stretch of a text file, a compressed file, some row groups of a Parquet
+file."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ def codec_of(path: Path) -> str | None:
 
 
 def is_stream(path: Path, format: Format) -> bool:
-    """Whether the file can only be read from its begin."""
+    """Return whether the file can only be read from its begin."""
     return codec_of(path) is not None or format.newlines
 
 
@@ -80,7 +81,7 @@ def _row_groups(file: int, path: Path, piece_bytes: int) -> Iterator[Piece]:
 
 
 def rows_a_part(rows: int, num_bytes: int, part_bytes: int) -> int:
-    """Of a row group by itself: rows of a part, so that it has about `part_bytes`."""
+    """Return the rows of a part of a row group by itself, so that it has about `part_bytes`."""
     return max(1, math.ceil(rows / max(1, math.ceil(num_bytes / part_bytes))))
 
 

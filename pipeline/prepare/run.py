@@ -72,7 +72,7 @@ def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None
 def run_step(
     job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event
 ) -> bool:  # fmt: skip
-    """Whether it was finished; else it was stopped."""
+    """Return whether it was finished; else it was stopped."""
     records, categories = job.records(step), job.of_role("category")
     check_done(job, step, tasks, stop)
     if stop.is_set():

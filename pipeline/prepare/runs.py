@@ -78,7 +78,7 @@ def merged(paths: Sequence[Path], name: str) -> Iterator[Counts]:
 
 
 class _Head:
-    """What is left of the block of a run that is being read."""
+    """The rest of the block of a run that is being read."""
 
     def __init__(self, stack: ExitStack, path: Path, name: str) -> None:
         self._path, self._name = path, name

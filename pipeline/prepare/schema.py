@@ -1,5 +1,4 @@
-"""What a user writes of the columns of a table: a list of NAME:ROLE[:TYPE], or a file with that and how lines are
-written.
+"""The schema that a user writes for a table: a list of NAME:ROLE[:TYPE], or a file with that and how lines are written.
 
 As JSON, and alike as TOML:
 

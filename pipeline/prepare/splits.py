@@ -1,4 +1,4 @@
-"""Which rows are for training, which for validation, which for the test: by chance, by a column of times, by file.
+"""Division of rows among training, validation and test: by chance, by a column of times, by file.
 
 A function of the row alone, so that parts may be made in any order, by anyone, and again.
 """
@@ -57,7 +57,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class ByTime:
-    """By a column that can be ordered: training, then validation, then test."""
+    """A division by a column that can be ordered: training, then validation, then test."""
 
     column: str
     validation_from: str | None = None
@@ -126,7 +126,7 @@ def check(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
 
 
 def parse(text: str | None) -> Split:
-    """What --split says; None: all rows are for training.
+    """Return what --split says; None: all rows are for training.
 
     ValueError: it says nothing that can be understood.
     """

@@ -1,4 +1,4 @@
-"""What a task does with one piece: read its parts, and of each make what a step makes, then a record.
+"""The work of a task on one piece: read its parts, and of each make what a step makes, then a record.
 
 `count`, where vocabularies are asked for, saves how often values occur in the training rows; `write` makes the output.
 """

@@ -79,8 +79,8 @@ def _check_bytes(text: Text, format: Format) -> None:
 
 
 def _ends_in_quote(text: Text, format: Format, read: Parser) -> bool:
-    """Whether an empty line behind the last one would be part of it: pyarrow.csv takes the end of a text for the end of
-    a quote."""
+    """Return whether an empty line behind the last one would be part of it: pyarrow.csv takes the end of a text for
+    the end of a quote."""
     begin = int(line_starts(text, True)[-2]) if format.newlines else text.rfind(b"\n", 0, len(text) - 1) + 1
     return bool(read(bytes(text[begin:]).removesuffix(b"\n") + b"\n\n").num_rows != 2)
 
@@ -99,7 +99,7 @@ def _finished(table: pa.Table, format: Format) -> pa.Table:
 
 
 def _in_words(error: str, names: Sequence[str]) -> str:
-    """What pyarrow.csv says of a single line, with the column's name."""
+    """Return what pyarrow.csv says of a single line, with the column's name."""
     if found := CONVERSION.search(error):
         column, kind, value = found.groups()
         what = "is not UTF-8 (type `binary` takes any bytes)" if value is None else f"{value[:80]!r} is no {kind}"

@@ -45,7 +45,7 @@ class Uniques:
         return bool(self.array.dtype == np.uint64)
 
     def is_sound(self) -> bool:
-        """Whether the array is what it may be, after it was read."""
+        """Return whether the array is what it may be, after it was read."""
         if self.is_exact:
             return self.array.ndim == 1
         return self.array.dtype == np.uint8 and self.array.shape == (NUM_REGISTERS,)
@@ -135,7 +135,7 @@ def fold(folder: Path, names: Sequence[str], bound: int = BOUND, least_bytes: in
 
 
 def folded_parts(folder: Path) -> frozenset[str]:
-    """Of which parts the keys are united. What was folded and is damaged is removed: then of none."""
+    """Return the parts whose keys are united. What was folded and is damaged is removed: then of none."""
     folded = folder / FOLDED
     if not is_whole(folded):
         folded.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ def folded_parts(folder: Path) -> frozenset[str]:
 
 
 def counts(folder: Path, names: Sequence[str], bound: int = BOUND) -> dict[str, tuple[int, bool]]:
-    """Of each column what `Uniques.count` says of all parts that were saved in the folder."""
+    """Return of each column what `Uniques.count` says of all parts that were saved in the folder."""
     fold(folder, names, bound, least_bytes=0)
     return {name: _folded(folder / FOLDED, number, bound).count() for number, name in enumerate(names)}
 

@@ -1,4 +1,4 @@
-"""What a value must be, whichever format it came from, and the columns that are made of others."""
+"""Rules for values, whichever format they came from, and the columns that are made of others."""
 
 from __future__ import annotations
 

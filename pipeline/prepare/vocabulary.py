@@ -199,7 +199,7 @@ class Vocabulary:
 
 
 def _encoded(array: pa.Array) -> pa.Array:
-    """With a dictionary, which has no null."""
+    """Return a column with a dictionary, which has no null."""
     if pa.types.is_dictionary(array.type):
         if not array.dictionary.null_count:
             return array

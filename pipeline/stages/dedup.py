@@ -14,7 +14,7 @@ from pipeline.storage.shards import shard_of
 
 
 class Owners:
-    """Which of `world` workers owns a key: the one that has its shard."""
+    """Owners of keys among `world` workers: a key's is the one that has its shard."""
 
     def __init__(self, owner_of_shard: Sequence[int], world: int) -> None:
         self._owner_of_shard = np.array(owner_of_shard, np.int64)

@@ -46,13 +46,13 @@ class GpuBuffer:
         )
 
     def mirror(self, array: Any, buffer: ReadBuffer) -> Any:
-        """What lies here where `array` lies in `buffer`."""
+        """Return what lies here where `array` lies in `buffer`."""
         begin = buffer.at(array)
         return self.arena[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
 
 
 class GpuWorkspace:
-    """What deduplicating one block takes besides."""
+    """Memory that deduplicating one block takes besides."""
 
     def __init__(self, layout: Layout, limit_bytes: int, device: Device) -> None:
         self.device = device

@@ -160,7 +160,8 @@ def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places
 
 
 def _exceeded(found: _Found, leaving: _Leaving, stale_at: I64, places: Places) -> Refusal | None:
-    """Whether a commit is due first, or the map or, with room for a whole commit, the disk would exceed its cap."""
+    """Return whether a commit is due first, or the map or, with room for a whole commit, the disk would exceed its
+    cap."""
     chunks = places.chunks
     written = chunks.most(leaving.to_disk)
     growth = chunks.growth + written + chunks.merged(stale_at)
@@ -220,7 +221,7 @@ def _apply(
 
 
 def _moves(found: _Found, leaving: _Leaving, going: Going, chunk_rows: int) -> Moves:
-    """What was found, and what leaves."""
+    """Return what was found, and what leaves."""
     device_to_disk = leaving.device_victims - leaving.to_host
     return replace(
         found.moves,

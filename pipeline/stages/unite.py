@@ -30,8 +30,8 @@ class Union:
 
 
 def parcels(unique: Unique, owners: Owners, num_fields: int, counts_holders: bool) -> list[Parcel]:
-    """What each owner is sent, in the order of ranks. `counts_holders`: an example may hold a key more than once, and
-    the optimizer asks how many examples do."""
+    """Return what each owner is sent, in the order of ranks. `counts_holders`: an example may hold a key more than
+    once, and the optimizer asks how many examples do."""
     owner_U = owners.of(unique.keys_U)
     starts_W = np.cumsum([0, *np.bincount(owner_U, minlength=owners.world)])
     order_U = np.argsort(owner_U, kind="stable")
@@ -55,7 +55,7 @@ def parcels(unique: Unique, owners: Owners, num_fields: int, counts_holders: boo
 
 
 def _count(index: BatchIndex, num_fields: int, counts_holders: bool) -> tuple[I32, I32]:
-    """Of a worker's part of a batch [P]: occurrences of each key, and examples that hold it, if so asked."""
+    """Count, in a worker's part of a batch [P], occurrences of each key, and examples that hold it, if so asked."""
     occurrences_P = np.diff(index.starts_P)
     holders_P = np.empty(len(occurrences_P) if counts_holders else 0, np.int32)
     if counts_holders:
@@ -64,8 +64,8 @@ def _count(index: BatchIndex, num_fields: int, counts_holders: bool) -> tuple[I3
 
 
 def unite(block: Block, received: Sequence[Parcel | Refusal | None], union: Union) -> United | Refusal:
-    """Of parcels in the order of ranks. A block that a worker could not read, or did not read any more, is refused
-    everywhere."""
+    """Unite parcels, in the order of ranks, to the keys of an owner. A block that a worker could not read, or did not
+    read any more, is refused everywhere."""
     for parcel in received:
         if not isinstance(parcel, Parcel):
             return parcel or Refusal(block, "pause", STOPPED_ELSEWHERE)

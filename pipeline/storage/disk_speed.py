@@ -1,4 +1,4 @@
-"""What a read costs on the disk of a folder: two numbers, measured before a log is opened there."""
+"""The cost of a read on the disk of a folder: two numbers, measured before a log is opened there."""
 
 from __future__ import annotations
 

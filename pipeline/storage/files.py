@@ -24,7 +24,7 @@ class Damaged(OSError):
 
 
 class Files:
-    """What is written is a new file or replaces one under its name; nothing is written in place."""
+    """Durable files: what is written is a new file or replaces one under its name; nothing is written in place."""
 
     system: Any = os
 

@@ -34,7 +34,7 @@ CHUNK_NAME = re.compile(r"c\.[0-9]+(\.0)?")
 
 
 def rows_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
-    """Of a chunk of the table at `path`."""
+    """Return the file of rows of a chunk of the table at `path`."""
     return shard_folder(path, chunk % num_shards, num_shards) / "rows" / f"c.{chunk // num_shards}.0"
 
 
@@ -169,7 +169,7 @@ class Log:
         return f"{self._rows_file(chunk)}, offset {row * self.layout.num_bytes}"
 
     def _key(self, at: int) -> str:
-        """What the column of keys says, if it can be trusted."""
+        """Return what the column of keys says, if it can be trusted."""
         try:
             return f"{self.keys(at // self.chunk_rows)[at % self.chunk_rows]:#018x}"
         except OSError:

@@ -1,4 +1,4 @@
-"""What `plan` knows: where every row is, which slots are free, how stale the log is. No bytes of rows."""
+"""The knowledge of `plan`: where every row is, which slots are free, how stale the log is. No bytes of rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which shard a key belongs to, where a shard lies, and who has which.
+"""Shards: which one a key belongs to, where each lies, and who has which.
 
 Their number is fixed when a table is made. Another number of workers is dealt the same directories otherwise, and
 rewrites nothing.

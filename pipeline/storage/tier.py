@@ -1,4 +1,4 @@
-"""What every tier is: a place where rows lie, by number."""
+"""The protocol of a tier: a place where rows lie, by number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Tier(Protocol):
         """Put rows at `at_U`. The disk appends: its numbers are those of chunks, each from its first row."""
 
     def where(self, at: int) -> str:
-        """In words, for whoever looks for what is wrong there."""
+        """Describe places in words, for whoever looks for what is wrong there."""
 
     def close(self) -> None:
         """Give back what the tier holds open. May be called twice."""

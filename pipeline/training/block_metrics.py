@@ -1,4 +1,4 @@
-"""What the steps of a block, or its scores, come to: its loss, and the metrics of a split once the split is over."""
+"""Results of a block's steps, or of its scores: its loss, and the metrics of a split once the split is over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Truth = tuple[F32, F32 | None, U64 | None]
 
 
 def truth_of(examples: Examples, on_gpu: bool) -> Truth:
-    """What a block's scores are held against; on a GPU its buffer may be read into before they are there."""
+    """Return what a block's scores are held against; on a GPU its buffer may be read into before they are there."""
     truth = examples.labels_NT, examples.weights_N, examples.groups_N
     if not on_gpu:
         return truth
@@ -28,7 +28,7 @@ def truth_of(examples: Examples, on_gpu: bool) -> Truth:
 
 
 class Findings:
-    """Of the blocks of a run, in their order."""
+    """Results of the blocks of a run, in their order."""
 
     def __init__(self, evaluation: Evaluation, alone: bool = True) -> None:
         """`alone`: all examples come here. Else metrics are made elsewhere, of what all workers found."""
@@ -70,7 +70,7 @@ class Findings:
         return metrics
 
     def _close(self, block: Block, evaluated: bool) -> Closed | None:
-        """What metrics are made of; the scores wait until they are asked for. None: nothing was evaluated."""
+        """Return what metrics are made of; the scores wait until they are asked for. None: nothing was evaluated."""
         if not evaluated and not (block.trains and self._clippable):
             return None
         closed = Closed()

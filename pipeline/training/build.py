@@ -1,4 +1,4 @@
-"""What a workflow's model is made of: the dense model, and the layout of its rows."""
+"""The parts of a workflow's model: the dense model, and the layout of its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What data and workflow make of a model."""
+    """The shape of a model, as data and workflow make it."""
 
     layout: Layout
     row: RowLayout

@@ -102,8 +102,8 @@ def _check_like(what: str, held: Tensor, value: Tensor) -> None:
 
 
 def merge_dense(saved: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Of what the replicas of a run saved, in the order of their ranks, one state for any number of workers: means of
-    weights, moments and float buffers where they differ. Everything else is as the first has it."""
+    """Merge what the replicas of a run saved, in the order of their ranks, into one state for any number of workers:
+    means of weights, moments and float buffers where they differ. Everything else is as the first has it."""
     merged = dict(saved[0])
     for name, first in saved[0].items():
         values: list[Any] = [one[name] for one in saved]

@@ -48,13 +48,14 @@ from pipeline.workflow import Workflow
 
 
 def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
-    """What random numbers of a worker's step (dropout) start from; torch looks at the low 32 bits, so all are mixed."""
+    """Return what random numbers of a worker's step (dropout) start from; torch looks at the low 32 bits, so all are
+    mixed."""
     of_rank = f" {rank}" if rank else ""
     return int.from_bytes(hashlib.blake2b(f"{seed} {step}{of_rank}".encode(), digest_size=4).digest(), "little")
 
 
 def repeats_keys(workflow: Workflow, layout: Layout) -> bool:
-    """Whether one example may hold a key more than once."""
+    """Return whether one example may hold a key more than once."""
     tables = [category.table_name for category in workflow.data.categories]
     return bool(layout.multi_M) or len(set(tables)) < len(tables)
 

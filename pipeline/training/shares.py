@@ -1,4 +1,4 @@
-"""Whose batch it is: a worker's alone, or a part of one that several workers train on together."""
+"""Shares of a batch: a worker's alone, or a part of one that several workers train on together."""
 
 from __future__ import annotations
 

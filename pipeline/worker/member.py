@@ -1,4 +1,4 @@
-"""What makes a worker one of several."""
+"""The membership of a worker that is one of several."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.records import Share
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """What makes a worker one of several."""
+    """Everything that makes a worker one of several."""
 
     share: Share
     owner_of_shard: tuple[int, ...]

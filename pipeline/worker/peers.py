@@ -1,4 +1,4 @@
-"""What other workers have to do with a block: keys that are asked for, what all agree upon. One worker has none."""
+"""The part of other workers in a block: keys that are asked for, what all agree upon. One worker has none."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class Peers(Protocol):
         """Put together what all workers sent; only the sending is to be done where the block was `refused`."""
 
     def agree(self, block: Block, flight: Flight | None, refused: Refused) -> Sequence[float] | None:
-        """What the examples of each whole batch weigh, if all workers have planned the block. Else None, and nobody
-        trains on it or on later ones; those who have planned them move their rows."""
+        """Return what the examples of each whole batch weigh, if all workers have planned the block. Else None, and
+        nobody trains on it or on later ones; those who have planned them move their rows."""
 
     def wait_for(self, refused: Refused, stage: str, number: int) -> bool:
-        """Whether others wait in a collective of this stage, though here the block was refused."""
+        """Return whether others wait in a collective of this stage, though here the block was refused."""
 
     def after_train(self, staged: Staged) -> None:
         """The block's steps were given to the device."""
@@ -78,7 +78,7 @@ class NoPeers:
 
 
 class Others:
-    """Those of several workers."""
+    """The peers of one of several workers."""
 
     idle: frozenset[str] = frozenset()
     # Where another worker refused, later blocks may have taken the buffers of earlier ones.
@@ -98,8 +98,8 @@ class Others:
             flight.parcels = parcels(unique, self._owners, self._num_fields, self._counts_holders)
 
     def parcel(self, flight: Flight | None, owner: int) -> Parcel | Refusal | None:
-        """What another worker is to be sent; None where nobody needs it any more: the block is through, or its `dedup`
-        came after a refusal."""
+        """Return what another worker is to be sent; None where nobody needs it any more: the block is through, or
+        its `dedup` came after a refusal."""
         parcel = flight.parcels[owner] if flight and flight.parcels else None
         if owner != self.share.rank and isinstance(parcel, Parcel):
             self._member.group.count("keys", parcel.num_bytes, 1)

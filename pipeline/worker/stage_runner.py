@@ -143,8 +143,8 @@ class StageRunner:
         self._next[stage] = number + 1
 
     def _ask(self, stage: str, number: int) -> Progressed | None:
-        """What a block came to, once that is known. Not after a block which another worker refused: then `drain` tells
-        it, on all workers."""
+        """Return what a block came to, once that is known. Not after a block which another worker refused: then
+        `drain` tells it, on all workers."""
         told_by, later = self._placement.told_by
         asks = stage == told_by and number < self._refused.anywhere
         if not asks or not self._unasked or self._unasked[0].block.number > number - later:
@@ -163,11 +163,11 @@ class StageRunner:
         return spans + last
 
     def parcel(self, i: int, owner: int) -> Parcel | Refusal | None:
-        """What another worker is to be sent of block i; see `Others.parcel`."""
+        """Return what another worker is to be sent of block i; see `Others.parcel`."""
         return of(Others, self._peers).parcel(self._flights.get(i), owner)
 
     def deliver(self, i: int, received: Sequence[Parcel | Refusal | None]) -> None:
-        """What all workers, in the order of ranks, sent of block i; `unite` takes it."""
+        """Keep what all workers, in the order of ranks, sent of block i, for `unite`."""
         if i in self._flights:
             self._flights[i].received = received
 
@@ -261,7 +261,7 @@ def _found(trained: Trained) -> Progressed:
 
 
 def told(error: Exception, tiers: Tiers, look_ahead: int) -> str:
-    """What a stage failed of, in words."""
+    """Return what a stage failed of, in words."""
     # torch's is no MemoryError, CuPy's is.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return no_room(error, tiers.sizes, look_ahead, tiers.device)

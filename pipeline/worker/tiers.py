@@ -1,4 +1,4 @@
-"""What one worker holds open of a run: the tiers, the map, the model."""
+"""Everything that one worker holds open of a run: the tiers, the map, the model."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from pipeline.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a worker is opened with."""
+    """Everything that a worker is opened with."""
 
     sizes: Sizes
     row: RowLayout

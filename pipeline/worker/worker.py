@@ -33,7 +33,7 @@ class Flushed:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a worker knows of its tiers, for `result.json`."""
+    """A worker's report on its tiers, for `result.json`."""
 
     map_bytes: int
     device_rows: int
@@ -82,7 +82,7 @@ class Worker:
         self.stages.pause = why
 
     def set_learning_rates(self, rows: float, dense: float) -> None:
-        """Of the steps to come, before warm-up."""
+        """Set the learning rates of the steps to come, before warm-up."""
         self.tiers.learner.rows.lr, self.tiers.learner.dense.lr = rows, dense
 
     def flush(self, number: int) -> Flushed:
@@ -135,12 +135,13 @@ class Worker:
         self._reserve.hold(max(0, chunks) * r.log.chunk_bytes + dense)
 
     def table_hash(self) -> tuple[int, int]:
-        """Of all rows, and their number; all of them are in the log, since a commit was just taken or opened."""
+        """Return the hash of all rows, and their number; all of them are in the log, since a commit was just taken or
+        opened."""
         r = self.tiers
         return table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_on_host())
 
     def fingerprint(self, table: int) -> str:
-        """Of a table with this hash and the dense part that this worker has."""
+        """Return the fingerprint of a table with this hash and the dense part that this worker has."""
         learner = self.tiers.learner
         return fingerprint(table, dense_state(learner.model, learner.dense.optimizer))
 

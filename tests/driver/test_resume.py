@@ -124,7 +124,11 @@ def test_what_changes_bits_later_on_is_not_said(workflow, tmp_path, monkeypatch)
         patched.setattr("pipeline.driver.resume.version", lambda name: "0.0")
         driver = make_driver(changed(workflow, optimizer=slower, schedule__threads=2), tmp_path, **SIZES)
     driver.run()
-    lines = [line for line in driver.progress._stream.getvalue().splitlines() if "other bits will come of it" in line]
+    lines = [
+        line
+        for line in driver.progress._stream.getvalue().splitlines()
+        if "the result will not be bit-identical" in line
+    ]
     for part in ("optimizer.dense.lr: was 0.01, is 0.5", "schedule.threads: was 1, is 2", "torch: was "):
         assert [line for line in lines if part in line], part
     assert len(lines) == 5
@@ -235,7 +239,7 @@ def test_other_instructions_of_the_processor_are_told(workflow, described, monke
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
     said = check(before, described(), Position(0, "train", 3))
-    assert [line.split("of it: ")[1] for line in said] == [
+    assert [line.split("bit-identical: ")[1] for line in said] == [
         'ATEN_CPU_CAPABILITY: was null, is "default"', 'MKL_CBWR: was null, is "COMPATIBLE"',
     ]  # fmt: skip
 
@@ -273,7 +277,9 @@ def test_fields_that_came_after_a_commit_have_their_defaults_in_it(workflow, des
 def test_another_device_is_told(workflow, described):
     on_cpu, on_gpu = (described(device=device) for device in ("cpu", "Some GPU"))
     told = check(on_cpu, on_gpu, Position(0, "train", 3))
-    assert told == ['other than when it began, so that other bits will come of it: device: was "cpu", is "Some GPU"']
+    assert told == [
+        'changed since the run began, so the result will not be bit-identical: device: was "cpu", is "Some GPU"'
+    ]
     assert check(on_cpu, described(changed(workflow, device="auto")), Position(0, "train", 3)) == []
 
 

@@ -1,4 +1,4 @@
-"""What a policy is."""
+"""The protocol of a policy."""
 
 from __future__ import annotations
 
