@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.commits.inspect import (
-    MOST_KEYS,
+    MAX_KEYS,
     BadRows,
     Finding,
     check_chunk,
@@ -71,7 +71,7 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     for chunk, numbers in track(named_chunks(manifests, missing), "verifying"):
         found, bad_rows = check_chunk(run_dir, manifests[-1], chunk, numbers)
         findings += found
-        if bad_rows and followed < MOST_KEYS:
+        if bad_rows and followed < MAX_KEYS:
             bad[bad_rows.chunk] = bad_rows
             followed += len(bad_rows.keys_N)
     left = list(check_left(run_dir, manifests[-1])) if manifests else []
@@ -121,11 +121,11 @@ def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRow
     """Print which keys are affected, and which commits have them."""
     keys_N: U64 = np.unique(np.concatenate([rows.keys_N for rows in bad.values()]))
     # Padding, which is no row, may be damaged too.
-    keys_N = keys_N[keys_N != RESERVED][:MOST_KEYS]
+    keys_N = keys_N[keys_N != RESERVED][:MAX_KEYS]
     if not len(keys_N):
         return
     shown = ", ".join(f"{key:#018x}" for key in keys_N[:10].tolist())
-    at_least = "at least " if sum(len(rows.keys_N) for rows in bad.values()) >= MOST_KEYS else ""
+    at_least = "at least " if sum(len(rows.keys_N) for rows in bad.values()) >= MAX_KEYS else ""
     print(f"rows of {at_least}{len(keys_N):,} keys are damaged: {shown}{' ...' if len(keys_N) > 10 else ''}")
     for manifest in reversed(manifests):
         has, lost = lost_keys(run_dir, manifest, bad, keys_N)

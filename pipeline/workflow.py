@@ -207,7 +207,7 @@ class Schedule(Strict):
     """Early stopping, and lower learning rates, by the validation split. `epochs` is then an upper bound."""
 
 
-MOST_KEPT = 16
+MAX_KEPT = 16
 
 
 class Commit(Strict):
@@ -216,7 +216,7 @@ class Commit(Strict):
     every_blocks: Annotated[int, Field(ge=1)] | None = None
     """Training blocks from one commit to the next."""
     every_minutes: Annotated[float, Field(gt=0.0)] | None = 10.0
-    keep: Annotated[int, Field(ge=1, le=MOST_KEPT)] = 2
+    keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = 2
     """The last so many commits are kept."""
     keep_best: bool = True
     """So is that of the best epoch on the validation split, by AUC or by schedule.plateau's metric, as "best"."""
@@ -259,7 +259,7 @@ class Metrics(Strict):
     that epoch since then."""
 
 
-LEAST_FROZEN_EPS = 1e-6
+MIN_FROZEN_EPS = 1e-6
 
 
 class Workflow(Strict):
@@ -284,10 +284,10 @@ class Workflow(Strict):
                 "take Ftrl for a model of first-order weights (model.embedding_dim = 0)"
             )
         merge, eps = self.optimizer.merge, self.optimizer.dense.eps
-        if merge and merge.denominator == "frozen" and merge.k > 1 and eps < LEAST_FROZEN_EPS:
+        if merge and merge.denominator == "frozen" and merge.k > 1 and eps < MIN_FROZEN_EPS:
             raise ValueError(
                 f"optimizer.dense.eps is {eps}, and optimizer.merge has a frozen denominator: a weight whose gradient "
-                f"was 0 for long would be thrown away when it comes back; take at least {LEAST_FROZEN_EPS}, 1e-4 say"
+                f"was 0 for long would be thrown away when it comes back; take at least {MIN_FROZEN_EPS}, 1e-4 say"
             )
         plateau = self.schedule.plateau
         if self.optimizer.rows.kind == "ftrl" and plateau and plateau.lr_factor < 1:

@@ -12,7 +12,7 @@ from harness import make_driver
 from pipeline.commits.manifest import Manifest
 from pipeline.driver.committer import Committer
 from pipeline.errors import PipelineError
-from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
+from pipeline.storage.chunks import MIN_GROWTH, most_chunks
 from pipeline.storage.files import Files
 from pipeline.storage.log import rows_file
 from pipeline.storage.shards import Shards
@@ -78,7 +78,7 @@ def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, mu
         assert places.chunks.growth <= places.chunks.allowance, "more was written than was allowed until this commit"
         num_before = places.chunks.num
         commit(self, *args, **named)
-        most = most_chunks(80, 4, num_shards) + places.chunks.allowance + LEAST_GROWTH * num_shards
+        most = most_chunks(80, 4, num_shards) + places.chunks.allowance + MIN_GROWTH * num_shards
         assert places.chunks.num - num_before <= most
         manifests = kept(tmp_path)
         for m in manifests:
@@ -133,5 +133,5 @@ def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_pat
 
 def test_a_small_quota_stops_a_run_that_fits(workflow, tmp_path):
     """Twice the live rows, the slabs and what may grow: older commits are in the way, and given up."""
-    driver = make_driver(workflow, tmp_path, disk_chunks=2 * 600 // 4 + SLABS + 2 * LEAST_GROWTH, **SIZES)
+    driver = make_driver(workflow, tmp_path, disk_chunks=2 * 600 // 4 + SLABS + 2 * MIN_GROWTH, **SIZES)
     assert driver.run()["stopped"] is None

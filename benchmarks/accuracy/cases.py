@@ -34,7 +34,7 @@ CALM_EPS, CALM_STD = 1e-5, 1e-2
 
 SPARE = 1.03
 """Rows of the device's slab, in a run that is to use all tiers, by those of its first two batches."""
-LEAST_ROWS = 64
+MIN_ROWS = 64
 """Of the host's slab there."""
 
 
@@ -81,7 +81,7 @@ def first_steps(workflow: Workflow, num_steps: int, calm: bool) -> Workflow:
     window = first_window(source, agenda, -(-examples // batch_size), 1, workflow.storage.read)
     source.close()
     ring, union = 2 * int(SLACK * max(window.keys_of_blocks)), int(SPARE * window.union_of_first[1])
-    host = max(LEAST_ROWS, (window.union_of_first[-1] - union) // 3)
+    host = max(MIN_ROWS, (window.union_of_first[-1] - union) // 3)
     row_bytes = row_layout(workflow).num_bytes
     fields["storage"]["device"] = (ring + union) * row_bytes
     fields["storage"]["host"] = (ring + workflow.storage.chunk_rows + host) * row_bytes

@@ -47,7 +47,7 @@ SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 ROWS = {"device_rows": 85, "outgoing_rows": 600, "host_rows": 16, "staging_rows": 600, "chunk_rows": 32}
 """So few that rows go through all tiers; a chunk is two pages long."""
 KEYS = (50, 50, 40, 30, 20)
-MOST_SHOWN = 20
+MAX_SHOWN = 20
 """Failures of one kind of trial that are printed."""
 Outcome = dict[str, Any]
 """All that must not depend on how often the run was interrupted."""
@@ -152,7 +152,7 @@ class Tally:
         self.runs += 1
         if failure:
             self.failures.append(f"{label}: {failure}")
-            if len(self.failures) <= MOST_SHOWN:
+            if len(self.failures) <= MAX_SHOWN:
                 print(f"FAILED {self.failures[-1]}", flush=True)
 
 

@@ -23,7 +23,7 @@ from benchmarks.prepare.data import ensure
 from benchmarks.prepare.layout import measure
 from benchmarks.prepare.ways import WAYS, read
 
-MOST_APART = 0.1
+MAX_APART = 0.1
 """Of peak memory at ten times the input."""
 
 
@@ -61,7 +61,7 @@ def memory(folder: Path, rows: int, piece: str) -> dict[str, float]:
     logs = {n: ensure(folder / f"criteo-{n}.tsv", n) for n in (rows, 10 * rows)}
     once, ten = (run("ours_split", log, n, piece)[-1] for n, log in logs.items())
     print(f"peak memory of {rows:,} rows {once:,.0f} MiB, of {10 * rows:,} {ten:,.0f} MiB ({piece})")
-    assert abs(ten / once - 1) < MOST_APART, f"memory grows with the input: {ten / once:.3f}"
+    assert abs(ten / once - 1) < MAX_APART, f"memory grows with the input: {ten / once:.3f}"
     return {"memory_10x_vs_1x": ten / once}
 
 

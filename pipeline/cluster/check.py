@@ -11,7 +11,7 @@ from pipeline.storage.chunks import most_chunks
 from pipeline.storage.places import most_rows
 from pipeline.workflow import Storage
 
-LEAST_THREADS = 4
+MIN_THREADS = 4
 """One for `train`, one for keys by mail, one for what the driver asks, and one that goes on."""
 SHARE_OF_LIMIT = 0.6
 """Of Dask's limit: above, it would spill, pause or end the worker."""
@@ -37,10 +37,10 @@ def check_machines(machines: Sequence[Machine], device: str, storage: Storage, l
                     f"worker {rank} on {machine.host} has {package} {version}, and worker 0 "
                     f"{machines[0].versions[package]}: install the same everywhere"
                 )
-        if machine.threads < LEAST_THREADS:
+        if machine.threads < MIN_THREADS:
             raise ValueError(
                 f"worker {rank} on {machine.host} has {machine.threads} threads, and what waits for others takes "
-                f"{LEAST_THREADS - 1}; start it with --nthreads {len(STAGES) + 4}, or {LEAST_THREADS} at least"
+                f"{MIN_THREADS - 1}; start it with --nthreads {len(STAGES) + 4}, or {MIN_THREADS} at least"
             )
         in_ram = caps_in_ram(machine, storage)
         if machine.memory_limit and in_ram > SHARE_OF_LIMIT * machine.memory_limit:

@@ -17,9 +17,9 @@ from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 
 
 class Watch:
-    def __init__(self, pool: Pool, most_silent: float) -> None:
-        """`most_silent`: seconds for which a worker may not be heard of."""
-        self._pool, self._most_silent = pool, most_silent
+    def __init__(self, pool: Pool, silence_limit: float) -> None:
+        """`silence_limit`: seconds for which a worker may not be heard of."""
+        self._pool, self._most_silent = pool, silence_limit
         self._silence = Silence()
 
     def results(self, futures: Sequence[Future]) -> list[Any]:

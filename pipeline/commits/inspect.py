@@ -17,7 +17,7 @@ from pipeline.storage.layout import RowLayout, row_keys
 from pipeline.storage.log import keys_file, metadata, rows_file
 from pipeline.storage.shards import Shards, shard_folder
 
-MOST_KEYS = 1 << 20
+MAX_KEYS = 1 << 20
 """Affected keys that are followed up, and those of one chunk more; beyond that only files are named."""
 OURS = (
     "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",

@@ -25,7 +25,7 @@ from pipeline.records import Array
 from pipeline.settings import STRICT, Count, Digest, Strict, read_json
 from pipeline.storage.files import Damaged, Files, checksum, refuse_links, tensors
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.shards import MOST_SHARDS, shard_folder
+from pipeline.storage.shards import MAX_SHARDS, shard_folder
 
 FORMAT: Literal[3] = 3
 DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back to the newest commit that is whole"
@@ -96,7 +96,7 @@ class Manifest:
         RowLayout.of(self.row)
         if self.name not in (None, "best"):
             raise ValueError(f"name is {self.name[:99]!r}")
-        if not (self.number and self.dense and 0 < self.num_shards <= MOST_SHARDS and 0 < self.chunk_rows <= 1 << 40):
+        if not (self.number and self.dense and 0 < self.num_shards <= MAX_SHARDS and 0 < self.chunk_rows <= 1 << 40):
             raise ValueError("number, dense, num_shards or chunk_rows cannot be of a commit")
         if self.metadata.keys() != metadata_files(self.num_shards):
             raise ValueError(f"metadata names other files than those of a table of {self.num_shards} shards")

@@ -36,11 +36,11 @@ class Agenda:
 
     def __init__(
         self, num_examples: Mapping[str, int], batch_size: int, epochs: int, test_apart: bool = False,
-        least_last: int = 1,
+        min_last_batch: int = 1,
     ) -> None:  # fmt: skip
         """`test_apart`: the test is of another epoch than the last, known when all is trained (see `test`).
-        `least_last`: a last batch of the training split that has fewer examples is joined to the one before."""
-        self._least_last = least_last
+        `min_last_batch`: a last batch of the training split that has fewer examples is joined to the one before."""
+        self._min_last_batch = min_last_batch
         self.num_examples = num_examples
         self._test_apart = test_apart
         self._batch_size = batch_size
@@ -148,7 +148,7 @@ class Agenda:
 
     def _num_batches(self, split: str) -> int:
         whole, rest = divmod(self.num_examples[split], self._batch_size)
-        least = self._least_last if split == "train" and whole else 1
+        least = self._min_last_batch if split == "train" and whole else 1
         return whole + (rest >= least)
 
     def _block(self, number: int, leg: Leg, first_batch: int, block_batches: int) -> Block:

@@ -8,7 +8,7 @@ from pipeline.cluster.team import WorkerLost
 from pipeline.data.agenda import Position
 from pipeline.errors import PipelineError
 
-MOST_LOST = 5
+MAX_LOST = 5
 """Times that workers may be lost in a row, with no commit in between, until the run stops."""
 
 
@@ -27,7 +27,7 @@ class Recovery:
             self._lost, self._lost_at = 0, at
         while True:
             self._lost += 1
-            if self._lost > MOST_LOST:
+            if self._lost > MAX_LOST:
                 raise lost
             say(f"{lost}: all workers begin anew from the last commit")
             try:

@@ -20,7 +20,7 @@ from pipeline.records import I32, RESERVED, TILE, U64, Array
 
 NEVER = np.int32(2**31 - 1)
 TOO_MANY = np.int32(2**31 - 1)
-MOST_PROBES = 1 << 10
+MAX_PROBES = 1 << 10
 """Slots that a key is looked for in. In a table that is half full it is found within a hundred; a full one would be
 looked through by every key."""
 
@@ -88,7 +88,7 @@ def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_un
         at = key & mask
         position_V[i] = 0
         probes = 0
-        while probes < MOST_PROBES:
+        while probes < MAX_PROBES:
             found = table_C[at]
             if found == RESERVED:
                 found = cuda.atomic.cas(table_C, at, RESERVED, key)
@@ -102,7 +102,7 @@ def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_un
                 break
             at = (at + np.uint64(1)) & mask
             probes += 1
-        if probes == MOST_PROBES:
+        if probes == MAX_PROBES:
             num_unique[0] = TOO_MANY
 
 

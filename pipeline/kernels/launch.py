@@ -20,7 +20,7 @@ if not config.ENABLE_CUDASIM:
     cuda.dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 BLOCK_THREADS = 256
-MOST_BLOCKS = 1 << 12
+MAX_BLOCKS = 1 << 12
 """More than any GPU runs at once; beyond that a thread takes several items."""
 WARP = 32
 
@@ -51,7 +51,7 @@ def on_stream(pointer: int) -> Iterator[None]:
 
 def launch(kernel: Any, num_items: int, *args: Any, lanes: int = 1) -> None:
     """Start a kernel with `lanes` threads an item, and do not wait for it. No items: nothing to start."""
-    blocks = min(-(-num_items * lanes // BLOCK_THREADS), MOST_BLOCKS)
+    blocks = min(-(-num_items * lanes // BLOCK_THREADS), MAX_BLOCKS)
     launch_blocks(kernel, blocks, BLOCK_THREADS, *args)
 
 

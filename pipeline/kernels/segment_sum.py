@@ -12,7 +12,7 @@ from numba import cuda, float32, int32
 from pipeline.kernels import cpu, gpu, gpu_blocks_of
 from pipeline.kernels.arithmetic import product
 from pipeline.kernels.hint import AHEAD, prefetch_line, prefetch_row
-from pipeline.kernels.launch import MOST_BLOCKS, array_library, lanes_for, launch, launch_blocks, on_host
+from pipeline.kernels.launch import MAX_BLOCKS, array_library, lanes_for, launch, launch_blocks, on_host
 from pipeline.records import F32, I32, TILE
 
 LONG = 128
@@ -33,7 +33,7 @@ def segment_sum(
         return
     lanes = lanes_for(out_PC.shape[1])
     launch(short_sums_cuda, len(out_PC), *args, lanes, lanes=lanes)
-    launch_blocks(long_sums_cuda, min(len(out_PC), MOST_BLOCKS), LONG_THREADS, *args, lanes)
+    launch_blocks(long_sums_cuda, min(len(out_PC), MAX_BLOCKS), LONG_THREADS, *args, lanes)
 
 
 def bag_scale(bags_MB: I32, multi_M: tuple[int, ...], mean_M: tuple[bool, ...], num_fields: int) -> F32:

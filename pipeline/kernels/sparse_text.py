@@ -15,7 +15,7 @@ SPACE, TAB, NEWLINE, RETURN, COLON, MINUS, PLUS, POINT, ZERO, EXPONENT, EXPONENT
 )
 ONE = ZERO + 1
 GOOD, BAD_LABEL, BAD_TOKEN, NO_SLOT, NOT_ONE = range(5)
-MOST_DIGITS = 18
+MAX_DIGITS = 18
 """Of an index: any such number has room in an int64."""
 
 
@@ -55,7 +55,7 @@ def parse_sparse_reference(
         labels.append(int(int(label) == 1))
         for token in others:
             *numbers, value = token.split(b":", 1 + fielded)
-            if len(numbers) != 1 + fielded or not all(n.isdigit() and len(n) <= MOST_DIGITS for n in numbers):
+            if len(numbers) != 1 + fielded or not all(n.isdigit() and len(n) <= MAX_DIGITS for n in numbers):
                 return BAD_TOKEN, row
             slot = slots[min(int(numbers[0]), len(slots) - 1)]
             if not value:
@@ -81,7 +81,7 @@ def _ends_token(byte: int) -> bool:
 def _integer(text: Array, at: int) -> tuple[int, int]:
     """The digits at `at` up to a colon as a number, or -1; and the place behind the colon."""
     begin, value = at, 0
-    while at < text.size and ZERO <= text[at] <= ZERO + 9 and at - begin < MOST_DIGITS:
+    while at < text.size and ZERO <= text[at] <= ZERO + 9 and at - begin < MAX_DIGITS:
         value = value * 10 + text[at] - ZERO
         at += 1
     good = at > begin and at < text.size and text[at] == COLON

@@ -17,7 +17,7 @@ from pipeline.machine.nvml import Links
 from pipeline.machine.topology import Core, Gpu, Topology
 
 NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
-MOST_TRIED = 8
+MAX_TRIED = 8
 """GPUs of which every ring is tried: 2,520 of them. Machines with more have switches, which make all rings alike."""
 
 Speed = tuple[int, int]
@@ -73,9 +73,9 @@ def ring(gpus: Sequence[Gpu], links: Links, num: int) -> tuple[int, ...]:
     of several such orders, by the next weakest, and so on; of equal ones, the first in the order of positions. It
     begins after a weakest link, so that a socket's GPUs follow each other.
 
-    Every order is tried, up to `MOST_TRIED` GPUs; more than that come node by node.
+    Every order is tried, up to `MAX_TRIED` GPUs; more than that come node by node.
     """
-    if len(gpus) > MOST_TRIED:
+    if len(gpus) > MAX_TRIED:
         by_node = sorted(range(len(gpus)), key=lambda at: (_or_last(gpus[at].node), at))
         return tuple(by_node[:num])
     speeds = [[_speed(link) for link in row] for row in links]

@@ -9,7 +9,7 @@ from itertools import count, pairwise
 PARTS_PER_THREAD = 4
 """Small parts, taken as threads become free: other stages use the same cores, and one that waits holds up nothing."""
 MIN_PART = 512
-TRAINING_THREADS_PER_OTHER, MOST_OTHERS = 4, 4
+TRAINING_THREADS_PER_OTHER, MAX_OTHERS = 4, 4
 """Beside training on all of two cores a second thread of `dedup` gains nothing, it takes from training. Where cores are
 many, or a GPU trains, `read` and `dedup` are through with a block in a fraction of the time."""
 
@@ -22,7 +22,7 @@ def cut(size: int, num_parts: int) -> list[slice]:
 
 def share_of(training_threads: int) -> int:
     """Threads for `read` and for `dedup`, where `train` has so many."""
-    return min(max(1, training_threads // TRAINING_THREADS_PER_OTHER), MOST_OTHERS)
+    return min(max(1, training_threads // TRAINING_THREADS_PER_OTHER), MAX_OTHERS)
 
 
 class Whole:

@@ -24,7 +24,7 @@ F64 = NDArray[np.float64]
 
 FIRST_STEP, RUNS = "rates/first_step", "rates/runs"
 BYTES_PER_STEP = 20
-MOST_STEPS = 1 << 31
+MAX_STEPS = 1 << 31
 STEPS_AHEAD = 1 << 12
 """Lines that are made, and brought to a GPU, at a time."""
 
@@ -172,7 +172,7 @@ class Rates:
         steps_N, runs_N3 = saved[FIRST_STEP], saved[RUNS]
         kinds = (steps_N.dtype, steps_N.ndim, runs_N3.dtype, runs_N3.shape)
         fits = kinds == (np.int64, 1, np.float64, (steps_N.size - 1, 3))
-        if not (fits and 0 <= steps_N[0] < MOST_STEPS and (np.diff(steps_N[1:]) > 0).all()):
+        if not (fits and 0 <= steps_N[0] < MAX_STEPS and (np.diff(steps_N[1:]) > 0).all()):
             raise ValueError(f"{FIRST_STEP} and {RUNS} of the commit are no history of steps")
         num_steps, *first_steps = steps_N.tolist()
         if first_steps and not (first_steps[0] > 0 and first_steps[-1] <= num_steps and np.isfinite(runs_N3).all()):

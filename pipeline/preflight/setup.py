@@ -54,5 +54,5 @@ def set_up(
 def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:
     """The blocks of a run of so many workers."""
     schedule = workflow.schedule
-    least_last = dense.min_last_batch(schedule.batch_size, world)
-    return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, least_last)
+    min_last_batch = dense.min_last_batch(schedule.batch_size, world)
+    return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, min_last_batch)

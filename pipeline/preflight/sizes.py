@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
+from pipeline.storage.chunks import MIN_GROWTH, most_chunks
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.places import most_rows
-from pipeline.workflow import MOST_KEPT, MemoryShare, Storage, format_size
+from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size
 
 SLACK = 1.25
 """Rows of a staging or outgoing buffer per key of the largest block of the first window."""
-MANIFEST_BYTES = 64 * (MOST_KEPT + 2)
+MANIFEST_BYTES = 64 * (MAX_KEPT + 2)
 """Of one chunk, in the manifests of all kept commits."""
 RING_SHARE = 8
 """A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow. On a
@@ -154,7 +154,7 @@ def in_bytes(storage: Storage, free_bytes: int) -> Storage:
 def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes: int, num_owned: int) -> int:
     chunk_bytes = log_chunk_bytes(storage.chunk_rows, row_bytes)
     chunks = max(0, storage.disk - commit_bytes) // chunk_bytes
-    least = most_chunks(most_rows(slab_rows, storage.map), storage.chunk_rows, num_owned) + 2 * LEAST_GROWTH * num_owned
+    least = most_chunks(most_rows(slab_rows, storage.map), storage.chunk_rows, num_owned) + 2 * MIN_GROWTH * num_owned
     if chunks < least:
         needed = least * chunk_bytes + commit_bytes
         raise DoesNotFit(

@@ -21,7 +21,7 @@ CALENDAR = ("hour_of_day", "weekday", "weekend")
 """Columns that are made from one of hours written YYMMDDHH: 0..23, 0 (Monday) .. 6, and whether it is 5 or 6."""
 
 
-MOST_COLUMNS = 10_000
+MAX_COLUMNS = 10_000
 LARGEST_NUMBER = (1 << 20) - 1
 """Of a field or an index that is a column by itself."""
 
@@ -186,9 +186,9 @@ def _as_read(path: Path, column: pa.Field, role: Role) -> Field:
 
 
 def _check_numbers(what: str, numbers: Sequence[int]) -> None:
-    if len(set(numbers)) > MOST_COLUMNS or not all(0 <= n <= LARGEST_NUMBER for n in numbers):
+    if len(set(numbers)) > MAX_COLUMNS or not all(0 <= n <= LARGEST_NUMBER for n in numbers):
         raise ValueError(
-            f"{what}: expected at most {MOST_COLUMNS:,} from 0 to {LARGEST_NUMBER:,}, got {len(set(numbers)):,} from "
+            f"{what}: expected at most {MAX_COLUMNS:,} from 0 to {LARGEST_NUMBER:,}, got {len(set(numbers)):,} from "
             f"{min(numbers)} to {max(numbers)}; fewer columns can be trained on as well"
         )
 

@@ -22,7 +22,7 @@ from pipeline.storage.files import Files, checksum
 
 T = TypeVar("T", bound=Strict)
 HEAD_BYTES = 1 << 16
-MOST_SHOWN = 200
+MAX_SHOWN = 200
 
 
 class Origin(Strict):
@@ -169,7 +169,7 @@ def check_sources(out: Path, command: Command, paths: Iterable[Path]) -> None:
 
 def _shown(value: object) -> str:
     text = json.dumps(value)
-    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]} ..."
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
 
 
 def summarize(

@@ -11,7 +11,7 @@ DIM = 16
 BYTES_PER_KEY = 1 << 9
 """A row of DIM weights and a first-order one, with Adam's two moments, of which the log may hold as many stale ones."""
 MAP_BYTES_PER_KEY = 1 << 6
-LEAST_DISK, LEAST_MAP = 4 << 30, 64 << 20
+MIN_DISK, MIN_MAP = 4 << 30, 64 << 20
 TEXT = '''"""DeepFM on {rows:,} rows that pipeline.prepare made: positive rate {rate}, {keys:,} different keys.
 
 A begin: see pipeline/workflow.py for what else can be said, and pipeline/models for other models.
@@ -58,8 +58,8 @@ def workflow_text(summary: Mapping[str, Any]) -> str:
         numbers="".join(["        numbers=(\n", *_lines(numbers), "        ),\n"]) if numbers else "",
         categories="".join(_lines([f"Category(name={_quoted(name)})" for name in names["category"]])).rstrip("\n"),
         dim=DIM,
-        disk=_power_of_two(max(LEAST_DISK, keys * BYTES_PER_KEY)) >> 30,
-        map=_power_of_two(max(LEAST_MAP, keys * MAP_BYTES_PER_KEY)) >> 20,
+        disk=_power_of_two(max(MIN_DISK, keys * BYTES_PER_KEY)) >> 30,
+        map=_power_of_two(max(MIN_MAP, keys * MAP_BYTES_PER_KEY)) >> 20,
     )
 
 

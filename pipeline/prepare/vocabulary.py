@@ -38,7 +38,7 @@ from pipeline.storage.files import Files
 PARTITION_ROWS = 1 << 18
 """Values of a partition: 6 MB of eight characters each with their keys, 64 MB of 200 each."""
 CACHE_BYTES = 256 << 20
-MOST_IDS = 2**31 - 1
+MAX_IDS = 2**31 - 1
 FIRST_KEYS = b"first_keys"
 
 
@@ -104,9 +104,9 @@ def _write(out: Path, parts: Iterator[Counts], column: str) -> str:
             for counts in _partitions(chain([first], parts)):
                 ids = np.arange(num_ids + 1, num_ids + 1 + counts.size)
                 num_ids += len(ids)
-                if num_ids > MOST_IDS:
+                if num_ids > MAX_IDS:
                     raise ValueError(
-                        f"column {column!r}: more than {MOST_IDS:,} values occur often enough for an id of their own; "
+                        f"column {column!r}: more than {MAX_IDS:,} values occur often enough for an id of their own; "
                         f"raise the minimum, or leave the column's values as they are"
                     )
                 writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))

@@ -7,7 +7,7 @@ import numpy as np
 from pipeline.records import I64
 from pipeline.storage.shards import ONE_SHARD, Shards
 
-LEAST_GROWTH = 8
+MIN_GROWTH = 8
 """Chunks of each shard that may always be added before a commit is brought forward."""
 
 
@@ -131,6 +131,6 @@ class Chunks:
         is for what comes until the next commit, the other half for that commit."""
         self._since = self.num
         share = self.of_rows(int(self._growth_share * live_rows))
-        least = LEAST_GROWTH * len(self.shards.owned)
+        least = MIN_GROWTH * len(self.shards.owned)
         self.allowance = max(least, at_least, min(share, room // 2))
         """Chunks that may be added, or be due for merging, until a commit is brought forward."""

@@ -11,7 +11,7 @@ DEVICE, HOST, DISK = 0, 1, 2
 TIER_SHIFT = 48
 ENTRY_BYTES = 16
 MAX_LOAD = 0.7
-LEAST_BYTES = int(ENTRY_BYTES / MAX_LOAD)
+MIN_BYTES = int(ENTRY_BYTES / MAX_LOAD)
 """Of the map, for one key."""
 FIRST_ENTRIES = 256
 """Entries that a partition starts with."""

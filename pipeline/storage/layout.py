@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.records import U32, U64
 
 KEY_WORDS = 2
-MOST_WIDTH = 1 << 20
+MAX_WIDTH = 1 << 20
 """The widest embedding that is read back: no file makes anybody allocate more for a row."""
 WEIGHTS_AT = 2
 STATE = {
@@ -68,7 +68,7 @@ class RowLayout:
             first_order = bool(described["first_order"][0] != described["first_order"][1])
             optimizer = next(kind for kind in reversed(STATE) if all(name in described for name in STATE[kind]))
             layout = cls(past - begin, first_order, optimizer)
-            if 0 <= layout.embedding_dim <= MOST_WIDTH and layout.describe() == described:
+            if 0 <= layout.embedding_dim <= MAX_WIDTH and layout.describe() == described:
                 return layout
         except (KeyError, TypeError, ValueError, IndexError):
             pass

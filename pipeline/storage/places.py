@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from pipeline.records import I32, I64, RESERVED, U64
 from pipeline.storage.chunks import Chunks
-from pipeline.storage.key_map import LEAST_BYTES, KeyMap
+from pipeline.storage.key_map import MIN_BYTES, KeyMap
 from pipeline.storage.policies import POLICIES
 
 NO_COPY = -1
@@ -68,7 +68,7 @@ class Caps:
 
 def most_rows(num_slots: int, map_bytes: int) -> int:
     """Rows that slabs of so many slots can hold, if the map may know so many."""
-    return min(num_slots, map_bytes // LEAST_BYTES)
+    return min(num_slots, map_bytes // MIN_BYTES)
 
 
 class Places:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.records import I64, U64
 
-MOST_SHARDS = 1024
+MAX_SHARDS = 1024
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ def batches_of(blocks):
     return batches
 
 
-def plain_batches(num_examples, batch_size, epochs, least_last=1):
+def plain_batches(num_examples, batch_size, epochs, min_last_batch=1):
     """The same from the words: train, then validation, each epoch; the test at the end. A last batch of the training
     split that is too short is part of the one before it, if there is one."""
     legs = [(split, epoch) for epoch in range(epochs) for split in ("train", "validation")] + [("test", epochs - 1)]
@@ -40,7 +40,7 @@ def plain_batches(num_examples, batch_size, epochs, least_last=1):
     for split, epoch in legs:
         total = num_examples.get(split, 0)
         begins = [*range(0, total, batch_size)]
-        if split == "train" and len(begins) > 1 and total - begins[-1] < least_last:
+        if split == "train" and len(begins) > 1 and total - begins[-1] < min_last_batch:
             begins.pop()
         for number, (begin, past) in enumerate(pairwise([*begins, total])):
             batches.append((split, epoch, number, begin, past, step))
@@ -51,12 +51,12 @@ def plain_batches(num_examples, batch_size, epochs, least_last=1):
 @settings(deadline=None, max_examples=100)
 @given(SPLITS, st.integers(1, 9), st.integers(1, 3), st.integers(1, 12), st.integers(1, 12))
 def test_a_batch_is_left_out_or_depends_on_the_size_of_blocks(
-    num_examples, batch_size, epochs, block_batches, least_last
+    num_examples, batch_size, epochs, block_batches, min_last_batch
 ):
-    least_last = min(least_last, batch_size)
-    agenda = Agenda(num_examples, batch_size, epochs, least_last=least_last)
+    min_last_batch = min(min_last_batch, batch_size)
+    agenda = Agenda(num_examples, batch_size, epochs, min_last_batch=min_last_batch)
     blocks = list(agenda.blocks(block_batches))
-    assert batches_of(blocks) == plain_batches(num_examples, batch_size, epochs, least_last)
+    assert batches_of(blocks) == plain_batches(num_examples, batch_size, epochs, min_last_batch)
     assert [b.number for b in blocks] == list(range(len(blocks)))
     assert all(1 <= b.num_batches <= block_batches for b in blocks)
     assert sum(b.num_examples for b in blocks) == agenda.total_examples
@@ -148,7 +148,7 @@ def test_stretches_leave_out_a_block_or_end_elsewhere_than_at_a_commit(agenda, b
 
 
 def test_a_last_batch_that_is_joined_is_counted_twice_or_left_out():
-    agenda = Agenda({"train": 13, "validation": 13}, 6, 2, least_last=2)
+    agenda = Agenda({"train": 13, "validation": 13}, 6, 2, min_last_batch=2)
     blocks = list(agenda.blocks(1))
     assert [b.num_examples for b in blocks] == [6, 7, 6, 6, 1] * 2
     assert agenda.steps_of_epoch == 2
@@ -160,7 +160,7 @@ def test_a_last_batch_that_is_joined_is_counted_twice_or_left_out():
 @pytest.mark.parametrize("splits", [{"train": 13}, {"train": 13, "validation": 4}])
 def test_a_commit_before_a_last_batch_that_more_workers_join_goes_on_with_a_block_of_nothing(splits):
     """One worker's batches are of 6, 6 and 1 examples, those of several of 6 and 7: the one example is given up."""
-    fewer, more = Agenda(splits, 6, 2), Agenda(splits, 6, 2, least_last=2)
+    fewer, more = Agenda(splits, 6, 2), Agenda(splits, 6, 2, min_last_batch=2)
     following = next(b for b in more.blocks(1) if (b.split, b.epoch) not in (("train", 0),))
     begin = more.block_at(fewer.position(list(fewer.blocks(1))[2]), 1)
     assert begin == dataclasses.replace(following, number=0)
@@ -170,7 +170,7 @@ def test_a_commit_before_a_last_batch_that_more_workers_join_goes_on_with_a_bloc
 
 def test_an_only_batch_is_joined_to_none_or_one_that_is_long_enough_is_joined():
     for num_train, expected in ((1, [1]), (6, [6]), (8, [6, 2]), (7, [7])):
-        blocks = list(Agenda({"train": num_train}, 6, 1, least_last=2).blocks(1))
+        blocks = list(Agenda({"train": num_train}, 6, 1, min_last_batch=2).blocks(1))
         assert [b.num_examples for b in blocks] == expected
 
 

@@ -16,8 +16,8 @@ from pipeline.preflight.sizes import (
     log_chunk_bytes,
     read_ring_bytes,
 )
-from pipeline.storage.chunks import LEAST_GROWTH, most_chunks
-from pipeline.storage.key_map import LEAST_BYTES
+from pipeline.storage.chunks import MIN_GROWTH, most_chunks
+from pipeline.storage.key_map import MIN_BYTES
 from pipeline.workflow import Storage, format_size
 
 
@@ -86,9 +86,9 @@ def test_a_cap_is_exceeded_or_a_buffer_cannot_hold_a_block(
     assert (sizes.device_rows + sizes.outgoing_rows) * row_bytes <= storage.device
     assert (sizes.host_rows + sizes.staging_rows + sizes.chunk_rows) * row_bytes <= storage.host
     assert sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row_bytes) + commit_bytes <= storage.disk
-    slabs = min(sizes.device_rows + sizes.outgoing_rows + sizes.host_rows, sizes.map_bytes // LEAST_BYTES)
+    slabs = min(sizes.device_rows + sizes.outgoing_rows + sizes.host_rows, sizes.map_bytes // MIN_BYTES)
     commit = most_chunks(slabs, sizes.chunk_rows, num_owned)
-    assert sizes.disk_chunks >= commit + 2 * LEAST_GROWTH * num_owned, "no room for a commit"
+    assert sizes.disk_chunks >= commit + 2 * MIN_GROWTH * num_owned, "no room for a commit"
     assert sizes.read_ring_bytes + sizes.window_bytes <= storage.read
     assert sizes.map_bytes <= storage.map
     assert sizes.chunk_rows == storage.chunk_rows

@@ -170,7 +170,7 @@ def test_a_merge_that_was_done_is_done_again(tmp_path, monkeypatch):
 
 
 def test_more_values_than_ids_are_taken(tmp_path, monkeypatch):
-    monkeypatch.setattr(vocabulary, "MOST_IDS", 2)
+    monkeypatch.setattr(vocabulary, "MAX_IDS", 2)
     with pytest.raises(ValueError, match=r"column 'a/b': more than 2 values .* raise the minimum"):
         make(tmp_path, [pa.array([1, 2, 3])], 1)
     assert not list((tmp_path / "out/vocabulary").iterdir())

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharded import SOME, TABLES
 
-from pipeline.storage.chunks import LEAST_GROWTH, Chunks, most_chunks
+from pipeline.storage.chunks import MIN_GROWTH, Chunks, most_chunks
 from pipeline.storage.shards import Shards
 
 
@@ -125,8 +125,8 @@ def test_shards_of_others_are_loaded_as_if_they_were_owned():
 @pytest.mark.parametrize(
     ("growth", "live_rows", "room", "at_least", "allowance"),
     [
-        (1.0, 400, 1000, 0, 100), (0.5, 400, 1000, 0, 50), (1.0, 400, 60, 0, 30), (1.0, 0, 1000, 0, LEAST_GROWTH),
-        (1.0, 400, -50, 0, LEAST_GROWTH), (0.0, 4000, 1000, 0, LEAST_GROWTH), (1.0, 400, 60, 77, 77),
+        (1.0, 400, 1000, 0, 100), (0.5, 400, 1000, 0, 50), (1.0, 400, 60, 0, 30), (1.0, 0, 1000, 0, MIN_GROWTH),
+        (1.0, 400, -50, 0, MIN_GROWTH), (0.0, 4000, 1000, 0, MIN_GROWTH), (1.0, 400, 60, 77, 77),
     ],
 )  # fmt: skip
 def test_more_may_be_written_than_the_share_or_the_room(growth, live_rows, room, at_least, allowance):
@@ -137,5 +137,5 @@ def test_more_may_be_written_than_the_share_or_the_room(growth, live_rows, room,
 
 
 def test_a_block_that_begins_a_chunk_of_every_shard_is_more_than_may_always_be_written():
-    assert Chunks(4, shards=Shards.all(16)).allowance == 16 * LEAST_GROWTH
-    assert Chunks(4, shards=SOME).allowance == 2 * LEAST_GROWTH
+    assert Chunks(4, shards=Shards.all(16)).allowance == 16 * MIN_GROWTH
+    assert Chunks(4, shards=SOME).allowance == 2 * MIN_GROWTH

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sharded import SOME
 
 from pipeline.records import RESERVED
-from pipeline.storage.chunks import LEAST_GROWTH, Chunks
-from pipeline.storage.key_map import LEAST_BYTES
+from pipeline.storage.chunks import MIN_GROWTH, Chunks
+from pipeline.storage.key_map import MIN_BYTES
 from pipeline.storage.places import NO_COPY, Caps, Places, Slots
 
 
@@ -83,20 +83,20 @@ def test_new_places_are_not_empty():
 
 
 def test_the_reserve_of_the_next_commit_leaves_out_a_slab_or_what_may_be_merged():
-    assert make_places(5, 3).commit_chunks == 2 + LEAST_GROWTH
-    assert make_places(5, 4).commit_chunks == 3 + LEAST_GROWTH
+    assert make_places(5, 3).commit_chunks == 2 + MIN_GROWTH
+    assert make_places(5, 4).commit_chunks == 3 + MIN_GROWTH
     # The map cannot know more rows than these, whatever the slabs could hold.
-    assert make_places(10_000, 10_000, map_bytes=LEAST_BYTES * 6).commit_chunks == 2 + LEAST_GROWTH
+    assert make_places(10_000, 10_000, map_bytes=MIN_BYTES * 6).commit_chunks == 2 + MIN_GROWTH
 
 
 def test_the_reserve_leaves_out_a_padded_chunk_of_a_shard():
     """Eight slots, of which one may hold a row of another shard than the others: three chunks instead of two."""
-    assert make_places(5, 3, shards=SOME).commit_chunks == 3 + 2 * LEAST_GROWTH
+    assert make_places(5, 3, shards=SOME).commit_chunks == 3 + 2 * MIN_GROWTH
 
 
 def test_half_of_the_room_is_not_left_to_the_commit():
     """1,000 live rows are 250 chunks, of which the disk has room for so many besides slabs of two chunks."""
-    for disk_chunks, expected in ((10_000, 250), (501, 249), (402, 200), (2, LEAST_GROWTH), (0, LEAST_GROWTH)):
+    for disk_chunks, expected in ((10_000, 250), (501, 249), (402, 200), (2, MIN_GROWTH), (0, MIN_GROWTH)):
         places = make_places(5, 3, disk_chunks)
         places.map.insert(np.arange(1000, dtype=np.uint64), np.arange(1000))
         places.begin_growth()

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.shards import MOST_SHARDS, deal, shard_folder, shard_of
+from pipeline.storage.shards import MAX_SHARDS, deal, shard_folder, shard_of
 
 KEYS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**32 - 1, 2**32, 2**63, 2**64 - 2, 2**64 - 1]))
 
 
 @settings(deadline=None)
-@given(st.lists(KEYS, max_size=20), st.integers(1, MOST_SHARDS))
+@given(st.lists(KEYS, max_size=20), st.integers(1, MAX_SHARDS))
 def test_a_key_belongs_to_another_shard_than_its_high_bits_say(keys, num):
     shards = shard_of(np.array(keys, np.uint64), num)
     assert shards.dtype == np.int64

@@ -43,11 +43,11 @@ code would give it as such."""
 def small_grids():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launch, "BLOCK_THREADS", 4)
-        patch.setattr(launch, "MOST_BLOCKS", 2)
+        patch.setattr(launch, "MAX_BLOCKS", 2)
         patch.setattr(launch, "WARP", 2)
         patch.setattr(segment_sum, "LONG", 3)
         patch.setattr(segment_sum, "LONG_THREADS", 6)
-        patch.setattr(segment_sum, "MOST_BLOCKS", 2)
+        patch.setattr(segment_sum, "MAX_BLOCKS", 2)
         patch.setattr(launch, "_argument", as_argument)
         compile_what_calls_them()
         for module, name in SHARED:
