@@ -48,6 +48,8 @@ class Pool:
             # to say of workers that are killed, with tracebacks, is told by the driver in a line.
             for handler in logging.getLogger("distributed").handlers:
                 handler.addFilter(_is_critical)
+        # A wait of Dask's that ended since a worker did, and that nobody asks for any more: with a traceback, too.
+        logging.getLogger("asyncio").addFilter(_is_not_of_dask)
         self._mark = uuid.uuid4().hex
         """A name in the environment of every process that is started here."""
         self._open()
@@ -150,6 +152,11 @@ class Pool:
 
 def _is_critical(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.CRITICAL
+
+
+def _is_not_of_dask(record: logging.LogRecord) -> bool:
+    kind = record.exc_info[0] if record.exc_info else None
+    return kind is None or not kind.__module__.startswith("distributed.")
 
 
 def _start(team: Team) -> Any:

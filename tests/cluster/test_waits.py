@@ -1,5 +1,6 @@
 """What ends a wait for Dask in this process: progress, or a message."""
 
+import logging
 import multiprocessing
 import threading
 import time
@@ -7,10 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 from distributed import Status, wait
+from distributed.client import AllExit
 
 from pipeline.cluster import awake, local
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.local import DaskExecutor, local_client
+from pipeline.cluster.pool import _is_not_of_dask
 from pipeline.cluster.watch import Watch
 from pipeline.errors import PipelineError
 from pipeline.records import Done
@@ -143,6 +146,15 @@ def test_a_task_that_raised_a_timeout_of_its_own_is_not_waited_for(client):
     watch = Watch(SimpleNamespace(client=client, addresses=[]), 60.0)
     with pytest.raises(OSError, match="Connection timed out"):
         watch.results([future])
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"), [(AllExit(), False), (ValueError("mine"), True)], ids=["Dask's", "another"]
+)
+def test_a_wait_of_dask_s_that_nobody_asks_for_is_not_logged(error, shown):
+    """One that ended since a worker did prints a traceback into a run that has recovered."""
+    record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "was never retrieved", (), (type(error), error, None))
+    assert _is_not_of_dask(record) == shown
 
 
 def spin(until):
