@@ -73,9 +73,11 @@ def test_an_interrupt_at_any_time_is_no_traceback(tmp_path, source, whole):
     for number in range(12):
         code, err = interrupted(source, tmp_path / "out", random.uniform(0.02, 0.3 * (1 + number)))
         assert "Traceback" not in err
-        assert code in (0, 1, 130), err
+        done = (tmp_path / "out" / "prepared.json").exists()
+        # One that comes while Python ends has its usual effect: nothing is left to be lost.
+        assert code in (0, 1, 130) or (done and code == -signal.SIGINT), err
         codes.add(code)
-        if code == 0:
+        if done:
             break
     assert 1 in codes
     assert prepare("criteo", source, tmp_path / "out", *PIECE) == 0
