@@ -14,7 +14,7 @@ from pipeline.workflow import Storage
 MIN_THREADS = 4
 """One for `train`, one for keys by mail, one for what the driver asks, and one that goes on."""
 SHARE_OF_LIMIT = 0.6
-"""Of Dask's limit: above, it would spill, pause or end the worker."""
+"""The share of Dask's limit above which it would spill, pause or end the worker."""
 
 
 def least_disk_bytes(sizes: Sizes, num_owned: int) -> int:

@@ -61,7 +61,7 @@ class Invitation:
     modules: Mapping[str, tuple[str, str]]
     """Name and source text of the workflow's own Python files, by module name."""
     hosts: tuple[str, ...]
-    """Of all workers, in the order of ranks."""
+    """Hosts of all workers, in the order of ranks."""
     by_mail: bool
     """Keys travel by a collective of their own."""
     cpus: tuple[int, ...]
@@ -213,9 +213,9 @@ class Machine:
     pid: int
     versions: dict[str, str]
     threads: int
-    """Of the Dask worker."""
+    """Threads of the Dask worker."""
     memory_limit: int
-    """Of Dask's for this worker; 0: none."""
+    """Bytes that Dask allows this worker; 0: no limit."""
     memory: Mapping[int, int]
     """Bytes of RAM of the machine and of each control group that limits it, as of `limits.memory_limits`."""
     reach: tuple[int, ...]
@@ -223,7 +223,7 @@ class Machine:
     disk: int
     """Number that the system has for the disk of the run directory."""
     free_bytes: int
-    """Of that disk, with what reserves of an earlier session take of it."""
+    """Free bytes of that disk, with what reserves of an earlier session take of it."""
     device: str
     """Model of the GPU, or "cpu"."""
     gpu: str

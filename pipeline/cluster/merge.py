@@ -12,7 +12,7 @@ from pipeline.records import U64, Closed, Done, Moves, Progressed, Refusal
 from pipeline.workflow import Workflow
 
 Scores = Callable[[int, int, int], Iterator[U64]]
-"""Of a worker's rank, a block that closed a split and a table: its sorted scores, piece by piece."""
+"""Sorted scores, piece by piece; by a worker's rank, the number of a block that closed a split, and a table."""
 
 
 class Merge:
@@ -21,7 +21,7 @@ class Merge:
     def __init__(self, workflow: Workflow, run_dir: Path, scores: Scores, watch: Callable[[Done], None]) -> None:
         self._workflow, self._run_dir, self._scores, self._watch = workflow, run_dir, scores, watch
         self._parts: dict[int, Sequence[Closed]] = {}
-        """What each worker knows of the splits that blocks closed, by block."""
+        """Metric sums of each worker for the splits that blocks closed, by block."""
         self._closed: list[Progressed] = []
 
     def together(self, dones: Sequence[Done]) -> Done:

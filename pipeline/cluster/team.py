@@ -24,7 +24,7 @@ class Team:
     world: int
     scheduler: str | None = None
     seats: tuple[Seat, ...] = ()
-    """What each has of this machine; empty where the scheduler's machines are not known."""
+    """The part of this machine that each has; empty where the scheduler's machines are not known."""
     modules: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Name and source text of the workflow's own files, by module name: workers cannot import them."""
 

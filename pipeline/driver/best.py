@@ -47,11 +47,8 @@ class BestEpoch:
         epoch, best = Position(**opened.state["position"]).epoch - 1, self.verdict(history).best
         if best is None or epoch == best:
             return opened, epoch, None
-        return (
-            opened,
-            epoch,
-            (
-                f"the best epoch is {best + 1}, and its commit is not there any more, or never was: epoch {epoch + 1} "
-                "is tested instead"
-            ),
+        remark = (
+            f"the best epoch is {best + 1}, and its commit is not there any more, or never was: epoch {epoch + 1} is "
+            "tested instead"
         )
+        return opened, epoch, remark

@@ -221,7 +221,7 @@ class Driver:
         self.pauses.go_on()
 
     def _reduce(self, refusal: Refusal) -> bool:
-        """Return whether there is a smaller pace to try."""
+        """Take a smaller pace, and return whether there was one."""
         if remark := self.pace.reduce(refusal):
             self._say(remark)
         return remark is not None

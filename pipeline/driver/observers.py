@@ -1,4 +1,4 @@
-"""Whoever is told what a run does while it does it. The driver knows of none of them what it does with it."""
+"""Observers, which are told what a run does while it does it. The driver does not know what they do with it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.storage.folder import Folder
 
 
 class Observer:
-    """Does nothing with it."""
+    """The protocol, with calls that do nothing."""
 
     def on_begin(self, examples: int, history: History) -> None:
         """A run begins, or begins anew from a commit that holds so many examples of its agenda; `history` is of it."""
@@ -24,7 +24,7 @@ class Observer:
 
 
 class Display(Observer):
-    """Shows it on a terminal, or in a log."""
+    """Shows progress, evaluations and lines on a terminal, or in a log."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self._examples = progress, 0

@@ -1,4 +1,4 @@
-"""Why workers plan no further block: a signal came, or it is time for a commit."""
+"""Pauses of planning: a signal came, or it is time for a commit."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Pauses:
         self._crew, self._seconds = crew, 60 * every_minutes if every_minutes else math.inf
         self._committed = time.perf_counter()
         self._told: str | None = None
-        """What workers were told last."""
+        """The reason to pause that workers were told last."""
         self.signal: str | None = None
-        """The one that asked the run to end at a commit."""
+        """The signal that asked the run to end at a commit."""
 
     def stop(self, signal: str) -> None:
         """For a signal handler."""

@@ -1,4 +1,4 @@
-"""Going on after workers were lost, as long as there is a commit in between now and then."""
+"""Recovery from lost workers, as long as there is a commit now and then."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class Result(Strict):
     tiers: dict[str, Tier]
     disk: Disk
     workers: list[dict[str, dict[str, Amount]]]
-    """Of each that is one of several."""
+    """Bytes and messages sent, by kind, of each of several workers; empty for one alone."""
     data: dict[str, dict[str, Any]]
     fingerprint: str
     files: dict[str, Digest]

@@ -12,7 +12,7 @@ from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size
 SLACK = 1.25
 """Rows of a staging or outgoing buffer per key of the largest block of the first window."""
 MANIFEST_BYTES = 64 * (MAX_KEPT + 2)
-"""Of one chunk, in the manifests of all kept commits."""
+"""Bytes of one chunk in the manifests of all kept commits."""
 RING_SHARE = 8
 """A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow. On a
 GPU, where each ring is in both tiers, half of it of the smaller one."""

@@ -83,7 +83,7 @@ class Learner:
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
         self._read: tuple[F32, I32] = np.empty((0, 0), np.float32), np.empty(0, np.int32)
-        """Of a block that is scored: rows, and where each of its keys is."""
+        """Rows of a block that is scored, and where each of its keys is."""
         self._slab = slab
         # Of a batch that another was joined to, each worker has two examples more at most.
         most = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2

@@ -22,16 +22,16 @@ class Together:
     """Who trains on the same batches: nobody else, by default."""
 
     group: Group | None = None
-    """Of the workers that train on parts of them."""
+    """The workers that train on parts of them."""
     collective: Collective = ALONE
     """Theirs for the dense part."""
 
 
 class BatchShare(Protocol):
     index: BatchIndex
-    """Of the own examples' keys."""
+    """Index of the own examples' keys."""
     owned: BatchIndex
-    """Of the rows that are this worker's own."""
+    """Index of the rows that are this worker's own."""
 
     def fetch(self, weights_PC: F32) -> F32:
         """Weights of the own examples' keys, from those of the own rows."""

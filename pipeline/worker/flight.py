@@ -20,9 +20,9 @@ class Flight:
     examples: Examples | Refusal | None = None
     unique: Unique | Pending | Refusal | None = None
     parcels: Sequence[Parcel | Refusal] | None = None
-    """Of several workers: what each of them is sent."""
+    """Keys that each of several workers is sent."""
     received: Sequence[Parcel | Refusal | None] | None = None
-    """And what each of them has sent."""
+    """Keys that each of them has sent."""
     united: United | Refusal | None = None
     plan: Plan | Refusal | None = None
     staged: Staged | None = None

@@ -74,7 +74,7 @@ class StageRunner:
         )
         idle = self._placement.idle | self._peers.idle
         self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)
-        """Of the stages that have something to do here."""
+        """Names of the stages that have something to do here."""
         self._stage: dict[str, Callable[[int], Refusal | Plan | None]] = {
             "read": self._read, "dedup": self._dedup, "unite": self._unite, "plan": self._plan,
             "prefetch": self._prefetch, "upload": self._upload, "train": self._train, "write_back": self._write_back,

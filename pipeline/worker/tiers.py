@@ -44,7 +44,7 @@ class Opening:
     kept: tuple[Manifest, ...]
     """The kept commits, as far as they are of this worker's shards."""
     dense: Mapping[str, Array] | None
-    """What `Worker.dense` gave for the last of them."""
+    """The value of `Worker.dense` for the last of them."""
     shards: Shards = ONE_SHARD
 
 
