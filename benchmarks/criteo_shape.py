@@ -142,13 +142,13 @@ def measure(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, 
     epochs = [whole.run(scale.blocks) for _ in range(scale.epochs - 1)]
     rate = statistics.median(epoch[0] for epoch in epochs)
     print_timeline(f"(a) {precision}, an epoch after the first", epochs[-1][1])
-    most = ceiling(whole, scale.repeats)
+    maximum = ceiling(whole, scale.repeats)
     part = open_case(scale, stack, tmp, data, client, scale.small_device, precision)
     part.run(scale.small_blocks)
     part_rate, spans = part.run(scale.small_blocks)
     print_timeline(f"(b) {precision}", spans)
     hidden = hidden_share(spans)
-    print(f"\n(a) {rate:,.0f} examples/s (first epoch {first:,.0f}), (b) {part_rate:,.0f}, (d) {most:,.0f}")
+    print(f"\n(a) {rate:,.0f} examples/s (first epoch {first:,.0f}), (b) {part_rate:,.0f}, (d) {maximum:,.0f}")
     # An epoch has examples of a part of the keys, whose rows lie anywhere in the table.
     part_of_table = whole.disk_rows_read / rows
     print(
@@ -159,7 +159,7 @@ def measure(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, 
     ratios = {
         "a_vs_aim": rate / AIM,
         "a_vs_cowclip_v100": rate / COWCLIP,
-        "a_vs_d": rate / most,
+        "a_vs_d": rate / maximum,
         "b_vs_a": part_rate / rate,
         "first_epoch_vs_table_read": examples / first / table_seconds,
         "rows_of_the_table_read": part_of_table,

@@ -14,9 +14,9 @@ from typing import Any
 from pipeline.cluster.local import local_client
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
-from pipeline.driver.open import alone, folder_of, make_run_dir
+from pipeline.driver.open import folder_of, local_crew, make_run_dir
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.monitor.history import plain
+from pipeline.monitor.history import json_value
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import set_up
 from pipeline.storage.lock import InUse, RunLock
@@ -39,7 +39,7 @@ def once(path: Path, work: Callable[[], Json]) -> None:
         if not path.exists():
             print(f"{path.stem} ...", flush=True)
             partial = path.with_suffix(".partial")
-            partial.write_text(json.dumps(plain(work()), indent=1) + "\n")
+            partial.write_text(json.dumps(json_value(work()), indent=1) + "\n")
             os.replace(partial, path)
         # Another process may have come after the result was there, and removed it.
         lock.path.unlink(missing_ok=True)
@@ -66,9 +66,9 @@ class Quiet(Progress):
         self.losses.append(loss)
         self.seconds_at[examples_done] = self._clock()
 
-    def seconds(self, first: int, past: int) -> float | None:
-        """From when the run had come to `first` examples to when it had to `past`; None if that was not seen whole."""
-        stamps = [self.seconds_at.get(at) for at in (first, past)]
+    def seconds(self, first: int, end: int) -> float | None:
+        """From when the run had come to `first` examples to when it had to `end`; None if that was not seen whole."""
+        stamps = [self.seconds_at.get(at) for at in (first, end)]
         return None if None in stamps else stamps[1] - stamps[0]
 
 
@@ -83,7 +83,12 @@ def train(workflow: Workflow, run_dir: Path, progress: Progress, serial: bool = 
         allow_many_files()
         with nullcontext() if serial else local_client() as client:
             result = Driver(
-                setup, source, folder_of(setup, run_dir), alone(setup, source, device, client), device.model, progress
+                setup,
+                source,
+                folder_of(setup, run_dir),
+                local_crew(setup, source, device, client),
+                device.model,
+                progress,
             ).run()
         if result is None:
             raise SystemExit("stopped at a commit; the same command goes on from there")

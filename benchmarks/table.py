@@ -19,12 +19,12 @@ from benchmarks.disk.limits import read_each
 from pipeline.data.source import Source
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
-from pipeline.driver.open import alone, folder_of
+from pipeline.driver.open import folder_of, local_crew
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup
-from pipeline.records import Done, Span
-from pipeline.schedule import Schedule
+from pipeline.records import Span, StageResult
+from pipeline.schedule import BlockSchedule
 from pipeline.storage.key_map import DISK, place
 from pipeline.storage.log import Log, rows_file
 from pipeline.worker.worker import Worker
@@ -36,7 +36,7 @@ class Stretches:
     def __init__(self, setup: Setup, source: Source, run_dir: Path, client: Any) -> None:
         progress = Progress(1, stream=StringIO())
         device = choose(setup.workflow.device)
-        crew = alone(setup, source, device, client)
+        crew = local_crew(setup, source, device, client)
         self.driver = Driver(setup, source, folder_of(setup, run_dir), crew, device.model, progress)
         self._blocks = list(self.driver.agenda.blocks(setup.fit.block_batches))
         self._look_ahead = setup.fit.look_ahead
@@ -58,7 +58,7 @@ class Stretches:
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         start = time.perf_counter()
         with self.driver.progress, self.driver.crew.executor() as executor:
-            refusal = Schedule(
+            refusal = BlockSchedule(
                 numbers, self._look_ahead, self.worker.stages.names, executor, lambda done: self._keep(done, spans)
             ).run()
             for done in self.worker.drain():
@@ -66,7 +66,7 @@ class Stretches:
         assert refusal is None, refusal.message
         return sum(block.num_examples for block in blocks) / (time.perf_counter() - start), spans
 
-    def _keep(self, done: Done, spans: list[Span]) -> None:
+    def _keep(self, done: StageResult, spans: list[Span]) -> None:
         if done.span:
             spans.append(done.span)
         if done.moves:

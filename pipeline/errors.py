@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-def told(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """Return what an error says, in words."""
     if isinstance(error, MemoryError):
         return f"out of memory ({error or type(error).__name__}): lower storage's caps, or leave this process more"

@@ -102,7 +102,7 @@ def _kind(value: Any) -> str:
     return str(value.get("kind", "adam") if isinstance(value, dict) else getattr(value, "kind", "adam"))
 
 
-RowOptimizer = Annotated[
+RowOptimizerConfig = Annotated[
     Annotated[Sgd, Tag("sgd")]
     | Annotated[Adagrad, Tag("adagrad")]
     | Annotated[RowWiseAdagrad, Tag("rowwise_adagrad")]
@@ -164,7 +164,7 @@ class KStep(Strict):
 
 
 class Optimizer(Strict):
-    rows: RowOptimizer = Adam()
+    rows: RowOptimizerConfig = Adam()
     dense: DenseAdam = DenseAdam()
     merge: KStep | None = None
     """How the dense parts of many workers stay together. None: by the sum of their gradients, at every step."""

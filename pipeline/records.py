@@ -74,36 +74,36 @@ class Block:
         return self.split == "train"
 
     def batch_bounds(self, batch: int) -> tuple[int, int]:
-        """First and past-the-last example of a batch, counted from the block's first."""
+        """First and end (exclusive) example of a batch, counted from the block's first."""
         begin = batch * self.batch_size
         return begin, self.num_examples if batch == self.num_batches - 1 else begin + self.batch_size
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class Rank:
     """The rank of this worker among W. Each batch is cut into W parts, in order, that differ by one example at most."""
 
-    rank: int = 0
+    number: int = 0
     world: int = 1
 
     def bounds(self, num_examples: int) -> tuple[int, int]:
-        """First and past-the-last example of the worker's part of so many."""
+        """First and end (exclusive) example of the worker's part of so many."""
         each, more = divmod(num_examples, self.world)
-        begin = self.rank * each + min(self.rank, more)
-        return begin, begin + each + (self.rank < more)
+        begin = self.number * each + min(self.number, more)
+        return begin, begin + each + (self.number < more)
 
-    def of(self, block: Block) -> Block:
+    def part_of(self, block: Block) -> Block:
         """The block as this worker reads it: parts of batches, counted from the first of the first part."""
-        sizes = [self._size(past - begin) for begin, past in map(block.batch_bounds, range(block.num_batches))]
+        sizes = [self._size(end - begin) for begin, end in map(block.batch_bounds, range(block.num_batches))]
         return replace(block, num_examples=sum(sizes), batch_size=self._size(block.batch_size))
 
     def _size(self, num_examples: int) -> int:
-        begin, past = self.bounds(num_examples)
-        return past - begin
+        begin, end = self.bounds(num_examples)
+        return end - begin
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class FieldLayout:
     """Where the values of each categorical field stand in a batch; the same for all blocks of a run."""
 
     single_S: tuple[int, ...]
@@ -145,8 +145,8 @@ class Examples:
         """Return what the examples of each batch weigh together: 1 each, where there is no weight."""
         bounds = map(self.block.batch_bounds, range(self.block.num_batches))
         if self.weights_N is None:
-            return [float(past - begin) for begin, past in bounds]
-        return [float(self.weights_N[begin:past].sum(dtype=np.float64)) for begin, past in bounds]
+            return [float(end - begin) for begin, end in bounds]
+        return [float(self.weights_N[begin:end].sum(dtype=np.float64)) for begin, end in bounds]
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +167,7 @@ class BatchIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class KeyRequest:
     """The keys that one worker needs of those that another one owns, for one block."""
 
     keys_U: U64
@@ -175,18 +175,18 @@ class Parcel:
     """Per batch [P] positions in `keys_U`, in the order in which the worker holds the batch's unique keys."""
     occurrences: tuple[I32, ...]
     """Per batch [P] how often the worker's part of the batch holds each."""
-    holders: tuple[I32, ...]
+    examples_with_key: tuple[I32, ...]
     """Per batch [P] how many examples of it hold each; empty where the optimizer does not ask, or they are the same."""
 
     @property
     def num_bytes(self) -> int:
         return self.keys_U.nbytes + sum(
-            part.nbytes for parts in (self.positions, self.occurrences, self.holders) for part in parts
+            part.nbytes for parts in (self.positions, self.occurrences, self.examples_with_key) for part in parts
         )
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RowRequests:
     """The requests of all workers to an owner for one batch. R requests, rank by rank, each in its own order."""
 
     index: BatchIndex
@@ -195,8 +195,8 @@ class Asked:
     """Requests of each rank."""
     starts_P: I32
     """[P + 1] differences are the occurrences in the whole batch."""
-    holders_P: I32
-    """Examples of the whole batch; empty as in `Parcel`."""
+    examples_with_key_P: I32
+    """Examples of the whole batch; empty as in `KeyRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +212,12 @@ class Unique:
 
 
 @dataclass(frozen=True, slots=True)
-class United:
+class OwnedKeys:
     """The working set of an owner: the keys of its shards that any worker needs for a block. As `Unique` to `plan`."""
 
     block: Block
     keys_U: U64
-    asked: tuple[Asked, ...]
+    row_requests: tuple[RowRequests, ...]
     """Per batch."""
 
 
@@ -242,7 +242,7 @@ class Moves:
 
 
 @dataclass(frozen=True, slots=True)
-class Spill:
+class DiskWrite:
     """Rows that go to disk into one shard: the next rows of the host's victims, then the next of the device's."""
 
     num_host: int
@@ -276,7 +276,7 @@ class Plan:
     """Host slots of the first len(host_into) victims of the device; the rest of them go to disk."""
     host_victim_slots: I32
     """Those whose row is written to disk."""
-    spills: tuple[Spill, ...]
+    disk_writes: tuple[DiskWrite, ...]
     """One for each shard that receives rows, in their order."""
     moves: Moves
 
@@ -319,7 +319,7 @@ class Trained:
 
     block: Block
     outgoing_EW: U32
-    found: Callable[[], Progressed] | None = None
+    found: Callable[[], BlockResult] | None = None
     """What came of it; to be called once the block's work is done."""
     swapped: Event = DONE
     """When `outgoing_EW` is filled, and what arrived is not read any more: after the swap, or after the last score."""
@@ -349,7 +349,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class StageResult:
     """The result of a stage's call, for the driver: small enough to travel anywhere. The arrays stay where they are."""
 
     stage: str
@@ -358,11 +358,11 @@ class Done:
     """None where the call did nothing, since `plan` had refused this block or one before it."""
     refusal: Refusal | None = None
     moves: Moves | None = None
-    trained: Progressed | None = None
+    trained: BlockResult | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class SplitSums:
     """One worker's metric sums of a finished split; its sorted scores are fetched separately."""
 
     examples: int = 0
@@ -375,7 +375,7 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
+class BlockResult:
     """The result of a block once `train` is through with it."""
 
     block: Block
@@ -385,5 +385,5 @@ class Progressed:
     """Filled by the block that closes a split of which there are metrics."""
     weight: float = 0.0
     """Of the examples that the loss is the mean of."""
-    closed: Closed | None = None
+    closed: SplitSums | None = None
     """In place of metrics, where a worker has a part of the examples alone."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.errors import PipelineError, told
+from pipeline.errors import PipelineError, error_text
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
 from pipeline.workflow import Workflow
@@ -21,20 +21,20 @@ from pipeline.workflow import Workflow
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before the run; 1 for a run that ended early. One message, no traceback."""
-    args = arguments().parse_args(argv)
+    args = train_arguments().parse_args(argv)
     try:
-        return train(args)
+        return train_command(args)
     except KeyboardInterrupt:
         print("interrupted at its end: what was committed stands, and the same command goes on", file=sys.stderr)
         return 130
 
 
-def train(args: argparse.Namespace) -> int:
+def train_command(args: argparse.Namespace) -> int:
     """The exit code."""
     # These take seconds, and --help needs none of them.
     from pipeline.device.gpu import choose
-    from pipeline.driver.open import make_run_dir, open_crew, open_run, recruit, seats_of, shared_by
-    from pipeline.machine.affinity import describe
+    from pipeline.driver.open import affinities_for, make_run_dir, open_crew, open_run, recruit, shared_by
+    from pipeline.machine.affinity import layout_lines
     from pipeline.monitor.report import print_report
     from pipeline.preflight.explain import explain
     from pipeline.preflight.setup import set_up
@@ -53,25 +53,25 @@ def train(args: argparse.Namespace) -> int:
                 raise ValueError(
                     "--serial is for one worker in this process; leave it out, or --workers and --scheduler"
                 )
-            device, team = (choose(workflow.device), None) if alone else recruit(workflow, world, args.scheduler)
-            if team:
+            device, spec = (choose(workflow.device), None) if alone else recruit(workflow, world, args.scheduler)
+            if spec:
                 # Where it is for the machine to choose, all are to have the same.
                 workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
             setup, source = set_up(workflow, device, say, world, args.scheduler is None)
             if args.explain:
                 print(explain(setup))
-                print("\n".join(describe(seats_of(device.on_gpu, world, run_dir))))
+                print("\n".join(layout_lines(affinities_for(device.on_gpu, world, run_dir))))
                 return 0
             stack.enter_context(RunLock(run_dir))
             make_run_dir(run_dir, args.fresh)
             opened = (
-                open_crew(setup, source, run_dir, team)
-                if team
+                open_crew(setup, source, run_dir, spec)
+                if spec
                 else open_run(setup, source, run_dir, args.serial, device)
             )
             driver = stack.enter_context(opened)
         except (ValueError, OSError, MemoryError, PipelineError) as error:
-            print(f"error: {message(error)}", file=sys.stderr)
+            print(f"error: {error_lines(error)}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print("interrupted before anything was trained", file=sys.stderr)
@@ -94,7 +94,7 @@ def say(line: str) -> None:
     print(line, file=sys.stderr if line.startswith("warning: ") else sys.stdout, flush=True)
 
 
-def arguments() -> argparse.ArgumentParser:
+def train_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline.run", description="Train the workflow of a Python file.")
     parser.add_argument("workflow", type=Path, help="a Python file with a module-level `workflow`, or FILE.py:NAME")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
@@ -159,10 +159,10 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
         raise ValueError("--set: a value is nested too deeply") from error
 
 
-def message(error: Exception) -> str:
+def error_lines(error: Exception) -> str:
     """One message; a validation error as one line for each field."""
     if not isinstance(error, ValidationError):
-        return told(error)
+        return error_text(error)
     lines = [
         f"{_path(e['loc']) or error.title}: {e['msg']}" + (f" (got {e['input']!r})" if e["loc"] else "")
         for e in error.errors()

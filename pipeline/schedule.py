@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from pipeline.records import Done, Refusal
+from pipeline.records import Refusal, StageResult
 from pipeline.stages import STAGES
 
 FAR_AHEAD = STAGES[: STAGES.index("plan")]
@@ -46,7 +46,7 @@ class Executor(Protocol):
     def submit(self, stage: str, number: int, after: list[Future]) -> Future:
         """Run a stage once all of `after` has finished."""
 
-    def result(self, future: Future) -> Done:
+    def result(self, future: Future) -> StageResult:
         """Wait for a task; raises what it raised."""
 
     def settle(self, futures: list[Future]) -> None:
@@ -56,21 +56,21 @@ class Executor(Protocol):
 class SerialExecutor:
     """One thread, plain order, no Dask: the reference, and the debugger's friend."""
 
-    def __init__(self, call: Callable[[str, int], Done]) -> None:
+    def __init__(self, call: Callable[[str, int], StageResult]) -> None:
         self._call = call
 
-    def submit(self, stage: str, number: int, after: list[Future]) -> Done:
+    def submit(self, stage: str, number: int, after: list[Future]) -> StageResult:
         return self._call(stage, number)
 
-    def result(self, future: Done) -> Done:
+    def result(self, future: StageResult) -> StageResult:
         return future
 
     def settle(self, futures: list[Future]) -> None:
         """Nothing runs outside `submit`."""
 
 
-class Schedule:
-    """Submits the stages of blocks `first` .. `past`-1 and hands what comes back to `watch`, block by block."""
+class BlockSchedule:
+    """Submits the stages of blocks `first` .. `end` - 1 and hands what comes back to `watch`, block by block."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Schedule:
         look_ahead: int,
         stages: Sequence[str],
         executor: Executor,
-        watch: Callable[[Done], None],
+        watch: Callable[[StageResult], None],
         edges: Callable[[str, int, int], list[Task]] = edges,
     ) -> None:
         self._blocks = blocks

@@ -25,15 +25,15 @@ from pipeline.commits.inspect import (
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reopen import clean
 from pipeline.commits.run_state import read_state
-from pipeline.driver.result import check_left
-from pipeline.errors import told
+from pipeline.driver.result import check_outputs
+from pipeline.errors import error_text
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.bar import track
 from pipeline.records import RESERVED, U64
 from pipeline.storage.files import Files, refuse_links
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.lock import RunLock
-from pipeline.storage.log import describe, folders_of
+from pipeline.storage.log import folders_of, write_metadata
 from pipeline.storage.shards import Shards
 
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         with RunLock(args.run_dir):
             return verify(args.run_dir, args.repair)
     except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {told(error)}", file=sys.stderr)
+        print(f"error: {error_text(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted: nothing is lost, --repair may be given again", file=sys.stderr)
@@ -74,7 +74,7 @@ def verify(run_dir: Path, repair: bool = False) -> int:
         if bad_rows and followed < MAX_KEYS:
             bad[bad_rows.chunk] = bad_rows
             followed += len(bad_rows.keys_N)
-    left = list(check_left(run_dir, manifests[-1])) if manifests else []
+    left = list(check_outputs(run_dir, manifests[-1])) if manifests else []
     for name, what in left:
         print(f"{run_dir / name}: {what}; the same command as before writes it anew")
     for finding in findings:
@@ -142,7 +142,7 @@ def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int
     newest, table = whole[-1], run_dir / "table.zarr"
     shards = Shards.all(newest.num_shards)
     clean(table, whole, commits.files, shards)
-    describe(table, RowLayout.of(newest.row), newest.chunk_rows, newest.tails, commits.files, shards)
+    write_metadata(table, RowLayout.of(newest.row), newest.chunk_rows, newest.tails, commits.files, shards)
     print(f"went back to commit {newest.number}: the run goes on from there")
     return 0
 

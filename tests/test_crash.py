@@ -38,12 +38,12 @@ def third_commit(calls: list[Call]) -> range:
     return range(allocations[2] + 2, allocations[3] + 2)
 
 
-def test_the_run_that_is_disturbed_leaves_out_something(undisturbed):
+def test_the_undisturbed_run_exercises_every_kind_of_call_and_commit(undisturbed):
     """Rows go to disk and are merged, old commits are deleted, the best one is kept."""
     kinds = {call.kind for call in undisturbed.calls}
     assert kinds == {"mkdir", "create", "open", "write", "fsync", "close", "rename", "unlink", "allocate"}
     sites = " ".join(call.site for call in undisturbed.calls)
-    for part in ("write_back.spill", "flush.flush", "manifest.prune", "log.remove", "result.leave"):
+    for part in ("write_back.write_to_disk", "flush.flush", "manifest.prune", "log.remove", "result.write_outputs"):
         assert part in sites, part
     with tempfile.TemporaryDirectory() as name:
         lay_out(undisturbed.left, Path(name))
@@ -52,7 +52,7 @@ def test_the_run_that_is_disturbed_leaves_out_something(undisturbed):
     assert kept[-1].state["disk"]["rows_merged"] > 0
 
 
-def test_what_is_not_durable_survives_or_what_is_durable_is_lost():
+def test_power_loss_keeps_what_was_fsynced_and_may_lose_the_rest():
     """The model of a disk: pages, length, name and the folder's own name are durable once fsynced, and not before."""
     page = bytes([1]) * PAGE_BYTES
     volume = Volume()
@@ -79,28 +79,28 @@ def test_what_is_not_durable_survives_or_what_is_durable_is_lost():
     assert any(len(s["d/c"]) < 2 * PAGE_BYTES for s in found if "d/c" in s)
 
 
-def test_a_run_that_died_after_some_call_comes_to_something_else(undisturbed):
+def test_a_run_that_died_after_a_call_resumes_to_the_same_result(undisturbed):
     numbers = [-1, *range(3, len(undisturbed.calls), len(undisturbed.calls) // 20)]
     assert not failures(resumptions(undisturbed, states({}, undisturbed.calls, numbers, 1))[0])
 
 
-def test_a_run_of_several_shards_that_died_comes_to_something_else(undisturbed, tmp_path):
+def test_a_run_of_several_shards_that_died_resumes_to_the_same_result(undisturbed, tmp_path):
     sharded = journaled(Job(undisturbed.job.data, epochs=1, shards=4))
     assert sharded.expected["fingerprint"] == undisturbed.expected["fingerprint"]
     numbers = range(3, len(sharded.calls), len(sharded.calls) // 20)
     assert not failures(resumptions(sharded, states({}, sharded.calls, numbers, 1))[0])
 
 
-def test_a_run_that_died_while_it_was_resumed_comes_to_something_else(undisturbed):
+def test_a_run_that_died_while_resuming_resumes_to_the_same_result(undisturbed):
     found = second_deaths(undisturbed, 3, np.random.default_rng(1))
     assert not failures(resumptions(undisturbed, found)[0])
 
 
-def test_a_child_that_is_killed_comes_to_something_else(undisturbed):
+def test_a_killed_child_process_resumes_to_the_same_result(undisturbed):
     assert not kill_children(undisturbed, 1, np.random.default_rng(2)).failures
 
 
-def test_a_call_that_fails_loses_a_commit_or_its_error_says_too_little(undisturbed):
+def test_a_failing_call_is_reported_and_loses_no_commit(undisturbed):
     """Each call site of one commit, with one of its faults."""
     rng, chosen = np.random.default_rng(3), {}
     for trial in fault_trials(undisturbed, third_commit(undisturbed.calls), rng):
@@ -109,7 +109,7 @@ def test_a_call_that_fails_loses_a_commit_or_its_error_says_too_little(undisturb
     assert not failures([trials[rng.integers(len(trials))] for trials in chosen.values()])
 
 
-def test_a_flipped_bit_is_not_found_or_changes_a_value(undisturbed):
+def test_a_flipped_bit_is_found_and_never_changes_a_result(undisturbed):
     assert not failures(flip_trials(undisturbed, 40, np.random.default_rng(4)))
 
 
@@ -137,7 +137,7 @@ def unreadable(file: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize("damage", [missing, truncated, unreadable])
 @pytest.mark.parametrize("what", ["the manifest", "the dense state", "keys"])
-def test_a_file_that_cannot_be_read_is_not_named(
+def test_an_unreadable_file_of_a_commit_is_named(
     undisturbed: Journaled,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -34,7 +34,7 @@ def workflow_of(root, optimizer, **changes):
 
 
 @pytest.mark.parametrize("name", EXACT)
-def test_tiers_change_a_bit_of(root, name):
+def test_three_tiers_train_the_same_bits_as_the_plain_loop(root, name):
     workflow = workflow_of(root, EXACT[name])
     plain = Reference(workflow).train()
     result = run(workflow, **THREE_TIERS)
@@ -45,7 +45,7 @@ def test_tiers_change_a_bit_of(root, name):
 
 
 @pytest.mark.parametrize("name", ["CowClip", "lazy CowClip"])
-def test_the_share_of_clipped_rows_is_another(root, name):
+def test_the_share_of_clipped_rows_is_that_of_the_plain_loop(root, name):
     """Fields share a table and lists hold keys twice, so a key's count is not that of its occurrences."""
     workflow = workflow_of(root, EXACT[name], epochs=1)
     clipped = Reference(workflow).train().clipped
@@ -55,7 +55,7 @@ def test_the_share_of_clipped_rows_is_another(root, name):
 
 
 @pytest.mark.parametrize("name", EXACT | POWERS)
-def test_tiers_blocks_commits_or_kills_show_in(root, name, tmp_path, monkeypatch):
+def test_tiers_blocks_commits_and_kills_never_change_a_result(root, name, tmp_path, monkeypatch):
     workflow = workflow_of(root, (EXACT | POWERS)[name], block_batches=2)
     whole = run(workflow)
     assert run(workflow_of(root, (EXACT | POWERS)[name], block_batches=5), **THREE_TIERS)["epochs"] == whole["epochs"]
@@ -70,7 +70,7 @@ def test_tiers_blocks_commits_or_kills_show_in(root, name, tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["dense adam with L2", "dense, clipped norm", "dense sgd with L2"])
-def test_an_evaluation_leaves_a_row_that_it_caught_up(root, name):
+def test_evaluation_stores_no_row_that_it_caught_up(root, name):
     workflow = workflow_of(root, (EXACT | POWERS)[name])
     data = workflow.data.model_copy(update={"validation": (), "test": ()})
     without = workflow.model_copy(update={"data": data})
@@ -81,21 +81,21 @@ def test_an_evaluation_leaves_a_row_that_it_caught_up(root, name):
     ("semantics", "betas"),
     [("lazy", (0.0, 0.999)), ("lazy", (0.5, 0.25)), ("lazy", (0.9, 0.0)), ("dense", (0.5, 0.9)), ("dense", (0.9, 0.9))],
 )
-def test_other_betas_change_a_bit(root, betas, semantics):
+def test_other_betas_train_the_same_bits_as_the_plain_loop(root, betas, semantics):
     rows = Adam(lr=0.05, semantics=semantics, beta1=betas[0], beta2=betas[1])
     workflow = workflow_of(root, Optimizer(rows=rows, dense=DENSE), epochs=1)
     assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
 @pytest.mark.parametrize("kind", [Ftrl, Adam])
-def test_rows_without_an_embedding_train_otherwise(root, kind):
+def test_rows_without_an_embedding_train_the_same_bits_as_the_plain_loop(root, kind):
     workflow = workflow_of(root, Optimizer(rows=kind(lr=0.1, semantics="dense"), dense=DENSE))
     model = workflow.model.model_copy(update={"kind": LR, "embedding_dim": 0, "args": {}})
     workflow = workflow.model_copy(update={"model": model})
     assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-def test_a_row_that_nobody_trained_is_not_read_as_a_dense_optimizer_would_have_it(root):
+def test_a_row_past_its_lifespan_is_read_as_zero(root):
     """A workflow whose test split has keys of its own: past their lifespan they are zero without a loop."""
     rows = Adam(lr=0.01, l2=0.1, semantics="dense")
     workflow = workflow_of(root, Optimizer(rows=rows, dense=DENSE), batch_size=1, epochs=8)
@@ -121,7 +121,7 @@ def plateau_workflow(root, **changes):
     })  # fmt: skip
 
 
-def test_the_test_is_not_of_the_best_epoch_or_the_run_goes_on_after_it_should_stop(root, tmp_path):
+def test_training_stops_after_the_plateau_and_the_best_epoch_is_tested(root, tmp_path):
     workflow = plateau_workflow(root)
     result = make_driver(workflow, tmp_path, **THREE_TIERS).run()
     validated = [e["auc"] for e in result["epochs"] if e["split"] == "validation"]
@@ -140,7 +140,7 @@ def test_the_test_is_not_of_the_best_epoch_or_the_run_goes_on_after_it_should_st
 
 
 @pytest.mark.parametrize("commits", [2, 6, 9])
-def test_a_kill_shows_in_the_learning_rates_or_in_the_best_epoch(root, tmp_path, monkeypatch, commits):
+def test_a_kill_never_changes_a_run_that_reduces_its_learning_rates(root, tmp_path, monkeypatch, commits):
     workflow = plateau_workflow(root)
     whole = run(workflow, **THREE_TIERS)
     kill_after(commits, workflow, tmp_path, monkeypatch, **THREE_TIERS)
@@ -161,7 +161,7 @@ def in_the_test(driver, act):
     return driver.run()
 
 
-def test_a_signal_in_the_test_is_an_error_or_shows_in_the_result(root, tmp_path):
+def test_a_signal_during_the_test_never_changes_the_result(root, tmp_path):
     workflow = plateau_workflow(root)
     workflow = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"block_batches": 1})})
     sizes = THREE_TIERS | {"ring_rows": 300}
@@ -173,7 +173,7 @@ def test_a_signal_in_the_test_is_an_error_or_shows_in_the_result(root, tmp_path)
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
 
 
-def test_time_for_a_commit_ends_the_test(root, tmp_path):
+def test_the_test_goes_on_when_a_commit_is_due(root, tmp_path):
     workflow = plateau_workflow(root)
     schedule = workflow.schedule.model_copy(update={"block_batches": 1})
     often = workflow.model_copy(update={"schedule": schedule, "commit": Commit(every_minutes=1e-9)})
@@ -192,7 +192,7 @@ def test_a_best_epoch_that_cannot_be_opened_ends_the_run_with_a_message(root, tm
         driver.run()
 
 
-def test_both_the_last_weights_and_the_best_are_in_memory(root, tmp_path):
+def test_slabs_of_the_last_epoch_are_freed_for_the_best(root, tmp_path):
     driver = make_driver(plateau_workflow(root), tmp_path, **THREE_TIERS)
     tiers = driver.crew.worker.tiers
     before = [weakref.ref(array.base) for array in (tiers.slab.words_SW, tiers.host.words_SW)]
@@ -203,7 +203,7 @@ def test_both_the_last_weights_and_the_best_are_in_memory(root, tmp_path):
     assert alive == [False, False]
 
 
-def test_another_epoch_passes_for_the_best(root, tmp_path):
+def test_the_last_epoch_is_tested_and_named_when_the_best_commit_is_lost(root, tmp_path):
     """Its commit is damaged, and given up."""
     workflow = plateau_workflow(root)
     make_driver(workflow, tmp_path, **THREE_TIERS).run()
@@ -219,7 +219,7 @@ def test_another_epoch_passes_for_the_best(root, tmp_path):
     assert f"epoch {last} is tested instead" in driver.progress._stream.getvalue()
 
 
-def test_a_learning_rate_that_was_reduced_is_not_in_the_history(root, tmp_path):
+def test_every_reduced_learning_rate_is_kept_in_the_history(root, tmp_path):
     driver = make_driver(plateau_workflow(root, metric="logloss"), tmp_path, **THREE_TIERS)
     learner, close = driver.crew.worker.tiers.learner, driver.crew.worker.tiers.close
     lived = []

@@ -79,7 +79,9 @@ def overtake_by_one_block(stage: str) -> Gate:
     return lambda task: [(stage, task[1] + 1)] if task[0] == stage and task[1] % 2 == 0 else []
 
 
-def test_with_all_edges_held_tasks_do_no_harm(workflow: Workflow, expected: dict[str, str], tmp_path: Path) -> None:
+def test_a_task_delayed_within_its_edges_never_changes_the_result(
+    workflow: Workflow, expected: dict[str, str], tmp_path: Path
+) -> None:
     assert outcome(workflow, tmp_path, hold("write_back", "prefetch", L), **SIZES) == expected[workflow.data.root.name]
 
 
@@ -210,15 +212,15 @@ def test_arrivals_before_victims_give_a_wrong_result(
     check_wrong(outcome(workflow, tmp_path, **SIZES), WRONG_ROW, expected[workflow.data.root.name])
 
 
-def test_outgoing_rows_before_the_hosts_victims_give_a_wrong_result(
+def test_outgoing_rows_before_the_victims_of_the_host_give_a_wrong_result(
     workflow: Workflow, expected: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spill, keep = write_back.spill, write_back.keep
+    write_to_disk, keep = write_back.write_to_disk, write_back.keep_on_host
 
     def keep_first(p: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: Any) -> None:
         keep(p, trained, host)
-        spill(p, trained, host, disk, chunk_RW)
+        write_to_disk(p, trained, host, disk, chunk_RW)
 
-    monkeypatch.setattr(write_back, "spill", keep_first)
-    monkeypatch.setattr(write_back, "keep", lambda p, trained, host: None)
+    monkeypatch.setattr(write_back, "write_to_disk", keep_first)
+    monkeypatch.setattr(write_back, "keep_on_host", lambda p, trained, host: None)
     check_wrong(outcome(workflow, tmp_path, **SIZES), WRONG_ROW, expected[workflow.data.root.name])

@@ -49,7 +49,7 @@ def test_a_run_through_three_tiers_equals_the_plain_trainer(small_workflow: Call
 
 @pytest.mark.parametrize("with_dask", [False, True])
 @pytest.mark.parametrize("num_shards", [2, 4, 16])
-def test_the_number_of_shards_does_not_show(
+def test_the_number_of_shards_never_changes_the_result(
     small_workflow: Callable[..., Workflow], client: Any, num_shards: int, with_dask: bool
 ) -> None:
     workflow = small_workflow()
@@ -90,14 +90,14 @@ def test_a_second_run_on_the_same_scheduler_gets_results_of_its_own(
     assert results[1] == Reference(other).train().fingerprint()
 
 
-def test_sample_weights_reach_loss_and_metrics(small_workflow: Callable[..., Workflow]) -> None:
+def test_sample_weights_reach_the_loss(small_workflow: Callable[..., Workflow]) -> None:
     workflow = small_workflow(weight="importance")
     result = run(workflow, **THREE_TIERS)
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
     assert result["fingerprint"] != run(small_workflow())["fingerprint"]
 
 
-def test_evaluation_leaves_no_trace(data_root: Path) -> None:
+def test_evaluation_never_changes_what_is_learned(data_root: Path) -> None:
     with_evaluation = make_workflow(data_root)
     data = with_evaluation.data.model_copy(update={"validation": (), "test": ()})
     without = with_evaluation.model_copy(update={"data": data})
@@ -114,7 +114,7 @@ def test_a_window_that_grows_too_large_drains_and_goes_on_smaller(small_workflow
 
 
 @pytest.mark.parametrize("block_batches", [1, 3, 16])
-def test_where_a_batch_lies_in_its_block_does_not_show(tmp_path: Path, block_batches: int) -> None:
+def test_the_place_of_a_batch_in_its_block_never_changes_the_result(tmp_path: Path, block_batches: int) -> None:
     """33 examples of seven numbers: batches that begin at bytes which are no multiple of anything."""
     root = write_data(tmp_path, num_train=200, num_keys=60)
     workflow = make_workflow(root, batch_size=33, block_batches=block_batches)
@@ -142,7 +142,7 @@ def test_blocks_that_outgrow_the_read_ring_lose_no_batch(tmp_path: Path, client:
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-def test_a_batch_of_weights_of_zero_moves_nothing_but_by_momentum(tmp_path: Path) -> None:
+def test_batches_of_zero_weights_train_as_in_the_plain_trainer(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     table = make_table(rng, 24, 50)
     at = table.column_names.index("importance")
@@ -187,7 +187,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_no_combination_of_data_schedule_optimizer_and_sizes_shows_in_the_result(
+def test_any_data_schedule_optimizer_and_sizes_equal_the_plain_trainer(
     client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]], optimizer: Optimizer, with_dask: bool
 ) -> None:
     data, changes, sizes = case

@@ -67,18 +67,18 @@ def layer_of(module):
     return next(n for n, layer in enumerate(LAYERS) if belongs(module, (layer,)))
 
 
-def test_the_root_has_these_files():
+def test_the_package_root_has_exactly_the_listed_files():
     assert {path.stem for path in PACKAGE.glob("*.py")} == ROOT
 
 
 @pytest.mark.parametrize("package", DOORS)
-def test_a_heavy_dependency_has_a_second_door(package):
+def test_a_heavy_dependency_is_imported_only_where_listed(package):
     importers = {name for name, modules in GRAPH.items() if any(belongs(m, (package,)) for m in modules)}
     assert importers, f"nothing imports {package}: take it from this list"
     assert not {name for name in importers if not belongs(name, DOORS[package])}
 
 
-def test_a_module_imports_one_above_it():
+def test_a_module_imports_only_from_its_own_layer_and_below():
     upwards = {
         f"{name} imports {other}"
         for name, modules in GRAPH.items()
@@ -88,7 +88,7 @@ def test_a_module_imports_one_above_it():
     assert not upwards
 
 
-def test_modules_import_each_other_in_a_circle():
+def test_module_imports_have_no_cycle():
     """What imports nothing that is left leaves, until nothing is left."""
     left = {name: modules & FILES.keys() for name, modules in GRAPH.items()}
     while leaves := [name for name, modules in left.items() if not modules & left.keys()]:
@@ -97,6 +97,6 @@ def test_modules_import_each_other_in_a_circle():
     assert not left
 
 
-def test_an_import_names_a_module_that_is_not_there():
+def test_every_imported_module_of_the_package_exists():
     ours = {module for modules in GRAPH.values() for module in modules if belongs(module, ("pipeline",))}
     assert ours <= FILES.keys()

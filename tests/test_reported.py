@@ -84,7 +84,7 @@ def of_scikit_learn(seen):
 
 
 @pytest.mark.parametrize("kind", [None, Dropping], ids=["deepfm", "dropout"])
-def test_progressive_metrics_are_not_of_the_forward_passes_of_training(root, kind):
+def test_progressive_metrics_are_of_the_training_forward_passes(root, kind):
     workflow = workflow_of(root, **({"kind": kind, "args": {}} if kind else {}))
     reference = Keeping(workflow).train()
     trained = [e for e in run(workflow, **SIZES)["epochs"] if e["split"] == "train"]
@@ -95,7 +95,7 @@ def test_progressive_metrics_are_not_of_the_forward_passes_of_training(root, kin
 
 
 @pytest.mark.parametrize("kind", [None, Dropping], ids=["deepfm", "dropout"])
-def test_what_is_reported_changes_what_is_learned(root, kind):
+def test_reported_metrics_never_change_what_is_learned(root, kind):
     model = {"kind": kind, "args": {}} if kind else {}
     plain = run(workflow_of(root, Metrics(), **model), **SIZES)
     for metrics in (BOTH, Metrics(group="country"), Metrics(progressive=True)):
@@ -108,23 +108,21 @@ def test_what_is_reported_changes_what_is_learned(root, kind):
 
 
 @pytest.mark.parametrize("block_batches", [1, 5, 16])
-def test_the_size_of_blocks_shows_in_the_metrics(root, expected, block_batches):
+def test_the_size_of_blocks_never_changes_the_metrics(root, expected, block_batches):
     assert run(workflow_of(root, block_batches=block_batches), **SIZES)["epochs"] == expected["epochs"]
 
 
-def test_dask_shows_in_the_metrics(root, expected):
+def test_dask_never_changes_the_metrics(root, expected):
     with local_client() as client:
         assert run(workflow_of(root, block_batches=3), client, **SIZES)["epochs"] == expected["epochs"]
 
 
-def test_commits_within_an_epoch_show_in_the_metrics(root, expected):
+def test_commits_within_an_epoch_never_change_the_metrics(root, expected):
     often = workflow_of(root).model_copy(update={"commit": Commit(every_blocks=1)})
     assert run(often, **SIZES)["epochs"] == expected["epochs"]
 
 
-def test_a_run_that_goes_on_within_an_epoch_ends_or_hides_that_it_has_not_seen_all(
-    root, expected, tmp_path, monkeypatch
-):
+def test_a_run_resumed_within_an_epoch_reports_how_many_examples_it_saw(root, expected, tmp_path, monkeypatch):
     workflow = workflow_of(root).model_copy(update={"commit": Commit(every_blocks=3)})
     kill_after(1, workflow, tmp_path, monkeypatch)
     result = make_driver(workflow, tmp_path, **SIZES).run()
@@ -136,7 +134,7 @@ def test_a_run_that_goes_on_within_an_epoch_ends_or_hides_that_it_has_not_seen_a
     assert [line["split"] for line in lines] == ["train", "validation", "train", "validation", "test"]
 
 
-def test_what_is_shown_does_not_say_how_it_came_about(root, tmp_path):
+def test_the_line_of_progressive_metrics_says_how_they_were_computed(root, tmp_path):
     driver = make_driver(workflow_of(root, epochs=1), tmp_path, **SIZES)
     lines = []
     driver.progress.line = lines.append
@@ -146,7 +144,7 @@ def test_what_is_shown_does_not_say_how_it_came_about(root, tmp_path):
     assert "gauc 0." in line
 
 
-def test_training_alone_has_a_final_auc(root):
+def test_training_alone_has_no_final_auc(root):
     workflow = workflow_of(root, epochs=1)
     data = workflow.data.model_copy(update={"validation": (), "test": ()})
     result = run(workflow.model_copy(update={"data": data}), **SIZES)

@@ -10,12 +10,12 @@ import pytest
 
 from pipeline import run
 from pipeline.device.device import RAM
-from pipeline.driver import open as opening
+from pipeline.driver import open as config
 from pipeline.machine import limits
-from pipeline.machine.topology import Gpu, Topology
+from pipeline.machine.topology import GpuInfo, Topology
 from pipeline.preflight import sizes
 from pipeline.preflight.setup import set_up
-from pipeline.run import arguments, main
+from pipeline.run import main, train_arguments
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import MemoryShare
 
@@ -75,9 +75,9 @@ def refused(capsys, tmp_path):
     return run
 
 
-def test_the_flags_of_the_command_line_have_changed():
+def test_the_command_line_has_exactly_the_listed_flags():
     """People and scripts rely on them: change this list, and CHANGELOG.md, knowingly."""
-    flags = {flag for action in arguments()._actions for flag in action.option_strings or [action.dest]}
+    flags = {flag for action in train_arguments()._actions for flag in action.option_strings or [action.dest]}
     assert flags == {
         "workflow",
         "-h",
@@ -92,30 +92,30 @@ def test_the_flags_of_the_command_line_have_changed():
     }
 
 
-def test_a_workflow_file_that_is_not_there_is_not_named(refused, tmp_path):
+def test_a_missing_workflow_file_is_named(refused, tmp_path):
     assert f"{tmp_path / 'none.py'} is not a file" in refused(tmp_path / "none.py")
     assert "is not a file" in refused(tmp_path)
 
 
-def test_a_file_that_is_not_python_ends_in_a_traceback(refused, tmp_path):
+def test_a_file_without_the_python_suffix_is_refused(refused, tmp_path):
     (tmp_path / "tiny.toml").write_text("")
     assert "is not a Python file" in refused(tmp_path / "tiny.toml")
 
 
 @pytest.mark.parametrize("text", ["", "workflow = {'name': 'tiny'}", "work_flow = None"])
-def test_a_file_without_a_workflow_is_run(refused, tmp_path, text):
+def test_a_file_without_a_workflow_is_refused(refused, tmp_path, text):
     path = tmp_path / "empty.py"
     path.write_text(text)
     assert f"{path} has no module-level `workflow`" in refused(path)
 
 
-def test_an_import_that_fails_ends_in_a_traceback(refused, tmp_path):
+def test_a_failing_import_of_the_workflow_file_is_named(refused, tmp_path):
     path = tmp_path / "broken.py"
     path.write_text("import no_such_module_at_all")
     assert "no_such_module_at_all" in refused(path)
 
 
-def test_an_invalid_field_of_the_file_is_not_named(refused, workflow_file):
+def test_every_invalid_field_of_the_file_is_named(refused, workflow_file):
     workflow_file.write_text(workflow_file.read_text().replace("batch_size=8", "batch_size=0, look_ahed=1"))
     err = refused(workflow_file)
     assert "batch_size: Input should be greater than or equal to 1 (got 0)" in err
@@ -123,7 +123,7 @@ def test_an_invalid_field_of_the_file_is_not_named(refused, workflow_file):
 
 
 @pytest.mark.parametrize("depth", [400, 900, 3000, 100_000])
-def test_a_value_that_is_nested_too_deeply_is_one_message(refused, workflow_file, depth):
+def test_a_value_nested_too_deeply_is_refused_in_one_message(refused, workflow_file, depth):
     assert refused(workflow_file, "--set", f"seed={'[' * depth}{']' * depth}")
 
 
@@ -147,7 +147,7 @@ def test_a_value_that_is_nested_too_deeply_is_one_message(refused, workflow_file
         ("storage.policy=lru", "storage.policy: Input should be 'clock' (got 'lru')"),
     ],
 )
-def test_a_wrong_setting_is_taken_or_not_explained(refused, workflow_file, setting, said):
+def test_a_wrong_setting_is_refused_with_its_reason(refused, workflow_file, setting, said):
     assert said in refused(workflow_file, "--set", setting, "--explain")
 
 
@@ -171,7 +171,7 @@ def test_a_wrong_setting_is_taken_or_not_explained(refused, workflow_file, setti
         ("storage.device=900 TiB", ["storage.device, host, read and map add up to", "this machine has"]),
     ],
 )
-def test_what_does_not_fit_data_model_or_memory_is_run_or_not_explained(refused, workflow_file, setting, said):
+def test_a_setting_unfit_for_data_model_or_memory_is_refused_with_its_reason(refused, workflow_file, setting, said):
     err = refused(workflow_file, "--set", setting)
     assert not [part for part in said if part not in err]
 
@@ -179,11 +179,11 @@ def test_what_does_not_fit_data_model_or_memory_is_run_or_not_explained(refused,
 @pytest.mark.parametrize(
     "setting", ["model.kind=math.pi", "model.kind=builtins.dict", 'model.args={"hidden":[-1]}'], ids=["5", "dict", "-1"]
 )
-def test_what_is_no_model_ends_in_a_traceback(refused, workflow_file, setting):
+def test_a_model_that_cannot_be_built_is_refused(refused, workflow_file, setting):
     assert "model" in refused(workflow_file, "--serial", "--set", setting)
 
 
-def test_a_label_that_is_missing_is_trained_on(refused, workflow_file, tmp_path):
+def test_a_missing_label_is_refused_with_its_row_group(refused, workflow_file, tmp_path):
     columns = make_columns()
     labels = [None, *columns.pop("label")[1:].tolist()]
     pq.write_table(pa.table(columns | {"label": pa.array(labels, pa.int8())}), tmp_path / "train.parquet")
@@ -193,13 +193,13 @@ def test_a_label_that_is_missing_is_trained_on(refused, workflow_file, tmp_path)
     assert "row group 0" in err
 
 
-def test_a_file_cut_short_ends_in_a_traceback(refused, workflow_file, tmp_path):
+def test_a_data_file_cut_short_is_refused(refused, workflow_file, tmp_path):
     path = tmp_path / "train.parquet"
     path.write_bytes(path.read_bytes()[:-50])
     assert f"{path}: cannot be read as Parquet" in refused(workflow_file)
 
 
-def test_explaining_trains_or_hides_the_bytes(workflow_file, tmp_path, capsys):
+def test_explain_shows_the_bytes_and_trains_nothing(workflow_file, tmp_path, capsys):
     before = set(tmp_path.iterdir())
     assert main([str(workflow_file), "--explain", "--set", "seed=12345"]) == 0
     out, err = capsys.readouterr()
@@ -218,7 +218,7 @@ def test_explaining_trains_or_hides_the_bytes(workflow_file, tmp_path, capsys):
     assert set(tmp_path.iterdir()) - before <= {tmp_path / "__pycache__"}
 
 
-def test_smaller_blocks_than_the_workflow_s_are_taken_in_silence(workflow_file, capsys):
+def test_a_look_ahead_reduced_to_fit_is_reported_with_its_cap(workflow_file, capsys):
     """45 rows of 56 bytes: the window of the workflow does not fit, and less does."""
     assert main([str(workflow_file), "--explain", "--set", f"storage.device={56 * 45} B"]) == 0
     out = capsys.readouterr().out
@@ -228,7 +228,7 @@ def test_smaller_blocks_than_the_workflow_s_are_taken_in_silence(workflow_file, 
     assert "\nlook-ahead 0, blocks of 2 batches\n" in out
 
 
-def test_a_run_leaves_something_out_or_is_overwritten(workflow_file, tmp_path, capsys, refused):
+def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_path, capsys, refused):
     argv = [str(workflow_file), "--serial", "--set", 'data.test=["train.parquet"]']
     assert main(argv) == 0
     assert "error" not in capsys.readouterr().err
@@ -249,7 +249,7 @@ def test_a_run_leaves_something_out_or_is_overwritten(workflow_file, tmp_path, c
     assert again["fingerprint"] == json.loads(result)["fingerprint"]
 
 
-def test_what_is_no_run_is_overwritten(refused, workflow_file, tmp_path):
+def test_a_folder_that_holds_no_run_is_refused_and_kept_by_fresh(refused, workflow_file, tmp_path):
     run_dir = tmp_path / "thesis"
     run_dir.mkdir()
     (run_dir / "chapter-1.txt").write_text("years of work")
@@ -259,18 +259,18 @@ def test_what_is_no_run_is_overwritten(refused, workflow_file, tmp_path):
     assert (tmp_path / "thesis.1" / "chapter-1.txt").read_text() == "years of work"
 
 
-def test_two_processes_train_in_one_directory(refused, workflow_file, tmp_path):
+def test_a_run_directory_in_use_is_refused(refused, workflow_file, tmp_path):
     with RunLock(tmp_path / "runs" / "tiny"):
         assert f"tiny is in use by process {os.getpid()}" in refused(workflow_file, "--serial")
         assert f"tiny is in use by process {os.getpid()}" in refused(workflow_file, "--serial", "--fresh")
     assert not (tmp_path / "runs" / "tiny").exists()
 
 
-def test_a_run_directory_that_is_a_file_ends_in_a_traceback(refused, workflow_file):
+def test_a_run_directory_that_is_a_file_is_refused(refused, workflow_file):
     assert "tiny.py" in refused(workflow_file, "--run-dir", workflow_file)
 
 
-def test_a_run_that_ends_early_looks_like_one_that_did_not_start(workflow_file, tmp_path, capsys, monkeypatch):
+def test_a_run_that_ends_early_leaves_its_result_and_exits_with_1(workflow_file, tmp_path, capsys, monkeypatch):
     # Room for the first window's rows, and not for those of the whole run.
     monkeypatch.setattr(sizes, "bytes_for", lambda num_keys: 0)
     assert main([str(workflow_file), "--serial", "--set", "storage.map=64 KiB"]) == 1
@@ -281,7 +281,7 @@ def test_a_run_that_ends_early_looks_like_one_that_did_not_start(workflow_file, 
     assert (tmp_path / "runs" / "tiny" / "result.json").exists()
 
 
-def test_a_model_class_of_the_workflow_s_own_file_is_lost_on_its_way_through_json(workflow_file, capsys):
+def test_a_model_class_of_the_workflow_file_survives_json(workflow_file, capsys):
     text = workflow_file.read_text().replace("workflow = ", "class Mine(DeepFM):\n    pass\n\nworkflow = ", 1)
     workflow_file.write_text(text.replace("kind=DeepFM", "kind=Mine"))
     assert main([str(workflow_file), "--explain", "--set", "seed=1"]) == 0
@@ -298,7 +298,7 @@ def test_a_model_class_of_the_workflow_s_own_file_is_lost_on_its_way_through_jso
         ('data.synthetic={"train_examples": 1, "keys_per_field": [0]}', "keys_per_field"),
     ],
 )
-def test_a_cap_that_holds_no_batch_is_found_only_by_the_run(refused, workflow_file, setting, said):
+def test_a_cap_too_small_for_a_batch_is_refused_before_the_run(refused, workflow_file, setting, said):
     assert said in refused(workflow_file, "--set", setting)
 
 
@@ -309,7 +309,7 @@ def test_a_cap_that_holds_no_batch_is_found_only_by_the_run(refused, workflow_fi
         ("raise RuntimeError('no such layer')", "no such layer"),
     ],
 )
-def test_a_model_that_does_not_fit_the_fields_is_found_only_by_the_run(refused, workflow_file, forward, said):
+def test_a_model_whose_forward_pass_fails_is_refused_before_the_run(refused, workflow_file, forward, said):
     model = f"""class Mine(DeepFM):
     def forward(self, numbers_BX, embeddings_BFD, first_order_BF):
         {forward}
@@ -320,16 +320,16 @@ workflow = """
     assert said in refused(workflow_file)
 
 
-def test_a_batch_larger_than_the_data_does_not_fit(workflow_file):
+def test_a_batch_larger_than_the_data_is_accepted(workflow_file):
     assert main([str(workflow_file), "--explain", "--set", "schedule.batch_size=1000000"]) == 0
 
 
-def test_a_group_that_no_file_has_is_taken(refused, workflow_file):
+def test_a_group_that_no_file_has_is_refused(refused, workflow_file):
     message = refused(workflow_file, "--set", "metrics.group=user")
     assert "column 'user' (metrics.group) is missing" in message
 
 
-def test_metrics_asked_for_on_the_command_line_are_not_reported(workflow_file, tmp_path, capsys):
+def test_metrics_asked_for_on_the_command_line_are_reported(workflow_file, tmp_path, capsys):
     asked = ["--set", "metrics.group=text", "--set", "metrics.progressive=true"]
     assert main([str(workflow_file), "--serial", *asked]) == 0
     lines = (tmp_path / "runs/tiny/metrics.jsonl").read_text().splitlines()
@@ -338,7 +338,7 @@ def test_metrics_asked_for_on_the_command_line_are_not_reported(workflow_file, t
     assert "epoch 1 train (progressive, in training mode" in "".join(capsys.readouterr())
 
 
-def test_explain_leaves_out_scores_of_groups_or_of_the_training_split(workflow_file, capsys):
+def test_explain_counts_the_scores_of_groups_and_of_the_training_split(workflow_file, capsys):
     found = []
     for asked in ([], ["metrics.group=c0"], ["data.validation=[]"], ["data.validation=[]", "metrics.progressive=true"]):
         assert main([str(workflow_file), "--explain", *(f for a in asked for f in ("--set", a))]) == 0
@@ -347,7 +347,7 @@ def test_explain_leaves_out_scores_of_groups_or_of_the_training_split(workflow_f
     assert found == [40 * 8, 40 * (8 + 32), 0, 40 * 8]
 
 
-def test_explain_leaves_out_a_tier_or_buffer(workflow_file, capsys):
+def test_explain_lists_every_tier_and_buffer(workflow_file, capsys):
     assert main([str(workflow_file), "--explain"]) == 0
     out = capsys.readouterr().out
     names = ["device slab", "device outgoing ring", "host slab", "host staging ring", "host chunk buffer", "disk log"]
@@ -356,13 +356,13 @@ def test_explain_leaves_out_a_tier_or_buffer(workflow_file, capsys):
     assert "23 to 46 bytes a key" in out
 
 
-def test_no_worker_or_more_than_shards_are_started(refused, workflow_file):
+def test_zero_workers_and_more_workers_than_shards_are_refused(refused, workflow_file):
     assert "--workers 0: give at least 1" in refused(workflow_file, "--workers", "0")
     assert "the table has 16 shards" in refused(workflow_file, "--workers", "17")
 
 
 @pytest.mark.parametrize(("value", "kind"), [(1, pa.int8()), (0, pa.float32()), (1, pa.bool_())], ids=str)
-def test_labels_that_are_all_the_same_are_told_of(workflow_file, tmp_path, capsys, value, kind):
+def test_labels_that_are_all_the_same_are_warned_about(workflow_file, tmp_path, capsys, value, kind):
     labels = {"label": pa.array([value] * 40).cast(kind)}
     pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7)
     assert main([str(workflow_file), "--explain"]) == 0
@@ -370,7 +370,7 @@ def test_labels_that_are_all_the_same_are_told_of(workflow_file, tmp_path, capsy
     assert [line for line in capsys.readouterr().err.splitlines() if line.startswith(said)]
 
 
-def test_labels_whose_statistics_are_bytes_are_no_reason_to_refuse(workflow_file, tmp_path, capsys):
+def test_labels_whose_statistics_are_bytes_are_accepted(workflow_file, tmp_path, capsys):
     labels = {"label": pa.array([n % 2 for n in range(40)]).cast(pa.float16())}
     pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7)
     assert main([str(workflow_file), "--explain"]) == 0
@@ -378,24 +378,20 @@ def test_labels_whose_statistics_are_bytes_are_no_reason_to_refuse(workflow_file
 
 
 @pytest.mark.parametrize("options", [{}, {"write_statistics": False}], ids=["told", "unknown"])
-def test_labels_of_both_kinds_or_of_which_footers_say_nothing_are_no_reason_to_warn(
-    workflow_file, tmp_path, capsys, options
-):
+def test_labels_of_both_values_and_of_unknown_values_cause_no_warning(workflow_file, tmp_path, capsys, options):
     labels = {"label": [int(n == 39 or bool(options)) for n in range(40)]}
     pq.write_table(pa.table(make_columns() | labels), tmp_path / "train.parquet", row_group_size=7, **options)
     assert main([str(workflow_file), "--explain"]) == 0
     assert capsys.readouterr().err == ""
 
 
-def test_a_model_that_explodes_is_told_of(workflow_file, capsys):
+def test_a_model_that_diverges_is_warned_about(workflow_file, capsys):
     rates = ["--set", "optimizer.rows.lr=1e9", "--set", "optimizer.dense.lr=1e9"]
     assert main([str(workflow_file), "--serial", *rates]) == 0
     assert "warning: ne of validation is " in capsys.readouterr().err
 
 
-def test_a_folder_among_the_files_of_a_pattern_is_told_of_and_refused_if_it_holds_none(
-    refused, workflow_file, tmp_path, capsys
-):
+def test_a_folder_matched_with_files_is_reported_and_if_empty_refused(refused, workflow_file, tmp_path, capsys):
     pattern = ["--set", 'data.train=["tr*"]']
     (tmp_path / "traces").mkdir()
     said = refused(workflow_file, *pattern)
@@ -412,7 +408,7 @@ def test_a_folder_among_the_files_of_a_pattern_is_told_of_and_refused_if_it_hold
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_a_share_of_memory_is_refused_where_the_workers_are_of_a_scheduler(refused, workflow_file, device):
+def test_a_share_of_memory_is_refused_for_workers_of_a_scheduler(refused, workflow_file, device):
     """Nobody listens there: that is not even looked at."""
     argv = ("--scheduler", "tcp://127.0.0.1:9", "--workers", 8, "--set", f"device={device}")
     said = refused(workflow_file, *argv, "--set", "storage.device=80 %")
@@ -429,40 +425,40 @@ def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, m
 
 
 @pytest.mark.parametrize("others", [("--workers", 2), ("--workers", 1), ("--scheduler", "tcp://127.0.0.1:9")])
-def test_serial_is_refused_where_there_are_processes_of_workers(refused, workflow_file, others):
+def test_serial_is_refused_together_with_worker_processes(refused, workflow_file, others):
     assert "--serial is for one worker in this process; leave it out" in refused(workflow_file, "--serial", *others)
 
 
 @pytest.fixture
 def two_gpus(monkeypatch):
     """A machine as NVML tells of it: 2 and 1 MiB are free."""
-    gpus = tuple(Gpu(n, f"GPU-{n}", None, (2 - n) << 20) for n in range(2))
-    monkeypatch.setattr(opening, "gets_gpu", lambda name: name != "cpu")
-    monkeypatch.setattr(opening, "read_topology", lambda on_gpu: Topology((), gpus, (("X", "NV1"), ("NV1", "X"))))
+    gpus = tuple(GpuInfo(n, f"GPU-{n}", None, (2 - n) << 20) for n in range(2))
+    monkeypatch.setattr(config, "gets_gpu", lambda name: name != "cpu")
+    monkeypatch.setattr(config, "read_topology", lambda on_gpu: Topology((), gpus, (("X", "NV1"), ("NV1", "X"))))
 
 
-def test_more_workers_than_gpus_are_started_or_not_counted(refused, workflow_file, two_gpus):
+def test_more_workers_than_gpus_are_refused_with_both_numbers(refused, workflow_file, two_gpus):
     said = refused(workflow_file, "--workers", 3, "--set", "device=cuda")
     assert "--workers 3: each has a GPU of its own, and there are 2 here that NVML" in said
     assert "take fewer workers, or set device to cpu" in said
 
 
-def test_a_slab_that_only_some_gpus_have_room_for_is_taken(refused, workflow_file, two_gpus):
+def test_a_slab_is_refused_unless_every_gpu_has_room_for_it(refused, workflow_file, two_gpus):
     said = refused(workflow_file, "--workers", 2, "--set", "device=auto", "--set", "storage.device=1.5 MiB")
     assert "storage.device is 1,572,864 bytes, and 1,048,576 of the GPU's memory are free" in said
 
 
-def test_a_share_of_memory_that_is_not_known_is_taken(workflow_file, two_gpus, monkeypatch):
+def test_a_share_of_gpu_memory_is_taken_only_where_it_is_known(workflow_file, two_gpus, monkeypatch):
     workflow = run.load(workflow_file).model_copy(update={"device": "cuda"})
     storage = workflow.storage.model_copy(update={"device": MemoryShare(0.5)})
     share = workflow.model_copy(update={"storage": storage})
-    device, team = opening.recruit(share, 2, None)
-    assert (device.on_gpu, device.free_bytes(), [seat.gpu.uuid for seat in team.seats]) == (
+    device, spec = config.recruit(share, 2, None)
+    assert (device.on_gpu, device.free_bytes(), [affinity.gpu.uuid for affinity in spec.affinities]) == (
         True, 1 << 20, ["GPU-0", "GPU-1"],
     )  # fmt: skip
-    assert opening.recruit(workflow, 9, "tcp://other:1")[0].on_gpu, "the scheduler's machines have other GPUs"
+    assert config.recruit(workflow, 9, "tcp://other:1")[0].on_gpu, "the scheduler's machines have other GPUs"
     with pytest.raises(ValueError, match=r"storage.device is 50%?.*not known here; give it as a size"):
-        opening.recruit(share, 2, "tcp://other:1")
+        config.recruit(share, 2, "tcp://other:1")
 
 
 def test_an_interrupt_while_a_run_closes_ends_it_with_a_message(workflow_file, tmp_path, capsys, monkeypatch):
@@ -471,6 +467,6 @@ def test_an_interrupt_while_a_run_closes_ends_it_with_a_message(workflow_file, t
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.cluster.alone.Alone.close", interrupted)
+    monkeypatch.setattr("pipeline.cluster.local_crew.LocalCrew.close", interrupted)
     assert main([str(workflow_file), "--run-dir", str(tmp_path / "run"), "--serial"]) == 130
     assert "interrupted at its end: what was committed stands, and the same command goes on" in capsys.readouterr().err

@@ -4,8 +4,8 @@ import pytest
 from harness import run
 from reference import Reference
 
-from pipeline.records import Block, Done, Refusal
-from pipeline.schedule import FAR_AHEAD, Schedule, SerialExecutor, edges
+from pipeline.records import Block, Refusal, StageResult
+from pipeline.schedule import FAR_AHEAD, BlockSchedule, SerialExecutor, edges
 from pipeline.stages import STAGES
 from pipeline.worker.placement import OnHost
 
@@ -15,7 +15,7 @@ WITHOUT_UPLOAD = tuple(stage for stage in STAGES if stage != "upload")
 class Recorder:
     """An executor in which tasks are answered when asked for; keeps what it was given, and what is not answered yet."""
 
-    def __init__(self, answer=Done):
+    def __init__(self, answer=StageResult):
         self.after, self.flying, self.settled = {}, {}, None
         self.answered_at_submit = {}
         self._answer, self._answered = answer, set()
@@ -46,7 +46,7 @@ def refusal_of(number):
 
 
 def run_all(executor, blocks=range(30), look_ahead=2, stages=STAGES, watch=lambda done: None):
-    return Schedule(blocks, look_ahead, stages, executor, watch).run()
+    return BlockSchedule(blocks, look_ahead, stages, executor, watch).run()
 
 
 TABLE = [
@@ -70,7 +70,7 @@ TABLE = [
 @pytest.mark.parametrize(
     ("stage", "i", "look_ahead", "after"), TABLE, ids=[f"{e[0]}-{e[1]}-look-ahead-{e[2]}" for e in TABLE]
 )
-def test_an_edge_of_the_design_is_missing_or_too_many(stage, i, look_ahead, after):
+def test_the_edges_of_a_task_are_exactly_those_of_the_design(stage, i, look_ahead, after):
     found = edges(stage, i, look_ahead)
     assert set(found) == after
     assert len(found) == len(after)
@@ -78,7 +78,7 @@ def test_an_edge_of_the_design_is_missing_or_too_many(stage, i, look_ahead, afte
 
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 4])
 @pytest.mark.parametrize("first", [0, 17])
-def test_an_edge_is_dropped_on_its_way_to_the_executor(look_ahead, first):
+def test_every_edge_reaches_the_executor_unless_already_answered(look_ahead, first):
     executor = Recorder()
     blocks = range(first, first + 25)
     assert run_all(executor, blocks, look_ahead) is None
@@ -90,24 +90,24 @@ def test_an_edge_is_dropped_on_its_way_to_the_executor(look_ahead, first):
 
 
 @pytest.mark.parametrize("look_ahead", [0, 1, 2, 4])
-def test_blocks_pile_up_or_wait_for_no_reason(look_ahead):
+def test_blocks_in_flight_are_bounded_and_use_the_look_ahead(look_ahead):
     """A long run holds no more blocks than a window or two; and never so few that the look-ahead is lost."""
     executor = Recorder()
-    most = {"all": 0, "moving": 0}
+    maximum = {"all": 0, "moving": 0}
 
     def watch(done):
         numbers = {i for _, i in executor.flying}
         moving = {i for stage, i in executor.flying if stage not in FAR_AHEAD}
-        most["all"] = max(most["all"], len(numbers))
-        most["moving"] = max(most["moving"], len(moving))
+        maximum["all"] = max(maximum["all"], len(numbers))
+        maximum["moving"] = max(maximum["moving"], len(moving))
 
     run_all(executor, range(60), look_ahead, watch=watch)
-    assert look_ahead + 1 < most["moving"] <= 2 * look_ahead + 3
-    assert most["moving"] + look_ahead <= most["all"] <= 4 * look_ahead + 3
+    assert look_ahead + 1 < maximum["moving"] <= 2 * look_ahead + 3
+    assert maximum["moving"] + look_ahead <= maximum["all"] <= 4 * look_ahead + 3
     assert not executor.flying
 
 
-def test_train_does_not_wait_for_prefetch_where_there_is_no_upload():
+def test_train_waits_for_prefetch_without_an_upload_stage():
     executor = Recorder()
     run_all(executor, stages=WITHOUT_UPLOAD)
     assert {stage for stage, _ in executor.after} == set(WITHOUT_UPLOAD)
@@ -116,14 +116,14 @@ def test_train_does_not_wait_for_prefetch_where_there_is_no_upload():
 
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 3, 7])
-def test_a_run_shorter_than_the_window_leaves_a_block_out(num_blocks):
+def test_a_run_shorter_than_the_window_passes_every_stage_of_every_block(num_blocks):
     executor = Recorder()
     watched = []
     run_all(executor, range(5, 5 + num_blocks), look_ahead=4, watch=watched.append)
     assert len(watched) == num_blocks * len(STAGES) == len(executor.after)
 
 
-def test_all_seven_stages_train_something_else(small_workflow, monkeypatch):
+def test_all_seven_stages_train_the_same_as_the_plain_trainer(small_workflow, monkeypatch):
     stages = tuple(stage for stage in STAGES if stage != "unite")
     monkeypatch.setattr(OnHost, "idle", frozenset())
     workflow = small_workflow()
@@ -132,9 +132,11 @@ def test_all_seven_stages_train_something_else(small_workflow, monkeypatch):
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-def test_a_refusal_is_lost_or_blocks_before_it_are_given_up():
+def test_a_refusal_is_returned_after_every_block_before_it_is_through():
     refused = 12
-    executor = Recorder(lambda stage, i: Done(stage, i, refusal=refusal_of(i) if (stage, i) == ("plan", 12) else None))
+    executor = Recorder(
+        lambda stage, i: StageResult(stage, i, refusal=refusal_of(i) if (stage, i) == ("plan", 12) else None)
+    )
     watched = []
     refusal = run_all(executor, range(100), watch=watched.append)
     assert refusal.block.number == refused
@@ -144,18 +146,20 @@ def test_a_refusal_is_lost_or_blocks_before_it_are_given_up():
     assert max(i for _, i in executor.after) < refused + 13, "submitted on and on behind a refusal"
 
 
-def test_a_later_refusal_hides_the_first():
-    executor = Recorder(lambda stage, i: Done(stage, i, refusal=refusal_of(i) if stage == "plan" and i > 5 else None))
+def test_the_first_of_several_refusals_is_returned():
+    executor = Recorder(
+        lambda stage, i: StageResult(stage, i, refusal=refusal_of(i) if stage == "plan" and i > 5 else None)
+    )
     assert run_all(executor, range(30)).block.number == 6
 
 
 @pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
 @pytest.mark.parametrize("task", [("read", 0), ("train", 8), ("write_back", 29)], ids=str)
-def test_a_task_that_raised_ends_the_schedule_while_others_run(error, task):
+def test_an_error_of_a_task_is_raised_after_the_others_settle(error, task):
     def answer(stage, i):
         if (stage, i) == task:
             raise error("no more")
-        return Done(stage, i)
+        return StageResult(stage, i)
 
     executor = Recorder(answer)
     with pytest.raises(error, match="no more"):
@@ -163,14 +167,14 @@ def test_a_task_that_raised_ends_the_schedule_while_others_run(error, task):
     assert set(executor.settled) >= set(executor.flying)
 
 
-def test_a_stage_that_raises_in_the_serial_executor_is_followed_by_others():
+def test_a_stage_that_raises_in_the_serial_executor_is_the_last_one_called():
     called = []
 
     def call(stage, i):
         called.append((stage, i))
         if (stage, i) == ("plan", 3):
             raise OSError("no more")
-        return Done(stage, i)
+        return StageResult(stage, i)
 
     with pytest.raises(OSError, match="no more"):
         run_all(SerialExecutor(call))

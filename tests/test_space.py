@@ -12,7 +12,7 @@ from harness import make_driver
 from pipeline.commits.manifest import Manifest
 from pipeline.driver.committer import Committer
 from pipeline.errors import PipelineError
-from pipeline.storage.chunks import MIN_GROWTH, most_chunks
+from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.files import Files
 from pipeline.storage.log import rows_file
 from pipeline.storage.shards import Shards
@@ -42,7 +42,7 @@ class Weighed(Files):
 
     def __init__(self, run_dir):
         super().__init__()
-        self.run_dir, self.most_chunks, self.most_with_reserve = run_dir, 0, 0
+        self.run_dir, self.max_chunks, self.max_with_reserve = run_dir, 0, 0
 
     def write(self, path, buffers):
         checksum = super().write(path, buffers)
@@ -54,9 +54,9 @@ class Weighed(Files):
         self._weigh()
 
     def _weigh(self):
-        self.most_chunks = max(self.most_chunks, len(chunk_files(self.run_dir)))
+        self.max_chunks = max(self.max_chunks, len(chunk_files(self.run_dir)))
         files = [file for file in self.run_dir.rglob("*") if file.is_file()]
-        self.most_with_reserve = max(self.most_with_reserve, sum(file.stat().st_size for file in files))
+        self.max_with_reserve = max(self.max_with_reserve, sum(file.stat().st_size for file in files))
 
 
 def chunk_files(run_dir):
@@ -68,7 +68,9 @@ def kept(run_dir):
 
 
 @pytest.mark.parametrize(("multiple", "growth", "num_shards"), [(2.0, 1.0, 1), (1.2, 0.1, 1), (2.0, 1.0, 3)])
-def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, multiple, growth, num_shards):
+def test_the_log_is_bounded_by_the_live_rows_and_kept_commits(
+    workflow, tmp_path, monkeypatch, multiple, growth, num_shards
+):
     storage = workflow.storage.model_copy(update={"log_multiple": multiple, "log_growth": growth})
     workflow, shards = workflow.model_copy(update={"storage": storage}), Shards.all(num_shards)
     driver = make_driver(workflow, tmp_path, shards=shards, **SIZES)
@@ -78,8 +80,8 @@ def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, mu
         assert places.chunks.growth <= places.chunks.allowance, "more was written than was allowed until this commit"
         num_before = places.chunks.num
         commit(self, *args, **named)
-        most = most_chunks(80, 4, num_shards) + places.chunks.allowance + MIN_GROWTH * num_shards
-        assert places.chunks.num - num_before <= most
+        maximum = max_chunks(80, 4, num_shards) + places.chunks.allowance + MIN_GROWTH * num_shards
+        assert places.chunks.num - num_before <= maximum
         manifests = kept(tmp_path)
         for m in manifests:
             assert len(m.chunks) * m.chunk_rows <= multiple * m.live_rows + num_shards * m.chunk_rows
@@ -96,7 +98,7 @@ def test_the_log_grows_with_the_age_of_a_run(workflow, tmp_path, monkeypatch, mu
 
 
 @pytest.mark.parametrize(("num_shards", "quota"), [(1, 75), (3, 110)])
-def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_path, monkeypatch, num_shards, quota):
+def test_the_quota_is_kept_and_a_run_that_it_stopped_can_go_on(workflow, tmp_path, monkeypatch, num_shards, quota):
     """Room for one commit of all rows, but not beside two older ones: those are given up before the run stops."""
     run_dir = tmp_path / "run"
     run_dir.mkdir()
@@ -120,10 +122,10 @@ def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_pat
     assert (True, 2, 1) in given_up
     assert len(kept(run_dir)) == 1
     assert json.loads((run_dir / "result.json").read_text())["stopped"]
-    assert files.most_chunks <= quota
+    assert files.max_chunks <= quota
     chunk_bytes = driver.crew.worker.tiers.log.chunk_bytes
     small = 1 << 17
-    assert files.most_with_reserve <= quota * chunk_bytes + small
+    assert files.max_with_reserve <= quota * chunk_bytes + small
 
     result = make_driver(workflow, run_dir, shards=shards, **SIZES).run()
     (tmp_path / "other").mkdir()
@@ -131,7 +133,7 @@ def test_the_quota_is_exceeded_or_what_it_stopped_cannot_go_on(workflow, tmp_pat
     assert result["stopped"] is None
 
 
-def test_a_small_quota_stops_a_run_that_fits(workflow, tmp_path):
+def test_a_run_that_fits_a_small_quota_reaches_its_end(workflow, tmp_path):
     """Twice the live rows, the slabs and what may grow: older commits are in the way, and given up."""
     driver = make_driver(workflow, tmp_path, disk_chunks=2 * 600 // 4 + SLABS + 2 * MIN_GROWTH, **SIZES)
     assert driver.run()["stopped"] is None

@@ -62,7 +62,7 @@ def child(seconds, *argv):
 @pytest.mark.parametrize(
     ("number", "flags"), [(signal.SIGINT, []), (signal.SIGTERM, ["--serial"])], ids=["int", "term"]
 )
-def test_a_signal_loses_what_was_trained_or_does_not_say_how_to_go_on(workflow, tmp_path, number, flags):
+def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, tmp_path, number, flags):
     run_dir = tmp_path / "run"
     argv = [write_workflow(workflow, tmp_path), "--run-dir", str(run_dir), *flags]
     process = child(0.2, *argv)
@@ -84,7 +84,7 @@ def test_a_signal_loses_what_was_trained_or_does_not_say_how_to_go_on(workflow, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT])
-def test_a_second_signal_waits_or_has_another_status(workflow, tmp_path, number):
+def test_a_second_signal_ends_the_process_at_once_by_that_signal(workflow, tmp_path, number):
     process = child(5, write_workflow(workflow, tmp_path), "--run-dir", str(tmp_path / "run"), "--serial")
     while (line := process.stdout.readline()) != "training\n":
         assert line
@@ -96,7 +96,7 @@ def test_a_second_signal_waits_or_has_another_status(workflow, tmp_path, number)
     assert process.returncode == -number
 
 
-def test_a_signal_between_commits_ends_the_run_without_one(workflow, tmp_path):
+def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, tmp_path):
     """In this process: a signal while block 7 trains."""
     driver = make_driver(workflow, tmp_path, **SIZES)
     watch = driver._watch
@@ -116,7 +116,7 @@ def test_a_signal_between_commits_ends_the_run_without_one(workflow, tmp_path):
     assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == expected["fingerprint"]
 
 
-def test_handlers_of_before_are_lost():
+def test_earlier_signal_handlers_are_restored():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     got = []
     with on_signal(got.append):
@@ -125,7 +125,7 @@ def test_handlers_of_before_are_lost():
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
 
 
-def test_a_run_in_another_thread_cannot_begin():
+def test_a_run_can_begin_outside_the_main_thread():
     got = []
 
     def begin():
@@ -152,7 +152,7 @@ def test_an_interrupt_while_modules_are_imported_ends_with_one_line(command, tmp
     assert (process.returncode, out, err) == (130, "", "interrupted before anything was begun\n")
 
 
-def test_an_interrupt_that_is_to_be_ignored_stays_so():
+def test_an_ignored_interrupt_stays_ignored():
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         end_at_interrupt()

@@ -33,7 +33,7 @@ def test_a_subcommand_has_a_main_of_its_own(name, capsys):
     assert capsys.readouterr().out.startswith("usage: ")
 
 
-def test_a_command_that_is_not_there_is_named_with_those_that_are(capsys):
+def test_an_unknown_command_is_named_with_the_known_ones(capsys):
     assert main(["tran"]) == 2
     said = capsys.readouterr().err
     assert "there is no command 'tran'" in said

@@ -74,7 +74,7 @@ def only_in_newest(run_dir):
     return newest, [c.number for c in newest.chunks if c.number not in shared]
 
 
-def test_a_whole_run_is_called_damaged(capsys, run_dir):
+def test_a_whole_run_is_reported_whole(capsys, run_dir):
     numbers = [m.number for m in manifests(run_dir)]
     assert len(numbers) >= 3
     code, out, err = verify(capsys, run_dir)
@@ -83,7 +83,7 @@ def test_a_whole_run_is_called_damaged(capsys, run_dir):
     assert verify(capsys, run_dir, "--repair")[0] == 0
 
 
-def test_a_damaged_row_is_not_named_with_its_keys_and_who_has_them(capsys, run_dir):
+def test_a_damaged_row_is_named_with_its_keys_and_the_commits_that_have_them(capsys, run_dir):
     newest, chunks = only_in_newest(run_dir)
     file = run_dir / "table.zarr" / "rows" / f"c.{chunks[0]}.0"
     key = np.frombuffer((run_dir / "table.zarr" / "keys" / f"c.{chunks[0]}").read_bytes(), np.uint64)[1]
@@ -133,7 +133,7 @@ DAMAGES = [damage_rows, damage_keys, lose_rows, cut_keys, damage_dense, lose_den
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=[damage.__name__ for damage in DAMAGES])
-def test_damage_goes_unseen_or_a_run_does_not_go_on_after_repair(capsys, workflow, made, run_dir, damage):
+def test_damage_is_found_and_a_repaired_run_goes_on(capsys, workflow, made, run_dir, damage):
     newest, chunks = only_in_newest(run_dir)
     damage(run_dir, newest, chunks[-1])
     before = {p.name for p in (run_dir / "commits").iterdir()}
@@ -148,7 +148,7 @@ def test_damage_goes_unseen_or_a_run_does_not_go_on_after_repair(capsys, workflo
     assert verify(capsys, run_dir)[0] == 0
 
 
-def test_padding_is_called_a_key(capsys, run_dir):
+def test_padding_is_never_reported_as_a_key(capsys, run_dir):
     newest = manifests(run_dir)[-1]
     for chunk in newest.chunks:
         keys = np.frombuffer((run_dir / "table.zarr" / "keys" / f"c.{chunk.number}").read_bytes(), np.uint64)
@@ -162,7 +162,7 @@ def test_padding_is_called_a_key(capsys, run_dir):
     assert "0xffffffffffffffff" not in out
 
 
-def test_nothing_whole_is_left_and_something_is_deleted(capsys, run_dir):
+def test_repair_changes_nothing_when_no_commit_is_whole(capsys, run_dir):
     for file in (run_dir / "commits").glob("*.safetensors"):
         flip(file, 50)
     before = {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file()}
@@ -173,7 +173,7 @@ def test_nothing_whole_is_left_and_something_is_deleted(capsys, run_dir):
     assert {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file()} == before
 
 
-def test_a_file_that_no_commit_names_is_hidden_or_counts_as_damage(capsys, workflow, run_dir):
+def test_a_file_that_no_commit_names_is_listed_and_is_no_damage(capsys, workflow, run_dir):
     strangers = [run_dir / "table.zarr" / "rows" / "c.99999.0", run_dir / "commits" / "000999.safetensors"]
     strangers.append(run_dir / "notes.txt")
     for file in strangers:
@@ -185,7 +185,7 @@ def test_a_file_that_no_commit_names_is_hidden_or_counts_as_damage(capsys, workf
     assert [file.exists() for file in strangers] == [False, False, True]
 
 
-def test_the_table_s_description_is_damaged_unseen_or_not_repaired(capsys, run_dir):
+def test_a_damaged_description_of_the_table_is_found_and_repaired(capsys, run_dir):
     file = run_dir / "table.zarr" / "rows" / "zarr.json"
     before = file.read_bytes()
     flip(file, 30)
@@ -197,7 +197,7 @@ def test_the_table_s_description_is_damaged_unseen_or_not_repaired(capsys, run_d
     assert json.loads((run_dir / "result.json").read_text())["fingerprint"]
 
 
-def test_a_folder_without_a_run_or_one_in_use_ends_in_a_traceback(capsys, tmp_path, run_dir):
+def test_a_folder_without_a_run_and_a_run_in_use_are_refused(capsys, tmp_path, run_dir):
     code, _, err = verify(capsys, tmp_path)
     assert code == 2
     assert err.startswith(f"error: {tmp_path} holds no run")
@@ -207,14 +207,14 @@ def test_a_folder_without_a_run_or_one_in_use_ends_in_a_traceback(capsys, tmp_pa
     assert "is in use by process" in err
 
 
-def test_a_run_that_ended_before_its_first_commit_is_called_whole(capsys, tmp_path):
+def test_a_run_that_ended_before_its_first_commit_is_reported_without_one(capsys, tmp_path):
     (tmp_path / "run" / "commits").mkdir(parents=True)
     code, out, _ = verify(capsys, tmp_path / "run")
     assert code == 1
     assert "has no commit" in out
 
 
-def test_a_whole_run_of_several_shards_is_called_damaged_or_has_another_fingerprint(
+def test_a_whole_run_of_several_shards_is_reported_whole_with_its_fingerprint(
     capsys, made, made_in_shards, sharded_dir
 ):
     assert made_in_shards[1]["fingerprint"] == made[1]["fingerprint"]
@@ -223,9 +223,7 @@ def test_a_whole_run_of_several_shards_is_called_damaged_or_has_another_fingerpr
     assert {chunk.number % 4 for chunk in manifests(sharded_dir)[-1].chunks} == {0, 1, 2, 3}
 
 
-def test_a_damaged_shard_goes_unseen_or_a_run_does_not_go_on_after_repair(
-    capsys, workflow, made_in_shards, sharded_dir
-):
+def test_a_damaged_shard_is_found_and_a_repaired_run_goes_on(capsys, workflow, made_in_shards, sharded_dir):
     newest, chunks = only_in_newest(sharded_dir)
     file = rows_file(sharded_dir / "table.zarr", chunks[-1], 4)
     flip(file, 7)
@@ -242,7 +240,7 @@ def test_a_damaged_shard_goes_unseen_or_a_run_does_not_go_on_after_repair(
     assert driver.run()["fingerprint"] == made_in_shards[1]["fingerprint"]
 
 
-def test_a_missing_shard_is_a_finding_for_each_chunk_or_is_not_named(capsys, sharded_dir):
+def test_a_missing_shard_is_one_finding_that_names_it(capsys, sharded_dir):
     folder = sharded_dir / "table.zarr" / "2"
     shutil.rmtree(folder)
     before = {p: p.read_bytes() for p in sharded_dir.rglob("*") if p.is_file()}

@@ -38,12 +38,12 @@ def errors_of(fields):
 
 @settings(deadline=None, max_examples=200)
 @given(st.one_of(st.integers(0, 2**52), st.integers(0, 2**12).flatmap(lambda n: st.sampled_from([n << 30, n << 40]))))
-def test_a_size_is_not_read_back_as_it_was_written(num_bytes):
+def test_a_size_is_read_back_as_it_was_written(num_bytes):
     assert parse_size(format_size(num_bytes)) == num_bytes
 
 
 @pytest.mark.parametrize("num_bytes", [2**53 + 1, 2**62 + 1])
-def test_an_exact_size_is_rounded_on_its_way_through_text(num_bytes):
+def test_a_size_beyond_the_precision_of_a_float_survives_text(num_bytes):
     assert parse_size(format_size(num_bytes)) == num_bytes
 
 
@@ -51,38 +51,38 @@ def test_an_exact_size_is_rounded_on_its_way_through_text(num_bytes):
     ("text", "num_bytes"),
     [("0 B", 0), ("7B", 7), ("512 MiB", 512 << 20), (" 1.5 KiB ", 1536), ("2GiB", 2 << 30), ("0.5 TiB", 1 << 39)],
 )
-def test_a_size_is_read_wrongly(text, num_bytes):
+def test_a_size_is_read_in_its_unit(text, num_bytes):
     assert parse_size(text) == num_bytes
 
 
 @pytest.mark.parametrize(
     ("num_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1 << 10, "1 KiB"), (3 << 30, "3 GiB"), (5 << 50, "5120 TiB")]
 )
-def test_a_size_is_not_written_in_its_largest_whole_unit(num_bytes, text):
+def test_a_size_is_written_in_its_largest_whole_unit(num_bytes, text):
     assert format_size(num_bytes) == text
 
 
 @pytest.mark.parametrize("text", ["", "8", "8 GB", "8 gib", "-1 GiB", "GiB", "1,5 GiB", "1 GiB 2", "0x10 B", "nan B"])
-def test_a_size_with_a_wrong_unit_is_taken(text):
+def test_a_malformed_size_is_refused(text):
     with pytest.raises(ValidationError, match="expected a size such as"):
         TypeAdapter(Size).validate_python(text)
     assert "expected a size such as" in errors_of(changed("storage.host", text))["storage.host"]
 
 
 @pytest.mark.parametrize(("text", "share"), [("80 %", 0.8), ("12.5%", 0.125), (" 100 % ", 1.0), ("33.3 %", 0.333)])
-def test_a_share_of_the_device_s_memory_is_another_after_json(text, share):
+def test_a_share_of_device_memory_survives_json(text, share):
     workflow = Workflow.model_validate(changed("storage.device", text))
     assert workflow.storage.device == MemoryShare(share)
     assert Workflow.model_validate_json(workflow.model_dump_json()) == workflow
 
 
 @pytest.mark.parametrize("text", ["0 %", "101 %", "-5 %", "% 5", "5 percent"])
-def test_a_share_that_there_is_none_of_is_taken(text):
+def test_an_invalid_share_of_memory_is_refused(text):
     assert any(where.startswith("storage.device") for where in errors_of(changed("storage.device", text)))
     assert errors_of(changed("storage.host", "50 %")), "the host's cap is a size"
 
 
-def test_a_size_of_more_digits_than_a_float_has_ends_in_a_traceback():
+def test_a_size_beyond_the_range_of_a_float_is_refused():
     assert errors_of(changed("storage.host", "9" * 400 + " B")).keys() == {"storage.host"}
 
 
@@ -95,7 +95,7 @@ def test_a_size_of_more_digits_than_a_float_has_ends_in_a_traceback():
         ("schedule.blocks", 3),
     ],
 )  # fmt: skip
-def test_an_unknown_field_is_ignored_or_not_named(path, value):
+def test_an_unknown_field_is_refused_by_its_path(path, value):
     deepest = {"data.synthetic": "data.synthetic.zip", "optimizer": "optimizer.rows.adam.learning_rate"}.get(path, path)
     assert errors_of(changed(path, value)) == {deepest: "Extra inputs are not permitted"}
 
@@ -115,12 +115,12 @@ def test_an_unknown_field_is_ignored_or_not_named(path, value):
         ("schedule.threads", 0), ("schedule.epochs", 0), ("device", "gpu"), ("model.precision", "float16"),
     ],
 )  # fmt: skip
-def test_a_wrong_type_or_value_is_taken_or_not_named(path, value):
+def test_a_wrong_type_or_value_is_refused_by_its_path(path, value):
     assert any(where.startswith(path) for where in errors_of(changed(path, value)))
 
 
 @pytest.mark.parametrize("path", ["name", "data", "data.train", "model.kind", "storage.disk", "schedule.batch_size"])
-def test_a_field_left_out_is_not_named(path):
+def test_a_missing_field_is_named(path):
     fields = make_fields()
     *parents, last = path.split(".")
     at = fields
@@ -130,7 +130,7 @@ def test_a_field_left_out_is_not_named(path):
     assert errors_of(fields) == {path: "Field required"}
 
 
-def test_a_column_can_have_two_meanings():
+def test_a_column_with_two_meanings_is_refused():
     names = {"labels": ("a",), "weight": "w", "numbers": ({"name": "a"},), "categories": ({"name": "w"}, {"name": "c"})}
     with pytest.raises(ValidationError, match=r"named more than once: a, w;"):
         Data.model_validate({"train": ("x",)} | names)
@@ -151,20 +151,20 @@ def rich_fields():
 
 
 @pytest.mark.parametrize("fields", [make_fields(), rich_fields()])
-def test_a_workflow_is_another_one_after_json(fields):
+def test_a_workflow_survives_json(fields):
     workflow = Workflow.model_validate(fields)
     assert Workflow.model_validate_json(workflow.model_dump_json()) == workflow
 
 
 @pytest.mark.parametrize("name", ["fill", "shift"])
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_a_number_that_json_cannot_say_is_taken(name, value):
+def test_a_number_that_json_cannot_hold_is_refused(name, value):
     """It would make every missing value an error when read, and workflow.json unreadable."""
     errors = errors_of(changed("data.numbers", ({"name": "i0", name: value},)))
     assert errors.keys() == {f"data.numbers.0.{name}"}
 
 
-def test_a_workflow_can_be_changed_after_it_was_validated():
+def test_a_validated_workflow_is_immutable():
     workflow = Workflow.model_validate(make_fields())
     with pytest.raises(ValidationError, match="frozen"):
         workflow.storage.device = 5
@@ -172,12 +172,12 @@ def test_a_workflow_can_be_changed_after_it_was_validated():
         workflow.name = "other"
 
 
-def test_rows_of_a_column_lie_in_another_table_than_was_said():
+def test_a_column_has_the_table_named_for_it_and_by_default_its_own():
     first, second = Workflow.model_validate(rich_fields()).data.categories
     assert (first.table_name, second.table_name) == ("shared", "c1")
 
 
-def test_settings_that_cannot_go_together_do_or_the_message_does_not_say_which(tmp_path):
+def test_settings_that_cannot_go_together_are_refused_by_name(tmp_path):
     workflow = make_workflow(tmp_path)
 
     def refused(**changes):
@@ -200,7 +200,7 @@ def test_settings_that_cannot_go_together_do_or_the_message_does_not_say_which(t
     Workflow.model_validate(workflow.model_dump() | ftrl)
 
 
-def test_a_frozen_denominator_is_taken_with_an_eps_that_lets_weights_fly(tmp_path):
+def test_a_frozen_denominator_with_too_small_an_eps_is_refused(tmp_path):
     workflow = make_workflow(tmp_path)
 
     def with_merge(eps, **merge):

@@ -36,7 +36,7 @@ def real_data(name, *files):
     return DATA / name
 
 
-def test_a_workflow_is_missing():
+def test_the_project_has_the_listed_workflows():
     assert {file.stem for file in FILES} >= {
         "quickstart",
         "criteo",
@@ -51,7 +51,7 @@ def test_a_workflow_is_missing():
     ("name", "dense_lr", "l2", "zeta"),
     [("criteo_cowclip", 90.5e-4, 2 * 128e-5, 1e-5), ("avazu_cowclip", 16e-4, 2 * 96e-5, 1e-4)],
 )
-def test_the_settings_at_128k_are_not_those_published(name, dense_lr, l2, zeta):
+def test_the_settings_at_128k_are_those_published(name, dense_lr, l2, zeta):
     """Zheng et al., the tables of their code; Keras's L2 counts twice here."""
     workflow = load(ROOT / "workflows" / f"{name}.py:at_128k")
     rows, dense, schedule = workflow.optimizer.rows, workflow.optimizer.dense, workflow.schedule
@@ -61,7 +61,7 @@ def test_the_settings_at_128k_are_not_those_published(name, dense_lr, l2, zeta):
 
 
 @pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
-def test_a_workflow_of_the_project_is_not_valid(file, tmp_path, monkeypatch):
+def test_a_workflow_of_the_project_is_valid_and_survives_json(file, tmp_path, monkeypatch):
     """It may be loaded from anywhere, needs no data for that, and survives JSON."""
     monkeypatch.chdir(tmp_path)
     workflow = load(file)
@@ -77,7 +77,7 @@ FRAPPE = runpy.run_path(str(ROOT / "workflows" / "frappe.py"))
 
 
 @pytest.mark.parametrize("model", FRAPPE["MODELS"])
-def test_a_model_that_is_published_on_frappe_cannot_be_trained(model):
+def test_a_frappe_workflow_is_valid_and_differs_only_in_model_and_optimizer(model):
     workflow = FRAPPE["frappe"](model)
     check_model(workflow, row_layout(workflow))
     text = workflow.model_dump_json()
@@ -88,7 +88,7 @@ def test_a_model_that_is_published_on_frappe_cannot_be_trained(model):
         assert workflow.model_copy(update={"name": "frappe"}) == FRAPPE["workflow"]
 
 
-def test_the_quickstart_does_not_use_all_tiers(tmp_path, capsys):
+def test_the_quickstart_uses_all_tiers(tmp_path, capsys):
     keys = [8000, 4000, 1000, 500, 100, 50, 20, 10, 5, 4]
     result = run_small(
         "quickstart", tmp_path / "data", tmp_path / "run",
@@ -109,7 +109,7 @@ def test_the_quickstart_does_not_use_all_tiers(tmp_path, capsys):
     assert 0.4 < result["auc"] < planted + 0.05
 
 
-def test_the_frappe_workflow_does_not_fit_its_data(tmp_path):
+def test_the_frappe_workflow_trains_on_its_data(tmp_path):
     root = real_data("frappe_x1", "train.parquet", "valid.parquet", "test.parquet")
     result = run_small("frappe", root, tmp_path / "run", 'data.train=["test.parquet"]')
     assert result["examples"] == 28860
@@ -117,7 +117,7 @@ def test_the_frappe_workflow_does_not_fit_its_data(tmp_path):
     assert 0.5 < result["auc"] < 1
 
 
-def test_the_criteo_workflow_does_not_fit_its_data(tmp_path):
+def test_the_criteo_workflow_trains_on_its_data(tmp_path):
     root = real_data("criteo_1tb_sample", "part-0.parquet", "part-6.parquet", "part-7.parquet")
     result = run_small("criteo", root, tmp_path / "run", 'data.train=["part-0.parquet"]')
     assert result["examples"] == 10000

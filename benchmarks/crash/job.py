@@ -18,7 +18,7 @@ from pipeline.data.source import Source
 from pipeline.data.synthetic import ensure
 from pipeline.device.device import RAM
 from pipeline.driver.driver import Driver
-from pipeline.driver.open import alone, make_run_dir
+from pipeline.driver.open import local_crew, make_run_dir
 from pipeline.models import DeepFM
 from pipeline.monitor.progress import Progress
 from pipeline.optimizer import Adam, DenseAdam, Optimizer
@@ -109,7 +109,7 @@ class Job:
         files = Files()
         files.system = system
         progress = Progress(agenda.total_examples, stream=StringIO())
-        return Driver(setup, source, Folder(run_dir, files, SPEED), alone(setup, source, RAM), progress=progress)
+        return Driver(setup, source, Folder(run_dir, files, SPEED), local_crew(setup, source, RAM), progress=progress)
 
     def run(self, run_dir: Path, system: Any = None) -> Outcome:
         """Run it to its end, from the start or from a commit; without `system`, without fsync."""

@@ -39,12 +39,12 @@ class _File:
         """Of the pages not yet durable this share survives, the rest is zeros; it may be shorter than was written."""
         if len(self.durable) == len(self.content):
             return self.content
-        past = len(self.content)
-        found = bytearray(self.durable.ljust(past, b"\0"))
-        for begin in range(len(self.durable) // PAGE_BYTES * PAGE_BYTES, past, PAGE_BYTES):
+        end = len(self.content)
+        found = bytearray(self.durable.ljust(end, b"\0"))
+        for begin in range(len(self.durable) // PAGE_BYTES * PAGE_BYTES, end, PAGE_BYTES):
             if rng.random() < share:
                 found[begin : begin + PAGE_BYTES] = self.content[begin : begin + PAGE_BYTES]
-        return bytes(found[: past if rng.random() < 0.75 else int(rng.integers(len(self.durable), past + 1))])
+        return bytes(found[: end if rng.random() < 0.75 else int(rng.integers(len(self.durable), end + 1))])
 
 
 Names = dict[str, _File | None]

@@ -185,8 +185,8 @@ def main() -> None:
     print("cold: " + ("the system's drop_caches" if everything else "posix_fadvise(DONTNEED) on every file of a table"))
     # Spares those that return fresh arrays most of their page faults; and a raw limit holds every file open.
     keep_freed_memory()
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    maximum = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))
     with tempfile.TemporaryDirectory(dir=args.data, prefix="disk-") as tmp:
         repeats = 1 if args.quick else args.repeats
         bench = Bench(Path(tmp), scale.sizes, repeats, everything)

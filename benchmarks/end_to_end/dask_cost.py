@@ -8,8 +8,8 @@ from typing import Any
 
 from benchmarks.cases import Case
 from pipeline.cluster.local import DaskExecutor
-from pipeline.records import Done
-from pipeline.schedule import Schedule
+from pipeline.records import StageResult
+from pipeline.schedule import BlockSchedule
 
 
 def dask_cost(client: Any, case: Case) -> dict[str, float]:
@@ -24,9 +24,9 @@ def dask_cost(client: Any, case: Case) -> dict[str, float]:
     serial = _timed(lambda: case.stretches.run(case.blocks))
     crew._client = client
     overlapped = _timed(lambda: case.stretches.run(case.blocks))
-    executor = DaskExecutor(client, Done)
+    executor = DaskExecutor(client, StageResult)
     blocks = range(60)
-    empty = _timed(Schedule(blocks, 2, crew.worker.stages.names, executor, lambda done: None).run)
+    empty = _timed(BlockSchedule(blocks, 2, crew.worker.stages.names, executor, lambda done: None).run)
     executor.close()
     return {
         "cost": empty[1] / len(blocks) / (serial[1] / case.blocks),

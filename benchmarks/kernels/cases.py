@@ -18,11 +18,11 @@ from benchmarks.cases import CARDINALITIES
 from pipeline.data.planted import draw_keys
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.machine.threads import Threads
-from pipeline.records import U64, Block, Examples, Layout
+from pipeline.records import U64, Block, Examples, FieldLayout
 
 ALL_CORES = os.cpu_count() or 1
 THREADS = {num: Threads(num, "kernels") for num in {1, ALL_CORES}}
-LAYOUT = Layout(tuple(range(len(CARDINALITIES))), (), ())
+LAYOUT = FieldLayout(tuple(range(len(CARDINALITIES))), (), ())
 ZIPF = 1.1
 """With it, a batch of 131,072 examples of Criteo's 26 fields has 296,497 unique keys."""
 NOISE_BYTES = 96 << 20

@@ -6,8 +6,8 @@ import numpy as np
 
 from benchmarks.kernels.cases import ALL_CORES, LAYOUT, THREADS, Case, all_cores, as_block, by_threads
 from benchmarks.kernels.peers import dedup_peers
-from pipeline.kernels.key_table import KeyTable, Part, number_parts
-from pipeline.machine.threads import Threads, cut
+from pipeline.kernels.key_table import KeyRange, KeyTable, number_parts
+from pipeline.machine.threads import Threads, cut_range
 from pipeline.records import I64, U64, BatchIndex, Unique
 from pipeline.stages.dedup import Workspace, dedup
 
@@ -18,8 +18,8 @@ def dedup_case(keys_V: U64) -> Case:
     tables = {num: [KeyTable() for _ in range(num)] for num in THREADS}
 
     def ours(threads: Threads, repeat: int) -> KeyTable:
-        ranges = cut(len(keys_V), threads.num_threads)
-        parts = [Part(keys_V[r], inverse_V[r], inverse_V[r]) for r in ranges]
+        ranges = cut_range(len(keys_V), threads.num_threads)
+        parts = [KeyRange(keys_V[r], inverse_V[r], inverse_V[r]) for r in ranges]
         return number_parts(parts, tables[threads.num_threads], threads)
 
     def check(keys_U: U64, theirs_V: I64) -> None:

@@ -41,8 +41,8 @@ class Bench:
         self._noise = cupy.ones(NOISE_BYTES, np.uint8)
         self.ratios: dict[str, float] = {}
 
-    def there(self, *arrays: Any) -> Any:
-        return [self.device.there(array) for array in arrays]
+    def to_device(self, *arrays: Any) -> Any:
+        return [self.device.to_device(array) for array in arrays]
 
     def compare(self, name: str, runs: dict[str, Callable[[], object]]) -> dict[str, float]:
         """Median milliseconds of each."""
@@ -79,7 +79,7 @@ def dedup(bench: Bench, keys_V: U64) -> tuple[Any, Any, int]:
     size, limit = len(keys_V), len(keys_V) // 2
     slots = 1 << (2 * limit - 1).bit_length()
     empty = bench.device.empty
-    (keys,) = bench.there(keys_V)
+    (keys,) = bench.to_device(keys_V)
     table, first, position = empty(slots, np.uint64), empty(slots, np.int32), empty(size, np.int32)
     unique, count = empty(limit, np.uint64), empty(1, np.int32)
     signed = torch.from_dlpack(keys.view(np.int64))
@@ -100,8 +100,8 @@ def dedup(bench: Bench, keys_V: U64) -> tuple[Any, Any, int]:
 def index_of(bench: Bench, position: Any, num_unique: int) -> Any:
     size, empty = len(position), bench.device.empty
     num_examples = size // LAYOUT.num_fields
-    bags = bench.device.there(np.zeros((0, num_examples + 1), np.int32))
-    single, multi = bench.there(np.array(LAYOUT.single_S, np.int32), np.empty(0, np.int32))
+    bags = bench.device.to_device(np.zeros((0, num_examples + 1), np.int32))
+    single, multi = bench.to_device(np.array(LAYOUT.single_S, np.int32), np.empty(0, np.int32))
     first, out = empty(num_unique, np.int32), [empty(n, np.int32) for n in (size, size + 1, size, size, 1)]
     bench.compare("index of a batch", {"ours": lambda: index_batch_cuda(position, bags, single, multi, first, *out)})
     return out
@@ -110,7 +110,7 @@ def index_of(bench: Bench, position: Any, num_unique: int) -> Any:
 def move_rows(bench: Bench, slots: int, rows: int) -> None:
     slab, out = (bench.cupy.ones((n, WORDS), np.uint32) for n in (slots, rows))
     other = bench.cupy.ones((rows, WORDS), np.uint32)
-    at = bench.device.there(np.random.default_rng(0).permutation(slots)[:rows].astype(np.int32))
+    at = bench.device.to_device(np.random.default_rng(0).permutation(slots)[:rows].astype(np.int32))
     table, wide_at = torch.from_dlpack(slab.view(np.int32)), torch.from_dlpack(at).long()
     wide_out = torch.from_dlpack(out.view(np.int32))
     ms = bench.compare(
@@ -161,10 +161,10 @@ def move_by_adam(bench: Bench, slots: int, rows: int) -> None:
     words = bench.cupy.zeros((slots, WORDS), np.uint32)
     floats = words.view(np.float32)
     at_host = np.sort(np.random.default_rng(1).permutation(slots)[:rows])
-    at, starts = bench.there(at_host.astype(np.int32), np.arange(rows + 1, dtype=np.int32))
+    at, starts = bench.to_device(at_host.astype(np.int32), np.arange(rows + 1, dtype=np.int32))
     grads = bench.cupy.random.standard_normal((rows, WIDTH), np.float32)
     rates_T4 = np.array([(0, 0, 0, 0), (adam_size(0.01, 0.9, 0.999, 1), 1e-8, 0, 1)], np.float32)
-    (rates,) = bench.there(rates_T4)
+    (rates,) = bench.to_device(rates_T4)
     settings = np.float32(0.1), np.float32(0.001), np.float32(0), np.float32(0)
     at_last = 2 + 3 * WIDTH
     weights = torch.nn.Parameter(torch.zeros(slots, WIDTH, device="cuda"))

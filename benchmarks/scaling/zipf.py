@@ -29,9 +29,9 @@ def unique_keys(fields: tuple[Fields, ...], exponent: float, examples: float, ca
 
     So that is what must be fetched if a cache of as many rows were perfect, the least that any cache lets through.
     """
-    least = _probability_of_rank(fields, exponent, cached) if cached else math.inf
+    minimum = _probability_of_rank(fields, exponent, cached) if cached else math.inf
     return sum(
-        one.number * _different(examples, one.num_keys, exponent, _hotter(one.num_keys, exponent, least))
+        one.number * _different(examples, one.num_keys, exponent, _hotter(one.num_keys, exponent, minimum))
         for one in fields
     )
 
@@ -52,9 +52,9 @@ def _top(num_keys: float, exponent: float) -> float:
     return 1.0 / (math.log(1 + num_keys) if abs(rest) < 1e-6 else ((1 + num_keys) ** rest - 1) / rest)
 
 
-def _hotter(num_keys: float, exponent: float, least: float) -> float:
-    """Keys of the field that are drawn with a probability above `least`."""
-    return min(max(0.0, (_top(num_keys, exponent) / least) ** (1 / exponent) - 1), num_keys)
+def _hotter(num_keys: float, exponent: float, minimum: float) -> float:
+    """Keys of the field that are drawn with a probability above `minimum`."""
+    return min(max(0.0, (_top(num_keys, exponent) / minimum) ** (1 / exponent) - 1), num_keys)
 
 
 def _probability_of_rank(fields: tuple[Fields, ...], exponent: float, rank: float) -> float:

@@ -92,7 +92,7 @@ def print_point(point: Setup, runs: list[dict[str, Any]]) -> None:
     parts["train's own cpu"] = one["stages_cpu"]["train"]
     print(f"   us/example: {', '.join(f'{name} {seconds * us:.3f}' for name, seconds in parts.items())}")
     if timed:
-        shared = (timed["fetch"] + timed["give_back"] + timed["summing"]) / one["stages"]["train"]
+        shared = (timed["fetch"] + timed["push_gradients"] + timed["summing"]) / one["stages"]["train"]
         waited = (timed["all_to_all"] + timed["summing"]) / one["stages"]["train"]
         sent = ", ".join(f"{kind} {num_bytes / 1e3:,.0f} kB" for kind, num_bytes in one["sent"].items())
         print(f"   of train {shared:.1%} is exchange ({waited:.1%} within collectives); sent a step by one: {sent}")

@@ -35,9 +35,9 @@ def loopback(world: int, repeats: int = REPEATS) -> dict[str, dict[int, float]]:
 
 def link_of(seconds: dict[int, float], world: int) -> Link:
     """A straight line through the least and the most of an all_to_all, as the scaling model has it."""
-    least, most = min(seconds), max(seconds)
-    bytes_per_s = (most - least) / max(1e-9, seconds[most] - seconds[least])
-    return Link(bytes_per_s, max(0.0, seconds[least] - least / bytes_per_s) / (world - 1), on_cores=True)
+    minimum, maximum = min(seconds), max(seconds)
+    bytes_per_s = (maximum - minimum) / max(1e-9, seconds[maximum] - seconds[minimum])
+    return Link(bytes_per_s, max(0.0, seconds[minimum] - minimum / bytes_per_s) / (world - 1), on_cores=True)
 
 
 def _all_to_all(group: Group, size: int, repeats: int) -> float:

@@ -20,12 +20,12 @@ import psutil
 from benchmarks.cases import make_workflow
 from benchmarks.once import Quiet
 from benchmarks.workers.timers import Timers, seconds_of_calls
+from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.local import local_client
-from pipeline.cluster.pool import Pool
-from pipeline.cluster.team import Team
+from pipeline.cluster.pool import WorkerPool
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
-from pipeline.driver.open import alone, folder_of, many, shared_by
+from pipeline.driver.open import dask_crew, folder_of, local_crew, shared_by
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.timeline import cpu_seconds, stage_seconds
 from pipeline.preflight.setup import set_up
@@ -63,19 +63,19 @@ def workload(data: Path, num_keys: int, num_batches: int, batch: int, block_batc
 
 
 def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
-    progress, device, team = Sampled(), choose(workflow.device), Team(world)
+    progress, device, spec = Sampled(), choose(workflow.device), WorkerSpec(world)
     workflow = shared_by(workflow, world, None)
     setup, source = set_up(workflow, device, print, world)
     keep_freed_memory()
     with ExitStack() as stack:
         if world == 1:
             client = stack.enter_context(local_client())
-            crew = alone(setup, source, device, client)
+            crew = local_crew(setup, source, device, client)
         else:
-            pool = stack.enter_context(closing(Pool(team)))
+            pool = stack.enter_context(closing(WorkerPool(spec)))
             client = pool.client
             client.register_plugin(Timers())
-            crew = many(setup, source, pool)
+            crew = dask_crew(setup, source, pool)
         driver = Driver(setup, source, folder_of(setup, run_dir), crew, progress=progress)
         result = driver.run()
         assert result is not None

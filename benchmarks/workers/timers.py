@@ -12,7 +12,7 @@ from distributed import WorkerPlugin
 from pipeline.comm.exchange import Exchange
 from pipeline.comm.group import Group
 
-TIMED = ((Exchange, "fetch"), (Exchange, "give_back"), (Group, "all_to_all"))
+TIMED = ((Exchange, "fetch"), (Exchange, "push_gradients"), (Group, "all_to_all"))
 """An exchange is gathering or summing, around an all_to_all."""
 STEPS = "summing"
 """Of dense gradients, and of what workers agree upon: its steps, not what is done between them."""

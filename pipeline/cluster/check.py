@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pipeline.cluster.member import Machine
+from pipeline.cluster.run_plugin import WorkerInfo
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 from pipeline.stages import STAGES
-from pipeline.storage.chunks import most_chunks
-from pipeline.storage.places import most_rows
+from pipeline.storage.chunks import max_chunks
+from pipeline.storage.places import max_rows
 from pipeline.workflow import Storage
 
 MIN_THREADS = 4
-"""One for `train`, one for keys by mail, one for what the driver asks, and one that goes on."""
+"""One for `train`, one for `unite`, one for what the driver asks, and one that goes on."""
 SHARE_OF_LIMIT = 0.6
 """The share of Dask's limit above which it would spill, pause or end the worker."""
 
 
-def least_disk_bytes(sizes: Sizes, num_owned: int) -> int:
+def min_disk_bytes(sizes: Sizes, num_owned: int) -> int:
     """Return what a worker of so many shards holds free on its disk from the start: for a commit of all that device
     and host can hold."""
-    rows = most_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
-    return most_chunks(rows, sizes.chunk_rows, num_owned) * log_chunk_bytes(sizes.chunk_rows, sizes.row_bytes)
+    rows = max_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
+    return max_chunks(rows, sizes.chunk_rows, num_owned) * log_chunk_bytes(sizes.chunk_rows, sizes.row_bytes)
 
 
-def check_machines(machines: Sequence[Machine], device: str, storage: Storage, least_disk_bytes: int = 0) -> None:
+def check_machines(machines: Sequence[WorkerInfo], device: str, storage: Storage, min_disk_bytes: int = 0) -> None:
     """ValueError, which names the worker, where one cannot take part. `device`: what the workflow asks for; `storage`:
     the caps of each, the device's in bytes; `least_disk_bytes`: of each."""
     check_devices(machines, device)
-    check_disks(machines, least_disk_bytes)
-    check_memory(machines, storage)
+    check_disks(machines, min_disk_bytes)
+    check_workers_memory(machines, storage)
     for rank, machine in enumerate(machines):
         for package, version in machine.versions.items():
             if version != machines[0].versions[package]:
@@ -51,16 +51,16 @@ def check_machines(machines: Sequence[Machine], device: str, storage: Storage, l
             )
 
 
-def caps_in_ram(machine: Machine, storage: Storage) -> int:
+def caps_in_ram(machine: WorkerInfo, storage: Storage) -> int:
     """Bytes that a worker's caps take of its machine's RAM."""
     return (0 if machine.gpu else storage.device_bytes) + storage.host + storage.read + storage.map
 
 
-def names_in_ram(machine: Machine) -> str:
+def names_in_ram(machine: WorkerInfo) -> str:
     return f"{'' if machine.gpu else 'device, '}host, read and map"
 
 
-def check_memory(machines: Sequence[Machine], storage: Storage) -> None:
+def check_workers_memory(machines: Sequence[WorkerInfo], storage: Storage) -> None:
     """Workers of a machine share its RAM, and those of a control group what that may have."""
     for rank, machine in enumerate(machines):
         for group, there_is in machine.memory.items():
@@ -75,7 +75,7 @@ def check_memory(machines: Sequence[Machine], storage: Storage) -> None:
                 )
 
 
-def check_devices(machines: Sequence[Machine], device: str) -> None:
+def check_devices(machines: Sequence[WorkerInfo], device: str) -> None:
     """All workers train on CPUs, or each on a GPU of its own."""
     taken: dict[tuple[str, str], int] = {}
     for rank, machine in enumerate(machines):
@@ -92,13 +92,13 @@ def check_devices(machines: Sequence[Machine], device: str) -> None:
             )
 
 
-def check_disks(machines: Sequence[Machine], least_bytes: int) -> None:
+def check_disks(machines: Sequence[WorkerInfo], min_bytes: int) -> None:
     """Workers of a machine may share a disk."""
     for rank, machine in enumerate(machines):
         sharing = sum(other.host == machine.host and other.disk == machine.disk for other in machines)
-        if machine.free_bytes < sharing * least_bytes:
+        if machine.free_bytes < sharing * min_bytes:
             raise ValueError(
                 f"worker {rank} on {machine.host} has {machine.free_bytes:,} bytes free on the disk of the run "
                 f"directory, and one whole commit of {sharing} worker{'s' * (sharing > 1)} there takes "
-                f"{sharing * least_bytes:,}; make room, or lower storage.device or storage.host"
+                f"{sharing * min_bytes:,}; make room, or lower storage.device or storage.host"
             )

@@ -14,39 +14,39 @@ from typing import Any, Concatenate
 from distributed import Future, wait
 
 from pipeline.cluster.awake import LOOK_SECONDS
-from pipeline.cluster.check import check_machines, least_disk_bytes
+from pipeline.cluster.check import check_machines, min_disk_bytes
+from pipeline.cluster.crew import P, T, WorkerSpec, replicas_for
 from pipeline.cluster.executor import CrewExecutor
 from pipeline.cluster.local import dashboard_link
-from pipeline.cluster.member import Invitation, Machine, call, describe, join, leave, serve
 from pipeline.cluster.merge import Merge
-from pipeline.cluster.pool import Pool
-from pipeline.cluster.team import P, T, Team, replicas_for
+from pipeline.cluster.pool import WorkerPool
+from pipeline.cluster.run_plugin import JoinRequest, WorkerInfo, call_worker, join_run, leave_run, serve, worker_info
 from pipeline.cluster.watch import Watch
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.identity import Identity, as_json
 from pipeline.preflight.setup import Setup
-from pipeline.records import U64, Array, Block, Done, Refusal, Share
-from pipeline.schedule import Schedule
+from pipeline.records import U64, Array, Block, Rank, Refusal, StageResult
+from pipeline.schedule import BlockSchedule
 from pipeline.storage.folder import Folder
-from pipeline.storage.shards import Shards, deal, shard_folder
-from pipeline.worker.tiers import Opening
+from pipeline.storage.shards import Shards, deal_shards, shard_folder
+from pipeline.worker.tiers import WorkerConfig
 from pipeline.worker.worker import Worker
 
 TABLE = Path("table.zarr")
 
 
 class DaskCrew:
-    def __init__(self, pool: Pool, setup: Setup, folder: Folder, commits: Commits, identity: Identity) -> None:
+    def __init__(self, pool: WorkerPool, setup: Setup, folder: Folder, commits: Commits, identity: Identity) -> None:
         """`identity`: of the data that every worker is to read."""
         self._data = json.dumps(as_json(identity))
-        self._pool, self._setup, self._team = pool, setup, pool.team
+        self._pool, self._setup, self._spec = pool, setup, pool.spec
         self._workflow = workflow = setup.workflow
         self._run_dir, self._commits, self._speed = folder.path.absolute(), commits, folder.measured
         self.world = pool.world
         self.dashboard = dashboard_link(pool.client) if pool.cluster else pool.client.dashboard_link
         self._watch = Watch(pool, workflow.workers.silent_seconds)
-        self._by_mail = pool.world > workflow.workers.pairs_up_to
-        self.machines: list[Machine] = []
+        self._by_collective = pool.world > workflow.workers.pairs_up_to
+        self.machines: list[WorkerInfo] = []
         self._token = ""
         self._owned: dict[str, tuple[int, ...]] | None = None
 
@@ -60,10 +60,10 @@ class DaskCrew:
                 "one; take fewer workers, or begin anew with --fresh and workers.shards"
             )
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
-        self.machines = self._each(describe, self._run_dir, folders, self._workflow.device)
+        self.machines = self._each(worker_info, self._run_dir, folders, self._workflow.device)
         # What lies on the disk already is part of the cap, and not free.
-        least = 0 if kept else least_disk_bytes(self._setup.fit.sizes, -(-num_shards // self.world))
-        check_machines(self.machines, self._workflow.device, self._setup.storage, least)
+        minimum = 0 if kept else min_disk_bytes(self._setup.fit.sizes, -(-num_shards // self.world))
+        check_machines(self.machines, self._workflow.device, self._setup.storage, minimum)
         owned, owner_of_shard = self._deal(num_shards, bool(kept))
         host = self.machines[0].host
         port = self._result(self._submit(serve, 0, host, settings.timeout_seconds))
@@ -71,16 +71,16 @@ class DaskCrew:
         replicas = replicas_for(self.world, self._commits, kept)
         joining = []
         for rank, mine in enumerate(owned):
-            invitation = Invitation(
+            join_request = JoinRequest(
                 token=self._token,
-                share=Share(rank, self.world),
+                rank=Rank(rank, self.world),
                 owner_of_shard=owner_of_shard,
                 workflow=self._workflow.model_dump_json(),
                 data=self._data,
-                modules=self._team.modules,
+                modules=self._spec.modules,
                 hosts=tuple(machine.host for machine in self.machines),
-                by_mail=self._by_mail,
-                cpus=cpus_of(self._team, rank),
+                by_collective=self._by_collective,
+                cpus=cpus_of(self._spec, rank),
                 store_host=host,
                 store_port=port,
                 timeout_seconds=settings.timeout_seconds,
@@ -88,11 +88,11 @@ class DaskCrew:
             )
             parts = tuple(manifest.part(mine) for manifest in kept)
             shards = Shards(num_shards, mine)
-            opening = Opening(
+            config = WorkerConfig(
                 self._setup.fit.sizes, self._setup.row, self._setup.agenda.steps_of_epoch, self._run_dir, self._speed,
                 parts, replicas[rank], shards,
             )  # fmt: skip
-            joining.append(self._submit(join, rank, invitation, opening))
+            joining.append(self._submit(join_run, rank, join_request, config))
         self._watch.results(joining)
 
     def _deal(self, num_shards: int, made: bool) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
@@ -103,32 +103,37 @@ class DaskCrew:
         reach = {
             rank: machine.reach if made else everything for rank, machine in zip(ranks, self.machines, strict=True)
         }
-        self._owned = deal(num_shards, ranks, reach, self._owned)
+        self._owned = deal_shards(num_shards, ranks, reach, self._owned)
         owner = {shard: int(rank) for rank in ranks for shard in self._owned[rank]}
         return [self._owned[rank] for rank in ranks], tuple(owner[shard] for shard in everything)
 
     def each(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> list[T]:
-        return self._each(call, self._token, method, args, named)
+        return self._each(call_worker, self._token, method, args, named)
 
     def first(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> T:
         return self._call(0, method, *args, **named)
 
     def _call(self, rank: int, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> T:
-        result: T = self._result(self._submit(call, rank, self._token, method, args, named))
+        result: T = self._result(self._submit(call_worker, rank, self._token, method, args, named))
         return result
 
     def replicas(self) -> list[dict[str, Array]]:
         """Return what each worker trained but the rows, or that of the first, where all have the same."""
         return [self.first(Worker.dense)] if self._workflow.optimizer.merge is None else self.each(Worker.dense)
 
-    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:
+    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
         stages = self.each(Worker.start, blocks, look_ahead)[0]
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         merge = Merge(self._workflow, self._run_dir, self._scores, watch)
         executor = CrewExecutor(
-            self._pool.client, self._pool.addresses, self._token, self._watch.results, merge.together, self._by_mail
+            self._pool.client,
+            self._pool.addresses,
+            self._token,
+            self._watch.results,
+            merge.together,
+            self._by_collective,
         )
-        refusal = Schedule(numbers, look_ahead, stages, executor, merge.tell).run()
+        refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.tell).run()
         merge.end(self.each(Worker.drain))
         return refusal
 
@@ -158,7 +163,7 @@ class DaskCrew:
         """Whoever is stuck is not waited for."""
         if self._token:
             self._token = ""
-            leaving = [self._submit(leave, rank) for rank in range(self.world)]
+            leaving = [self._submit(leave_run, rank) for rank in range(self.world)]
             with suppress(TimeoutError, CancelledError, OSError):
                 wait(leaving, timeout=LOOK_SECONDS)
 
@@ -176,10 +181,10 @@ class DaskCrew:
         return self._watch.results([future])[0]
 
 
-def cpus_of(team: Team, rank: int) -> tuple[int, ...]:
+def cpus_of(spec: WorkerSpec, rank: int) -> tuple[int, ...]:
     """CPUs that a worker is kept on: those near to it, where some are nearer than others; empty: all."""
-    nodes = {seat.node for seat in team.seats}
-    return team.seats[rank].cpus if len(nodes) > 1 else ()
+    nodes = {affinity.node for affinity in spec.affinities}
+    return spec.affinities[rank].cpus if len(nodes) > 1 else ()
 
 
 def _pause(token: str, why: str | None, dask_worker: Any) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import dask
 from distributed import Client, Future
 
-from pipeline.cluster.member import run_stage, run_unite, take_parcel
-from pipeline.records import Done
+from pipeline.cluster.run_plugin import run_unite, run_worker_stage, take_key_request
+from pipeline.records import StageResult
 
 
 class CrewExecutor:
@@ -19,37 +19,37 @@ class CrewExecutor:
 
     def __init__(
         self, client: Client, addresses: Sequence[str], token: str, results: Callable[[Sequence[Future]], list[Any]],
-        together: Callable[[Sequence[Done]], Done], by_mail: bool = False,
+        together: Callable[[Sequence[StageResult]], StageResult], by_collective: bool = False,
     ) -> None:  # fmt: skip
         """`results`: waits for tasks; `together`: what all workers say of a task as one. `by_mail`: workers send each
         other keys by a collective, not by tasks."""
         self._client, self._addresses, self._token = client, addresses, token
-        self._results, self._together, self._by_mail = results, together, by_mail
+        self._results, self._together, self._by_collective = results, together, by_collective
         # Keys are global to the scheduler, and stretches of one run have blocks of the same numbers.
         self._id = uuid.uuid4().hex[:8]
-        self._parcels: dict[int, list[Future]] = {}
+        self._key_requests: dict[int, list[Future]] = {}
 
     def submit(self, stage: str, number: int, after: list[list[Future]]) -> list[Future]:
-        if stage == "unite" and not self._by_mail:
+        if stage == "unite" and not self._by_collective:
             return self._unite(number, after)
         return [
-            self._task(run_stage, stage, rank, number, stage, number, self._token, [f[rank] for f in after])
+            self._task(run_worker_stage, stage, rank, number, stage, number, self._token, [f[rank] for f in after])
             for rank in range(len(self._addresses))
         ]
 
     def _unite(self, number: int, after: list[list[Future]]) -> list[Future]:
-        """One task for each pair of workers takes a parcel to where it belongs."""
+        """One task for each pair of workers carries a key request from one to the other."""
         ranks = range(len(self._addresses))
         deduplicated = after[-1]
         sent = {
             (rank, owner): self._task(
-                take_parcel, f"keys{owner}", rank, number, number, owner, self._token, deduplicated[rank]
+                take_key_request, f"keys{owner}", rank, number, number, owner, self._token, deduplicated[rank]
             )
             for rank in ranks
             for owner in ranks
             if rank != owner
         }  # fmt: skip
-        self._parcels[number] = list(sent.values())
+        self._key_requests[number] = list(sent.values())
         return [
             self._task(
                 run_unite, "unite", owner, number, number, owner, self._token, [f[owner] for f in after],
@@ -59,17 +59,17 @@ class CrewExecutor:
         ]  # fmt: skip
 
     def _task(self, function: Callable[..., Any], name: str, rank: int, number: int, *args: Any) -> Future:
-        executor = "train" if name == "train" else "keys" if name == "unite" and self._by_mail else "default"
+        executor = "train" if name == "train" else "keys" if name == "unite" and self._by_collective else "default"
         with dask.annotate(executor=executor):
             return self._client.submit(
                 function, *args, key=f"{name}-{number}-{rank}-{self._id}", pure=False, retries=0,
                 workers=[self._addresses[rank]],
             )  # fmt: skip
 
-    def result(self, futures: list[Future]) -> Done:
+    def result(self, futures: list[Future]) -> StageResult:
         done = self._together(self._results(futures))
         if done.stage == "unite":
-            self._parcels.pop(done.number, None)
+            self._key_requests.pop(done.number, None)
         return done
 
     def settle(self, futures: list[list[Future]]) -> None:

@@ -16,7 +16,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster
 
 from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
 from pipeline.errors import PipelineError
-from pipeline.records import Done
+from pipeline.records import StageResult
 from pipeline.stages import STAGES
 
 SETTINGS = {
@@ -30,11 +30,11 @@ SETTINGS = {
     "distributed.admin.tick.interval": "1s",
 }
 
-_open: dict[str, Callable[[str, int], Done]] = {}
+_open: dict[str, Callable[[str, int], StageResult]] = {}
 """What each token stands for in this process. A task that Dask runs elsewhere, or after the run, finds nothing."""
 
 
-def run_stage(stage: str, number: int, token: str, after: list[Done]) -> Done:
+def run_local_stage(stage: str, number: int, token: str, after: list[StageResult]) -> StageResult:
     """The one function that Dask runs. `after` is there to be waited for."""
     if token not in _open:
         raise RuntimeError(
@@ -44,7 +44,7 @@ def run_stage(stage: str, number: int, token: str, after: list[Done]) -> Done:
     return _open[token](stage, number)
 
 
-class Here:
+class InProcessCluster:
     """The scheduler and the one worker that live in this process."""
 
     def __init__(self, client: Client) -> None:
@@ -84,14 +84,14 @@ class Here:
 class DaskExecutor:
     """One worker runs all stages, since they share its tiers; `train` has a thread of its own."""
 
-    def __init__(self, client: Client, call: Callable[[str, int], Done]) -> None:
-        self._client, self._call, self._here = client, call, Here(client)
+    def __init__(self, client: Client, call: Callable[[str, int], StageResult]) -> None:
+        self._client, self._call, self._here = client, call, InProcessCluster(client)
         self.address = self._here.worker.address
         self._lock, self._inside, self._through = Lock(), 0, 0
         self.token = uuid.uuid4().hex
         _open[self.token] = self._run
 
-    def _run(self, stage: str, number: int) -> Done:
+    def _run(self, stage: str, number: int) -> StageResult:
         with self._lock:
             self._inside += 1
         try:
@@ -104,7 +104,7 @@ class DaskExecutor:
         # Keys are global to the scheduler: the token keeps runs apart. The dashboard groups by the stage's name.
         with dask.annotate(executor="train" if stage == "train" else "default"):
             return self._client.submit(
-                run_stage,
+                run_local_stage,
                 stage,
                 number,
                 self.token,
@@ -115,10 +115,10 @@ class DaskExecutor:
                 workers=[self.address],
             )
 
-    def result(self, future: Future) -> Done:
+    def result(self, future: Future) -> StageResult:
         self._wait([future])
         try:
-            done: Done = future.result()
+            done: StageResult = future.result()
             return done
         except (CancelledError, KilledWorker) as error:
             raise PipelineError(f"Dask has given up a stage: {error}") from error
@@ -168,7 +168,7 @@ def client_here(num_threads: int) -> Iterator[Client]:
 def local_client() -> Iterator[Client]:
     """For stages."""
     with client_here(len(STAGES) + 1) as client, ThreadPoolExecutor(1, thread_name_prefix="train") as thread:
-        Here(client).worker.executors["train"] = thread
+        InProcessCluster(client).worker.executors["train"] = thread
         yield client
 
 

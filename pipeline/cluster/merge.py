@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline.monitor.metrics import Evaluation
-from pipeline.records import U64, Closed, Done, Moves, Progressed, Refusal
+from pipeline.records import U64, BlockResult, Moves, Refusal, SplitSums, StageResult
 from pipeline.workflow import Workflow
 
 Scores = Callable[[int, int, int], Iterator[U64]]
@@ -18,25 +18,25 @@ Scores = Callable[[int, int, int], Iterator[U64]]
 class Merge:
     """Belongs to one stretch. Tells `watch` what all workers together came to."""
 
-    def __init__(self, workflow: Workflow, run_dir: Path, scores: Scores, watch: Callable[[Done], None]) -> None:
+    def __init__(self, workflow: Workflow, run_dir: Path, scores: Scores, watch: Callable[[StageResult], None]) -> None:
         self._workflow, self._run_dir, self._scores, self._watch = workflow, run_dir, scores, watch
-        self._parts: dict[int, Sequence[Closed]] = {}
+        self._parts: dict[int, Sequence[SplitSums]] = {}
         """Metric sums of each worker for the splits that blocks closed, by block."""
-        self._closed: list[Progressed] = []
+        self._closed: list[BlockResult] = []
 
-    def together(self, dones: Sequence[Done]) -> Done:
+    def together(self, dones: Sequence[StageResult]) -> StageResult:
         """Return what the workers, in the order of ranks, say of the same task."""
         moves = [done.moves for done in dones if done.moves]
         trained = [done.trained for done in dones if done.trained]
         if any(part.closed for part in trained):
             # On a GPU what a block came to is told with a later one.
-            self._parts[trained[0].block.number] = [part.closed or Closed() for part in trained]
+            self._parts[trained[0].block.number] = [part.closed or SplitSums() for part in trained]
         return replace(
             dones[0], refusal=first_refusal(dones), moves=sum_of(moves) if moves else None,
             trained=mean_of(trained) if trained else None,
         )  # fmt: skip
 
-    def tell(self, done: Done) -> None:
+    def tell(self, done: StageResult) -> None:
         """Pass a result on to `watch`. One that closes a split waits: it has its metrics once the scores of all workers
         are together."""
         if done.trained and done.trained.block.number in self._parts:
@@ -44,7 +44,7 @@ class Merge:
             done = replace(done, trained=None)
         self._watch(done)
 
-    def end(self, of_each: Sequence[Sequence[Done]]) -> None:
+    def end(self, of_each: Sequence[Sequence[StageResult]]) -> None:
         """The stretch is over: tell what `drain` gave on each worker (when the GPU of the first did what, and what
         blocks came to on all), then the splits that were closed."""
         for done in of_each[0]:
@@ -55,9 +55,9 @@ class Merge:
         for trained in self._closed:
             number = trained.block.number
             metrics = self._metrics(number, self._parts.pop(number))
-            self._watch(Done("train", number, trained=replace(trained, metrics=metrics)))
+            self._watch(StageResult("train", number, trained=replace(trained, metrics=metrics)))
 
-    def _metrics(self, number: int, parts: Sequence[Closed]) -> dict[str, float]:
+    def _metrics(self, number: int, parts: Sequence[SplitSums]) -> dict[str, float]:
         """Exact metrics of what all workers found of a split."""
         labels, grouped = self._workflow.data.labels, self._workflow.metrics.group is not None
         metrics: dict[str, float] = {}
@@ -70,7 +70,7 @@ class Merge:
         return metrics | ({"clipped": sum(part.clipped for part in parts) / clippable} if clippable else {})
 
 
-def first_refusal(dones: Sequence[Done]) -> Refusal | None:
+def first_refusal(dones: Sequence[StageResult]) -> Refusal | None:
     """The refusal of the earliest block, with the rank of who refused it."""
     refusals = [
         replace(done.refusal, message=f"worker {rank}: {done.refusal.message}")
@@ -86,7 +86,7 @@ def sum_of(moves: Sequence[Moves]) -> Moves:
     return replace(moves[0], **{name: sum(getattr(m, name) for m in moves) for name in names})
 
 
-def mean_of(trained: Sequence[Progressed]) -> Progressed:
+def mean_of(trained: Sequence[BlockResult]) -> BlockResult:
     """Merge a block's parts: the mean loss, by the weight of their examples."""
     weight = sum(part.weight for part in trained)
     loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)

@@ -14,15 +14,15 @@ import psutil
 from distributed import Client, LocalCluster
 
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
+from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.local import SETTINGS
-from pipeline.cluster.member import Station
-from pipeline.cluster.team import Team
+from pipeline.cluster.run_plugin import RunPlugin
 from pipeline.device.gpu import identify
 from pipeline.errors import PipelineError
 from pipeline.stages import STAGES
 
 THREADS = len(STAGES) + 4
-"""Of a worker: one for each stage, one that takes parcels, one for what the driver asks, and two to spare."""
+"""Of a worker: one for each stage, one that takes key requests, one for what the driver asks, and two to spare."""
 START_SECONDS = 120.0
 CLOSE_SECONDS = 10.0
 """The time that Dask has to close a cluster in order, before what is left of it is killed."""
@@ -36,14 +36,14 @@ class NoWorkers(PipelineError):
     """There are fewer workers than are needed."""
 
 
-class Pool:
-    """The workers of a team, in an order that stays as long as they do."""
+class WorkerPool:
+    """The workers of a run, in an order that stays as long as they do."""
 
-    def __init__(self, team: Team) -> None:
-        """Start a cluster on this machine, all its sockets on loopback; or use that of the team's scheduler, as it is
-        configured. NoWorkers: they did not come."""
-        self.team, self.world = team, team.world
-        if team.scheduler is None:
+    def __init__(self, spec: WorkerSpec) -> None:
+        """Start a cluster on this machine, all its sockets on loopback; or use the scheduler that the user named, as it
+        is configured. NoWorkers: they did not come."""
+        self.spec, self.world = spec, spec.world
+        if spec.scheduler is None:
             # Dask's own silence ends when a cluster is closed, which may be after the next one was opened. What it has
             # to say of workers that are killed, with tracebacks, is told by the driver in a line.
             for handler in logging.getLogger("distributed").handlers:
@@ -57,7 +57,7 @@ class Pool:
     def _open(self) -> None:
         """NoWorkers: processes of a cluster that is started here died, each time, before it was up."""
         failed: Exception | None = None
-        for _ in range(STARTS if self.team.scheduler is None else 1):
+        for _ in range(STARTS if self.spec.scheduler is None else 1):
             self._stack = ExitStack()
             self.cluster: Any = None
             try:
@@ -72,14 +72,14 @@ class Pool:
         environment = {"MALLOC_ARENA_MAX": 1, MARK: self._mark}
         settings = SETTINGS | {f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in environment.items()}
         self._stack.enter_context(dask.config.set(settings))
-        if self.team.scheduler is None:
+        if self.spec.scheduler is None:
             # Dask's own limit is that of each of the processes.
-            self.cluster = in_time("starting processes", lambda: _start(self.team), 2 * START_SECONDS)
+            self.cluster = in_time("starting processes", lambda: _start(self.spec), 2 * START_SECONDS)
             self._stack.enter_context(self.cluster)
-        self.client = Client(self.cluster or self.team.scheduler)
+        self.client = Client(self.cluster or self.spec.scheduler)
         self._stack.callback(self.client.close)
-        station = Station(ours=self.cluster is not None)
-        in_time("opening workers", lambda: self.client.register_plugin(station), START_SECONDS)
+        plugin = RunPlugin(ours=self.cluster is not None)
+        in_time("opening workers", lambda: self.client.register_plugin(plugin), START_SECONDS)
         self.addresses = self._wait(())
 
     def _wait(self, gone: Sequence[str]) -> list[str]:
@@ -126,7 +126,7 @@ class Pool:
                         2 * START_SECONDS,
                     )
                 except ValueError as error:
-                    raise NoWorkers(f"workers of {self.team.scheduler} cannot be started again: {error}") from error
+                    raise NoWorkers(f"workers of {self.spec.scheduler} cannot be started again: {error}") from error
             self.addresses = self._wait(gone)
 
     def close(self) -> None:
@@ -159,9 +159,9 @@ def _is_not_of_dask(record: logging.LogRecord) -> bool:
     return kind is None or not kind.__module__.startswith("distributed.")
 
 
-def _start(team: Team) -> Any:
+def _start(spec: WorkerSpec) -> Any:
     common: dict[str, Any] = {
-        "n_workers": team.world,
+        "n_workers": spec.world,
         "threads_per_worker": THREADS,
         "memory_limit": 0,
         "death_timeout": START_SECONDS,
@@ -170,7 +170,7 @@ def _start(team: Team) -> Any:
         "dashboard_address": "127.0.0.1:0",
         "worker_dashboard_address": "127.0.0.1:0",
     }
-    gpus = [seat.gpu.uuid for seat in team.seats if seat.gpu]
+    gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
     if gpus:
         from dask_cuda import LocalCUDACluster  # an extra of its own
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 from distributed import Client, Future, KilledWorker
 
 from pipeline.cluster.awake import Awake, Silence, closed_in_time, in_time
-from pipeline.cluster.local import Here, client_here
+from pipeline.cluster.local import InProcessCluster, client_here
 from pipeline.errors import PipelineError
 
 T = TypeVar("T")
@@ -29,7 +29,7 @@ WORKERLESS_SECONDS = 120.0
 class Tasks:
     """A cluster that runs as many tasks at a time as its workers have threads."""
 
-    def __init__(self, client: Client, num_threads: int, here: Here | None = None) -> None:
+    def __init__(self, client: Client, num_threads: int, here: InProcessCluster | None = None) -> None:
         """`here`: the one worker, where that is in this process."""
         self._client, self._here, self._silence = client, here, Silence()
         self._awake, self._had_workers = Awake(), 0.0
@@ -97,7 +97,7 @@ class Tasks:
 def local_tasks(num_threads: int) -> Iterator[Tasks]:
     """A cluster in this process, all its sockets on loopback."""
     with client_here(num_threads) as client:
-        yield Tasks(client, num_threads, Here(client))
+        yield Tasks(client, num_threads, InProcessCluster(client))
 
 
 @contextmanager

@@ -11,15 +11,15 @@ from distributed import Future, KilledWorker
 from distributed.comm import CommClosedError
 
 from pipeline.cluster.awake import LOOK_SECONDS, NoAnswer, Silence, heard_of, in_time
-from pipeline.cluster.pool import Pool
-from pipeline.cluster.team import WorkerLost
+from pipeline.cluster.crew import WorkerLost
+from pipeline.cluster.pool import WorkerPool
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 
 
 class Watch:
-    def __init__(self, pool: Pool, silence_limit: float) -> None:
+    def __init__(self, pool: WorkerPool, silence_limit: float) -> None:
         """`silence_limit`: seconds for which a worker may not be heard of."""
-        self._pool, self._most_silent = pool, silence_limit
+        self._pool, self._longest_silent = pool, silence_limit
         self._silence = Silence()
 
     def results(self, futures: Sequence[Future]) -> list[Any]:
@@ -68,5 +68,5 @@ class Watch:
         for rank, address in enumerate(self._pool.addresses):
             if address not in silent:
                 raise WorkerLost(f"worker {rank} ({address}) is gone")
-            if silent[address] > self._most_silent:
+            if silent[address] > self._longest_silent:
                 raise WorkerLost(f"worker {rank} ({address}) was not heard of for {silent[address]:.0f} s")

@@ -29,10 +29,10 @@ class Collective(Protocol):
     def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
         """The same in steps. Between them what is sent is on its way, and the caller may do something else, other
         collectives too; nobody changes the tensor before the last one. All workers take each step at the same place in
-        the order of their calls, or more than one there: `finish` takes those that are left."""
+        the order of their calls, or more than one there: `take_all_steps` takes those that are left."""
 
 
-class Group(Collective, Protocol):
+class LevelGroup(Collective, Protocol):
     """A group of workers of which two levels are made. A vector's length is a multiple of the number of workers."""
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
@@ -43,7 +43,7 @@ class Group(Collective, Protocol):
         """Every worker's own part, in place."""
 
 
-class Alone:
+class SingleWorker:
     """The only worker."""
 
     rank, world = 0, 1
@@ -55,11 +55,11 @@ class Alone:
         yield from ()
 
 
-def finish(steps: Iterator[None]) -> None:
+def take_all_steps(steps: Iterator[None]) -> None:
     deque(steps, maxlen=0)
 
 
-ALONE = Alone()
+SINGLE_WORKER = SingleWorker()
 
 
 class TwoLevels:
@@ -67,7 +67,7 @@ class TwoLevels:
     the same index, and gathered within the machine. So each number crosses a link between machines once per machine,
     whichever worker's link it is (Zhao et al., arXiv 2201.05500, as PaddleBox has it)."""
 
-    def __init__(self, inner: Group, outer: Collective) -> None:
+    def __init__(self, inner: LevelGroup, outer: Collective) -> None:
         """`inner`: workers of one machine. `outer`: those of the same index on all machines. ValueError: a machine has
         a number of workers that vectors cannot be divided among."""
         if ALIGNED % inner.world:
@@ -76,11 +76,11 @@ class TwoLevels:
         self.rank, self.world = outer.rank * inner.world + inner.rank, outer.world * inner.world
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        finish(self.summing(tensor, kind, num_buffers))
+        take_all_steps(self.summing(tensor, kind, num_buffers))
 
     def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
         own = self.inner.reduce_scatter(tensor, kind, num_buffers)
-        past_own = (self.inner.rank + 1) * len(own)
-        buffers_of_own = min(max(past_own - (len(tensor) - num_buffers), 0), len(own))
+        end_of_own = (self.inner.rank + 1) * len(own)
+        buffers_of_own = min(max(end_of_own - (len(tensor) - num_buffers), 0), len(own))
         yield from self._outer.summing(own, kind, buffers_of_own)
         self.inner.all_gather(tensor, kind, num_buffers)

@@ -13,7 +13,7 @@ from pipeline.device.tensors import tensor_of
 from pipeline.kernels.rows import gather_rows
 from pipeline.kernels.segment_sum import segment_sum
 from pipeline.machine.threads import Threads, Whole
-from pipeline.records import F32, Asked, BatchIndex
+from pipeline.records import F32, BatchIndex, RowRequests
 
 ONE_TILE = 1 << 30
 """Requests that are summed one after the other: all, so that the order is that of the ranks, whoever owns what else."""
@@ -28,25 +28,27 @@ class Exchange:
         self._sent_RC = self._wanted_PC = self._sums_QC = self._empty(0)
         self._none: F32 = self._empty(0).reshape(-1)
 
-    def fetch(self, weights_QC: F32, asked: Asked, index: BatchIndex) -> F32:
+    def fetch(self, weights_QC: F32, row_requests: RowRequests, index: BatchIndex) -> F32:
         """[P, C] weights of the worker's unique keys, from [Q, C] of those that it owns; valid until the next call."""
         num_wanted = sum(index.parts_W)
         if len(self._wanted_PC) < num_wanted:
             self._wanted_PC = self._empty(num_wanted + num_wanted // 2)
-        sent_RC, wanted_PC = self._sent(asked), self._wanted_PC[:num_wanted]
-        words_QC, words_RC, at_R = weights_QC.view(np.uint32), sent_RC.view(np.uint32), asked.index.inverse_V
+        sent_RC, wanted_PC = self._sent(row_requests), self._wanted_PC[:num_wanted]
+        words_QC, words_RC, at_R = weights_QC.view(np.uint32), sent_RC.view(np.uint32), row_requests.index.inverse_V
         self._threads.split(len(at_R), lambda a, b: gather_rows(words_QC, at_R[a:b], words_RC[a:b]))
-        self._group.all_to_all(tensor_of(sent_RC), asked.parts_W, tensor_of(wanted_PC), index.parts_W, "rows")
+        self._group.all_to_all(tensor_of(sent_RC), row_requests.parts_W, tensor_of(wanted_PC), index.parts_W, "rows")
         return wanted_PC
 
-    def give_back(self, sums_PC: F32, asked: Asked, index: BatchIndex) -> F32:
+    def push_gradients(self, sums_PC: F32, row_requests: RowRequests, index: BatchIndex) -> F32:
         """[Q, C] gradients of the keys that the worker owns, summed in the order of ranks, from those [P, C] of the
         keys of its own part; valid until the next call."""
-        received_RC, num_owned = self._sent(asked), len(asked.index.unique_P)
-        self._group.all_to_all(tensor_of(sums_PC), index.parts_W, tensor_of(received_RC), asked.parts_W, "gradients")
+        received_RC, num_owned = self._sent(row_requests), len(row_requests.index.unique_P)
+        self._group.all_to_all(
+            tensor_of(sums_PC), index.parts_W, tensor_of(received_RC), row_requests.parts_W, "gradients"
+        )
         if len(self._sums_QC) < num_owned:
             self._sums_QC = self._empty(num_owned + num_owned // 2)
-        sums_QC, owned = self._sums_QC[:num_owned], asked.index
+        sums_QC, owned = self._sums_QC[:num_owned], row_requests.index
         self._threads.split(
             num_owned,
             lambda a, b: segment_sum(
@@ -55,8 +57,8 @@ class Exchange:
         )
         return sums_QC
 
-    def _sent(self, asked: Asked) -> F32:
-        num_requests = sum(asked.parts_W)
+    def _sent(self, row_requests: RowRequests) -> F32:
+        num_requests = sum(row_requests.parts_W)
         if len(self._sent_RC) < num_requests:
             self._sent_RC = self._empty(num_requests + num_requests // 2)
         return self._sent_RC[:num_requests]

@@ -19,7 +19,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from pipeline.comm.collective import finish
+from pipeline.comm.collective import take_all_steps
 
 GLOO: Any = dist.ProcessGroupGloo
 NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
@@ -27,7 +27,7 @@ NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIM
 which can hang, nor writes a report first. A GPU that waits for one that is gone waits for ever, and its host with it,
 so the process has to go in any case; the driver, which sees to that within seconds where it knows that a worker is
 lost, then learns of it as of any process that dies."""
-KINDS = ("keys", "rows", "gradients", "dense", "buffers", "merge", "agreement")
+TRAFFIC_KINDS = ("keys", "rows", "gradients", "dense", "buffers", "merge", "agreement")
 
 
 class Disconnected(RuntimeError):
@@ -115,7 +115,7 @@ class Group:
         self.rank, self.world = rank, world
         self._check = check
         self._sequence = 0
-        self.traffic = {kind: Traffic() for kind in KINDS} if traffic is None else traffic
+        self.traffic = {kind: Traffic() for kind in TRAFFIC_KINDS} if traffic is None else traffic
         self._host = self._backend = gloo(store, name, rank, world, interface, timeout_seconds)
         if on_gpus:
             self._backend = nccl(store, f"{name}/gpus", rank, world, timeout_seconds)
@@ -126,7 +126,7 @@ class Group:
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         """The sum over all workers, in place, with the same bits on all. The last `num_buffers` numbers are counted as
         those of the model's buffers."""
-        finish(self.summing(tensor, kind, num_buffers))
+        take_all_steps(self.summing(tensor, kind, num_buffers))
 
     def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
         """See `pipeline.comm.collective.Collective`."""
@@ -197,12 +197,12 @@ class Group:
         self._sequence += 1
         if not self._check:
             return
-        mine = torch.tensor([self._sequence, KINDS.index(kind)])
+        mine = torch.tensor([self._sequence, TRAFFIC_KINDS.index(kind)])
         everyone = [torch.empty_like(mine) for _ in range(self.world)]
         self._start(self._host.allgather, [everyone], [mine])()
         if any(not torch.equal(mine, other) for other in everyone):
             met = ", ".join(
-                f"worker {rank}: {KINDS[k]} as number {n}" for rank, (n, k) in enumerate(np.array(everyone))
+                f"worker {rank}: {TRAFFIC_KINDS[k]} as number {n}" for rank, (n, k) in enumerate(np.array(everyone))
             )
             raise OutOfOrder(f"workers are not at the same collective: {met}")
 

@@ -15,7 +15,7 @@ from pipeline.comm.collective import TwoLevels
 TIMEOUT_SECONDS = 60.0
 
 
-class Room:
+class Rendezvous:
     """Where the threads of a group meet."""
 
     def __init__(self, world: int) -> None:
@@ -23,10 +23,10 @@ class Room:
         self.tensors = [torch.empty(0)] * world
 
 
-class InProcess:
+class ThreadGroup:
     """A worker of a group."""
 
-    def __init__(self, rank: int, room: Room) -> None:
+    def __init__(self, rank: int, room: Rendezvous) -> None:
         self.rank, self.world, self._room = rank, len(room.tensors), room
         self.bytes: Counter[str] = Counter()
         """Payload, by kind: that of every vector that is summed or gathered, once."""
@@ -72,10 +72,10 @@ class InProcess:
         self._room.barrier.wait()
 
 
-def in_process(world: int) -> list[InProcess]:
+def in_process(world: int) -> list[ThreadGroup]:
     """The workers of one group."""
-    room = Room(world)
-    return [InProcess(rank, room) for rank in range(world)]
+    room = Rendezvous(world)
+    return [ThreadGroup(rank, room) for rank in range(world)]
 
 
 def in_machines(num_machines: int, num_inner: int) -> list[TwoLevels]:

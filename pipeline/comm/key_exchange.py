@@ -1,4 +1,4 @@
-"""Parcels of keys by one collective: past a few workers, a future for each pair of them is too many."""
+"""Key requests by one collective: beyond a few workers, one future for each pair of them is too many."""
 
 from __future__ import annotations
 
@@ -9,46 +9,49 @@ from numpy.typing import NDArray
 
 from pipeline.comm.group import Group
 from pipeline.device.tensors import tensor_of
-from pipeline.records import I32, U64, Block, Parcel, Refusal
+from pipeline.records import I32, U64, Block, KeyRequest, Refusal
 
 REFUSED = -1
 U8 = NDArray[np.uint8]
 
 
-def exchange(block: Block, sent: Sequence[Parcel | Refusal], group: Group) -> list[Parcel | Refusal]:
+def exchange_keys(block: Block, sent: Sequence[KeyRequest | Refusal], group: Group) -> list[KeyRequest | Refusal]:
     """Return what all workers, in the order of ranks, sent of a block, for what one sends to each. `group` is for
     this alone, and used by one thread."""
-    letters = [pack(parcel) for parcel in sent]
-    sizes_W = np.array([len(letter) for letter in letters], np.int64)
+    messages = [to_message(key_request) for key_request in sent]
+    sizes_W = np.array([len(message) for message in messages], np.int64)
     coming_W = np.empty_like(sizes_W)
     ones = [1] * group.world
     group.all_to_all(tensor_of(sizes_W), ones, tensor_of(coming_W), ones, "keys")
     received: U8 = np.empty(int(coming_W.sum()), np.uint8)
     group.all_to_all(
-        tensor_of(np.concatenate(letters)), sizes_W.tolist(), tensor_of(received), coming_W.tolist(), "keys"
+        tensor_of(np.concatenate(messages)), sizes_W.tolist(), tensor_of(received), coming_W.tolist(), "keys"
     )
-    return [unpack(letter, block) for letter in np.split(received, np.cumsum(coming_W)[:-1])]
+    return [from_message(message, block) for message in np.split(received, np.cumsum(coming_W)[:-1])]
 
 
-def pack(parcel: Parcel | Refusal) -> U8:
+def to_message(key_request: KeyRequest | Refusal) -> U8:
     """As bytes: how many keys, how many of each batch and of how many of those the examples are counted, then all."""
-    if isinstance(parcel, Refusal):
-        text = np.frombuffer(parcel.message.encode(), np.uint8)
+    if isinstance(key_request, Refusal):
+        text = np.frombuffer(key_request.message.encode(), np.uint8)
         return np.concatenate([np.array([REFUSED], np.int64).view(np.uint8), text])
     lengths = [
-        [len(positions), len(holders)] for positions, holders in zip(parcel.positions, parcel.holders, strict=True)
+        [len(positions), len(examples_with_key)]
+        for positions, examples_with_key in zip(key_request.positions, key_request.examples_with_key, strict=True)
     ]
-    header = np.array([len(parcel.keys_U), *(number for pair in lengths for number in pair)], np.int64)
+    header = np.array([len(key_request.keys_U), *(number for pair in lengths for number in pair)], np.int64)
     batches = [
-        part for batch in zip(parcel.positions, parcel.occurrences, parcel.holders, strict=True) for part in batch
+        part
+        for batch in zip(key_request.positions, key_request.occurrences, key_request.examples_with_key, strict=True)
+        for part in batch
     ]
-    parts = [header, parcel.keys_U, *batches]
+    parts = [header, key_request.keys_U, *batches]
     return np.concatenate([np.ascontiguousarray(part).view(np.uint8) for part in parts])
 
 
-def unpack(letter: U8, block: Block) -> Parcel | Refusal:
+def from_message(message: U8, block: Block) -> KeyRequest | Refusal:
     """Return what was packed for this block; copies."""
-    content = letter.tobytes()
+    content = message.tobytes()
     num_keys = int(np.frombuffer(content, np.int64, 1)[0])
     if num_keys == REFUSED:
         return Refusal(block, "window", content[8:].decode())
@@ -57,13 +60,13 @@ def unpack(letter: U8, block: Block) -> Parcel | Refusal:
     keys_U: U64 = np.frombuffer(content, np.uint64, num_keys, at)
     at += keys_U.nbytes
     batches: list[tuple[I32, I32, I32]] = []
-    for num_positions, num_holders in lengths:
-        positions, occurrences, holders = (
+    for num_positions, num_counted in lengths:
+        positions, occurrences, examples_with_key = (
             np.frombuffer(content, np.int32, count, at + 4 * before)
             for count, before in (
-                (num_positions, 0), (num_positions, num_positions), (num_holders, 2 * num_positions),
+                (num_positions, 0), (num_positions, num_positions), (num_counted, 2 * num_positions),
             )
         )  # fmt: skip
-        at += 4 * (2 * num_positions + num_holders)
-        batches.append((positions, occurrences, holders))
-    return Parcel(keys_U, *(tuple(batch[part] for batch in batches) for part in range(3)))
+        at += 4 * (2 * num_positions + num_counted)
+        batches.append((positions, occurrences, examples_with_key))
+    return KeyRequest(keys_U, *(tuple(batch[part] for batch in batches) for part in range(3)))

@@ -25,14 +25,14 @@ Settle = Callable[[Any, U64, I64], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class FlushedRows:
     """Rows that a commit wrote."""
 
     changed: int
     merged: int
 
 
-def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> Flushed:
+def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> FlushedRows:
     """Write them all, as one stream of chunks for each shard, of which the last alone has padding. `chunk_RW` holds one
     chunk. Damaged: a row is not that of the key that should lie there.
     """
@@ -55,7 +55,7 @@ def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> 
             merged += len(at)
             stream.add(log, at, keys, lambda old, keys, new: _move(places, old, keys, new))
         stream.write()
-    return Flushed(int(changed_S.sum()), merged)
+    return FlushedRows(int(changed_S.sum()), merged)
 
 
 def _to_merge(places: Places, changed_S: I64) -> I64:

@@ -151,7 +151,7 @@ def metadata_files(num_shards: int) -> set[str]:
     return {str(folder / "zarr.json") for folder in {Path(), *shards, *arrays}}
 
 
-def join(parts: Sequence[Manifest]) -> Manifest:
+def join_parts(parts: Sequence[Manifest]) -> Manifest:
     """One manifest of those of processes that have a part of the shards each, with their replicas' dense states in this
     order; name and state are the first one's. ValueError: they are not of one commit, or a shard is in none or in two.
     """

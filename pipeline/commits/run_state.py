@@ -22,7 +22,7 @@ REPORTED = ("auc", "logloss")
 """Metrics that every evaluation has."""
 
 
-class At(Strict):
+class SavedPosition(Strict):
     """See `pipeline.data.agenda.Position`."""
 
     epoch: Count
@@ -30,7 +30,7 @@ class At(Strict):
     batch: Count
 
 
-class Speed(Strict):
+class SavedDiskSpeed(Strict):
     """See `pipeline.storage.disk_speed.DiskSpeed`."""
 
     seconds_per_read: Amount
@@ -38,7 +38,7 @@ class Speed(Strict):
     direct: bool
 
 
-class Told(Strict):
+class RunDescription(Strict):
     """See `pipeline.driver.resume.description`: this must be the same, or a difference is told, when a run goes on."""
 
     workflow: dict[str, Any]
@@ -47,7 +47,7 @@ class Told(Strict):
     environment: dict[str, str]
 
 
-class RunState(Told):
+class RunState(RunDescription):
     """The `state` of a manifest."""
 
     epochs: list[dict[str, int | float | str | None]]
@@ -55,8 +55,8 @@ class RunState(Told):
     seconds: Amount
     tiers: dict[str, dict[str, Count]]
     disk: dict[str, Count | Amount]
-    position: At
-    speed: Speed
+    position: SavedPosition
+    speed: SavedDiskSpeed
 
     @property
     def at(self) -> Position:

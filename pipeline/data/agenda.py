@@ -92,8 +92,8 @@ class Agenda:
         """Training examples of all epochs that a run has been through when it comes here. ValueError: it cannot come
         here."""
         trains, num_batches = position.split == "train", self._num_batches("train")
-        past_end = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
-        if past_end or position.batch > (num_batches if trains else 0):
+        end_of_leg = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
+        if end_of_leg or position.batch > (num_batches if trains else 0):
             raise ValueError(
                 f"position: epoch {position.epoch + 1}, {position.split}, batch {position.batch}; there are "
                 f"{self.end.epoch} epochs of {num_batches} training batches"
@@ -142,14 +142,14 @@ class Agenda:
                 yield self._block(number, leg, first, block_batches)
                 number += 1
 
-    def _past(self, leg: Leg, batch: int) -> int:
+    def _end(self, leg: Leg, batch: int) -> int:
         """The example at which a batch begins, or the leg ends."""
         return self.num_examples[leg.split] if batch == self._num_batches(leg.split) else batch * self._batch_size
 
     def _num_batches(self, split: str) -> int:
         whole, rest = divmod(self.num_examples[split], self._batch_size)
-        least = self._min_last_batch if split == "train" and whole else 1
-        return whole + (rest >= least)
+        minimum = self._min_last_batch if split == "train" and whole else 1
+        return whole + (rest >= minimum)
 
     def _block(self, number: int, leg: Leg, first_batch: int, block_batches: int) -> Block:
         batches = self._num_batches(leg.split)
@@ -163,7 +163,7 @@ class Agenda:
             first_batch=first_batch,
             num_batches=num_batches,
             first_example=first_example,
-            num_examples=self._past(leg, first_batch + num_batches) - first_example,
+            num_examples=self._end(leg, first_batch + num_batches) - first_example,
             batch_size=self._batch_size,
             first_step=epochs_before * self._num_batches("train") + (first_batch if leg.split == "train" else 0),
             closes_split=first_batch + num_batches == batches,

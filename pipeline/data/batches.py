@@ -20,9 +20,9 @@ class BatchWriter:
 
     def begin(self, examples: Examples, batch: int) -> None:
         self._examples, self._batch = examples, batch
-        self._first, self._past = examples.block.batch_bounds(batch)
+        self._first, self._end = examples.block.batch_bounds(batch)
         self._start = int(examples.batch_starts[batch])
-        size = self._past - self._first
+        size = self._end - self._first
         room = self._room(0, self._widths.num_single * size)
         self._keys_SB = room.reshape(self._widths.num_single, size)
         for bags in self._bags:
@@ -60,7 +60,7 @@ class BatchWriter:
         begin, end = self._start + at, self._start + at + count
         if end > len(keys_V):
             # The batches to come are taken to need as much as those so far.
-            share = self._examples.block.num_examples / max(1, self._past)
+            share = self._examples.block.num_examples / max(1, self._end)
             used = self._examples.nbytes
             raise BufferTooSmall(used + int(8 * end * share), used + 8 * len(keys_V))
         return keys_V[begin:end]

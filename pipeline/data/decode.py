@@ -10,11 +10,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.data.bags import Bags
-from pipeline.data.files import Column
+from pipeline.data.files import InputColumn
 from pipeline.kernels import assemble, hashing
 from pipeline.records import F32, U64
 
-RULES = {
+NULL_RULES = {
     "data.labels": "a label must be 0 or 1 and not null; correct the file, or name another column in data.labels",
     "data.weight": "a weight must be finite, not negative and not null; correct the file, or unset data.weight",
     "data.numbers": "a number must be finite, and above -1 where log1p is taken of it, after null and NaN became "
@@ -32,9 +32,9 @@ def missing_of(field: str) -> np.uint64:
     return hashing.missing_key(field)
 
 
-def fill_floats(array: pa.Array, column: Column, where: str, first_row: int, out: F32) -> None:
+def fill_floats(array: pa.Array, column: InputColumn, where: str, first_row: int, out: F32) -> None:
     """Converts a label, weight or number column; `where` and `first_row` are for the message of ValueError."""
-    values, bits, at = plain(array)
+    values, bits, at = numeric_values(array)
     _convert(values, column, out)
     if len(bits):
         assemble.mark_missing(bits, at, _float_for_null(column), out)
@@ -44,13 +44,13 @@ def fill_floats(array: pa.Array, column: Column, where: str, first_row: int, out
         raise ValueError(
             f"{where}, column {column.name!r} ({column.setting}): {num_bad} bad values in rows {first_row} to "
             f"{first_row + len(out) - 1}, the first is {array[first].as_py()!r} at row {first_row + first}; "
-            f"{RULES[column.setting]}"
+            f"{NULL_RULES[column.setting]}"
         )
     if column.number and column.number.log1p:
         np.log1p(out, out=out)
 
 
-def _convert(values: NDArray[Any], column: Column, out: F32) -> None:
+def _convert(values: NDArray[Any], column: InputColumn, out: F32) -> None:
     """Converts values that are there; bad ones become NaN."""
     spec = column.number
     if spec:
@@ -62,7 +62,7 @@ def _convert(values: NDArray[Any], column: Column, out: F32) -> None:
         assemble.labels_to_float(values, out)
 
 
-def _float_for_null(column: Column) -> np.float32:
+def _float_for_null(column: InputColumn) -> np.float32:
     """Return what a null becomes: of a number what NaN becomes, else NaN, which is an error."""
     out = np.full(1, np.nan, np.float32)
     if column.number:
@@ -70,15 +70,15 @@ def _float_for_null(column: Column) -> np.float32:
     return np.float32(out[0])
 
 
-def fill_keys(array: pa.Array, column: Column, dictionary: U64 | None, out: U64) -> None:
+def fill_keys(array: pa.Array, column: InputColumn, dictionary: U64 | None, out: U64) -> None:
     """Keys of a column of single values, or of the values of lists."""
     missing = missing_of(column.name)
     if dictionary is not None:
-        indices, bits, at = plain(array.indices)
+        indices, bits, at = numeric_values(array.indices)
         assemble.take_keys(indices, bits, at, dictionary, missing, out)
         return
     if pa.types.is_integer(array.type):
-        values, bits, at = plain(array)
+        values, bits, at = numeric_values(array)
         hashing.hash_integers(values, salt_of(column.table), out)
     else:
         bits, at = validity(array)
@@ -88,9 +88,9 @@ def fill_keys(array: pa.Array, column: Column, dictionary: U64 | None, out: U64)
         assemble.mark_missing(bits, at, missing, out)
 
 
-def fill_bags(array: pa.Array, column: Column, dictionary: U64 | None, bags: Bags) -> None:
+def fill_bags(array: pa.Array, column: InputColumn, dictionary: U64 | None, bags: Bags) -> None:
     """Appends a column of lists: one bag a row."""
-    ends, _, _ = plain(array.offsets)
+    ends, _, _ = numeric_values(array.offsets)
     bits, at = validity(array)
     values = array.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
     keys, offsets = bags.room(len(array), len(values) + array.null_count)
@@ -99,7 +99,7 @@ def fill_bags(array: pa.Array, column: Column, dictionary: U64 | None, bags: Bag
     bags.count += len(array)
 
 
-def dictionary_keys(array: pa.Array, column: Column) -> U64 | None:
+def dictionary_keys(array: pa.Array, column: InputColumn) -> U64 | None:
     """Keys of the dictionary behind the array (or behind its lists' values), if it has one."""
     values = array.values if is_list(array.type) else array
     if not pa.types.is_dictionary(values.type):
@@ -113,7 +113,7 @@ def is_list(found: pa.DataType) -> bool:
     return bool(pa.types.is_list(found) or pa.types.is_large_list(found))
 
 
-def plain(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], int]:
+def numeric_values(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], int]:
     """The values of a numeric array, its validity bitmap, and the bit where it begins."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())

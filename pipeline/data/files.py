@@ -20,7 +20,7 @@ KEYS = "integers, strings or binary, a dictionary of those, or a list of those"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class InputColumn:
     """A column that the workflow names, and what it is for."""
 
     name: str
@@ -47,16 +47,16 @@ class Column:
         return kinds.get(self.name, "").startswith("lists")
 
 
-def columns_of(data: Data, group: str | None = None) -> list[Column]:
+def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
     """Every column to be read: labels, weight, numbers, categories, each in the order of the workflow, and the one that
     `group` names, which may be one of those before."""
-    labels = [Column(name, "data.labels") for name in data.labels]
-    weight = [Column(data.weight, "data.weight")] if data.weight else []
-    numbers = [Column(n.name, "data.numbers", number=n) for n in data.numbers]
-    categories = [Column(c.name, "data.categories", table=c.table_name) for c in data.categories]
+    labels = [InputColumn(name, "data.labels") for name in data.labels]
+    weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
+    numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
+    categories = [InputColumn(c.name, "data.categories", table=c.table_name) for c in data.categories]
     # The keys of a dictionary that a category and the group share are those of the category's table.
     table = next((c.table_name for c in data.categories if c.name == group), group)
-    groups = [Column(group, "metrics.group", table=table or group)] if group else []
+    groups = [InputColumn(group, "metrics.group", table=table or group)] if group else []
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
@@ -122,7 +122,7 @@ def kind_of(found: pa.DataType) -> str | None:
 class SchemaCheck:
     """Checks one file after the other, and that they agree with each other."""
 
-    def __init__(self, columns: list[Column]) -> None:
+    def __init__(self, columns: list[InputColumn]) -> None:
         self.columns = columns
         self.trained = frozenset(column.name for column in columns if not column.is_group)
         """Names of those that are trained on."""
@@ -145,7 +145,7 @@ class SchemaCheck:
         self._first = self._first or path
 
 
-def _checked_kind(path: Path, schema: pa.Schema, column: Column) -> str:
+def _checked_kind(path: Path, schema: pa.Schema, column: InputColumn) -> str:
     where = f"{path}: column {column.name!r} ({column.setting})"
     at = schema.get_all_field_indices(column.name)
     if len(at) != 1:
@@ -163,7 +163,7 @@ def _checked_kind(path: Path, schema: pa.Schema, column: Column) -> str:
     return kind
 
 
-def _expected(column: Column) -> tuple[str, str]:
+def _expected(column: InputColumn) -> tuple[str, str]:
     """The types that a column may have, and what to do about another, both in words."""
     if column.is_group:
         return GROUPS, "name another one in metrics.group"
@@ -171,7 +171,7 @@ def _expected(column: Column) -> tuple[str, str]:
     return expected, f"leave it out of {column.setting} (would it fit {other}?)"
 
 
-def _allowed_kinds(found: pa.DataType, column: Column) -> tuple[str, ...]:
+def _allowed_kinds(found: pa.DataType, column: InputColumn) -> tuple[str, ...]:
     if column.is_category:
         return ("integers", "text", "lists of integers", "lists of text")
     if column.is_group:
@@ -179,7 +179,9 @@ def _allowed_kinds(found: pa.DataType, column: Column) -> tuple[str, ...]:
     return () if pa.types.is_dictionary(found) else ("integers", "numbers")
 
 
-def leaves(schema: pa.Schema, metadata: pq.FileMetaData, columns: list[Column]) -> Iterator[tuple[Column, int]]:
+def leaves(
+    schema: pa.Schema, metadata: pq.FileMetaData, columns: list[InputColumn]
+) -> Iterator[tuple[InputColumn, int]]:
     """Each column with the number of its column chunk (a list column, too, has a single one)."""
     paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
     for column in columns:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.data.decode import dictionary_keys
-from pipeline.data.files import Column, SchemaCheck, leaves, open_file
+from pipeline.data.files import InputColumn, SchemaCheck, leaves, open_file
 from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.records import U64
 
@@ -59,7 +59,7 @@ def list_groups(path: Path, check: SchemaCheck, name: str) -> tuple[FileIdentity
 
 
 def _describe(
-    path: Path, metadata: pq.FileMetaData, group: int, places: list[tuple[Column, int]], check: SchemaCheck
+    path: Path, metadata: pq.FileMetaData, group: int, places: list[tuple[InputColumn, int]], check: SchemaCheck
 ) -> RowGroup:
     row_group = metadata.row_group(group)
     in_lists, kept, in_file = 0, 0, [0]
@@ -150,7 +150,7 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _chunks(column: pa.ChunkedArray, spec: Column) -> list[Chunk]:
+def _chunks(column: pa.ChunkedArray, spec: InputColumn) -> list[Chunk]:
     begins = np.cumsum([0, *(len(array) for array in column.chunks)]).tolist()
     return [
         Chunk(begin, array, dictionary_keys(array, spec)) for begin, array in zip(begins, column.chunks, strict=False)

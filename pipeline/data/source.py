@@ -11,19 +11,19 @@ import numpy as np
 from pipeline.data import order
 from pipeline.data.batches import BatchWriter
 from pipeline.data.buffer import ReadBuffer, Widths
-from pipeline.data.files import SPLITS, Column, SchemaCheck, columns_of, resolve
+from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, resolve
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.data.window import Window
 from pipeline.machine.threads import Threads
-from pipeline.records import I64, Block, Examples, Layout, Share
+from pipeline.records import I64, Block, Examples, FieldLayout, Rank
 from pipeline.workflow import Data
 
 FILE_ORDER_WINDOW = 1 << 16
 """Examples that are decoded at a time where nothing is shuffled."""
 LIST_MARGIN = 1.1
 """Lists of one block may be longer than the average; predictions of bytes allow for this much."""
-ALL = Share()
+ALL = Rank()
 
 
 class Source:
@@ -32,7 +32,7 @@ class Source:
     For one thread at a time. Holds at most `groups.MAX_OPEN` files open; `close` closes them.
     """
 
-    layout: Layout
+    layout: FieldLayout
     num_examples: dict[str, int]
 
     def __init__(self, data: Data, seed: int, num_threads: int = 1, group: str | None = None) -> None:
@@ -71,20 +71,20 @@ class Source:
         self._in_window: tuple[str, int, int] | None = None
         self._writer = BatchWriter(self._widths)
 
-    def read(self, block: Block, buffer: ReadBuffer, share: Share = ALL) -> Examples:
+    def read(self, block: Block, buffer: ReadBuffer, rank: Rank = ALL) -> Examples:
         """Fills the buffer with the block's examples, or with a worker's share of each batch; they are good until the
         buffer is used again.
 
         Raises BufferTooSmall, or ValueError that names file, row group and column for bad or damaged data.
         """
-        examples = buffer.begin(share.of(block), self._widths)
+        examples = buffer.begin(rank.part_of(block), self._widths)
         examples.batch_starts[0] = 0
         for batch in range(block.num_batches):
             self._writer.begin(examples, batch)
-            first, past = block.batch_bounds(batch)
-            begin_of_share, past_of_share = (first + at for at in share.bounds(past - first))
-            moved = examples.block.batch_bounds(batch)[0] - begin_of_share
-            for at, window, begin, end in self._pieces(block, begin_of_share, past_of_share):
+            first, batch_end = block.batch_bounds(batch)
+            part_begin, part_end = (first + at for at in rank.bounds(batch_end - first))
+            moved = examples.block.batch_bounds(batch)[0] - part_begin
+            for at, window, begin, end in self._pieces(block, part_begin, part_end):
                 self._load(block.split, block.epoch, window)
                 self._writer.add(self._window, begin, end, at + moved)
             self._writer.end()
@@ -115,12 +115,12 @@ class Source:
         groups = [g for groups in self._groups.values() for g in groups]
         return int(LIST_MARGIN * num_examples * max(g.num_list_values / g.num_rows for g in groups))
 
-    def _pieces(self, block: Block, first: int, past: int) -> Iterator[tuple[int, int, int, int]]:
-        """Cuts the block's examples `first` to `past` at the windows: place in the block, window, begin, end."""
+    def _pieces(self, block: Block, first: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
+        """Cuts the block's examples `first` to `stop` at the windows: place in the block, window, begin, end."""
         size, base = self._window_examples, block.first_example
-        while first < past:
+        while first < stop:
             window, begin = divmod(base + first, size)
-            end = min(size, begin + past - first)
+            end = min(size, begin + stop - first)
             yield first, window, begin, end
             first += end - begin
 
@@ -133,8 +133,8 @@ class Source:
         begin = number * self._window_examples
         end = min(begin + self._window_examples, self.num_examples[split])
         shuffled = order.is_shuffled(split, self._shuffle_window)
-        for group, first, past in self._slices(split, epoch, begin, end):
-            self._window.append(group, self._reader.read(group), first, past)
+        for group, first, stop in self._slices(split, epoch, begin, end):
+            self._window.append(group, self._reader.read(group), first, stop)
         count = end - begin
         self._window.shuffle(
             order.window_order(count, self._seed, epoch, number) if shuffled else np.arange(count, dtype=np.int64)
@@ -156,9 +156,9 @@ class Source:
             yield group, max(0, begin - start), min(group.num_rows, end - start)
 
 
-def _layout(data: Data, columns: list[Column], kinds: dict[str, str]) -> Layout:
+def _layout(data: Data, columns: list[InputColumn], kinds: dict[str, str]) -> FieldLayout:
     multi = [c.is_multi(kinds) for c in columns if c.is_category]
-    return Layout(
+    return FieldLayout(
         single_S=tuple(f for f, m in enumerate(multi) if not m),
         multi_M=tuple(f for f, m in enumerate(multi) if m),
         mean_M=tuple(c.pooling == "mean" for c, m in zip(data.categories, multi, strict=True) if m),

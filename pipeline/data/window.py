@@ -9,18 +9,18 @@ import pyarrow as pa
 
 from pipeline.data.bags import Bags
 from pipeline.data.decode import fill_bags, fill_floats, fill_keys
-from pipeline.data.files import Column
+from pipeline.data.files import InputColumn
 from pipeline.data.groups import Chunk, RowGroup
 from pipeline.kernels import assemble
 from pipeline.machine.memory import aligned_empty
-from pipeline.machine.threads import Threads, cut
+from pipeline.machine.threads import Threads, cut_range
 from pipeline.records import F32, I64, U64, Array
 
 
 class Bank:
     """Columns of one type, each of which is one array, that are decoded and shuffled by one thread."""
 
-    def __init__(self, columns: list[Column], size: int, dtype: str) -> None:
+    def __init__(self, columns: list[InputColumn], size: int, dtype: str) -> None:
         self._columns = columns
         # One row more than there are columns: decoding fills all rows but the first, `shuffle` permutes each into
         # the row before it.
@@ -43,14 +43,14 @@ class Bank:
 class Window:
     """Arrays for `size` examples, used again for every window. `threads` share the columns."""
 
-    def __init__(self, columns: list[Column], kinds: dict[str, str], size: int, threads: Threads) -> None:
+    def __init__(self, columns: list[InputColumn], kinds: dict[str, str], size: int, threads: Threads) -> None:
         self.size, self._threads = size, threads
         floats = [c for c in columns if not c.has_keys]
         groups = [c for c in columns if c.is_group]
         single = [c for c in columns if c.is_category and not c.is_multi(kinds)]
         self._multi = [c for c in columns if c.is_category and c.is_multi(kinds)]
         self._floats = Bank(floats, size, "float32")
-        fields = cut(len(single), threads.num_threads)
+        fields = cut_range(len(single), threads.num_threads)
         self._keys = [(some, Bank(single[some], size, "uint64")) for some in fields]
         self._groups = Bank(groups, size if groups else 0, "uint64")
         self._banks = [self._floats, *(bank for _, bank in self._keys), *([self._groups] if groups else [])]
@@ -97,14 +97,14 @@ class Window:
         self.order = order
 
     def _each_bank(self, work: Callable[[Bank], None]) -> None:
-        def some(begin: int, past: int) -> None:
-            for bank in self._banks[begin:past]:
+        def some(begin: int, end: int) -> None:
+            for bank in self._banks[begin:end]:
                 work(bank)
 
-        self._threads.split(len(self._banks), some, least=1)
+        self._threads.split(len(self._banks), some, minimum=1)
 
 
-def _fill(array: pa.Array, column: Column, dictionary: U64 | None, where: str, first_row: int, out: Any) -> None:
+def _fill(array: pa.Array, column: InputColumn, dictionary: U64 | None, where: str, first_row: int, out: Any) -> None:
     if column.has_keys:
         fill_keys(array, column, dictionary, out)
     else:

@@ -64,13 +64,13 @@ class Device(Described, Protocol):
     def pinned(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
         """Host memory, a NumPy array, that streams copy from and to."""
 
-    def there(self, array: Any) -> Any:
+    def to_device(self, array: Any) -> Any:
         """A host array as the device reaches it: a copy, made before this returns, or in RAM the array itself."""
 
     def array(self, tensor: Any) -> Any:
         """The device's array over the memory of a torch tensor that needs no gradient."""
 
-    def give_back(self) -> None:
+    def release_memory(self) -> None:
         """Let others have the memory that no array holds any more. Nothing is under way."""
 
     def timed(self, name: str, number: int, stream: Stream) -> Any:
@@ -114,7 +114,7 @@ class Ram:
 
     pinned = empty
 
-    def there(self, array: Any) -> Any:
+    def to_device(self, array: Any) -> Any:
         return array
 
     def array(self, tensor: Any) -> Array:
@@ -123,7 +123,7 @@ class Ram:
     def free_bytes(self) -> int:
         return limits.free_memory()
 
-    def give_back(self) -> None:
+    def release_memory(self) -> None:
         pass
 
     @contextmanager

@@ -80,7 +80,7 @@ class Gpu:
         memory = self._cupy.cuda.PinnedMemory(num_bytes)
         return np.ndarray(shape, dtype, buffer=self._cupy.cuda.PinnedMemoryPointer(memory, 0))
 
-    def there(self, array: Any) -> Any:
+    def to_device(self, array: Any) -> Any:
         copy = self._cupy.asarray(array)
         self._cupy.cuda.get_current_stream().synchronize()
         return copy
@@ -91,7 +91,7 @@ class Gpu:
     def free_bytes(self) -> int:
         return int(self._cupy.cuda.runtime.memGetInfo()[0])
 
-    def give_back(self) -> None:
+    def release_memory(self) -> None:
         self._cupy.get_default_memory_pool().free_all_blocks()
 
     @contextmanager

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pipeline.commits.manifest import Manifest
 from pipeline.data.agenda import Position
 from pipeline.monitor.history import History
-from pipeline.optim.plateau import Verdict, judge
+from pipeline.optim.plateau import EpochVerdict, judge
 from pipeline.workflow import Workflow
 
 
@@ -23,7 +23,7 @@ class BestEpoch:
         """Return whether the test is of the best epoch, not of the last."""
         return self._plateau is not None
 
-    def verdict(self, history: History) -> Verdict:
+    def verdict(self, history: History) -> EpochVerdict:
         metric = self._plateau.metric if self._plateau else "auc"
         return judge(metric, history.validated(metric))
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from pipeline.cluster.team import Crew
-from pipeline.commits.manifest import Commits, Manifest, join
+from pipeline.cluster.crew import Crew
+from pipeline.commits.manifest import Commits, Manifest, join_parts
 from pipeline.commits.reopen import checksums
 from pipeline.data.agenda import START, Position
 from pipeline.monitor.history import DiskTotals
@@ -68,7 +68,7 @@ class Committer:
             self.totals.rows_changed += part.changed
             self.totals.rows_merged += part.merged
             self.totals.written_bytes += part.written_bytes
-        manifest = replace(join([part.part for part in flushed]), name=name, dense=dense, state=state())
+        manifest = replace(join_parts([part.part for part in flushed]), name=name, dense=dense, state=state())
         self._commits.publish(manifest)
         self.newest = manifest
         kept = self._commits.kept(give_up)

@@ -6,23 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from pipeline.cluster.team import Crew, WorkerLost
+from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.committer import Committer
-from pipeline.driver.observers import Display, MetricsFile, Observer
+from pipeline.driver.observers import MetricsFile, Observer, TerminalDisplay
 from pipeline.driver.pace import Pace
 from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
-from pipeline.driver.result import WORKFLOW, earlier_result, leave, write_result
+from pipeline.driver.result import WORKFLOW, earlier_result, write_outputs, write_result
 from pipeline.driver.resume import check_newest, description, known_speed, remove_leftovers
-from pipeline.errors import PipelineError, told
+from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import on_signal
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup
-from pipeline.records import Block, Done, Refusal
+from pipeline.records import Block, Refusal, StageResult
 from pipeline.storage.disk_speed import measure
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
@@ -50,7 +50,7 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self.pace = Pace(setup.fit)
         self.progress = progress or Progress(self.agenda.total_examples)
-        self._observers: list[Observer] = [Display(self.progress), MetricsFile(folder)]
+        self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder)]
         self.warnings: list[str] = []
         self._recovery = Recovery()
         self.commits = Commits(folder.path, folder.files, workflow.commit.keep)
@@ -99,7 +99,7 @@ class Driver:
                     self._say(line)
                 stopped, result = self._go_on()
         except (OSError, MemoryError, PipelineError) as error:
-            raise PipelineError(f"{told(error)}\n{self.what_stands()}") from error
+            raise PipelineError(f"{error_text(error)}\n{self.what_stands()}") from error
         finally:
             self.crew.close()
             self._source.close()
@@ -181,7 +181,7 @@ class Driver:
                     return None
             name, newest, data = self.setup.workflow.name, self.committer.newest, self._source.identity
             result = write_result(name, self.crew, self.history, stopped, newest, data)
-        return leave(self.folder, self.crew, result)
+        return write_outputs(self.folder, self.crew, result)
 
     def _open_best(self) -> int:
         """Have the weights of the best epoch open, in place of those that were trained last; the epoch they are of."""
@@ -226,7 +226,7 @@ class Driver:
             self._say(remark)
         return remark is not None
 
-    def _watch(self, done: Done) -> None:
+    def _watch(self, done: StageResult) -> None:
         self.history.add(done)
         for observer in self._observers:
             observer.on_stage(done)

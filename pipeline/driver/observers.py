@@ -6,7 +6,7 @@ from pipeline.driver.result import METRICS, lines_of
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
 from pipeline.monitor.report import evaluated
-from pipeline.records import Done
+from pipeline.records import StageResult
 from pipeline.storage.folder import Folder
 
 
@@ -16,14 +16,14 @@ class Observer:
     def on_begin(self, examples: int, history: History) -> None:
         """A run begins, or begins anew from a commit that holds so many examples of its agenda; `history` is of it."""
 
-    def on_stage(self, done: Done) -> None:
+    def on_stage(self, done: StageResult) -> None:
         """A stage of a block is through. The history has it already."""
 
     def on_line(self, text: str) -> None:
         """Something that a user should read."""
 
 
-class Display(Observer):
+class TerminalDisplay(Observer):
     """Shows progress, evaluations and lines on a terminal, or in a log."""
 
     def __init__(self, progress: Progress) -> None:
@@ -33,7 +33,7 @@ class Display(Observer):
         self._examples, self._history = examples, history
         self._progress.begin_at(examples)
 
-    def on_stage(self, done: Done) -> None:
+    def on_stage(self, done: StageResult) -> None:
         if done.trained:
             self._examples += done.trained.block.num_examples
             self._progress.update(self._examples, done.trained.loss, self._history.ready)
@@ -53,6 +53,6 @@ class MetricsFile(Observer):
     def on_begin(self, examples: int, history: History) -> None:
         self._history = history
 
-    def on_stage(self, done: Done) -> None:
+    def on_stage(self, done: StageResult) -> None:
         if done.trained and done.trained.metrics:
             self._folder.files.replace(self._folder.path / METRICS, [lines_of(self._history.epochs)])

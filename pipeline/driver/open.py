@@ -8,16 +8,16 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.alone import Alone
+from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.local import local_client
-from pipeline.cluster.pool import Pool
-from pipeline.cluster.team import Team
+from pipeline.cluster.local_crew import LocalCrew
+from pipeline.cluster.pool import WorkerPool
 from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.driver.driver import Driver, MakeCrew
-from pipeline.machine.affinity import Layout, Seat, lay_out
+from pipeline.machine.affinity import Affinity, MachineLayout, lay_out
 from pipeline.machine.topology import disk_of, read_topology
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
@@ -35,30 +35,30 @@ def open_run(
     device = device or choose(setup.workflow.device)
     allow_many_files()
     with nullcontext() if serial else local_client() as client:
-        yield Driver(setup, source, folder_of(setup, run_dir), alone(setup, source, device, client), device.model)
+        yield Driver(setup, source, folder_of(setup, run_dir), local_crew(setup, source, device, client), device.model)
 
 
 @contextmanager
-def open_crew(setup: Setup, source: Source, run_dir: Path, team: Team) -> Iterator[Driver]:
+def open_crew(setup: Setup, source: Source, run_dir: Path, spec: WorkerSpec) -> Iterator[Driver]:
     """A driver whose workers are processes of a cluster. NoWorkers: too few came. WorkerLost: they die, each time.
     PipelineError: Dask does not answer."""
-    with closing(Pool(team)) as pool:
+    with closing(WorkerPool(spec)) as pool:
         models = pool.devices(setup.workflow.device)
         if len(models) > 1:
             print(f"workers train on {', '.join(models)}: the result depends on which worker gets which")
-        yield Driver(setup, source, folder_of(setup, run_dir), many(setup, source, pool), ", ".join(models))
+        yield Driver(setup, source, folder_of(setup, run_dir), dask_crew(setup, source, pool), ", ".join(models))
 
 
 def folder_of(setup: Setup, run_dir: Path) -> Folder:
     return Folder(run_dir, Files(cached=not setup.workflow.storage.direct))
 
 
-def alone(setup: Setup, source: Source, device: Device, client: Any = None) -> MakeCrew:
+def local_crew(setup: Setup, source: Source, device: Device, client: Any = None) -> MakeCrew:
     """One worker in this process, on this device."""
-    return lambda folder, commits: Alone(setup, source, folder, commits, device, client)
+    return lambda folder, commits: LocalCrew(setup, source, folder, commits, device, client)
 
 
-def many(setup: Setup, source: Source, pool: Pool) -> MakeCrew:
+def dask_crew(setup: Setup, source: Source, pool: WorkerPool) -> MakeCrew:
     """The workers of a pool."""
     return lambda folder, commits: DaskCrew(pool, setup, folder, commits, source.identity)
 
@@ -78,13 +78,13 @@ def make_run_dir(run_dir: Path, fresh: bool) -> None:
         Files().make_folder(folder)
 
 
-def seats_of(on_gpu: bool, world: int, run_dir: Path) -> Layout:
+def affinities_for(on_gpu: bool, world: int, run_dir: Path) -> MachineLayout:
     """Return what each worker gets of this machine."""
     there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.exists())
     return lay_out(read_topology(on_gpu), world, disk_of(there))
 
 
-def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any, Team]:
+def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any, WorkerSpec]:
     """Return what workers that are processes of their own train on, as far as this one has to know it, and who they
     are. Of a scheduler's workers "auto" asks for what this machine has. ValueError: this machine has too few GPUs,
     or storage.device is a share of memory that is not known here."""
@@ -95,16 +95,16 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any,
             f"--workers {world}: each has a GPU of its own, and there are {len(topology.gpus)} here that NVML, of the "
             "extra gpu, tells of and CUDA_VISIBLE_DEVICES leaves; take fewer workers, or set device to cpu"
         )
-    seats = () if scheduler else lay_out(topology, world).seats
+    affinities = () if scheduler else lay_out(topology, world).affinities
     if scheduler and not on_gpu:
         check_is_size(workflow, "workers' machines")
-    device = GpusOfWorkers(least_free(workflow, seats)) if on_gpu else RAM
-    return device, Team(world, scheduler, seats, own_modules(workflow))
+    device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM
+    return device, WorkerSpec(world, scheduler, affinities, own_modules(workflow))
 
 
-def least_free(workflow: Workflow, seats: Sequence[Seat]) -> int:
+def min_free(workflow: Workflow, affinities: Sequence[Affinity]) -> int:
     """Bytes of the GPU that has the least. ValueError: nobody knows here, and storage.device is a share."""
-    free = [seat.gpu.free_bytes for seat in seats if seat.gpu]
+    free = [affinity.gpu.free_bytes for affinity in affinities if affinity.gpu]
     known = [num_bytes for num_bytes in free if num_bytes is not None]
     if len(known) < max(1, len(free)):
         check_is_size(workflow, "workers' GPUs")
@@ -125,8 +125,10 @@ def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow
     """The workflow as each worker trains it: those of a machine share its threads. ValueError: they are too many."""
     if world < 1:
         raise ValueError(f"--workers {world}: give at least 1")
-    if world > (most := workflow.workers.num_shards(world)):
-        raise ValueError(f"--workers {world}: the table has {most} shards, one a worker at least; raise workers.shards")
+    if world > (maximum := workflow.workers.num_shards(world)):
+        raise ValueError(
+            f"--workers {world}: the table has {maximum} shards, one a worker at least; raise workers.shards"
+        )
     if scheduler or world == 1:
         return workflow
     schedule = workflow.schedule

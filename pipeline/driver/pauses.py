@@ -6,7 +6,7 @@ import math
 import os
 import time
 
-from pipeline.cluster.team import Crew
+from pipeline.cluster.crew import Crew
 
 
 class Pauses:

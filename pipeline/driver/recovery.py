@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pipeline.cluster.team import WorkerLost
+from pipeline.cluster.crew import WorkerLost
 from pipeline.data.agenda import Position
 from pipeline.errors import PipelineError
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.cluster.team import Crew
+from pipeline.cluster.crew import Crew
 from pipeline.commits.manifest import Manifest
 from pipeline.data.identity import Identity, as_json, digest_of
-from pipeline.monitor.history import History, last_evaluation, plain
+from pipeline.monitor.history import History, json_value, last_evaluation
 from pipeline.records import Refusal
 from pipeline.settings import Amount, Count, Digest, Strict, read_json
 from pipeline.storage.files import checksum, checksum_of, tensors
@@ -18,25 +18,25 @@ from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Report, Worker
 
 MODEL, METRICS, WORKFLOW, RESULT = "model.safetensors", "metrics.jsonl", "workflow.json", "result.json"
-LEFT = (MODEL, METRICS, WORKFLOW, RESULT)
-Number = Amount | None
+OUTPUTS = (MODEL, METRICS, WORKFLOW, RESULT)
+OptionalAmount = Amount | None
 
 
-class Tier(Strict):
+class TierReport(Strict):
     """See `TierTotals.report`."""
 
     capacity_rows: Count | None = None
     capacity_bytes: Count | None = None
     used_bytes: Count | None = None
     hits: Count
-    hit_rate: Number
+    hit_rate: OptionalAmount
     rows_in: Count
     rows_out: Count
     bytes: Count
     rows_read: Count
 
 
-class Disk(Strict):
+class DiskReport(Strict):
     """See `DiskTotals.report`."""
 
     commits: Count
@@ -45,7 +45,7 @@ class Disk(Strict):
     rows_merged: Count
     written_bytes: Count
     rewritten_bytes: Count
-    write_amplification: Number
+    write_amplification: OptionalAmount
 
 
 class Result(Strict):
@@ -56,20 +56,20 @@ class Result(Strict):
     commit: Count | None
     rows: Count
     map_bytes: Count
-    auc: Number
+    auc: OptionalAmount
     logloss: float | None
-    gauc: Number
+    gauc: OptionalAmount
     split: str | None
     examples: Count
     seconds: Amount
-    examples_per_second: Number
+    examples_per_second: OptionalAmount
     stages: dict[str, Amount]
     cpu_seconds: dict[str, Amount]
-    hidden: dict[str, Number]
-    ready: Number
+    hidden: dict[str, OptionalAmount]
+    ready: OptionalAmount
     epochs: list[dict[str, int | float | str | None]]
-    tiers: dict[str, Tier]
-    disk: Disk
+    tiers: dict[str, TierReport]
+    disk: DiskReport
     workers: list[dict[str, dict[str, Amount]]]
     """Bytes and messages sent, by kind, of each of several workers; empty for one alone."""
     data: dict[str, dict[str, Any]]
@@ -93,7 +93,7 @@ def earlier_result(run_dir: Path, crew: Crew, history: History) -> dict[str, Any
     """Return the result of an earlier session, if it is as it was written, of these rows and this model, and says what
     the newest commit says."""
     earlier = read_result(run_dir)
-    if earlier is None or not agrees(earlier, plain(history.epochs), history.trained):
+    if earlier is None or not agrees(earlier, json_value(history.epochs), history.trained):
         return None
     return earlier if earlier["fingerprint"] == table_and_model(crew)[0] else None
 
@@ -121,7 +121,7 @@ def write_result(
     reports = crew.each(Worker.report)
     all_of = {field: sum(getattr(report, field) for report in reports) for field in SUMMED}
     row_bytes = reports[0].row_bytes
-    result = plain({
+    result = json_value({
         "name": name,
         "stopped": stopped.message if stopped else None,
         "commit": newest.number if newest else None,
@@ -140,7 +140,7 @@ def write_result(
     return dict(result)
 
 
-def leave(folder: Folder, crew: Crew, result: dict[str, Any]) -> dict[str, Any]:
+def write_outputs(folder: Folder, crew: Crew, result: dict[str, Any]) -> dict[str, Any]:
     """Have the model, the metrics and the result in the run directory as they should be: what is, is not touched.
     Returns the result, with the checksums of the others and its own."""
     run_dir = folder.path
@@ -157,7 +157,7 @@ def leave(folder: Folder, crew: Crew, result: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
-    """Return what `leave` left, if nobody has changed it since, and a run can have written it."""
+    """Return what `write_outputs` wrote, if nobody has changed it since, and a run can have written it."""
     try:
         content = (run_dir / RESULT).read_bytes()
         read_json(Result, content)
@@ -172,7 +172,7 @@ def own_checksum(result: Mapping[str, Any]) -> str:
     return checksum(json.dumps({name: value for name, value in result.items() if name != "checksum"}).encode())
 
 
-def check_left(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
+def check_outputs(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
     """Name and what is wrong with each file that a finished run has left. `newest`: where the run goes on since, the
     files are of an older commit, and replaced at its end."""
     if not (run_dir / RESULT).exists():
@@ -208,4 +208,4 @@ def workers_report(reports: Sequence[Report], history: History) -> list[dict[str
 
 
 def lines_of(epochs: Sequence[Mapping[str, Any]]) -> bytes:
-    return "".join(json.dumps(plain(dict(epoch))) + "\n" for epoch in epochs).encode()
+    return "".join(json.dumps(json_value(dict(epoch))) + "\n" for epoch in epochs).encode()

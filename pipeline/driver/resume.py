@@ -16,7 +16,7 @@ from pipeline.commits.manifest import RESERVE_NAME, Manifest
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Identity, as_json, differences
-from pipeline.driver.result import LEFT
+from pipeline.driver.result import OUTPUTS
 from pipeline.settings import read_json
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.folder import Folder
@@ -64,7 +64,7 @@ def environment() -> dict[str, str]:
     return {"processor": processor} | {name: version(name) for name in ("numba", "numpy", "torch")} | variables
 
 
-def check(
+def check_same_run(
     before: Mapping[str, Any], now: Mapping[str, Any], position: Position, kind: Callable[..., Any] | None = None
 ) -> list[str]:
     """Lines that tell what differs and may; ValueError with every difference that may not.
@@ -164,7 +164,7 @@ def _short(value: Any) -> str:
 def check_newest(kept: Sequence[Manifest], described: Mapping[str, Any], agenda: Agenda, kind: Any) -> list[str]:
     """Warnings about going on from the last of these commits. ValueError: this run may not; Damaged: nobody can."""
     newest = newest_state(kept)
-    warnings = check(kept[-1].state, described, newest.at, kind)
+    warnings = check_same_run(kept[-1].state, described, newest.at, kind)
     with naming(kept[-1]):
         newest.check_trained(agenda.trained_before(newest.at))
     return warnings
@@ -178,7 +178,7 @@ def known_speed(kept: Sequence[Manifest], direct: bool) -> DiskSpeed | None:
 
 def remove_leftovers(folder: Folder) -> None:
     """Delete temporary files and reserves of earlier sessions, of another number of workers, too."""
-    for name in LEFT:
+    for name in OUTPUTS:
         if os.path.lexists(partial := folder.path / f"{name}.partial"):
             folder.files.remove(partial)
     for path in folder.path.iterdir():

@@ -31,21 +31,21 @@ def shrinkage(
 
 
 @cpu
-def shrinks(most_l2: Any, most_lr: Any, eps: Any, total: Any) -> bool:
+def shrinks(max_l2: Any, max_lr: Any, eps: Any, total: Any) -> bool:
     """Return whether a weight does not grow by its L2 term, which would bring the sum of squares `total` to grow
     again."""
-    return product(most_lr, most_l2) <= 2 * (math.sqrt(total) + eps)
+    return product(max_lr, max_l2) <= 2 * (math.sqrt(total) + eps)
 
 
 @cpu
 def adagrad_absent(
-    weight: Any, total: Any, last: int, step: int, rates_T4: F32, begins_T: I32, most_l2: Any, most_lr: Any
+    weight: Any, total: Any, last: int, step: int, rates_T4: F32, begins_T: I32, max_l2: Any, max_lr: Any
 ) -> tuple[Any, Any]:
     """Weight and sum of squares at `step` of one that was last seen at `last`."""
     at = last
     while at < step and weight != 0:
-        grad = product(most_l2, weight)
-        if total + product(grad, grad) == total and shrinks(most_l2, most_lr, rates_T4[at + 1, EPS], total):
+        grad = product(max_l2, weight)
+        if total + product(grad, grad) == total and shrinks(max_l2, max_lr, rates_T4[at + 1, EPS], total):
             break
         at += 1
         grad = product(rates_T4[at, L2], weight)
@@ -59,23 +59,23 @@ def adagrad_absent(
 
 @cpu
 def rowwise_absent(
-    row_W: F32, weights_at: int, total_at: int, begin: int, past: int, last: int, step: int, rates_T4: F32,
-    begins_T: I32, most_l2: Any, most_lr: Any,
+    row_W: F32, weights_at: int, total_at: int, begin: int, end: int, last: int, step: int, rates_T4: F32,
+    begins_T: I32, max_l2: Any, max_lr: Any,
 ) -> None:  # fmt: skip
-    """Weights `begin` to `past` - 1 share a sum, so they shrink by the same factor."""
-    if begin >= past:
+    """Weights `begin` to `end` - 1 share a sum, so they shrink by the same factor."""
+    if begin >= end:
         return
     mean, factor, at = 0.0, 1.0, last
-    for c in range(weights_at + begin, weights_at + past):
+    for c in range(weights_at + begin, weights_at + end):
         mean += product(np.float64(row_W[c]), np.float64(row_W[c]))
-    mean /= past - begin
+    mean /= end - begin
     while at < step and mean > 0:
         total = row_W[total_at]
         # Stored and read, it has the precision of the row.
-        row_W[total_at] = np.float64(total) + product(product(np.float64(most_l2), np.float64(most_l2)), mean)
+        row_W[total_at] = np.float64(total) + product(product(np.float64(max_l2), np.float64(max_l2)), mean)
         unchanged = row_W[total_at] == total
         row_W[total_at] = total
-        if unchanged and shrinks(most_l2, most_lr, rates_T4[at + 1, EPS], total):
+        if unchanged and shrinks(max_l2, max_lr, rates_T4[at + 1, EPS], total):
             break
         at += 1
         l2 = np.float64(rates_T4[at, L2])
@@ -88,5 +88,5 @@ def rowwise_absent(
     if at < step and mean > 0:
         root = math.sqrt(np.float64(row_W[total_at]))
         factor = product(factor, shrinkage(at, step, rates_T4, begins_T, root, True))
-    for c in range(weights_at + begin, weights_at + past):
+    for c in range(weights_at + begin, weights_at + end):
         row_W[c] = np.float64(row_W[c]) * factor

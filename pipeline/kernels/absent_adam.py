@@ -11,9 +11,9 @@ from pipeline.kernels.arithmetic import power, product
 from pipeline.kernels.row_rules import EPS, L2, SIZE, adam_weight
 from pipeline.records import F32, I32
 
-TINY = 1e-12
+NEGLIGIBLE = 1e-12
 """A weight and its m below this are zero."""
-STRIDE = 32
+CHECK_STEPS = 32
 """At steps that are a multiple of this it is looked whether they are."""
 LANES = 8
 """Weights that the CPU takes at once."""
@@ -54,10 +54,10 @@ def adam_join(
 
 
 @cpu
-def adam_steps(begin: int, past: int, num_lanes: int, lanes_6L: F32, rates_T4: F32, settings: tuple[Any, ...]) -> None:
-    """Steps `begin` + 1 to `past` of all lanes, which have no part in each other: many at once, each in its time."""
+def adam_steps(begin: int, end: int, num_lanes: int, lanes_6L: F32, rates_T4: F32, settings: tuple[Any, ...]) -> None:
+    """Steps `begin` + 1 to `end` of all lanes, which have no part in each other: many at once, each in its time."""
     weights_L, m_L, v_L = lanes_6L[0, :num_lanes], lanes_6L[1, :num_lanes], lanes_6L[2, :num_lanes]
-    for t in range(begin + 1, past + 1):
+    for t in range(begin + 1, end + 1):
         size, eps, l2 = rates_T4[t, SIZE], rates_T4[t, EPS], rates_T4[t, L2]
         for c in range(num_lanes):
             weight, m, v = adam_weight(
@@ -67,12 +67,12 @@ def adam_steps(begin: int, past: int, num_lanes: int, lanes_6L: F32, rates_T4: F
 
 
 @cpu
-def adam_stop(begin: int, past: int, at: int, all_of_them: bool, lanes_6L: F32, since_L: I32) -> int:
+def adam_stop(begin: int, end: int, at: int, all_of_them: bool, lanes_6L: F32, since_L: I32) -> int:
     """Take down lanes that have died by step `at`, or all; how many there were."""
     stopped = 0
-    for lane in range(begin, past):
+    for lane in range(begin, end):
         if since_L[lane] == MOVING:
-            dead = abs(lanes_6L[0, lane]) < TINY and abs(lanes_6L[1, lane]) < TINY
+            dead = abs(lanes_6L[0, lane]) < NEGLIGIBLE and abs(lanes_6L[1, lane]) < NEGLIGIBLE
             if dead or all_of_them:
                 for part in range(3):
                     lanes_6L[3 + part, lane] = 0 if dead and part < 2 else lanes_6L[part, lane]
@@ -100,19 +100,19 @@ def adam_absent_rows(
                 moving += since_L[lane] == MOVING
             joined += 1
         # The next step at which a row joins, is looked at, or is through.
-        past = min(step, (at // STRIDE + 1) * STRIDE)
+        stop = min(step, (at // CHECK_STEPS + 1) * CHECK_STEPS)
         if joined < rows_G.size:
-            past = min(past, lasts_G[joined])
+            stop = min(stop, lasts_G[joined])
         for g in range(joined):
             end = max(lasts_G[g], ahead[0]) + ahead[1]
             if end > at:
-                past = min(past, end)
+                stop = min(stop, end)
         if moving > 0:
-            adam_steps(at, past, -(-joined * width // LANES) * LANES, lanes_6L, rates_T4, settings)
-        at = past
+            adam_steps(at, stop, -(-joined * width // LANES) * LANES, lanes_6L, rates_T4, settings)
+        at = stop
         for g in range(joined):
             is_over = at == max(lasts_G[g], ahead[0]) + ahead[1]
-            if is_over or at % STRIDE == 0:
+            if is_over or at % CHECK_STEPS == 0:
                 moving -= adam_stop(g * width, (g + 1) * width, at, is_over, lanes_6L, since_L)
     for g in range(rows_G.size):
         row_W, begin = floats_SW[rows_G[g]], g * width
@@ -135,14 +135,14 @@ def adam_absent(
         return adam_rest(weight, m, v, last, step, settings)
     at, end = last, min(step, max(last, ahead[0]) + ahead[1])
     while at < end:
-        past = min((at // STRIDE + 1) * STRIDE, end)
-        for t in range(at + 1, past + 1):
+        stop = min((at // CHECK_STEPS + 1) * CHECK_STEPS, end)
+        for t in range(at + 1, stop + 1):
             grad = product(rates_T4[t, L2], weight)
             weight, m, v = adam_weight(
                 weight, m, v, grad, settings[0], settings[1], rates_T4[t, EPS], rates_T4[t, SIZE]
             )
-        at = past
-        if (at % STRIDE == 0 or at == end) and abs(weight) < TINY and abs(m) < TINY:
+        at = stop
+        if (at % CHECK_STEPS == 0 or at == end) and abs(weight) < NEGLIGIBLE and abs(m) < NEGLIGIBLE:
             weight, m = weight - weight, m - m
             break
     return adam_rest(weight, m, v, at, step, settings)

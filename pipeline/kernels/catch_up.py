@@ -6,8 +6,8 @@ goes through its missed steps one by one, in the arithmetic of `update_rows`, un
   SGD              at once: a power for each run of steps of the same rates
   Adagrad          once the sum of squares does not change any more at this precision: likewise
   row-wise         the same, on two numbers: the sum, and the factor by which all weights have shrunk
-  Adam             once weight and m are below `TINY`, they are zero; without L2 once `quiet` steps are over and m is
-                   below 1e-9 of what it was, the weight stays. m and v go on as powers
+  Adam             once weight and m are below `NEGLIGIBLE`, they are zero; without L2 once `quiet` steps are over
+                   and m is below 1e-9 of what it was, the weight stays. m and v go on as powers
   FTRL             a row without a gradient does not move
 
 So the result is that of a dense optimizer in the same precision: bit for bit while steps are gone through one by one.

@@ -11,7 +11,7 @@ from pipeline.kernels import cpu, gpu
 from pipeline.kernels.launch import launch, on_host
 from pipeline.records import I32, TILE
 
-WORDS = TILE // 32
+TILE_WORDS = TILE // 32
 
 
 def count_examples(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
@@ -27,14 +27,14 @@ def count_examples_reference(source_V: I32, starts_P: I32, num_fields: int) -> l
 
 
 @cpu
-def count_one(source_V: I32, begin: int, past: int, num_fields: int, seen: I32) -> int:
+def count_one(source_V: I32, begin: int, end: int, num_fields: int, seen: I32) -> int:
     """Occurrences come tile by tile, so one bit for each example of a tile is enough. `seen`: [TILE / 32] words."""
     tile, count = -1, 0
-    for j in range(begin, past):
+    for j in range(begin, end):
         example = source_V[j] // num_fields
         if example // TILE != tile:
             tile = example // TILE
-            for word in range(WORDS):
+            for word in range(TILE_WORDS):
                 seen[word] = 0
         at, bit = (example % TILE) // 32, np.uint32(1) << np.uint32(example % 32)
         if seen[at] & bit == 0:
@@ -45,13 +45,13 @@ def count_one(source_V: I32, begin: int, past: int, num_fields: int, seen: I32) 
 
 @cpu
 def count_examples_cpu(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
-    seen = np.empty(WORDS, np.uint32)
+    seen = np.empty(TILE_WORDS, np.uint32)
     for p in range(counts_P.size):
         counts_P[p] = count_one(source_V, starts_P[p], starts_P[p + 1], num_fields, seen)
 
 
 @gpu
 def count_examples_cuda(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
-    seen = cuda.local.array(WORDS, uint32)
+    seen = cuda.local.array(TILE_WORDS, uint32)
     for p in range(cuda.grid(1), counts_P.size, cuda.gridsize(1)):
         counts_P[p] = count_one(source_V, starts_P[p], starts_P[p + 1], num_fields, seen)

@@ -40,10 +40,10 @@ def unique_keys(
     first_keys, missed = np.empty(RUN, np.uint64), np.empty(RUN, np.uint16)
     base32, num = np.uint32(base), np.uint32(num_unique)
     for first in range(begin, keys_V.size, RUN):
-        past = min(first + RUN, keys_V.size)
-        if num + (past - first) >= keys_U.size:
+        end = min(first + RUN, keys_V.size)
+        if num + (end - first) >= keys_U.size:
             return first, int(num)
-        keys_R, inverse_R = keys_V[first:past], inverse_V[first:past]
+        keys_R, inverse_R = keys_V[first:end], inverse_V[first:end]
         if first < RUN:
             # The first run's keys may be overwritten while they are needed; later ones lie behind what is written.
             first_keys[: keys_R.size] = keys_R
@@ -127,15 +127,15 @@ def group_sources(
     _begin_groups(inverse_V, starts_P)
     num_fields = single_S.size + multi_M.size
     for first in range(0, num_examples, TILE):
-        past = min(first + TILE, num_examples)
+        end = min(first + TILE, num_examples)
         for s in range(single_S.size):
-            values_T = inverse_V[s * num_examples + first : s * num_examples + past]
+            values_T = inverse_V[s * num_examples + first : s * num_examples + end]
             source = np.int32(first * num_fields + single_S[s])
             for t in range(values_T.size):
                 _append(source, np.uint32(values_T[t]), starts_P, source_V)
                 source += np.int32(num_fields)
         for m in range(multi_M.size):
-            for b in range(first, past):
+            for b in range(first, end):
                 source = np.int32(b * num_fields + multi_M[m])
                 for p in inverse_V[bags_MB[m, b] : bags_MB[m, b + 1]]:
                     _append(source, np.uint32(p), starts_P, source_V)

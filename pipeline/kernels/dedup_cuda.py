@@ -18,7 +18,7 @@ from pipeline.kernels import cpu, gpu
 from pipeline.kernels.launch import array_library, launch
 from pipeline.records import I32, RESERVED, TILE, U64, Array
 
-NEVER = np.int32(2**31 - 1)
+UNSEEN = np.int32(2**31 - 1)
 TOO_MANY = np.int32(2**31 - 1)
 MAX_PROBES = 1 << 10
 """Slots that a key is looked for in. In a table that is half full it is found within a hundred; a full one would be
@@ -36,7 +36,7 @@ def unique_keys_cuda(
     xp = array_library(keys_V)
     num_values = len(keys_V)
     table_C.fill(RESERVED)
-    first_C.fill(NEVER)
+    first_C.fill(UNSEEN)
     num_unique.fill(0)
     launch(insert_keys, num_values, keys_V, table_C, first_C, position_V, num_unique)
     number_V = _number(xp, position_V, first_C)
@@ -54,7 +54,7 @@ def index_batch_cuda(
     what is beyond P is not written. `num_unique` [1] is P. `first_U` [U] is overwritten."""
     xp = array_library(position_V)
     num_values, num_examples = len(position_V), bags_MB.shape[1] - 1
-    first_U.fill(NEVER)
+    first_U.fill(UNSEEN)
     launch(find_first, num_values, position_V, first_U)
     number_V = _number(xp, position_V, first_U)
     num_unique[:] = number_V[-1:] if num_values else 0

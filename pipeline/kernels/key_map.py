@@ -39,7 +39,7 @@ def _entry_of(table_C2: U64, key: np.uint64, mask: np.uint64) -> np.uint64:
 
 
 @cpu
-def find(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
+def find_places(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
     """Place of each member's key, `UNKNOWN` where the table does not hold it."""
     mask = np.uint64(table_C2.shape[0] - 1)
     base = table_C2.ctypes.data

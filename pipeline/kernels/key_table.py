@@ -15,7 +15,7 @@ ENTRIES_PER_KEY, ENTRIES_PER_KEY_OF_A_BLOCK = 16, 8
 """At least; 4 bytes each. A key that is not at its first place costs as much as several that are. Measured, 3.4 M
 values with 0.3 M keys, one thread: 12.1 ms with 2, 9.2 with 4, 8.2 with 8, 7.4 with 16. A block has more keys than a
 batch, and each of them few times."""
-FIRST_KEYS = 4 * RUN
+INITIAL_KEYS = 4 * RUN
 
 
 class KeyTable:
@@ -24,8 +24,8 @@ class KeyTable:
     def __init__(self, entries_per_key: int = ENTRIES_PER_KEY) -> None:
         self._num_keys = 0
         self._base = 1
-        self._keys_U: U64 = np.empty(FIRST_KEYS + 1, np.uint64)
-        self._table: U32 = np.zeros(entries_per_key * FIRST_KEYS, np.uint32)
+        self._keys_U: U64 = np.empty(INITIAL_KEYS + 1, np.uint64)
+        self._table: U32 = np.zeros(entries_per_key * INITIAL_KEYS, np.uint32)
         self._numbers_P: I32 = np.empty(0, np.int32)
 
     @property
@@ -68,7 +68,7 @@ class KeyTable:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class KeyRange:
     """A range of an array of keys."""
 
     keys_V: U64
@@ -78,23 +78,23 @@ class Part:
     """Where the numbers within the whole go: may be `own_V`."""
 
 
-def number_parts(parts: Sequence[Part], tables: Sequence[KeyTable], threads: Threads) -> KeyTable:
+def number_parts(parts: Sequence[KeyRange], tables: Sequence[KeyTable], threads: Threads) -> KeyTable:
     """The table with the keys of all parts, each of which is numbered by itself first.
 
     The first part's keys keep their numbers and those of the others follow part by part: order of first appearance.
     A part's numbers move to their place only when those before it have left it.
     """
 
-    def number(begin: int, past: int) -> None:
-        for part, table in zip(parts[begin:past], tables[begin:past], strict=True):
+    def number(begin: int, end: int) -> None:
+        for part, table in zip(parts[begin:end], tables[begin:end], strict=True):
             table.clear()
             table.add(part.keys_V, part.own_V)
 
-    threads.split(len(parts), number, least=1)
+    threads.split(len(parts), number, minimum=1)
     for part, table in zip(parts[1:], tables[1:], strict=False):
         _renumber(part, tables[0].add_from(table), threads)
     return tables[0]
 
 
-def _renumber(part: Part, numbers_P: I32, threads: Threads) -> None:
+def _renumber(part: KeyRange, numbers_P: I32, threads: Threads) -> None:
     threads.split(len(part.keys_V), lambda a, b: renumber(part.own_V[a:b], numbers_P, part.inverse_V[a:b]))

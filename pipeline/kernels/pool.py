@@ -21,34 +21,34 @@ def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F
 
 
 def pool_singles(
-    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, past: int, embeddings_BFD: F32, first_BF: F32
+    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, end: int, embeddings_BFD: F32, first_BF: F32
 ) -> None:
-    """Copy the weights of single-valued fields of examples `begin` to `past` - 1.
+    """Copy the weights of single-valued fields of examples `begin` to `end` - 1.
 
     `first_BF` has no columns where rows hold no first-order weight.
     """
     if on_host(weights_PC):
-        pool_singles_cpu(weights_PC, inverse_V, single_S, begin, past, embeddings_BFD, first_BF)
+        pool_singles_cpu(weights_PC, inverse_V, single_S, begin, end, embeddings_BFD, first_BF)
     else:
         lanes = lanes_for(weights_PC.shape[1])
         launch(
-            pool_singles_cuda, past - begin, weights_PC, inverse_V, single_S, begin, past,
+            pool_singles_cuda, end - begin, weights_PC, inverse_V, single_S, begin, end,
             embeddings_BFD, first_BF, lanes, lanes=lanes,
         )  # fmt: skip
 
 
 def pool_bags(
-    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, past: int,
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, end: int,
     embeddings_BFD: F32, first_BF: F32,
 ) -> None:  # fmt: skip
-    """Sum or average the weights of each bag of examples `begin` to `past` - 1, in the order of its values; an empty
+    """Sum or average the weights of each bag of examples `begin` to `end` - 1, in the order of its values; an empty
     bag gives zeros."""
     if on_host(weights_PC):
-        pool_bags_cpu(weights_PC, inverse_V, bags_MB, multi_M, mean_M, begin, past, embeddings_BFD, first_BF)
+        pool_bags_cpu(weights_PC, inverse_V, bags_MB, multi_M, mean_M, begin, end, embeddings_BFD, first_BF)
     else:
         lanes = lanes_for(weights_PC.shape[1])
         launch(
-            pool_bags_cuda, past - begin, weights_PC, inverse_V, bags_MB, multi_M, mean_M, begin, past,
+            pool_bags_cuda, end - begin, weights_PC, inverse_V, bags_MB, multi_M, mean_M, begin, end,
             embeddings_BFD, first_BF, lanes, lanes=lanes,
         )  # fmt: skip
 
@@ -96,10 +96,10 @@ def pool_reference(
 
 @cpu
 def pool_singles_cpu(
-    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, past: int, embeddings_BFD: F32, first_BF: F32
+    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, end: int, embeddings_BFD: F32, first_BF: F32
 ) -> None:
     num_examples, _, dim = embeddings_BFD.shape
-    for b in range(begin, past):
+    for b in range(begin, end):
         for s in range(single_S.size):
             p = inverse_V[s * num_examples + b]
             field = single_S[s]
@@ -112,13 +112,13 @@ def pool_singles_cpu(
 
 @cpu
 def pool_bags_cpu(
-    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, past: int,
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, end: int,
     embeddings_BFD: F32, first_BF: F32,
 ) -> None:  # fmt: skip
     dim = embeddings_BFD.shape[2]
     for m in range(multi_M.size):
         field = multi_M[m]
-        for b in range(begin, past):
+        for b in range(begin, end):
             bag = inverse_V[bags_MB[m, b] : bags_MB[m, b + 1]]
             scale = np.float32(1)
             if mean_M[m] and bag.size:
@@ -146,12 +146,12 @@ def lookup_cuda(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_
 
 @gpu
 def pool_singles_cuda(
-    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, past: int, embeddings_BFD: F32, first_BF: F32,
+    weights_PC: F32, inverse_V: I32, single_S: I32, begin: int, end: int, embeddings_BFD: F32, first_BF: F32,
     lanes: int,
 ) -> None:  # fmt: skip
     num_examples, dim = embeddings_BFD.shape[0], embeddings_BFD.shape[2]
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
-    for b in range(begin + group, past, cuda.gridsize(1) // lanes):
+    for b in range(begin + group, end, cuda.gridsize(1) // lanes):
         for s in range(single_S.size):
             p, field = inverse_V[s * num_examples + b], single_S[s]
             for c in range(lane, weights_PC.shape[1], lanes):
@@ -163,19 +163,19 @@ def pool_singles_cuda(
 
 @gpu
 def pool_bags_cuda(
-    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, past: int,
+    weights_PC: F32, inverse_V: I32, bags_MB: I32, multi_M: I32, mean_M: I32, begin: int, end: int,
     embeddings_BFD: F32, first_BF: F32, lanes: int,
 ) -> None:  # fmt: skip
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
-    for b in range(begin + group, past, cuda.gridsize(1) // lanes):
+    for b in range(begin + group, end, cuda.gridsize(1) // lanes):
         for m in range(multi_M.size):
-            first, end = bags_MB[m, b], bags_MB[m, b + 1]
+            first, bag_end = bags_MB[m, b], bags_MB[m, b + 1]
             scale = np.float32(1)
-            if mean_M[m] != 0 and end > first:
-                scale = np.float32(1) / np.float32(end - first)
+            if mean_M[m] != 0 and bag_end > first:
+                scale = np.float32(1) / np.float32(bag_end - first)
             for c in range(lane, weights_PC.shape[1], lanes):
                 total = np.float32(0)
-                for o in range(first, end):
+                for o in range(first, bag_end):
                     total += weights_PC[inverse_V[o], c]
                 if c < embeddings_BFD.shape[2]:
                     embeddings_BFD[b, multi_M[m], c] = total * scale

@@ -83,8 +83,8 @@ def read_rows(
     while n < files_N.size:
         begin = offsets_N[n] // alignment * alignment
         span_gap = -row_bytes if n < alone else gap
-        past = _past_span(files_N, offsets_N, n, span_gap, begin + scratch.size, row_bytes)
-        wanted = offsets_N[past - 1] + row_bytes - begin
+        end = _span_end(files_N, offsets_N, n, span_gap, begin + scratch.size, row_bytes)
+        wanted = offsets_N[end - 1] + row_bytes - begin
         num_bytes = -(-wanted // alignment) * alignment
         error = _read(files_N[n], scratch.ctypes.data, begin, num_bytes, wanted, alignment)
         # Since the last read: a second look at the clock would be a twentieth of a read from memory.
@@ -93,30 +93,30 @@ def read_rows(
         before, bytes_before = now, num_bytes
         gap = min(max_gap, CACHED_GAP) if cached else max_gap
         if error == 0:
-            wrong = _take(scratch, begin, offsets_N, to_N, n, past, out_UW, odd_W)
+            wrong = _take(scratch, begin, offsets_N, to_N, n, end, out_UW, odd_W)
             if wrong >= 0:
                 return wrong, WRONG_TAG
-            n = past
-        elif past == n + 1:
+            n = end
+        elif end == n + 1:
             return n, error
         else:
             # Again, row by row: to know which it is, and because nobody wants what lies between the rows.
-            alone = past
+            alone = end
     return -1, 0
 
 
 @cpu
-def _past_span(files_N: I32, offsets_N: I64, n: int, gap: int, limit: int, row_bytes: int) -> int:
+def _span_end(files_N: I32, offsets_N: I64, n: int, gap: int, limit: int, row_bytes: int) -> int:
     """The first row after the span that begins with row `n` and ends before `limit`."""
-    past = n + 1
+    end = n + 1
     while (
-        past < files_N.size
-        and files_N[past] == files_N[n]
-        and offsets_N[past] - offsets_N[past - 1] - row_bytes < gap
-        and offsets_N[past] + row_bytes <= limit
+        end < files_N.size
+        and files_N[end] == files_N[n]
+        and offsets_N[end] - offsets_N[end - 1] - row_bytes < gap
+        and offsets_N[end] + row_bytes <= limit
     ):
-        past += 1
-    return past
+        end += 1
+    return end
 
 
 @cpu
@@ -139,11 +139,11 @@ def _read(file: int, address: int, begin: int, num_bytes: int, wanted: int, alig
 
 
 @cpu
-def _take(scratch: U8, begin: int, offsets_N: I64, to_N: I64, n: int, past: int, out_UW: U32, odd_W: U32) -> int:
-    """Copy rows `n` to `past` - 1 out of the span that begins at `begin`; the first whose tag is wrong, or -1."""
+def _take(scratch: U8, begin: int, offsets_N: I64, to_N: I64, n: int, end: int, out_UW: U32, odd_W: U32) -> int:
+    """Copy rows `n` to `end` - 1 out of the span that begins at `begin`; the first whose tag is wrong, or -1."""
     words = scratch.view(np.uint32)
     base, row_bytes = out_UW.ctypes.data, 4 * out_UW.shape[1]
-    for i in range(n, past):
+    for i in range(n, end):
         if i + AHEAD < to_N.size:
             prefetch_row(base, to_N[i + AHEAD], row_bytes)
         word = (offsets_N[i] - begin) // 4

@@ -19,7 +19,7 @@ from pipeline.kernels import cpu
 from pipeline.kernels.arithmetic import product
 
 SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM, FTRL = range(5)
-RULES = {"sgd": SGD, "adagrad": ADAGRAD, "rowwise_adagrad": ROWWISE_ADAGRAD, "adam": ADAM, "ftrl": FTRL}
+RULE_NUMBERS = {"sgd": SGD, "adagrad": ADAGRAD, "rowwise_adagrad": ROWWISE_ADAGRAD, "adam": ADAM, "ftrl": FTRL}
 SIZE, EPS, L2, FACTOR = range(4)
 """Columns of `rates_T4`."""
 

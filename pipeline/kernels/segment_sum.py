@@ -80,10 +80,10 @@ def segment_sum_cpu(
     part = np.empty(width, np.float32)
     base, first_base = grads_GD.ctypes.data, first_G.ctypes.data
     for p in range(starts_P.size - 1):
-        begin, past, out_C = starts_P[p], starts_P[p + 1], out_PC[p]
+        begin, end, out_C = starts_P[p], starts_P[p + 1], out_PC[p]
         tile_end = -1
         first_tile = True
-        for j in range(begin, past):
+        for j in range(begin, end):
             # Gradients are shorter than rows: more of them at once.
             if j + 2 * AHEAD < source_V.size:
                 ahead = np.int64(source_V[j + 2 * AHEAD])
@@ -126,13 +126,13 @@ def short_sums_cuda(
     """Keys of few occurrences: one thread a weight."""
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
     for p in range(group, out_PC.shape[0], cuda.gridsize(1) // lanes):
-        begin, past = starts_P[p], starts_P[p + 1]
-        if past - begin > LONG:
+        begin, end = starts_P[p], starts_P[p + 1]
+        if end - begin > LONG:
             continue
         for c in range(lane, out_PC.shape[1], lanes):
             total = part = np.float32(0)
             tile_end, first_tile = 0, True
-            for j in range(begin, past):
+            for j in range(begin, end):
                 g = source_V[j]
                 value = gradient(grads_GD, first_G, scale_G, g, c)
                 if g < tile_end:
@@ -147,14 +147,14 @@ def short_sums_cuda(
 
 
 @cpu
-def first_from(source_V: I32, begin: int, past: int, least: int) -> int:
-    """Where in begin .. past, whose tiles ascend, the first occurrence of a tile that begins at `least` is."""
-    while begin < past:
-        middle = (begin + past) // 2
-        if source_V[middle] < least:
+def first_from(source_V: I32, begin: int, end: int, minimum: int) -> int:
+    """Where in begin .. end, whose tiles ascend, the first occurrence of a tile that begins at `minimum` is."""
+    while begin < end:
+        middle = (begin + end) // 2
+        if source_V[middle] < minimum:
             begin = middle + 1
         else:
-            past = middle
+            end = middle
     return begin
 
 
@@ -168,17 +168,17 @@ def long_sums_cuda(
     t, groups = cuda.threadIdx.x, cuda.blockDim.x // lanes
     lane, group = t % lanes, t // lanes
     for p in range(cuda.blockIdx.x, out_PC.shape[0], cuda.gridDim.x):
-        begin, past = starts_P[p], starts_P[p + 1]
-        if past - begin <= LONG:
+        begin, end = starts_P[p], starts_P[p + 1]
+        if end - begin <= LONG:
             continue
-        last_tile = source_V[past - 1] // tile_G
+        last_tile = source_V[end - 1] // tile_G
         for first_c in range(0, out_PC.shape[1], lanes):
             c = first_c + lane
             total, empty = np.float32(0), True
             for first_tile in range(source_V[begin] // tile_G, last_tile + 1, groups):
-                least = (first_tile + group) * tile_G
-                begins = first_from(source_V, begin, past, least)
-                ends = first_from(source_V, begins, past, least + tile_G)
+                minimum = (first_tile + group) * tile_G
+                begins = first_from(source_V, begin, end, minimum)
+                ends = first_from(source_V, begins, end, minimum + tile_G)
                 filled[t] = ends - begins
                 if c < out_PC.shape[1]:
                     parts[t] = tile_sum(grads_GD, first_G, scale_G, source_V, begins, ends, c)

@@ -102,20 +102,20 @@ def _label(text: Array, at: int) -> tuple[int, int]:
 
 
 @cpu
-def _is_one(text: Array, begin: int, past: int) -> bool:
+def _is_one(text: Array, begin: int, end: int) -> bool:
     """Return whether it is written 1, or 1. with zeros."""
-    if text[begin] != ONE or (past > begin + 1 and text[begin + 1] != POINT):
+    if text[begin] != ONE or (end > begin + 1 and text[begin + 1] != POINT):
         return False
     zeros = 0
-    for at in range(begin + 2, past):
+    for at in range(begin + 2, end):
         zeros += text[at] == ZERO
-    return zeros == max(0, past - begin - 2)
+    return zeros == max(0, end - begin - 2)
 
 
 @cpu
-def _is_numeric(text: Array, begin: int, past: int) -> bool:
+def _is_numeric(text: Array, begin: int, end: int) -> bool:
     """Return whether it has no other characters than numbers have."""
-    for at in range(begin, past):
+    for at in range(begin, end):
         byte = text[at]
         if not (ZERO <= byte <= ZERO + 9 or byte in (POINT, MINUS, PLUS, EXPONENT, EXPONENT_LOWER)):
             return False

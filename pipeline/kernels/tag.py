@@ -15,12 +15,12 @@ from pipeline.records import U32
 
 CONSTANT = 0x9E3779B9
 """What keeps a row of zeros from being right."""
-STRIDE = 0x9E3779B97F4A7C15
+GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 def tag_reference(words: list[int]) -> int:
     """The tag that belongs in the last of these words; what stands there now does not count."""
-    factors = [mix_reference((w + 1) * STRIDE % 2**64) % 2**32 | 1 for w in range(len(words) - 1)]
+    factors = [mix_reference((w + 1) * GOLDEN_RATIO % 2**64) % 2**32 | 1 for w in range(len(words) - 1)]
     return (CONSTANT + sum(word * odd for word, odd in zip(words, factors, strict=False))) % 2**32
 
 
@@ -29,7 +29,7 @@ def tag_factors(num_words: int) -> U32:
     """[num_words - 1] the odd number of each word before the tag."""
     odd_W = np.empty(num_words - 1, np.uint32)
     for w in range(odd_W.size):
-        odd_W[w] = np.uint32(mix(np.uint64(w + 1) * np.uint64(STRIDE)) | np.uint64(1))
+        odd_W[w] = np.uint32(mix(np.uint64(w + 1) * np.uint64(GOLDEN_RATIO)) | np.uint64(1))
     return odd_W
 
 

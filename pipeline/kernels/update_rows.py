@@ -68,13 +68,13 @@ def rowwise_row(row_W: F32, weights_at: int, grads_C: F32, dim: int, l2: Any, fa
 
 @cpu
 def rowwise_step(
-    row_W: F32, weights_at: int, total_at: int, grads_C: F32, begin: int, past: int, eps: Any, size: Any
+    row_W: F32, weights_at: int, total_at: int, grads_C: F32, begin: int, end: int, eps: Any, size: Any
 ) -> None:
-    """Weights `begin` to `past` - 1 share the sum in word `total_at` (row-wise Adagrad, as in DLRM and FBGEMM)."""
-    if begin < past:
-        row_W[total_at] += squares(grads_C[begin:past], past - begin) / grads_C.dtype.type(past - begin)
+    """Weights `begin` to `end` - 1 share the sum in word `total_at` (row-wise Adagrad, as in DLRM and FBGEMM)."""
+    if begin < end:
+        row_W[total_at] += squares(grads_C[begin:end], end - begin) / grads_C.dtype.type(end - begin)
         root = math.sqrt(row_W[total_at]) + eps
-        for c in range(begin, past):
+        for c in range(begin, end):
             row_W[weights_at + c] -= product(size, grads_C[c] / root)
 
 
@@ -95,7 +95,7 @@ def update_rows_cpu(
     if whole:
         l2, factor = rates_T4.dtype.type(0), rates_T4.dtype.type(1)
     base, row_bytes = words_SW.ctypes.data, words_SW.shape[1] * 4
-    one_at, two_at, past = weights_at + width, weights_at + 2 * width, weights_at + 3 * width
+    one_at, two_at, end = weights_at + width, weights_at + 2 * width, weights_at + 3 * width
     if rule == ADAM:
         for p in range(rows_P.size):
             if p + AHEAD < rows_P.size:
@@ -105,7 +105,7 @@ def update_rows_cpu(
             weights_C, m_C, v_C = (
                 floats_SW[row, weights_at:one_at],
                 floats_SW[row, one_at:two_at],
-                floats_SW[row, two_at:past],
+                floats_SW[row, two_at:end],
             )
             for c in range(width):
                 grad = full_gradient(grads_C[c], weights_C[c], l2, factor)
@@ -139,7 +139,7 @@ def update_rows_cpu(
             weights_C, z_C, n_C = (
                 floats_SW[row, weights_at:one_at],
                 floats_SW[row, one_at:two_at],
-                floats_SW[row, two_at:past],
+                floats_SW[row, two_at:end],
             )
             for c in range(width):
                 grad = full_gradient(grads_C[c], weights_C[c], l2, factor)

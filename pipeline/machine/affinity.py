@@ -14,20 +14,20 @@ from pathlib import Path
 
 from pipeline.machine.limits import allowed_cpus
 from pipeline.machine.nvml import Links
-from pipeline.machine.topology import Core, Gpu, Topology
+from pipeline.machine.topology import Core, GpuInfo, Topology
 
 NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 MAX_TRIED = 8
 """GPUs of which every ring is tried: 2,520 of them. Machines with more have switches, which make all rings alike."""
 
-Speed = tuple[int, int]
+LinkSpeed = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class Affinity:
     """The part of a machine that one worker has."""
 
-    gpu: Gpu | None
+    gpu: GpuInfo | None
     cpus: tuple[int, ...]
     """In ascending order; empty only if the machine tells of none."""
     node: int | None
@@ -37,15 +37,15 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
-    seats: tuple[Seat, ...]
+class MachineLayout:
+    affinities: tuple[Affinity, ...]
     """Of workers 0, 1, ... of this machine. Neighbours, and the last with the first, are linked well."""
     disk: str | None
     disk_node: int | None
 
 
-def lay_out(topology: Topology, num_workers: int, disk: str | None = None) -> Layout:
-    """A seat for each worker of this machine; `disk`: that of the run directory.
+def lay_out(topology: Topology, num_workers: int, disk: str | None = None) -> MachineLayout:
+    """The affinity of each worker of this machine; `disk`: that of the run directory.
 
     GPUs: those whose ring has the fastest links, and in the order of that ring. CPUs: of the GPU's NUMA node, dealt to
     its workers; without GPUs, or where a node is unknown or has fewer CPUs than workers, all of the machine's, evenly
@@ -54,21 +54,21 @@ def lay_out(topology: Topology, num_workers: int, disk: str | None = None) -> La
     """
     num_gpus = len(topology.gpus)
     if num_workers < 1 or 0 < num_gpus < num_workers:
-        most = f" and {num_gpus} at most, one for each GPU" if num_gpus else ""
-        raise ValueError(f"{num_workers} workers on one machine: take at least 1{most}")
+        maximum = f" and {num_gpus} at most, one for each GPU" if num_gpus else ""
+        raise ValueError(f"{num_workers} workers on one machine: take at least 1{maximum}")
     order = ring(topology.gpus, topology.links, num_workers) if num_gpus else ()
     gpus = [topology.gpus[at] for at in order]
-    cpus = _cpus_of_gpus(topology.cores, gpus) or deal(topology.cores, num_workers)
+    cpus = _cpus_of_gpus(topology.cores, gpus) or deal_cpus(topology.cores, num_workers)
     node_of = {cpu: core.node for core in topology.cores for cpu in core.cpus}
     nodes = [gpu.node for gpu in gpus] or [_common([node_of[cpu] for cpu in some]) for some in cpus]
     nics = _deal_nics(topology, nodes)
-    on_gpus: Sequence[Gpu | None] = gpus or [None] * num_workers
-    seats = map(Seat, on_gpus, cpus, nodes, nics)
+    on_gpus: Sequence[GpuInfo | None] = gpus or [None] * num_workers
+    affinities = map(Affinity, on_gpus, cpus, nodes, nics)
     disk_node = next((one.node for one in topology.disks if one.name == disk), None)
-    return Layout(tuple(seats), disk, disk_node)
+    return MachineLayout(tuple(affinities), disk, disk_node)
 
 
-def ring(gpus: Sequence[Gpu], links: Links, num: int) -> tuple[int, ...]:
+def ring(gpus: Sequence[GpuInfo], links: Links, num: int) -> tuple[int, ...]:
     """Positions of `num` GPUs in an order whose weakest link, the last with the first included, is as fast as can be;
     of several such orders, by the next weakest, and so on; of equal ones, the first in the order of positions. It
     begins after a weakest link, so that a socket's GPUs follow each other.
@@ -80,7 +80,7 @@ def ring(gpus: Sequence[Gpu], links: Links, num: int) -> tuple[int, ...]:
         return tuple(by_node[:num])
     speeds = [[_speed(link) for link in row] for row in links]
 
-    def links_of(order: tuple[int, ...]) -> list[Speed]:
+    def links_of(order: tuple[int, ...]) -> list[LinkSpeed]:
         return sorted(speeds[a][b] for a, b in pairwise((*order, order[0])))
 
     # A ring has no beginning and no direction: it starts at its lowest position, and goes on with the lower neighbour.
@@ -96,7 +96,7 @@ def ring(gpus: Sequence[Gpu], links: Links, num: int) -> tuple[int, ...]:
     return min(turned, key=lambda order: (speeds[order[-1]][order[0]], order))
 
 
-def deal(cores: Sequence[Core], num: int) -> list[tuple[int, ...]]:
+def deal_cpus(cores: Sequence[Core], num: int) -> list[tuple[int, ...]]:
     """CPUs for each of `num` workers, node by node, as evenly as whole cores allow; see `lay_out`."""
     ordered = sorted(cores, key=lambda core: (_or_last(core.node), core.cpus))
     units = [core.cpus for core in ordered]
@@ -105,7 +105,7 @@ def deal(cores: Sequence[Core], num: int) -> list[tuple[int, ...]]:
     if len(units) < num:
         return [tuple(sorted(chain(*units)))] * num
     cuts = pairwise(len(units) * n // num for n in range(num + 1))
-    return [tuple(sorted(chain(*units[begin:past]))) for begin, past in cuts]
+    return [tuple(sorted(chain(*units[begin:end]))) for begin, end in cuts]
 
 
 def pin(cpus: Sequence[int]) -> set[int]:
@@ -124,13 +124,13 @@ def pin(cpus: Sequence[int]) -> set[int]:
     return allowed_cpus()
 
 
-def describe(layout: Layout) -> list[str]:
+def layout_lines(layout: MachineLayout) -> list[str]:
     """For --explain: a line for each worker, and one for the disk of the run directory."""
     lines = []
-    for rank, seat in enumerate(layout.seats):
-        gpu = f"GPU {seat.gpu.index}, " if seat.gpu else ""
-        nic = f", network card {seat.nic}" if seat.nic else ""
-        lines.append(f"worker {rank}: {gpu}{_node_text(seat.node)}, CPUs {format_cpus(seat.cpus)}{nic}")
+    for rank, affinity in enumerate(layout.affinities):
+        gpu = f"GPU {affinity.gpu.index}, " if affinity.gpu else ""
+        nic = f", network card {affinity.nic}" if affinity.nic else ""
+        lines.append(f"worker {rank}: {gpu}{_node_text(affinity.node)}, CPUs {format_cpus(affinity.cpus)}{nic}")
     if layout.disk:
         lines.append(f"run directory: disk {layout.disk}, {_node_text(layout.disk_node)}")
     return lines
@@ -143,14 +143,14 @@ def format_cpus(cpus: Sequence[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True)) or "unknown"
 
 
-def _cpus_of_gpus(cores: Sequence[Core], gpus: Sequence[Gpu]) -> list[tuple[int, ...]]:
+def _cpus_of_gpus(cores: Sequence[Core], gpus: Sequence[GpuInfo]) -> list[tuple[int, ...]]:
     """Return the CPUs of each GPU's node; nothing where a node is unknown, or has fewer CPUs than GPUs."""
     dealt = {}
     for node, num in Counter(gpu.node for gpu in gpus).items():
         near = [core for core in cores if core.node == node]
         if node is None or sum(len(core.cpus) for core in near) < num:
             return []
-        dealt[node] = iter(deal(near, num))
+        dealt[node] = iter(deal_cpus(near, num))
     return [next(dealt[gpu.node]) for gpu in gpus if gpu.node is not None]
 
 
@@ -166,7 +166,7 @@ def _deal_nics(topology: Topology, nodes: Sequence[int | None]) -> list[str | No
     return dealt
 
 
-def _speed(link: str) -> Speed:
+def _speed(link: str) -> LinkSpeed:
     """Return what sorts links from slow to fast: any NVLink is faster than PCIe; an unknown link is the slowest."""
     if link.startswith("NV"):
         return int(link[2:]), 0

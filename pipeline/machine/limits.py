@@ -45,15 +45,15 @@ def free_memory(root: Path = ROOT) -> int:
 
 def cpus(root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
     """CPUs that this process may keep busy, a part of one counted as one. `allowed`: see `allowed_cpus`."""
-    most = [len(allowed_cpus() if allowed is None else allowed)]
+    maximum = [len(allowed_cpus() if allowed is None else allowed)]
     for group in _groups(root, "cpu"):
         quota, period, *_ = [*_text(group / "cpu.max").split(), "", ""]
         quota = quota or _text(group / "cpu.cfs_quota_us").strip()
         period = period or _text(group / "cpu.cfs_period_us").strip()
         # "max" and -1 are no limit.
         if quota.isdecimal() and period.isdecimal():
-            most.append(-(-int(quota) // int(period)))
-    return max(1, min(most))
+            maximum.append(-(-int(quota) // int(period)))
+    return max(1, min(maximum))
 
 
 def allowed_cpus() -> set[int]:

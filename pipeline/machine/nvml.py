@@ -19,7 +19,7 @@ Address = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundGpu:
     index: int
     """NVML's number."""
     uuid: str
@@ -28,7 +28,7 @@ class Found:
     """Of its memory; None: unknown."""
 
 
-def read_gpus(visible: str | None) -> tuple[list[Found], Links]:
+def read_gpus(visible: str | None) -> tuple[list[FoundGpu], Links]:
     """The GPUs that `visible`, the text of CUDA_VISIBLE_DEVICES, leaves, and their links (`Topology.links`)."""
     try:
         import pynvml
@@ -52,20 +52,20 @@ def _indices(nvml: Any) -> range:
     return range(nvml.nvmlDeviceGetCount())
 
 
-def _found(nvml: Any, index: int) -> Found:
+def _found(nvml: Any, index: int) -> FoundGpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = _ask(nvml, nvml.nvmlDeviceGetMemoryInfo, handle)
     free_bytes = int(memory.free) if memory else None
-    return Found(index, nvml.nvmlDeviceGetUUID(handle), _address(nvml.nvmlDeviceGetPciInfo(handle)), free_bytes)
+    return FoundGpu(index, nvml.nvmlDeviceGetUUID(handle), _address(nvml.nvmlDeviceGetPciInfo(handle)), free_bytes)
 
 
-def _is_visible(found: Found, visible: str | None) -> bool:
+def _is_visible(found: FoundGpu, visible: str | None) -> bool:
     """CUDA takes numbers and beginnings of UUIDs."""
     names = [] if visible is None else [name.strip() for name in visible.split(",")]
     return visible is None or any(n == str(found.index) or (n and found.uuid.startswith(n)) for n in names)
 
 
-def _links(nvml: Any, found: list[Found], handles: list[Any]) -> Links:
+def _links(nvml: Any, found: list[FoundGpu], handles: list[Any]) -> Links:
     ends = [Counter(_link_ends(nvml, handle)) for handle in handles]
 
     def between(a: int, b: int) -> str:

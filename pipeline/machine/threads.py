@@ -8,13 +8,13 @@ from itertools import count, pairwise
 
 PARTS_PER_THREAD = 4
 """Small parts, taken as threads become free: other stages use the same cores, and one that waits holds up nothing."""
-MIN_PART = 512
+MIN_THREAD_ITEMS = 512
 TRAINING_THREADS_PER_OTHER, MAX_OTHERS = 4, 4
 """Beside training on all of two cores a second thread of `dedup` gains nothing, it takes from training. Where cores are
 many, or a GPU trains, `read` and `dedup` are through with a block in a fraction of the time."""
 
 
-def cut(size: int, num_parts: int) -> list[slice]:
+def cut_range(size: int, num_parts: int) -> list[slice]:
     """Ranges of equal length; the last may be shorter, or empty."""
     length = -(-size // num_parts)
     return [slice(a, b) for a, b in pairwise(min(n * length, size) for n in range(num_parts + 1))]
@@ -44,12 +44,12 @@ class Threads:
         self.num_threads = num_threads
         self._pool = ThreadPoolExecutor(max(1, num_threads - 1), thread_name_prefix=stage)
 
-    def split(self, size: int, work: Callable[[int, int], None], least: int = MIN_PART) -> None:
-        """Call work(begin, past) on parts of 0 .. size, and return when all are done. `work` holds no GIL for long.
+    def split(self, size: int, work: Callable[[int, int], None], minimum: int = MIN_THREAD_ITEMS) -> None:
+        """Call work(begin, end) on parts of 0 .. size, and return when all are done. `work` holds no GIL for long.
 
-        `least`: the shortest part that is worth handing to another thread.
+        `minimum`: the shortest part that is worth handing to another thread.
         """
-        part = max(least, -(-size // (PARTS_PER_THREAD * self.num_threads)))
+        part = max(minimum, -(-size // (PARTS_PER_THREAD * self.num_threads)))
         begins = count(0, part)
 
         def take_parts() -> None:

@@ -25,7 +25,7 @@ class Core:
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuInfo:
     index: int
     """NVML's number."""
     uuid: str
@@ -47,7 +47,7 @@ class Attached:
 class Topology:
     cores: tuple[Core, ...]
     """Those that this process may use."""
-    gpus: tuple[Gpu, ...] = ()
+    gpus: tuple[GpuInfo, ...] = ()
     links: Links = ()
     """links[a][b] between gpus[a] and gpus[b]: "NV" and the number of NVLinks, or, where there is none, the class of
     the way over PCIe, nearest first: PIX, PXB, PHB, NODE, SYS; "X" on the diagonal, "" where it is unknown."""
@@ -58,7 +58,7 @@ class Topology:
 def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | None = None) -> Topology:
     """This machine. Without `with_gpus` NVML is not asked. `allowed`: CPUs, instead of those of this process."""
     found, links = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) if with_gpus else ([], ())
-    gpus = tuple(Gpu(gpu.index, gpu.uuid, _pci_node(sys, gpu.address), gpu.free_bytes) for gpu in found)
+    gpus = tuple(GpuInfo(gpu.index, gpu.uuid, _pci_node(sys, gpu.address), gpu.free_bytes) for gpu in found)
     disks = tuple(Attached(path.name, _disk_node(path.resolve())) for path in _entries(sys / "block"))
     cards = [path for path in _entries(sys / "class/net") if (path / "device").exists()]
     nics = tuple(Attached(c.name, _node(c.resolve())) for c in cards if _text(c / "operstate") != "down")

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-def whole(name: str, value: object, least: int = 1) -> int:
-    """The value, an integer of at least `least`. ValueError: it is none."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} is {value!r}; expected an integer of at least {least}")
+def whole(name: str, value: object, minimum: int = 1) -> int:
+    """The value, an integer of at least `minimum`. ValueError: it is none."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+        raise ValueError(f"{name} is {value!r}; expected an integer of at least {minimum}")
     return value
 
 
-def widths(name: str, values: Sequence[int], least: int = 0) -> tuple[int, ...]:
-    """Widths of at least `least` layers. ValueError: that is not what `values` are."""
-    if not isinstance(values, list | tuple) or len(values) < least:
-        raise ValueError(f"{name} is {values!r}; expected the widths of {least} layers or more, such as [400, 400]")
+def widths(name: str, values: Sequence[int], minimum: int = 0) -> tuple[int, ...]:
+    """Widths of at least `minimum` layers. ValueError: that is not what `values` are."""
+    if not isinstance(values, list | tuple) or len(values) < minimum:
+        raise ValueError(f"{name} is {values!r}; expected the widths of {minimum} layers or more, such as [400, 400]")
     return tuple(whole(f"{name}[{layer}]", width) for layer, width in enumerate(values))
 
 

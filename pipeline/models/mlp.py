@@ -45,7 +45,7 @@ def mlp(
         raise ValueError(f"dropout is {dropout!r}; expected a probability of at least 0 and less than 1")
     one_of("activation", activation, ACTIVATIONS)
     layers: list[nn.Module] = []
-    for width in widths("hidden", hidden, least=0 if out else 1):
+    for width in widths("hidden", hidden, minimum=0 if out else 1):
         layers.append(nn.Linear(num_inputs, width))
         if batch_norm:
             layers.append(nn.BatchNorm1d(width))

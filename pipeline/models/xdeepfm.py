@@ -22,7 +22,7 @@ class xDeepFM(FirstOrder):
     ):  # fmt: skip
         super().__init__(num_numbers)
         self.mlp = mlp(width_of(num_fields, num_numbers, embedding_dim), hidden, **deep)
-        self.cin = CIN(num_fields, widths("cin", cin, least=1))
+        self.cin = CIN(num_fields, widths("cin", cin, minimum=1))
         self.cin_out = nn.Linear(sum(cin), 1, bias=False)
         for part in (self.cin, self.cin_out):
             draw(part, deep.get("init", "torch"))

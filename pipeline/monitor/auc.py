@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.spill import Spill
+from pipeline.monitor.spill import SortedSpill
 from pipeline.records import F32, U64
 
 F64 = NDArray[np.float64]
@@ -29,7 +29,7 @@ SCORE_BYTES = 8
 """Of one example."""
 
 
-def pack(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
+def pack_scores(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
     """[B] sortable keys; an absent weight is 1. Scores may be infinite.
 
     ValueError: a score is NaN, a label is neither 0 nor 1, a weight is negative or not finite.
@@ -45,7 +45,7 @@ def pack(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
     return (ordered_B.astype(np.uint64) << np.uint64(32)) | label_B | _weight_bits(weights_B)
 
 
-def unpack(keys_N: U64) -> tuple[U64, NDArray[np.bool_], F32]:
+def unpack_scores(keys_N: U64) -> tuple[U64, NDArray[np.bool_], F32]:
     """[N] integers in the order of the scores, whether the label is 1, weights."""
     weights_N = (keys_N & WEIGHT).astype(np.uint32).view(np.float32)
     return keys_N >> np.uint64(32), (keys_N & LABEL) != 0, weights_N
@@ -79,7 +79,7 @@ class Area:
 
     def add(self, keys_N: U64) -> None:
         """Take the next keys, N >= 1, sorted and none below those before."""
-        score_N, is_positive_N, packed_N = unpack(keys_N)
+        score_N, is_positive_N, packed_N = unpack_scores(keys_N)
         weights_N = packed_N.astype(np.float64)
         negative = _running(self._negative, np.where(is_positive_N, 0.0, weights_N))
         positive = _running(self._positive, np.where(is_positive_N, weights_N, 0.0))
@@ -111,11 +111,11 @@ class ExactAUC:
     """
 
     def __init__(self, spill_dir: Path, bound: int = SPILL_BOUND) -> None:
-        self.entries = Spill(spill_dir, bound)
+        self.entries = SortedSpill(spill_dir, bound)
 
     def add(self, scores_B: F32, labels_B: F32, weights_B: F32 | None = None) -> None:
-        """Take a batch, copied: scores of any scale, labels 0 or 1. ValueError as of `pack`, nothing taken."""
-        self.entries.add(pack(scores_B, labels_B, weights_B))
+        """Take a batch, copied: scores of any scale, labels 0 or 1. ValueError as of `pack_scores`, nothing taken."""
+        self.entries.add(pack_scores(scores_B, labels_B, weights_B))
 
     def result(self) -> float:
         """AUC of all examples since the last result; nan if a class is absent or has no weight."""

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.kernels.group_areas import AREA, COUNTED, NUM_SUMS, WEIGHT, add_groups, end_group
-from pipeline.monitor.auc import SPILL_BOUND, pack, unpack
-from pipeline.monitor.spill import Spill
+from pipeline.monitor.auc import SPILL_BOUND, pack_scores, unpack_scores
+from pipeline.monitor.spill import SortedSpill
 from pipeline.records import F32, U64
 
 GROUP_BOUND = SPILL_BOUND // 4
@@ -29,11 +29,11 @@ class GroupAUC:
     """
 
     def __init__(self, spill_dir: Path, bound: int = GROUP_BOUND) -> None:
-        self.entries = Spill(spill_dir, bound, num_words=2)
+        self.entries = SortedSpill(spill_dir, bound, num_words=2)
 
     def add(self, scores_B: F32, labels_B: F32, groups_B: U64, weights_B: F32 | None = None) -> None:
-        """Take a batch, copied; equal `groups_B` are one group. ValueError as of `pack`, nothing taken."""
-        self.entries.add(groups_B, pack(scores_B, labels_B, weights_B))
+        """Take a batch, copied; equal `groups_B` are one group. ValueError as of `pack_scores`, nothing taken."""
+        self.entries.add(groups_B, pack_scores(scores_B, labels_B, weights_B))
 
     def result(self) -> tuple[float, float]:
         """The mean of the groups' AUCs, each weighted by the number of the group's examples (by their weight, if they
@@ -43,7 +43,7 @@ class GroupAUC:
         """
         last, sums = np.zeros(2, np.uint64), np.zeros(NUM_SUMS)
         for groups_N, keys_N in self.entries.take():
-            add_groups(groups_N, *unpack(keys_N), last, sums)
+            add_groups(groups_N, *unpack_scores(keys_N), last, sums)
         end_group(sums)
         area, counted, weight = sums[[AREA, COUNTED, WEIGHT]].tolist()
         return area / counted if counted else float("nan"), counted / weight if weight else float("nan")

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.monitor.tiers import TierTotals
 from pipeline.monitor.timeline import cpu_seconds, hidden_share, mean_ready, stage_seconds
-from pipeline.records import Done, Progressed, Span
+from pipeline.records import BlockResult, Span, StageResult
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class History:
         # A clock that was set back counts for nothing; a commit of less than no time would be none.
         return self._seconds_before + max(0.0, time.perf_counter() - self._begun)
 
-    def add(self, done: Done) -> None:
+    def add(self, done: StageResult) -> None:
         if done.span:
             self.spans.append(done.span)
             if done.stage == "train":
@@ -75,7 +75,7 @@ class History:
         if done.trained:
             self._add_trained(done.trained)
 
-    def _add_trained(self, trained: Progressed) -> None:
+    def _add_trained(self, trained: BlockResult) -> None:
         block = trained.block
         if block.trains:
             self.trained += block.num_examples
@@ -90,14 +90,14 @@ class History:
 
     def state(self) -> dict[str, Any]:
         """For a commit; `load` takes it back."""
-        return plain({
+        return json_value({
             "epochs": self.epochs, "trained": self.trained, "seconds": self.seconds, "tiers": self.tiers.counts(),
             "disk": asdict(self.disk),
         })  # fmt: skip
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take back what `state` gave."""
-        # `plain` has made null of every nan.
+        # `json_value` has made null of every nan.
         self.epochs = [{k: math.nan if v is None else v for k, v in epoch.items()} for epoch in state["epochs"]]
         self.trained = state["trained"]
         self._seconds_before = state["seconds"]
@@ -127,10 +127,10 @@ def last_evaluation(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {name: last.get(name) for name in ("auc", "logloss", "gauc", "split")}
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """As JSON can say it: a number that is not finite becomes null."""
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [plain(item) for item in value]
+        return [json_value(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from pipeline.monitor.auc import SPILL_BOUND, ExactAUC
 from pipeline.monitor.group_auc import GroupAUC
-from pipeline.monitor.spill import Spill
-from pipeline.records import F32, U64, Closed
+from pipeline.monitor.spill import SortedSpill
+from pipeline.records import F32, U64, SplitSums
 
 F64 = NDArray[np.float64]
 
@@ -99,20 +99,20 @@ class Evaluation:
         self._reset()
         return metrics
 
-    def close(self) -> tuple[Closed, list[Iterator[U64]]]:
-        """Close one worker's part of a split, for `join` of another evaluation: sums, and for each table the
+    def close(self) -> tuple[SplitSums, list[Iterator[U64]]]:
+        """Close one worker's part of a split, for another evaluation's `join`: sums, and for each table the
         sorted entries. A table is a label's scores; if grouped, there follow those with their groups. Starts anew."""
-        closed = Closed(self._examples, self._weight, tuple(map(tuple, self._sums_3T.tolist())))
+        closed = SplitSums(self._examples, self._weight, tuple(map(tuple, self._sums_3T.tolist())))
         taken, fresh = self._tables, self._new()
         self._aucs, self._group_aucs = fresh._aucs, fresh._group_aucs
         self._reset()
         return closed, [entries.take() for entries in taken]
 
     @property
-    def _tables(self) -> list[Spill]:
+    def _tables(self) -> list[SortedSpill]:
         return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._group_aucs]
 
-    def join(self, closed: Closed, scores: Callable[[int], Iterable[U64]]) -> None:
+    def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
         """Take one worker's part of a split; `scores` gives the sorted entries of a table, [C, some] at a time."""
         for number, entries in enumerate(self._tables):
             entries.add_run(scores(number))

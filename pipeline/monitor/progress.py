@@ -23,7 +23,7 @@ RECENT_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class TrainingProgress:
     """The content of one update. `rate` is in examples a second, nan while unknown."""
 
     done: int
@@ -142,7 +142,7 @@ class Progress:
         self._stream = stream
         self._clock = clock
         self._recent: deque[tuple[float, int]] = deque()
-        self._pending: State | None = None
+        self._pending: TrainingProgress | None = None
         self._shown_at = -math.inf
         self._begun_at = 0
 
@@ -171,7 +171,7 @@ class Progress:
         """Say where training is: examples done of the whole run, the block's loss, blocks ready ahead of it."""
         now = self._clock()
         rate = self._rate(now, examples_done)
-        self._pending = State(examples_done, self._total, rate, loss, ready)
+        self._pending = TrainingProgress(examples_done, self._total, rate, loss, ready)
         if now - self._shown_at >= self._display.interval:
             self._display.show(self._pending)
             self._pending, self._shown_at = None, now

@@ -14,7 +14,7 @@ GIB = 1 << 30
 WORST_NE = 2.0
 """Normalized entropy: always predicting the mean label has 1, a model that has only begun to learn may have a little
 more."""
-KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
+SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
 """Of what workers send each other, in the order of the table."""
 
 
@@ -57,7 +57,7 @@ def tier_table(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def worker_table(workers: Sequence[Mapping[str, Mapping[str, float]]]) -> Table:
     """A row for each of several workers: KiB of each kind that it sent to others, a step."""
-    kinds = [kind for kind in KINDS if any(kind in sent for sent in workers)]
+    kinds = [kind for kind in SHOWN_KINDS if any(kind in sent for sent in workers)]
     table = _table("worker", *kinds)
     table.caption = "KiB sent to other workers a step, on average"
     for rank, sent in enumerate(workers):

@@ -14,7 +14,7 @@ from pipeline.monitor.progress import clock_time, display_on
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class RowsDone:
     """`done` and `total` are bytes of the input, `rate` is in rows a second, `left` in seconds; nan while unknown."""
 
     what: str
@@ -42,7 +42,7 @@ class RowProgress:
         self._what, self._total = what, max(1, total_bytes)
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
-        self._pending: State | None = None
+        self._pending: RowsDone | None = None
         self._shown_at = -math.inf
         self._before = (0, 0)
 
@@ -71,7 +71,7 @@ class RowProgress:
         seconds, fresh = now - self._began, done_bytes - bytes_before
         rate = (rows - rows_before) / seconds if seconds > 0 and rows > rows_before else math.nan
         left = (self._total - done_bytes) * seconds / fresh if fresh > 0 else math.nan
-        self._pending = State(self._what, done_bytes, self._total, rows, rate, left)
+        self._pending = RowsDone(self._what, done_bytes, self._total, rows, rate, left)
         if now - self._shown_at >= self._display.interval:
             self._display.show(self._pending)
             self._pending, self._shown_at = None, now

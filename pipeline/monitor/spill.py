@@ -17,7 +17,7 @@ MERGED = 1 << 18
 """Entries merged at a time: their temporary arrays take some 25 MiB."""
 
 
-class Spill:
+class SortedSpill:
     """Holds 8 C bytes an entry for up to `bound` entries, and as many again while it sorts if C > 1.
 
     Files are in `folder`, which is created when needed. A file has no name any more once it is mapped, so that a
@@ -68,7 +68,7 @@ class Spill:
         runs = [*self.runs, self._sorted()]
         self.runs = []
         self.count = 0
-        return merged(runs, min(MERGED, self._bound))
+        return merge_runs(runs, min(MERGED, self._bound))
 
     def _sorted(self) -> U64:
         words_CN = self._words_CN[:, : self.count]
@@ -96,7 +96,7 @@ class Spill:
         self.count = 0
 
 
-def merged(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
+def merge_runs(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
     """All entries of the sorted `runs` [C, n] in ascending order, about `chunk` at a time; copies, never views."""
     window = max(1, chunk // max(1, len(runs)))
     rest = [run for run in runs if run.shape[1]]
@@ -114,6 +114,6 @@ def _num_up_to(run_CN: U64, entry: tuple[np.uint64, ...]) -> int:
     begin, end = 0, run_CN.shape[1]
     for word_N, value in zip(run_CN, entry, strict=True):
         equal_N = word_N[begin:end]
-        past = begin + int(np.searchsorted(equal_N, value, side="right"))
-        begin, end = begin + int(np.searchsorted(equal_N, value)), past
+        after = begin + int(np.searchsorted(equal_N, value, side="right"))
+        begin, end = begin + int(np.searchsorted(equal_N, value)), after
     return end

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipeline.comm.collective import ALONE, Collective, finish
+from pipeline.comm.collective import SINGLE_WORKER, Collective, take_all_steps
 from pipeline.comm.flat import Flat
 from pipeline.optimizer import DenseAdam
 
@@ -23,7 +23,7 @@ class Dense:
     """The parameters of a model and their optimizer. A model that is nothing but its rows has one that does nothing."""
 
     def __init__(
-        self, model: torch.nn.Module, adam: DenseAdam, steps_of_epoch: int, collective: Collective = ALONE
+        self, model: torch.nn.Module, adam: DenseAdam, steps_of_epoch: int, collective: Collective = SINGLE_WORKER
     ) -> None:
         """ValueError: there are other workers, and a parameter or float buffer that is not of float32."""
         self._adam, self._collective = adam, collective
@@ -48,7 +48,7 @@ class Dense:
 
     def exchange(self) -> None:
         """The gradients become the sum over all workers, and the float buffers of the model their mean."""
-        finish(self.exchanging())
+        take_all_steps(self.exchanging())
 
     def exchanging(self) -> Iterator[None]:
         """The same in steps, as `Collective.summing`."""
@@ -86,9 +86,9 @@ def warmed_up(lr: float, step: int, warm_up_steps: int) -> float:
     return lr * min(1.0, step / warm_up_steps) if warm_up_steps else lr
 
 
-def clip_factor(gradients: list[Tensor], most: float) -> Tensor:
-    """Return the factor by which gradients, together, are multiplied so that their norm is at most `most`; a scalar
+def clip_factor(gradients: list[Tensor], maximum: float) -> Tensor:
+    """Return the factor by which gradients, together, are multiplied so that their norm is at most `maximum`; a scalar
     where they lie."""
     norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
     norm = torch.linalg.vector_norm(torch.stack(norms))
-    return (most / (norm + NORM_EPS)).clamp(max=1.0)
+    return (maximum / (norm + NORM_EPS)).clamp(max=1.0)

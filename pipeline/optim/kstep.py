@@ -21,7 +21,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from pipeline.comm.collective import ALONE, Collective, TwoLevels, finish
+from pipeline.comm.collective import SINGLE_WORKER, Collective, TwoLevels, take_all_steps
 from pipeline.comm.flat import Flat
 from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
 from pipeline.optimizer import KStep, Optimizer
@@ -32,7 +32,7 @@ FIRST_MERGED = {"x": X, "xv": V, "xmv": M}
 
 
 def dense_of(
-    model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = ALONE
+    model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = SINGLE_WORKER
 ) -> Dense | KStepDense:
     """The dense part's optimizer. ValueError: as theirs."""
     if optimizer.merge:
@@ -44,7 +44,7 @@ class KStepDense:
     """One worker's replica and its optimizer: takes the place of `Dense`, and of its torch optimizer in a commit."""
 
     def __init__(
-        self, model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = ALONE
+        self, model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = SINGLE_WORKER
     ) -> None:
         """ValueError: a parameter or float buffer is not of float32; two levels are set, and there is one."""
         assert optimizer.merge, "without it there is Dense"
@@ -71,7 +71,7 @@ class KStepDense:
 
     def exchange(self) -> None:
         """The gradient of a share of the whole batch becomes that of this worker's own, or of its machine's."""
-        finish(self.exchanging())
+        take_all_steps(self.exchanging())
 
     def exchanging(self) -> Iterator[None]:
         """The same in steps, as `Collective.summing`."""
@@ -138,10 +138,10 @@ class KStepDense:
         denominator_Q = torch.sqrt(v_hat_Q, out=self._scratch_Q).add_(self._adam.eps)
         x_Q.sub_(torch.div(m_Q, denominator_Q, out=denominator_Q).mul_(lr))
 
-    def _mean(self, collective: Collective, first: int, past: int, num_buffers: int = 0) -> None:
+    def _mean(self, collective: Collective, first: int, end: int, num_buffers: int = 0) -> None:
         """Return the mean of these vectors, and of the buffers behind the last one."""
         size = self._flat.size
-        part = self._flat.numbers[first * size : past * size + num_buffers]
+        part = self._flat.numbers[first * size : end * size + num_buffers]
         if part.numel():
             collective.all_reduce(part, "merge", num_buffers)
             part.div_(collective.world)
@@ -160,7 +160,7 @@ class KStepDense:
 def _machine(merge: KStep, collective: Collective) -> Collective:
     """The workers of this one's machine, where there are two levels."""
     if not merge.inner or collective.world == 1:
-        return ALONE
+        return SINGLE_WORKER
     if not isinstance(collective, TwoLevels):
         raise ValueError(
             f"optimizer.merge.inner is {merge.inner}, and the {collective.world} workers are not on several machines, "

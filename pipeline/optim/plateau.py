@@ -13,7 +13,7 @@ BETTER = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EpochVerdict:
     """A verdict on all epochs so far."""
 
     best: int | None = None
@@ -34,7 +34,7 @@ class Verdict:
         return lr
 
 
-def judge(metric: str, values: Sequence[float]) -> Verdict:
+def judge(metric: str, values: Sequence[float]) -> EpochVerdict:
     """`values` of "auc" or "logloss", epoch by epoch."""
     best, worse, in_a_row = None, 0, 0
     goods = [-value if metric == "logloss" else value for value in values]
@@ -43,4 +43,4 @@ def judge(metric: str, values: Sequence[float]) -> Verdict:
             best, in_a_row = epoch, 0
         else:
             worse, in_a_row = worse + 1, in_a_row + 1
-    return Verdict(best, worse, in_a_row)
+    return EpochVerdict(best, worse, in_a_row)

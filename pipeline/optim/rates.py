@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from pipeline.device.device import Device
 from pipeline.kernels.row_rules import FACTOR, L2, adam_size
-from pipeline.optimizer import Adam, RowOptimizer
+from pipeline.optimizer import Adam, RowOptimizerConfig
 from pipeline.records import F32, I32, Array
 
 F64 = NDArray[np.float64]
@@ -41,7 +41,7 @@ class Rate:
 class Rates:
     """A line of four numbers for each step (see `row_rules`), where the kernels are: 20 bytes a step of the run."""
 
-    def __init__(self, rows: RowOptimizer, device: Device, each_step: bool) -> None:
+    def __init__(self, rows: RowOptimizerConfig, device: Device, each_step: bool) -> None:
         """`each_step`: a gradient may be clipped, so no step is known to have the rates of the one before it."""
         self._rows, self._device, self.each_step = rows, device, each_step
         self.num_steps = 0
@@ -64,13 +64,13 @@ class Rates:
     def until(self, step: int) -> tuple[int, float, float]:
         """The last step with L2 up to this one, 0 if there is none; the largest L2, and the largest learning rate, of
         the steps up to this one."""
-        last, most_l2, most_lr, end = 0, 0.0, 0.0, step
+        last, max_l2, max_lr, end = 0, 0.0, 0.0, step
         for first, rate in reversed(self._runs):
             if first <= step:
                 last = last or (end if rate.l2 else 0)
-                most_l2, most_lr = max(most_l2, rate.l2), max(most_lr, rate.lr)
+                max_l2, max_lr = max(max_l2, rate.l2), max(max_lr, rate.lr)
             end = min(end, first - 1)
-        return last, most_l2, most_lr
+        return last, max_l2, max_lr
 
     def through(self, last: int, lr: float) -> tuple[Any, Any]:
         """Lines [T, 4] and the first step of each run [T], with steps up to `last`; new ones take this learning rate.
@@ -135,7 +135,7 @@ class Rates:
                 longer[:first] = old[:first]
         end = self._filled + 1
         for array, there in zip(here, self._there or (), strict=True):
-            there[first:end] = self._device.there(array[first:end])
+            there[first:end] = self._device.to_device(array[first:end])
 
     def save(self) -> dict[str, Array]:
         """The history, for a commit. Nothing is in flight."""

@@ -16,7 +16,7 @@ from pipeline.kernels.clip_gradients import clip_gradients
 from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.launch import array_library
 from pipeline.kernels.pool import lookup
-from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULES
+from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULE_NUMBERS
 from pipeline.kernels.update_rows import update_rows
 from pipeline.machine.threads import Threads, Whole
 from pipeline.optim.rates import Rates
@@ -41,7 +41,7 @@ class RowOptimizer:
     ) -> None:  # fmt: skip
         """`repeats_keys`: a key may occur more than once in an example."""
         self._rows = rows = optimizer.rows
-        self._rule = RULES[rows.kind]
+        self._rule = RULE_NUMBERS[rows.kind]
         self.lr = rows.lr
         """Of the steps to come."""
         self._row, self._slab, self._threads, self._device = row, slab, threads, device
@@ -58,7 +58,7 @@ class RowOptimizer:
             if rows.clip:
                 self.clips, clip = True, (rows.clip.r, rows.clip.floor_of(row.embedding_dim))
         self._clip = np.float32(clip[0]), np.float32(clip[1])
-        self.counts_holders = self.clips and repeats_keys
+        self.counts_examples = self.clips and repeats_keys
         """Whether the examples that hold a key have to be counted: else they are its occurrences, or nobody asks."""
         self._lifespan, self._probed = NEVER, 0
         self._copy_PW: U32 = device.empty((0, row.num_words), np.uint32)
@@ -117,8 +117,8 @@ class RowOptimizer:
         return lambda rows_UW: self._catch_up(rows_UW, np.arange(len(rows_UW), dtype=np.int32), step, NEVER, tables)
 
     def _ahead(self, step: int, lifespan: int) -> tuple[int, int, np.float32, int, np.float32]:
-        last_l2, most_l2, most_lr = self.rates.until(step)
-        return last_l2, self.quiet, np.float32(most_l2), lifespan, np.float32(most_lr)
+        last_l2, max_l2, max_lr = self.rates.until(step)
+        return last_l2, self.quiet, np.float32(max_l2), lifespan, np.float32(max_lr)
 
     def _catch_up(
         self, words_SW: U32, rows_P: I32, step: int, lifespan: int, tables: tuple[Any, Any] | None = None
@@ -135,13 +135,14 @@ class RowOptimizer:
             ),
         )  # fmt: skip
 
-    def update(self, rows_P: I32, grads_PC: F32, weights_PC: F32, starts_P: I32, holders_P: I32, step: int) -> Any:
+    def update(
+        self, rows_P: I32, grads_PC: F32, weights_PC: F32, starts_P: I32, examples_with_key_P: I32, step: int
+    ) -> Any:
         """One step, counted from 1, of rows with summed gradients and their weights as they are, both [P, C].
 
         `starts_P`: [P + 1], whose differences are the occurrences in the batch. `holders_P`: for CowClip, the examples
-        that hold each key (see `holders`). Under CowClip: whether each row's gradient was clipped, uint8 [P]; else
-        empty.
-        """
+        that hold each key (see `examples_with_key`). Under CowClip: whether each row's gradient was clipped, uint8 [P];
+        else empty."""
         row = self._row
         table_T4 = self.rates.through(step, self.lr)[0]
         clipped_P = self._device.empty(len(rows_P) if self.clips else 0, np.uint8)
@@ -149,8 +150,8 @@ class RowOptimizer:
             self._threads.split(
                 len(rows_P),
                 lambda a, b: clip_gradients(
-                    grads_PC[a:b], weights_PC[a:b], holders_P[a:b], row.embedding_dim, step, table_T4, self._clip,
-                    clipped_P[a:b],
+                    grads_PC[a:b], weights_PC[a:b], examples_with_key_P[a:b], row.embedding_dim, step, table_T4,
+                    self._clip, clipped_P[a:b],
                 ),
             )  # fmt: skip
         floats_SW, words_SW = self._slab.floats_SW, self._slab.words_SW
@@ -163,12 +164,12 @@ class RowOptimizer:
         )  # fmt: skip
         return clipped_P
 
-    def holders(self, index: BatchIndex, num_fields: int) -> Any:
+    def examples_with_key(self, index: BatchIndex, num_fields: int) -> Any:
         """[P] examples of the batch that hold each of its keys; empty if nothing is clipped by them."""
         if not self.clips:
             return index.starts_P[:0]
         counts_P = array_library(index.starts_P).diff(index.starts_P)
-        if self.counts_holders:
+        if self.counts_examples:
             self._threads.split(
                 len(counts_P),
                 lambda a, b: count_examples(index.source_V, index.starts_P[a : b + 1], num_fields, counts_P[a:b]),

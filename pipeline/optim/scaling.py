@@ -16,7 +16,7 @@ class Rule(NamedTuple):
     warm_up_epochs: float | None = None
 
 
-RULES = {
+SCALING_RULES = {
     "none": Rule(0, 0, 0),
     "sqrt": Rule(0.5, 0.5, 0.5),
     "sqrt_star": Rule(0.5, 0, 0.5),
@@ -36,11 +36,11 @@ def scale_batch(workflow: Workflow, batch_size: int, rule: str = "cowclip") -> W
     ValueError: no such rule; a batch size below 1; settings that the workflow's own checks refuse, such as an L2 above
     the clip's r. `workflow` is not changed.
     """
-    if rule not in RULES:
-        raise ValueError(f"rule is {rule!r}; expected one of {', '.join(RULES)}")
+    if rule not in SCALING_RULES:
+        raise ValueError(f"rule is {rule!r}; expected one of {', '.join(SCALING_RULES)}")
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; expected at least 1")
-    powers, fields = RULES[rule], workflow.model_dump()
+    powers, fields = SCALING_RULES[rule], workflow.model_dump()
     rows, dense, schedule = fields["optimizer"]["rows"], fields["optimizer"]["dense"], fields["schedule"]
     s = batch_size / schedule["batch_size"]
     rows["lr"] *= s**powers.row_lr

@@ -41,8 +41,8 @@ def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_w
         f"makes up for up to {missed:,} missed ones, {1e-6 * missed * nanoseconds:,.2f} ms, and for more as keys come"
     )
     if isinstance(rows, Adam) and not rows.l2:
-        most = keys_of_batch * optimizer.quiet
-        text += f". Without L2 a row is through after {optimizer.quiet}: {1e-6 * most * nanoseconds:,.2f} ms at most"
+        maximum = keys_of_batch * optimizer.quiet
+        text += f". Without L2 a row is through after {optimizer.quiet}: {1e-6 * maximum * nanoseconds:,.2f} ms at most"
     if isinstance(rows, Adam) and (steep := rows.lr * rows.l2 / rows.eps) > STEEP:
         text += (
             f". lr * l2 / eps is {steep:,.0f}, above {STEEP}: rows that are absent for long are unstable in any "

@@ -11,8 +11,8 @@ from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes
-from pipeline.records import U64, Refusal, Share
-from pipeline.stages.dedup import Owners, Workspace, dedup
+from pipeline.records import U64, Rank, Refusal
+from pipeline.stages.dedup import KeyOwners, Workspace, dedup
 from pipeline.stages.dedup_on_gpu import limit_of
 from pipeline.workflow import Storage, Workflow
 
@@ -85,7 +85,7 @@ def first_window(
     source: Source, agenda: Agenda, num_blocks: int, block_batches: int, buffer_bytes: int, world: int = 1
 ) -> FirstWindow:
     """Read and deduplicate the first blocks: of `world` workers those keys that the one with the most of them owns."""
-    owners = Owners(range(world), world)
+    owners = KeyOwners(range(world), world)
     buffer, work = ReadBuffer(buffer_bytes), Workspace(source.layout)
     seen: list[U64] = [np.empty(0, np.uint64)] * world
     counts: list[int] = []
@@ -94,7 +94,7 @@ def first_window(
     for block in islice(agenda.blocks(block_batches), num_blocks):
         keys_U: U64 = np.empty(0, np.uint64)
         for rank in range(world):
-            unique = dedup(source.read(block, buffer, Share(rank, world)), work)
+            unique = dedup(source.read(block, buffer, Rank(rank, world)), work)
             assert not isinstance(unique, Refusal)
             keys_U = np.union1d(keys_U, unique.keys_U)
             keys_of_batch = max(keys_of_batch, *(len(index.unique_P) for index in unique.batches))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.storage.chunks import MIN_GROWTH, most_chunks
+from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import bytes_for
-from pipeline.storage.places import most_rows
+from pipeline.storage.places import max_rows
 from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size
 
 SLACK = 1.25
@@ -154,9 +154,9 @@ def in_bytes(storage: Storage, free_bytes: int) -> Storage:
 def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes: int, num_owned: int) -> int:
     chunk_bytes = log_chunk_bytes(storage.chunk_rows, row_bytes)
     chunks = max(0, storage.disk - commit_bytes) // chunk_bytes
-    least = most_chunks(most_rows(slab_rows, storage.map), storage.chunk_rows, num_owned) + 2 * MIN_GROWTH * num_owned
-    if chunks < least:
-        needed = least * chunk_bytes + commit_bytes
+    minimum = max_chunks(max_rows(slab_rows, storage.map), storage.chunk_rows, num_owned) + 2 * MIN_GROWTH * num_owned
+    if chunks < minimum:
+        needed = minimum * chunk_bytes + commit_bytes
         raise DoesNotFit(
             f"storage.disk is {format_size(storage.disk)}; one whole commit of the rows that device and host can hold, "
             f"and a little more, takes {needed:,} bytes; raise storage.disk or lower storage.host or storage.map"

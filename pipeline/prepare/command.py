@@ -14,8 +14,8 @@ from pipeline.prepare import formats
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
-from pipeline.prepare.pieces import Piece, cut
-from pipeline.prepare.splits import check, parse
+from pipeline.prepare.pieces import Piece, cut_sources
+from pipeline.prepare.splits import check_split, parse
 from pipeline.prepare.steps import Job
 from pipeline.workflow import parse_size
 
@@ -40,7 +40,7 @@ SPLIT = (
 )
 
 
-def arguments() -> argparse.ArgumentParser:
+def prepare_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline.prepare", description="Make the Parquet files that workflows read from raw logs."
     )
@@ -73,7 +73,7 @@ def size(text: str) -> int:
     return found
 
 
-def plan(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
+def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
     """Return what is to be done, in which pieces, and what fixes the output. ValueError: it cannot be done."""
     if args.workers < 1:
         raise ValueError(f"--workers {args.workers}: give at least 1")
@@ -81,19 +81,19 @@ def plan(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command
         raise ValueError("--minimum says what is left out of a vocabulary: name columns, and give at least 1")
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
-    paths = find(args.sources)
+    paths = find_sources(args.sources)
     format, split = format_of(args, paths), parse(args.split)
     categories = sorted(field.name for field in format.fields if field.role == "category")
     if strangers := sorted({*args.vocabulary} - {*categories}):
         raise ValueError(f"--vocabulary: {', '.join(strangers)} is no category; there are {', '.join(categories)}")
-    check(split, format.schema, paths)
+    check_split(split, format.schema, paths)
     vocabulary = tuple(sorted({*args.vocabulary}))
     job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, args.minimum)
     options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
-    return job, cut(paths, format, args.piece_size), command_of(options | described(format), paths)
+    return job, cut_sources(paths, format, args.piece_size), command_of(options | described(format), paths)
 
 
-def find(sources: Sequence[str]) -> list[Path]:
+def find_sources(sources: Sequence[str]) -> list[Path]:
     """The files, each once, sorted by name. ValueError: something is not there."""
     found: dict[Path, None] = {}
     for source in sources:
@@ -123,7 +123,7 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
         case "libffm":
             return formats.libffm(args.fields, args.many, args.numbers, args.ignore_values)
         case "parquet":
-            return formats.parquet(args.schema, paths[0])
+            return formats.parquet_format(args.schema, paths[0])
         case "avazu":
             return formats.avazu()
     return formats.criteo()

@@ -30,8 +30,8 @@ class Counts(NamedTuple):
     def nbytes(self) -> int:
         return int(self.values_U.nbytes + self.keys_U.nbytes + self.counts_U.nbytes)
 
-    def slice(self, begin: int, past: int) -> Counts:
-        return Counts(self.values_U[begin:past], self.keys_U[begin:past], self.counts_U[begin:past])
+    def slice(self, begin: int, end: int) -> Counts:
+        return Counts(self.values_U[begin:end], self.keys_U[begin:end], self.counts_U[begin:end])
 
     def take(self, at: NDArray[np.int64]) -> Counts:
         return Counts(self.values_U.take(pa.array(at)), self.keys_U[at], self.counts_U[at])
@@ -43,13 +43,13 @@ def joined(parts: Sequence[Counts]) -> Counts:
     return Counts(pa.concat_arrays(values), np.concatenate(keys), np.concatenate(counts))
 
 
-def gather(parts: Iterable[Counts], size: Callable[[Counts], int], least: int) -> Iterator[Counts]:
+def gather(parts: Iterable[Counts], size: Callable[[Counts], int], minimum: int) -> Iterator[Counts]:
     """The parts again, as many joined as have this size together; the last may be smaller."""
     held, total = [], 0
     for part in parts:
         held.append(part)
         total += size(part)
-        if total >= least:
+        if total >= minimum:
             yield joined(held)
             held, total = [], 0
     if held:

@@ -145,7 +145,7 @@ def libffm(
     return Format("libffm", "libffm", (Field("label", "label", pa.int8()), *columns), ignore_values=ignore_values)
 
 
-def parquet(columns: Sequence[str], first: Path) -> Format:
+def parquet_format(columns: Sequence[str], first: Path) -> Format:
     """Columns NAME:ROLE of Parquet files, with the types of the first file; NAME may be a pattern (`c*:category`).
     Columns that no pattern names are left out; the first pattern that fits counts."""
     with open_file(first) as file:

@@ -16,7 +16,7 @@ NEWLINE, QUOTE = ord("\n"), ord('"')
 Text = bytes | bytearray
 
 
-class Refused(ValueError):
+class RefusedLine(ValueError):
     """Why a text is not what the format says, in words that follow "line 7: "."""
 
 
@@ -67,17 +67,17 @@ def refused_lines(text: Text, starts: I64, parse: Parser) -> Iterator[tuple[int,
     """
     stack = [(0, len(starts) - 1)]
     while stack:
-        begin, past = stack.pop()
+        begin, end = stack.pop()
         try:
-            if begin or past < len(starts) - 1 or past == 1:
-                parse(text[starts[begin] : starts[past]])
+            if begin or end < len(starts) - 1 or end == 1:
+                parse(text[starts[begin] : starts[end]])
                 continue
-        except Refused as refused:
-            if past - begin == 1:
+        except RefusedLine as refused:
+            if end - begin == 1:
                 yield begin, str(refused)
                 continue
-        middle = (begin + past) // 2
-        stack += [(middle, past), (begin, middle)]
+        middle = (begin + end) // 2
+        stack += [(middle, end), (begin, middle)]
 
 
 def parse_lines(
@@ -89,7 +89,7 @@ def parse_lines(
     """
     try:
         return parse(text), 0
-    except Refused:
+    except RefusedLine:
         starts = line_starts(text, newlines_in_quotes)
     num_lines = len(starts) - 1
     allowed = bad.allowed(num_lines)

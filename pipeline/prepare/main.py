@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
-from pipeline.prepare.command import arguments, plan
+from pipeline.prepare.command import plan_preparation, prepare_arguments
 from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
 from pipeline.prepare.manifest import Prepared, claim, read_prepared
 from pipeline.prepare.parts import limits_of
@@ -60,7 +60,7 @@ class Stop:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit code 0; 2 for anything wrong before something is made; 1 where it ended early. One message, no traceback."""
     heed_interrupts()
-    args = arguments().parse_args(argv)
+    args = prepare_arguments().parse_args(argv)
     keep_freed_memory()
     # Of a cluster that takes long to close, asyncio tells that nobody asked how it went.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return prepare(args, stop)
         except FAULTS as error:
-            print(f"error: {message(error)}", file=sys.stderr)
+            print(f"error: {fault_message(error)}", file=sys.stderr)
             if stop.begun:
                 print("what is done stays: the same command goes on", file=sys.stderr)
             return 1 if stop.begun else 2
@@ -80,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def prepare(args: argparse.Namespace, stop: Stop) -> int:
     out: Path = args.out.resolve() if args.out.is_symlink() else args.out
-    job, pieces, command = plan(args, out)
+    job, pieces, command = plan_preparation(args, out)
     with RunLock(out), ExitStack() as stack:
         if prepared := claim(out, args.fresh, command):
             remove_kept(out)
@@ -98,12 +98,12 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             print((out / STUB).read_text())
             print(f"left in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
             print(f"python -m pipeline.run {out / STUB} trains it")
-        for line in remarks(job, prepared):
+        for line in preparation_remarks(job, prepared):
             print(line)
     return 0
 
 
-def message(error: BaseException) -> str:
+def fault_message(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"the memory is not enough ({error}); give fewer --workers, or a smaller --piece-size"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -111,7 +111,7 @@ def message(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
-def remarks(job: Job, prepared: Prepared) -> Iterator[str]:
+def preparation_remarks(job: Job, prepared: Prepared) -> Iterator[str]:
     """Yield what a user may not expect of what was made."""
     bad = [source for source in prepared.sources if source.skipped]
     if bad:
@@ -129,8 +129,8 @@ def reaches(job: Job, prepared: Prepared) -> str:
     """Tell from where to where the column goes that a split by time is by."""
     if not isinstance(job.split, ByTime) or job.split.column in job.vocabulary:
         return ""
-    least, greatest = limits_of(job.split.column, (job.out / file.name for file in prepared.files))
-    return f", since {job.split.column} goes from {least} to {greatest}"
+    minimum, greatest = limits_of(job.split.column, (job.out / file.name for file in prepared.files))
+    return f", since {job.split.column} goes from {minimum} to {greatest}"
 
 
 def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:

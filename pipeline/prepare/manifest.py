@@ -13,7 +13,7 @@ from pipeline.data.files import SPLITS
 from pipeline.prepare.durable import replacing
 from pipeline.prepare.formats import Field
 from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, check_folders
-from pipeline.prepare.parts import Record, Written
+from pipeline.prepare.parts import OutputFile, Record
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
@@ -42,7 +42,7 @@ class Command(Strict):
     sources: list[Origin]
 
 
-class Source(Strict):
+class PreparedSource(Strict):
     """A source in prepared.json."""
 
     name: str
@@ -51,7 +51,7 @@ class Source(Strict):
     skipped: int
 
 
-class Split(Strict):
+class PreparedSplit(Strict):
     rows: int
     positives: dict[str, int]
     positive_rate: dict[str, float]
@@ -62,10 +62,10 @@ class Prepared(Strict):
 
     format: str
     options: dict[str, Any]
-    sources: list[Source]
-    splits: dict[str, Split]
+    sources: list[PreparedSource]
+    splits: dict[str, PreparedSplit]
     columns: dict[str, dict[str, Any]]
-    files: list[Written]
+    files: list[OutputFile]
 
 
 def command_of(options: Mapping[str, Any], paths: Sequence[Path]) -> Command:
@@ -186,9 +186,9 @@ def summarize(
     for record in job.records("write"):
         sources[record.file]["lines"] += record.lines
         sources[record.file]["skipped"] += record.skipped
-        for name, (least, most) in record.numbers.items():
-            before = limits.get(name, (least, most))
-            limits[name] = (min(least, before[0]), max(most, before[1]))
+        for name, (minimum, maximum) in record.numbers.items():
+            before = limits.get(name, (minimum, maximum))
+            limits[name] = (min(minimum, before[0]), max(maximum, before[1]))
         for file in record.files:
             splits[file.split]["rows"] += file.rows
             for label, count in file.positives.items():

@@ -41,7 +41,7 @@ def part_name(file: int, number: int) -> str:
     return f"part-{file:04}-{number:05}"
 
 
-class Written(Strict):
+class OutputFile(Strict):
     """A file of the output."""
 
     split: str
@@ -71,10 +71,10 @@ class Record(Strict, allow_inf_nan=True):
     """Whether the source has no later part."""
     numbers: dict[str, tuple[int | float, int | float]]
     """Least and greatest value of each column of numbers that has any; infinite where it has nothing but NaN."""
-    files: tuple[Written, ...]
+    files: tuple[OutputFile, ...]
     kept: str
     """The checksum of what else the step saved of the part."""
-    past: int = 0
+    end: int = 0
     """Of a source that is read as a stream: how many of its bytes were read by then."""
 
     @property
@@ -126,19 +126,19 @@ class Made:
         return self._records.read(part_name(self._file, number)).last
 
 
-def write_splits(out: Path, name: str, table: pa.Table, split_N: I8, labels: Sequence[str]) -> tuple[Written, ...]:
+def write_splits(out: Path, name: str, table: pa.Table, split_N: I8, labels: Sequence[str]) -> tuple[OutputFile, ...]:
     """The part's Parquet files, one for each split that has rows of it; durable."""
     written = []
     for place, split in enumerate(SPLITS):
         rows = table if (split_N == place).all() else table.filter(pa.array(split_N == place))
         if rows.num_rows:
             positives = {label: pc.sum(rows.column(label)).as_py() for label in labels}
-            content = parquet(rows)
+            content = parquet_bytes(rows)
             path = Path(split) / f"{name}.parquet"
             with replacing(out / path) as file:
                 file.write(content)
             written.append(
-                Written(
+                OutputFile(
                     split=split,
                     name=str(path),
                     rows=rows.num_rows,
@@ -162,7 +162,7 @@ def encoded(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.column_names).combine_chunks()
 
 
-def parquet(table: pa.Table) -> pa.Buffer:
+def parquet_bytes(table: pa.Table) -> pa.Buffer:
     """The bytes of a Parquet file of what `encoded` made, a function of the table's values alone."""
     sink = pa.BufferOutputStream()
     groups = (_compact(table.slice(begin, ROW_GROUP)) for begin in range(0, table.num_rows, ROW_GROUP))
@@ -203,14 +203,14 @@ def limits(table: pa.Table, names: Sequence[str]) -> dict[str, tuple[int | float
 
 def limits_of(name: str, paths: Iterable[Path]) -> tuple[Any, Any]:
     """Least and greatest value of a column in some of the output's files, which are read."""
-    least, greatest = [], []
+    minimum, greatest = [], []
     for path in paths:
         with open_file(path) as file:
             column = file.read([name]).column(0)
         both = pc.min_max(column.cast(value_type(column.type))).as_py()
-        least.append(both["min"])
+        minimum.append(both["min"])
         greatest.append(both["max"])
-    return min(least), max(greatest)
+    return min(minimum), max(greatest)
 
 
 def _is_text(kind: pa.DataType) -> bool:

@@ -24,8 +24,8 @@ class Piece:
     path: Path
     number: int
     begin: int
-    past: int
-    """Bytes of a text file: the lines that begin behind `begin` and not behind `past`, at 0 also the first. Row groups
+    end: int
+    """Bytes of a text file: the lines that begin behind `begin` and not behind `end`, at 0 also the first. Row groups
     of a Parquet file. All bytes of a file that is read as a stream."""
     part_bytes: int
     """Of text (Parquet: of values), after which a part of a stream, or of a large row group, ends."""
@@ -40,7 +40,7 @@ def is_stream(path: Path, format: Format) -> bool:
     return codec_of(path) is not None or format.newlines
 
 
-def cut(paths: Sequence[Path], format: Format, piece_bytes: int) -> list[Piece]:
+def cut_sources(paths: Sequence[Path], format: Format, piece_bytes: int) -> list[Piece]:
     """The pieces of all files, in order. ValueError: a file is empty or none, or `piece_bytes` is out of range."""
     if not 1 <= piece_bytes <= LARGEST:
         raise ValueError(f"a piece of {piece_bytes} bytes: choose a size from 1 B to {LARGEST >> 30} GiB")
@@ -71,13 +71,13 @@ def _row_groups(file: int, path: Path, piece_bytes: int) -> Iterator[Piece]:
         raise ValueError(f"{path}: has no rows; is it the right file? Leave it out if it should be empty")
     number = begin = 0
     while begin < len(sizes):
-        past = begin + 1
-        while past < len(sizes) and sum(sizes[begin : past + 1]) <= piece_bytes:
-            past += 1
-        yield Piece(file, path, number, begin, past, piece_bytes)
+        end = begin + 1
+        while end < len(sizes) and sum(sizes[begin : end + 1]) <= piece_bytes:
+            end += 1
+        yield Piece(file, path, number, begin, end, piece_bytes)
         rows = metadata.row_group(begin).num_rows
-        number += 1 if past - begin > 1 else num_parts(rows, sizes[begin], piece_bytes)
-        begin = past
+        number += 1 if end - begin > 1 else num_parts(rows, sizes[begin], piece_bytes)
+        begin = end
 
 
 def rows_a_part(rows: int, num_bytes: int, part_bytes: int) -> int:

@@ -19,7 +19,7 @@ RAISE = BadLines()
 
 
 @dataclass
-class Part:
+class SourcePart:
     file: int
     number: int
     table: pa.Table
@@ -29,11 +29,11 @@ class Part:
     num_skipped: int
     last: bool
     """Whether the file has no later part."""
-    past: int = 0
+    end: int = 0
     """Of a file that is read as a stream: how many of its bytes were read by then."""
 
 
-def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[int] = ()) -> Iterator[Part]:
+def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[int] = ()) -> Iterator[SourcePart]:
     """Parts of a piece in order; of those whose number is in `made`, the table is empty and nothing is parsed.
 
     Holds one part at a time: of text its bytes and its table, and while it is parsed as much again. ValueError names
@@ -41,14 +41,14 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
     """
     if format.kind == "parquet":
         for number, table, num_skipped, last in row_groups.tables(piece, format, bad, made):
-            yield Part(piece.file, number, table, table.num_rows + num_skipped, num_skipped, last)
+            yield SourcePart(piece.file, number, table, table.num_rows + num_skipped, num_skipped, last)
         return
     parse = _parser(piece.path, format)
     for stretch in stretches(piece, format):
         if stretch.number in made:
             num_lines = count_lines(stretch.text, format.newlines)
-            yield Part(
-                piece.file, stretch.number, format.schema.empty_table(), num_lines, 0, stretch.last, stretch.past
+            yield SourcePart(
+                piece.file, stretch.number, format.schema.empty_table(), num_lines, 0, stretch.last, stretch.end
             )
         else:
             yield _part_of(stretch, piece, format, parse, bad)
@@ -56,7 +56,7 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
         stretch.text = b""
 
 
-def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> Part:
+def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> SourcePart:
     def where(at: int) -> str:
         line = stretch.line_at(at)
         hint = " (a header? this format has none)" if line == 1 and not format.header else ""
@@ -64,14 +64,14 @@ def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad:
 
     table, num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
     num_lines = table.num_rows + num_skipped
-    return Part(piece.file, stretch.number, table, num_lines, num_skipped, stretch.last, stretch.past)
+    return SourcePart(piece.file, stretch.number, table, num_lines, num_skipped, stretch.last, stretch.end)
 
 
 def _parser(path: Path, format: Format) -> Parser:
     if format.kind != "text":
-        return sparse.parser(format)
+        return sparse.sparse_parser(format)
     names = [f.name for f in format.in_lines]
-    return text.parser(format, _names_in(path, format, names) if format.header else names)
+    return text.text_parser(format, _names_in(path, format, names) if format.header else names)
 
 
 def _names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:

@@ -25,7 +25,7 @@ def tables(
         first_row = sum(metadata.row_group(g).num_rows for g in range(piece.begin))
         for at, table in enumerate(_read(file, piece, format)):
             number, num_rows = piece.number + at, table.num_rows
-            last = piece.past == metadata.num_row_groups and first_row + num_rows == metadata.num_rows
+            last = piece.end == metadata.num_row_groups and first_row + num_rows == metadata.num_rows
             if number in made:
                 yield number, format.schema.empty_table(), 0, last
             else:
@@ -35,7 +35,7 @@ def tables(
 
 
 def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
-    names, groups = format.schema.names, range(piece.begin, piece.past)
+    names, groups = format.schema.names, range(piece.begin, piece.end)
     if missing := [name for name in names if name not in file.schema_arrow.names]:
         raise ValueError(f"{piece.path}: has no column {', '.join(missing)}, which the first file has")
     first = file.metadata.row_group(piece.begin)

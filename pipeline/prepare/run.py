@@ -49,7 +49,7 @@ def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop:
                 return False
     if not run_step(job, WRITE, "writing", pieces, command, tasks, stop):
         return False
-    finish(job, pieces, command)
+    finish_preparation(job, pieces, command)
     return True
 
 
@@ -111,7 +111,7 @@ def so_far(records: Records, names: Iterable[str]) -> tuple[int, Counter[int]]:
     rows, streams = 0, Counter[int]()
     for record in map(records.read, names):
         rows += record.lines - record.skipped
-        streams |= Counter({record.file: record.past})
+        streams |= Counter({record.file: record.end})
     return rows, streams
 
 
@@ -119,9 +119,9 @@ def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
     """Bytes of the input that each piece stands for: of its file's, the part that it is of the file's pieces."""
     whole: dict[int, int] = {}
     for piece in pieces:
-        whole[piece.file] = whole.get(piece.file, 0) + piece.past - piece.begin
+        whole[piece.file] = whole.get(piece.file, 0) + piece.end - piece.begin
     sizes = {piece.file: piece.path.stat().st_size for piece in pieces}
-    return {p: sizes[p.file] * (p.past - p.begin) // max(1, whole[p.file]) for p in pieces}
+    return {p: sizes[p.file] * (p.end - p.begin) // max(1, whole[p.file]) for p in pieces}
 
 
 def unfinished(pieces: Sequence[Piece], records: Records) -> list[Piece]:
@@ -130,9 +130,9 @@ def unfinished(pieces: Sequence[Piece], records: Records) -> list[Piece]:
     left = []
     for piece in pieces:
         number, made = piece.number, Made(records, piece.file)
-        past = following[piece].number if piece in following else None
+        end = following[piece].number if piece in following else None
         # How many parts the last piece of a file has is known from the one that says that it is the last.
-        while number in made and not (number + 1 == past or (past is None and made.is_last(number))):
+        while number in made and not (number + 1 == end or (end is None and made.is_last(number))):
             number += 1
         if number not in made:
             left.append(piece)
@@ -150,7 +150,7 @@ def check_skipped(job: Job, step: str) -> None:
         )
 
 
-def finish(job: Job, pieces: Sequence[Piece], command: Command) -> None:
+def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> None:
     """Write what describes the output, the manifest last; then forget how it came to be."""
     check_skipped(job, WRITE)
     check_parts_are_those(job, pieces)
@@ -176,6 +176,6 @@ def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
         if (record.file, record.number) != (file, number) or file > pieces[-1].file:
             raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
         number, last = number + 1, record.last
-    fold(job.kept / UNIQUES, job.of_role("category"), least_bytes=0)
+    fold(job.kept / UNIQUES, job.of_role("category"), min_bytes=0)
     if lacking := job.records(WRITE).names() - folded_parts(job.kept / UNIQUES):
         raise ValueError(f"{job.kept / UNIQUES}: the unique keys of {len(lacking):,} parts are gone")

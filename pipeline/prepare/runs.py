@@ -22,7 +22,7 @@ from pipeline.prepare.counts import Counts, gather, summed
 from pipeline.prepare.durable import checksum_so_far, damage_told, is_whole, replacing
 from pipeline.prepare.uniques import keys_of
 
-BLOCK_BYTES = 512 << 10
+RUN_BLOCK_BYTES = 512 << 10
 """Of a run's block, in memory. A merge holds a block of each of its runs, and what becomes of them."""
 FAN_IN = 64
 """Runs that are merged at once."""
@@ -52,22 +52,22 @@ def _write_run(member: Any, parts: Iterable[Counts]) -> None:
 
 def _blocks(parts: Iterable[Counts]) -> Iterator[Counts]:
     """The parts again, joined and cut to about `BLOCK_BYTES` each."""
-    for whole in gather(parts, lambda part: part.nbytes, BLOCK_BYTES):
+    for whole in gather(parts, lambda part: part.nbytes, RUN_BLOCK_BYTES):
         yield from _cut(whole)
 
 
 def _cut(counts: Counts) -> Iterator[Counts]:
-    rows = max(1, counts.size * BLOCK_BYTES // max(1, counts.nbytes))
-    begin, past = 0, -1
-    while past < counts.size:
-        past = counts.size
-        if begin + rows < past:
-            past = int(np.searchsorted(counts.keys_U, counts.keys_U[begin + rows - 1], "right"))
-        yield counts.slice(begin, past)
-        begin = past
+    rows = max(1, counts.size * RUN_BLOCK_BYTES // max(1, counts.nbytes))
+    begin, end = 0, -1
+    while end < counts.size:
+        end = counts.size
+        if begin + rows < end:
+            end = int(np.searchsorted(counts.keys_U, counts.keys_U[begin + rows - 1], "right"))
+        yield counts.slice(begin, end)
+        begin = end
 
 
-def merged(paths: Sequence[Path], name: str) -> Iterator[Counts]:
+def merge_counts(paths: Sequence[Path], name: str) -> Iterator[Counts]:
     """The values of a column's runs, each once, in parts of a run; the first part is empty."""
     with ExitStack() as stack:
         heads = [_Head(stack, path, name) for path in paths]
@@ -103,8 +103,8 @@ class _Head:
 
     def take(self, limit: np.uint64) -> Counts:
         """Take what has a key up to this, which is no greater than the block's last."""
-        past = int(np.searchsorted(self.block.keys_U, limit, "right"))
-        taken, self.block = self.block.slice(0, past), self.block.slice(past, self.block.size)
+        end = int(np.searchsorted(self.block.keys_U, limit, "right"))
+        taken, self.block = self.block.slice(0, end), self.block.slice(end, self.block.size)
         return taken
 
 
@@ -118,6 +118,6 @@ def few(paths: Sequence[Path], name: str, folder: Path) -> Sequence[Path]:
         paths = [folder / f"{level}-{number:06}.runs" for number in range(len(groups))]
         for path, group in zip(paths, groups, strict=True):
             if not is_whole(path):
-                write_runs(path, {name: merged(group, name)})
+                write_runs(path, {name: merge_counts(group, name)})
         level += 1
     return paths

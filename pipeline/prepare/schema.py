@@ -40,7 +40,7 @@ class Schema(Strict):
     skip_others: bool = False
 
 
-class Column(NamedTuple):
+class SchemaColumn(NamedTuple):
     name: str
     role: Role
     type: pa.DataType
@@ -62,12 +62,12 @@ def read_schema(schema: Path | Sequence[str]) -> Schema:
     return read
 
 
-def roles_of(columns: Sequence[str], typed: bool = True) -> list[Column]:
+def roles_of(columns: Sequence[str], typed: bool = True) -> list[SchemaColumn]:
     """The parts of each NAME:ROLE[:TYPE]; without a type if not `typed`."""
     return [_column_of(column, typed) for column in columns]
 
 
-def _column_of(column: str, typed: bool) -> Column:
+def _column_of(column: str, typed: bool) -> SchemaColumn:
     name, role, given = (*column.split(":"), "", "")[:3]
     if not name or role not in TYPES or column.count(":") > 1 + typed:
         raise ValueError(
@@ -75,4 +75,4 @@ def _column_of(column: str, typed: bool) -> Column:
         )
     if given and given not in TYPES[role]:
         raise ValueError(f"{column!r}: a {role} has type {' or '.join(TYPES[role])}, got {given!r}")
-    return Column(name, cast(Role, role), pa.type_for_alias(given or TYPES[role][0]))
+    return SchemaColumn(name, cast(Role, role), pa.type_for_alias(given or TYPES[role][0]))

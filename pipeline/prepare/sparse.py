@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from pipeline.kernels import sparse_text
 from pipeline.prepare.formats import Field, Format
-from pipeline.prepare.lines import Parser, Refused, Text, count_lines
+from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines
 from pipeline.records import I32, I64, Array
 
 REASONS = {
@@ -20,17 +20,17 @@ REASONS = {
     sparse_text.NOT_ONE: "a value other than 1, which a list of ids has no place for; name its {number} among the "
     "numbers, to have its values as a column, or ignore values",
 }
-WORDS = {
+FORMAT_WORDS = {
     "libsvm": {"token": "index:value", "number": "index"},
     "libffm": {"token": "field:index:value", "number": "field"},
 }
 
 
-BLOCK_BYTES = 1 << 20
+TEXT_BLOCK_BYTES = 1 << 20
 """That are looked at together: what is held of a line's tokens on the way is six times the line."""
 
 
-def parser(format: Format) -> Parser:
+def sparse_parser(format: Format) -> Parser:
     """A parser of lines of the format, which has a column for each slot behind its label."""
     columns = format.fields[1:]
     slots, is_number = _slots_of(format), np.array([f.role == "number" for f in columns])
@@ -52,7 +52,7 @@ def parser(format: Format) -> Parser:
             values, ends_T,
         )  # fmt: skip
         if code != sparse_text.GOOD:
-            raise Refused(REASONS[code].format(**WORDS[format.kind]))
+            raise RefusedLine(REASONS[code].format(**FORMAT_WORDS[format.kind]))
         texts = pa.StringArray.from_buffers(num_tokens, pa.py_buffer(ends_T), pa.py_buffer(values))
         arrays = {format.fields[0].name: pa.array(labels_N)}
         for field, at_T in zip(columns, _by_slot(slots_T[:num_tokens], len(columns)), strict=True):
@@ -66,9 +66,9 @@ def _blocks(text: Text) -> Iterator[Text]:
     """Whole lines, of about BLOCK_BYTES together."""
     begin = 0
     while begin < len(text):
-        past = text.find(b"\n", begin + BLOCK_BYTES) + 1 or len(text)
-        yield text[begin:past]
-        begin = past
+        end = text.find(b"\n", begin + TEXT_BLOCK_BYTES) + 1 or len(text)
+        yield text[begin:end]
+        begin = end
 
 
 def _slots_of(format: Format) -> I32:
@@ -101,7 +101,7 @@ def _column(field: Field, num_lines: int, rows: I32, ids: I64, texts: pa.Array, 
         offsets = np.concatenate([[0], np.cumsum(counts_N)]).astype(np.int32)
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), mask=pa.array(absent_N))
     if counts_N.max(initial=0) > 1:
-        raise Refused(
+        raise RefusedLine(
             f"column {field.name!r} has several values; fields that may have are to be named as such (`many`)"
         )
     if field.role == "number":
@@ -119,7 +119,7 @@ def _floats(texts: pa.Array, at_T: I64 | slice, field: Field) -> pa.Array:
         taken = texts[at_T] if isinstance(at_T, slice) else texts.take(pa.array(at_T))
         found = taken.cast(field.type)
     except pa.ArrowInvalid as error:
-        raise Refused(f"column {field.name!r}: a value is no number") from error
+        raise RefusedLine(f"column {field.name!r}: a value is no number") from error
     if pc.any(pc.is_inf(found)).as_py():
-        raise Refused(f"column {field.name!r}: a number must be finite and fit {field.type}")
+        raise RefusedLine(f"column {field.name!r}: a number must be finite and fit {field.type}")
     return found

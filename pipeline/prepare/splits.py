@@ -108,7 +108,7 @@ def asked_for(split: Split) -> list[str]:
     return [name for name in SPLITS if getattr(split, name, None) or getattr(split, f"{name}_from", None) is not None]
 
 
-def check(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
+def check_split(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
     """ValueError: the split does not fit the columns or the sources."""
     match split:
         case ByTime():

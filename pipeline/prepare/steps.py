@@ -17,9 +17,9 @@ from pipeline.prepare.durable import has_checksum
 from pipeline.prepare.formats import Format
 from pipeline.prepare.layout import COUNT, COUNTS, KEPT, UNIQUES, WRITE
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.parts import Made, Record, Records, Written, encoded, limits, part_name, write_splits
+from pipeline.prepare.parts import Made, OutputFile, Record, Records, encoded, limits, part_name, write_splits
 from pipeline.prepare.pieces import Piece
-from pipeline.prepare.read import Part, parts
+from pipeline.prepare.read import SourcePart, parts
 from pipeline.prepare.splits import I8, TRAIN, Split
 from pipeline.prepare.uniques import path_of_part, save_part
 from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of, path_of_counts
@@ -74,13 +74,13 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
         raise
 
 
-def _count(job: Job, part: Part, split_N: I8) -> Record:
+def _count(job: Job, part: SourcePart, split_N: I8) -> Record:
     rows = part.table.filter(pa.array(split_N == TRAIN))
     kept = count_part(rows, job.vocabulary, job.kept / COUNTS, part_name(part.file, part.number))
     return _record(part, {}, (), kept)
 
 
-def _write(job: Job, part: Part, split_N: I8) -> Record:
+def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
     name = part_name(part.file, part.number)
     numbers = limits(part.table, job.of_role("number"))
     table = encoded(_with_ids(job, part.table))
@@ -90,7 +90,7 @@ def _write(job: Job, part: Part, split_N: I8) -> Record:
 
 
 def _record(
-    part: Part, numbers: dict[str, tuple[int | float, int | float]], files: tuple[Written, ...], kept: str
+    part: SourcePart, numbers: dict[str, tuple[int | float, int | float]], files: tuple[OutputFile, ...], kept: str
 ) -> Record:
     return Record(
         file=part.file,
@@ -101,11 +101,11 @@ def _record(
         numbers=numbers,
         files=files,
         kept=kept,
-        past=part.past,
+        end=part.end,
     )
 
 
-STEPS: dict[str, Callable[[Job, Part, I8], Record]] = {COUNT: _count, WRITE: _write}
+STEPS: dict[str, Callable[[Job, SourcePart, I8], Record]] = {COUNT: _count, WRITE: _write}
 
 
 def _with_ids(job: Job, table: pa.Table) -> pa.Table:

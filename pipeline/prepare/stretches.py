@@ -27,7 +27,7 @@ class Stretch:
     """Whether the file has no later part."""
     first_line: Callable[[], int]
     """The number of its first line in the file, from 1; a file that is not read from its begin is counted through."""
-    past: int = 0
+    end: int = 0
     """Of a stream: how many bytes of its file were read by then."""
 
     def line_at(self, at: int) -> int:
@@ -82,7 +82,7 @@ def _line(file: io.BufferedReader, path: Path, number: Callable[[], int]) -> byt
 
 
 def _of_range(piece: Piece, format: Format) -> Stretch:
-    """The lines that begin behind `begin` and not behind `past`."""
+    """The lines that begin behind `begin` and not behind `end`."""
     path = piece.path
 
     def line_at(offset: int) -> int:
@@ -96,11 +96,11 @@ def _of_range(piece: Piece, format: Format) -> Stretch:
             file.seek(0)
         begin, size = file.tell(), os.fstat(file.fileno()).st_size
         _check_lines(path, begin < size or piece.begin > 0)
-        file.seek(piece.past)
-        past = max(begin, piece.past + len(_line(file, path, lambda: line_at(piece.past))))
-        last = piece.past >= size
+        file.seek(piece.end)
+        end = max(begin, piece.end + len(_line(file, path, lambda: line_at(piece.end))))
+        last = piece.end >= size
         file.seek(begin)
-        text = file.read(past - begin)
+        text = file.read(end - begin)
     return Stretch(piece.number, text, last, lambda: line_at(begin))
 
 

@@ -66,11 +66,11 @@ def workflow_text(summary: Mapping[str, Any]) -> str:
 def _number(name: str, column: Mapping[str, Any]) -> str:
     """Counts, and what else is not negative, by its logarithm; counts that begin below 0 are shifted, null to the least
     of them. Others as they are."""
-    least = column.get("least", 0)
-    if least >= 0:
+    minimum = column.get("least", 0)
+    if minimum >= 0:
         return f"Number(name={_quoted(name)}, log1p=True)"
     if column["type"].startswith("int"):
-        return f"Number(name={_quoted(name)}, fill={float(least)}, shift={float(-least)}, log1p=True)"
+        return f"Number(name={_quoted(name)}, fill={float(minimum)}, shift={float(-minimum)}, log1p=True)"
     return f"Number(name={_quoted(name)})"
 
 

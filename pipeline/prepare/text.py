@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 
 from pipeline.prepare.formats import CALENDAR, Format
-from pipeline.prepare.lines import Parser, Refused, Text, count_lines, line_starts
+from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines, line_starts
 from pipeline.prepare.values import bad_values, calendar_columns
 
 BOM = b"\xef\xbb\xbf"
@@ -19,7 +19,7 @@ times as fast as one block of 64 MiB, and in half of its memory."""
 CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): (?:invalid value '(.*)')?", re.DOTALL)
 
 
-def parser(format: Format, names: Sequence[str]) -> Parser:
+def text_parser(format: Format, names: Sequence[str]) -> Parser:
     """A parser of text whose lines have the columns `names`, in this order."""
     types = {f.name: f.type for f in format.in_lines}
     kept = sorted(f.name for f in format.in_lines if f.role != "skip")
@@ -44,7 +44,7 @@ def parser(format: Format, names: Sequence[str]) -> Parser:
         try:
             return pc.read_csv(pa.BufferReader(pa.py_buffer(marked)), **options)
         except pa.ArrowInvalid as error:
-            raise Refused(_in_words(str(error), names)) from error
+            raise RefusedLine(_in_words(str(error), names)) from error
 
     def parse(text: Text) -> pa.Table:
         if not text:
@@ -54,7 +54,7 @@ def parser(format: Format, names: Sequence[str]) -> Parser:
         if table.num_rows != count_lines(text, format.newlines) or (
             format.quoting and _ends_in_quote(text, format, read)
         ):
-            raise Refused(
+            raise RefusedLine(
                 "a quote that begins a value does not end in the line; lines within values are read where the schema "
                 "says so (newlines = true)"
             )
@@ -66,13 +66,13 @@ def parser(format: Format, names: Sequence[str]) -> Parser:
 def _check_bytes(text: Text, format: Format) -> None:
     """Refuses what would be a value, or the end of a line, unseen."""
     if text.find(b"\0") >= 0:
-        raise Refused("a NUL byte; is the file damaged?")
+        raise RefusedLine("a NUL byte; is the file damaged?")
     if text.find(b"\r") >= 0 and text.count(b"\r") != text.count(b"\r\n"):
-        raise Refused("a carriage return that is not part of a line's end (\\r\\n)")
+        raise RefusedLine("a carriage return that is not part of a line's end (\\r\\n)")
     if format.last_bytes and not text.endswith(b"\n"):
         last = len(text) - 1 - max(text.rfind(format.delimiter.encode()), text.rfind(b"\n"))
         if last != format.last_bytes:
-            raise Refused(
+            raise RefusedLine(
                 f"the file ends without the end of a line, within a value: its last value has {last} bytes of "
                 f"{format.last_bytes}; is the file complete?"
             )
@@ -87,12 +87,12 @@ def _ends_in_quote(text: Text, format: Format, read: Parser) -> bool:
 
 def _finished(table: pa.Table, format: Format) -> pa.Table:
     if found := bad_values(table, [f for f in format.in_lines if f.role != "skip"]):
-        raise Refused(found[1])
+        raise RefusedLine(found[1])
     if format.calendar is None:
         return table
     columns, bad = calendar_columns(table.column(format.calendar))
     if bad.any():
-        raise Refused(f"column {format.calendar!r}: expected an hour written YYMMDDHH")
+        raise RefusedLine(f"column {format.calendar!r}: expected an hour written YYMMDDHH")
     for name, column in zip(CALENDAR, columns, strict=True):
         table = table.append_column(name, column)
     return table.select(format.schema.names)

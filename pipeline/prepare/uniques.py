@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from pipeline.data.decode import fill_keys, is_list
-from pipeline.data.files import Column
+from pipeline.data.files import InputColumn
 from pipeline.kernels.hyperloglog import NUM_REGISTERS, add_keys, estimate
 from pipeline.prepare.durable import checksum_so_far, damage_told, is_whole, replacing
 from pipeline.prepare.layout import PART, named
@@ -75,7 +75,7 @@ def distinct(keys_N: U64) -> U64:
 def keys_of(values: pa.Array, name: str) -> U64:
     """[N] the keys that a workflow's category `name` has of these integers or texts, none of which is null."""
     keys_N = np.empty(len(values), np.uint64)
-    fill_keys(values, Column(name, "data.categories", table=name), None, keys_N)
+    fill_keys(values, InputColumn(name, "data.categories", table=name), None, keys_N)
     return keys_N
 
 
@@ -112,7 +112,7 @@ def save_part(folder: Path, part: str, table: pa.Table, names: Sequence[str]) ->
         return checksum_so_far(file)
 
 
-def fold(folder: Path, names: Sequence[str], bound: int = BOUND, least_bytes: int = PENDING_BYTES) -> None:
+def fold(folder: Path, names: Sequence[str], bound: int = BOUND, min_bytes: int = PENDING_BYTES) -> None:
     """Unite what parts saved with what was folded before, and remove their files. Does nothing where that is not worth
     it yet, so it may be called after every part. `names`: those of `save_part`, in the same order.
 
@@ -122,7 +122,7 @@ def fold(folder: Path, names: Sequence[str], bound: int = BOUND, least_bytes: in
     """
     parts, folded = list(named(folder, rf"{PART}\.npz")), folder / FOLDED
     before = folded.stat().st_size if folded.exists() else 0
-    if not parts or _bytes_of(parts) < (least_bytes and max(least_bytes, before)):
+    if not parts or _bytes_of(parts) < (min_bytes and max(min_bytes, before)):
         return
     with replacing(folded) as file, zipfile.ZipFile(file, "w") as members:
         _save(members, "parts", np.array(sorted(_parts_in(folded) | {part.stem for part in parts})))
@@ -144,7 +144,7 @@ def folded_parts(folder: Path) -> frozenset[str]:
 
 def counts(folder: Path, names: Sequence[str], bound: int = BOUND) -> dict[str, tuple[int, bool]]:
     """Return of each column what `Uniques.count` says of all parts that were saved in the folder."""
-    fold(folder, names, bound, least_bytes=0)
+    fold(folder, names, bound, min_bytes=0)
     return {name: _folded(folder / FOLDED, number, bound).count() for number, name in enumerate(names)}
 
 

@@ -29,7 +29,7 @@ from pipeline.prepare.counts import Counts, counted, gather, joined
 from pipeline.prepare.durable import checksum_so_far, damage_told, has_checksum, read_sealed, replacing, write_sealed
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
 from pipeline.prepare.partition import Partition
-from pipeline.prepare.runs import few, merged, write_runs
+from pipeline.prepare.runs import few, merge_counts, write_runs
 from pipeline.prepare.uniques import chunks, keys_of
 from pipeline.records import I32
 from pipeline.settings import Strict
@@ -39,7 +39,7 @@ PARTITION_ROWS = 1 << 18
 """Values of a partition: 6 MB of eight characters each with their keys, 64 MB of 200 each."""
 CACHE_BYTES = 256 << 20
 MAX_IDS = 2**31 - 1
-FIRST_KEYS = b"first_keys"
+FIRST_KEYS_ENTRY = b"first_keys"
 
 
 class Merged(Strict):
@@ -79,7 +79,7 @@ def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
             files.make_folder(path)
         parts = list(named(folder, rf"{PART}\.counts"))
         assert parts, f"no part was counted in {folder}"
-        whole = merged(few(parts, column, unfinished), column)
+        whole = merge_counts(few(parts, column, unfinished), column)
         often = (part.take(np.flatnonzero(part.counts_U >= minimum)) for part in whole)
         write_sealed(record, Merged(column=column, checksum=_write(out, often, column)))
     remove_folder(unfinished)
@@ -111,7 +111,7 @@ def _write(out: Path, parts: Iterator[Counts], column: str) -> str:
                     )
                 writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))
                 first_keys.append(int(counts.keys_U[0]))
-            writer.add_key_value_metadata({FIRST_KEYS: json.dumps(first_keys)})
+            writer.add_key_value_metadata({FIRST_KEYS_ENTRY: json.dumps(first_keys)})
         return checksum_so_far(file)
 
 
@@ -143,7 +143,7 @@ class Vocabulary:
             self._metadata = file.metadata
             sizes = [self._metadata.row_group(n).num_rows for n in range(self._metadata.num_row_groups)]
             self._first_ids = np.cumsum([1, *sizes])
-            self._first_keys = np.array(json.loads(self._metadata.metadata[FIRST_KEYS]), np.uint64)
+            self._first_keys = np.array(json.loads(self._metadata.metadata[FIRST_KEYS_ENTRY]), np.uint64)
             if self._first_keys.shape != (len(sizes),) or file.schema_arrow.names != ["value", "count", "id"]:
                 raise ValueError("expected the first key of each row group, and value, count and id")
         self._kept: dict[int, Partition] = {}
@@ -178,10 +178,10 @@ class Vocabulary:
         begins = np.searchsorted(keys_N, self._first_keys)
         pasts = np.append(np.searchsorted(keys_N, self._first_keys[1:], "right"), len(keys_N))
         ids_N = np.zeros(len(keys_N), np.int32)
-        for number, (begin, past) in enumerate(zip(begins, pasts, strict=False)):
-            if begin < past:
+        for number, (begin, end) in enumerate(zip(begins, pasts, strict=False)):
+            if begin < end:
                 partition = self._kept.get(number) or self._read(number)
-                ids_N[begin:past] |= partition.ids_of(values_N[begin:past], keys_N[begin:past])
+                ids_N[begin:end] |= partition.ids_of(values_N[begin:end], keys_N[begin:end])
         out_N = np.empty_like(ids_N)
         out_N[order] = ids_N
         return out_N

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.kernels.dedup import group_sources
-from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable, Part, number_parts
-from pipeline.machine.threads import Threads, cut
-from pipeline.records import I32, I64, U64, BatchIndex, Examples, Layout, Refusal, Unique
+from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyRange, KeyTable, number_parts
+from pipeline.machine.threads import Threads, cut_range
+from pipeline.records import I32, I64, U64, BatchIndex, Examples, FieldLayout, Refusal, Unique
 from pipeline.storage.shards import shard_of
 
 
-class Owners:
+class KeyOwners:
     """Owners of keys among `world` workers: a key's is the one that has its shard."""
 
     def __init__(self, owner_of_shard: Sequence[int], world: int) -> None:
@@ -28,7 +28,7 @@ class Owners:
 class Workspace:
     """Tables and arrays that `dedup` uses again for every block; they grow to what the largest block needs."""
 
-    def __init__(self, layout: Layout, threads: Threads | None = None, owners: Owners | None = None) -> None:
+    def __init__(self, layout: FieldLayout, threads: Threads | None = None, owners: KeyOwners | None = None) -> None:
         """`owners`: of keys, where there are several workers."""
         self.owners = owners
         self.single_S = np.array(layout.single_S, np.int32)
@@ -82,32 +82,32 @@ def _index_batches(examples: Examples, work: Workspace) -> list[Indexed]:
         return [_index_batch(batch, examples, work.tables, work) for batch in range(num_batches)]
     indexed: list[Indexed | None] = [None] * num_batches
 
-    def index_some(begin: int, past: int) -> None:
+    def index_some(begin: int, end: int) -> None:
         table = work.tables.pop()
-        for batch in range(begin, past):
+        for batch in range(begin, end):
             indexed[batch] = _index_batch(batch, examples, [table], work)
         work.tables.append(table)
 
-    work.threads.split(num_batches, index_some, least=1)
+    work.threads.split(num_batches, index_some, minimum=1)
     return [one for one in indexed if one]
 
 
 def _index_batch(batch: int, examples: Examples, tables: Sequence[KeyTable], work: Workspace) -> Indexed:
     keys_V = examples.keys_V[examples.batch_starts[batch] : examples.batch_starts[batch + 1]]
     inverse_V, source_V = _halves(keys_V)
-    ranges = cut(len(keys_V), len(tables))
-    parts = [Part(keys_V[part], _halves(keys_V[part])[0], inverse_V[part]) for part in ranges]
+    ranges = cut_range(len(keys_V), len(tables))
+    parts = [KeyRange(keys_V[part], _halves(keys_V[part])[0], inverse_V[part]) for part in ranges]
     keys_P = work.keep(batch, number_parts(parts, tables, work.threads).keys_U)
     parts_W = _by_owner(keys_P, inverse_V, work.owners) if work.owners else ()
     starts_P = np.empty(len(keys_P) + 1, np.int32)
-    begin, past = examples.block.batch_bounds(batch)
+    begin, end = examples.block.batch_bounds(batch)
     group_sources(
-        inverse_V, examples.bags[batch], work.single_S, work.multi_M, past - begin, starts_P, source_V
+        inverse_V, examples.bags[batch], work.single_S, work.multi_M, end - begin, starts_P, source_V
     )  # fmt: skip
     return keys_P, starts_P, inverse_V, source_V, parts_W
 
 
-def _by_owner(keys_P: U64, inverse_V: I32, owners: Owners) -> tuple[int, ...]:
+def _by_owner(keys_P: U64, inverse_V: I32, owners: KeyOwners) -> tuple[int, ...]:
     """Put the keys, in place, in the order of their owners, of each of whom it returns how many."""
     owner_P = owners.of(keys_P)
     order_P = np.argsort(owner_P, kind="stable")

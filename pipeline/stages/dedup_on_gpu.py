@@ -15,7 +15,7 @@ import numpy as np
 from pipeline.data.buffer import ReadBuffer
 from pipeline.device.device import Device
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
-from pipeline.records import I32, U64, BatchIndex, Block, Event, Examples, Layout, Refusal, Unique
+from pipeline.records import I32, U64, BatchIndex, Block, Event, Examples, FieldLayout, Refusal, Unique
 
 
 class GpuBuffer:
@@ -33,16 +33,16 @@ class GpuBuffer:
     def examples(self, examples: Examples, buffer: ReadBuffer) -> Examples:
         """The same examples, as they will lie here."""
 
-        def there(array: Any) -> Any:
+        def mirrored(array: Any) -> Any:
             return self.mirror(array, buffer)
 
         return replace(
             examples,
-            labels_NT=there(examples.labels_NT),
-            weights_N=None if examples.weights_N is None else there(examples.weights_N),
-            numbers_NX=there(examples.numbers_NX),
-            keys_V=there(examples.keys_V),
-            bags=tuple(map(there, examples.bags)),
+            labels_NT=mirrored(examples.labels_NT),
+            weights_N=None if examples.weights_N is None else mirrored(examples.weights_N),
+            numbers_NX=mirrored(examples.numbers_NX),
+            keys_V=mirrored(examples.keys_V),
+            bags=tuple(map(mirrored, examples.bags)),
         )
 
     def mirror(self, array: Any, buffer: ReadBuffer) -> Any:
@@ -54,7 +54,7 @@ class GpuBuffer:
 class GpuWorkspace:
     """Memory that deduplicating one block takes besides."""
 
-    def __init__(self, layout: Layout, limit_bytes: int, device: Device) -> None:
+    def __init__(self, layout: FieldLayout, limit_bytes: int, device: Device) -> None:
         self.device = device
         limit = limit_of(limit_bytes)
         slots = 1 << (2 * limit - 1).bit_length()
@@ -62,7 +62,7 @@ class GpuWorkspace:
         self.position_V = device.empty(limit_bytes // 8, np.int32)
         self.first_U = device.empty(limit, np.int32)
         self.single_S, self.multi_M = (
-            device.there(np.array(fields, np.int32)) for fields in (layout.single_S, layout.multi_M)
+            device.to_device(np.array(fields, np.int32)) for fields in (layout.single_S, layout.multi_M)
         )
 
 
@@ -135,9 +135,9 @@ def _index(examples: Examples, starts: tuple[int, ...], there: GpuBuffer, work: 
         examples.keys_V, work.table_C, work.first_C, position_V, len(there.keys_U), there.keys_U, counts[:1]
     )
     slots = _slots(examples, starts, there)
-    for batch, (begin, past) in enumerate(pairwise(starts)):
+    for batch, (begin, end) in enumerate(pairwise(starts)):
         index_batch_cuda(
-            position_V[begin:past], examples.bags[batch], work.single_S, work.multi_M, work.first_U,
+            position_V[begin:end], examples.bags[batch], work.single_S, work.multi_M, work.first_U,
             *slots[batch], counts[batch + 1 : batch + 2],
         )  # fmt: skip
 

@@ -20,14 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.key_map import UNKNOWN
-from pipeline.records import I32, I64, Block, Moves, Plan, Refusal, Unique, United
+from pipeline.records import I32, I64, Block, Moves, OwnedKeys, Plan, Refusal, Unique
 from pipeline.stages.to_disk import Going, send_to_disk
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.places import NO_COPY, Places
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class RingRows:
     """Rows that one buffer of each ring holds."""
 
     staging_rows: int
@@ -38,7 +38,7 @@ class Room:
 class _Found:
     """Where the working set is now, and who arrives, in the order of staging: new, from the host, from the disk."""
 
-    unique: Unique | United
+    unique: Unique | OwnedKeys
     places_U: I64
     device_U: I64
     new_U: I64
@@ -77,13 +77,13 @@ class _Found:
         )
 
 
-def plan(window: Sequence[Unique | United | Refusal], places: Places, room: Room) -> Plan | Refusal:
+def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: RingRows) -> Plan | Refusal:
     """Plan the first block of `window`, which holds its working set and those of the next L blocks."""
     refusals = [unique for unique in window if isinstance(unique, Refusal)]
     if refusals:
         # Without the keys of a later block nothing is known of what this one may let go.
         return replace(refusals[0], block=window[0].block)
-    needed = cast("list[Unique | United]", list(window))
+    needed = cast("list[Unique | OwnedKeys]", list(window))
     found = _find(needed[0], places)
     num_arrivals = len(found.arrivals_A)
     if num_arrivals > room.staging_rows:
@@ -93,7 +93,7 @@ def plan(window: Sequence[Unique | United | Refusal], places: Places, room: Room
     return _plan_training(found, needed, places, room)
 
 
-def _find(unique: Unique | United, places: Places) -> _Found:
+def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
     places_U = places.map.find(unique.keys_U)
     tier_U = tier_of(places_U)
     return _Found(unique, places_U, *(np.flatnonzero(tier_U == tier) for tier in (DEVICE, UNKNOWN, HOST, DISK)))
@@ -108,7 +108,7 @@ def _plan_evaluation(found: _Found) -> Plan:
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.unique.keys_U[found.arrivals_A],
         num_new=len(found.new_U), arrival_host_slots=found.host_slots,
         arrival_disk_at=row_of(found.places_U[found.disk_U]), arrival_slots=none, victim_slots_E=none, host_into=none,
-        host_victim_slots=none, spills=(), moves=found.moves,
+        host_victim_slots=none, disk_writes=(), moves=found.moves,
     )  # fmt: skip
 
 
@@ -125,7 +125,7 @@ class _Leaving:
         return self.host_victims + self.device_victims - self.to_host
 
 
-def _plan_training(found: _Found, window: list[Unique | United], places: Places, room: Room) -> Plan | Refusal:
+def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Places, room: RingRows) -> Plan | Refusal:
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
     device_S, host_S = _evictable(found, window[1:], places) if victims else (np.empty(0, np.uint8),) * 2
     if victims > room.outgoing_rows:
@@ -142,7 +142,7 @@ def _plan_training(found: _Found, window: list[Unique | United], places: Places,
 
 
 def _evictable(
-    found: _Found, later: list[Unique | United], places: Places
+    found: _Found, later: list[Unique | OwnedKeys], places: Places
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Slots of device and host that hold a row which no block of the window needs."""
     device_S, host_S = places.device.occupied(), places.host.occupied()
@@ -163,7 +163,7 @@ def _exceeded(found: _Found, leaving: _Leaving, stale_at: I64, places: Places) -
     """Return whether a commit is due first, or the map or, with room for a whole commit, the disk would exceed its
     cap."""
     chunks = places.chunks
-    written = chunks.most(leaving.to_disk)
+    written = chunks.maximum(leaving.to_disk)
     growth = chunks.growth + written + chunks.merged(stale_at)
     if growth > chunks.allowance:
         return _refuse(found, "the log's growth", growth, chunks.allowance, "storage.log_growth", "commit", "chunks")
@@ -206,7 +206,7 @@ def _apply(
     device.policy.touch(rows_U)
     num_new = len(found.new_U)
     places.map.insert(arrival_keys_A[:num_new], place(DEVICE, arrival_slots[:num_new]))
-    to_disk_at = np.concatenate([*(shard.at_N for shard in going.spills), going.copies])
+    to_disk_at = np.concatenate([*(shard.at_N for shard in going.disk_writes), going.copies])
     places.map.move(
         np.concatenate([arrival_keys_A[num_new:], host_keys, going.keys, going.copied_keys]),
         np.concatenate([place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), place(DISK, to_disk_at)]),
@@ -215,7 +215,7 @@ def _apply(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
         arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),
         arrival_slots=arrival_slots, victim_slots_E=np.concatenate([to_host_E, going.device_slots]),
-        host_into=host_into, host_victim_slots=going.host_slots, spills=going.spills,
+        host_into=host_into, host_victim_slots=going.host_slots, disk_writes=going.disk_writes,
         moves=_moves(found, leaving, going, places.chunks.rows),
     )  # fmt: skip
 
@@ -229,7 +229,7 @@ def _moves(found: _Found, leaving: _Leaving, going: Going, chunk_rows: int) -> M
         device_to_disk=device_to_disk,
         host_to_disk=len(going.keys) + len(going.copies) - device_to_disk,
         unchanged=len(going.copies),
-        padding=sum(-len(shard.at_N) % chunk_rows for shard in going.spills),
+        padding=sum(-len(shard.at_N) % chunk_rows for shard in going.disk_writes),
         arrives=True,
     )
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
-from pipeline.records import Block, Examples, Refusal, Share
+from pipeline.records import Block, Examples, Rank, Refusal
 
 
-def read(block: Block, source: Source, buffer: ReadBuffer, share: Share) -> Examples | Refusal:
-    """Fill `buffer` with a share of the block; one that does not fit is refused, and `plan` makes blocks smaller."""
+def read(block: Block, source: Source, buffer: ReadBuffer, rank: Rank) -> Examples | Refusal:
+    """Fill `buffer` with the worker's part of the block. One that does not fit is refused: the driver makes blocks
+    smaller."""
     try:
-        return source.read(block, buffer, share)
+        return source.read(block, buffer, rank)
     except BufferTooSmall as too_small:
         return Refusal(block, "window", str(too_small))

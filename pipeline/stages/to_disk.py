@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.records import I32, I64, U64, Spill
+from pipeline.records import I32, I64, U64, DiskWrite
 from pipeline.storage.places import NO_COPY, Places
 from pipeline.storage.shards import shard_of
 
@@ -24,7 +24,7 @@ class Going:
     device_slots: I32
     keys: U64
     """Of the rows that are written: of each shard the host's, then the device's."""
-    spills: tuple[Spill, ...]
+    disk_writes: tuple[DiskWrite, ...]
     copied_keys: U64
     copies: I64
 
@@ -49,7 +49,7 @@ def send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], pl
         host_slots=slots_N[written_N[from_host]],
         device_slots=slots_N[written_N[~from_host]],
         keys=keys_N[written_N],
-        spills=_spill(shard_N[written_N[from_host]], shard_N[written_N[~from_host]], places),
+        disk_writes=_disk_write(shard_N[written_N[from_host]], shard_N[written_N[~from_host]], places),
         copied_keys=keys_N[copied_N],
         copies=copies_N[copied_N],
     )
@@ -61,20 +61,20 @@ def _fill(host_E: I32, device_E: I32, host_S: NDArray[np.uint8], places: Places)
     host, chunks = places.host, places.chunks
     keys = [slab.keys_S[at[slab.copies_S[at] == NO_COPY]] for slab, at in ((host, host_E), (places.device, device_E))]
     room_S = -np.bincount(shard_of(np.concatenate(keys), chunks.shards.num), minlength=chunks.shards.num) % chunks.rows
-    most = max(chunks.rows, len(host.keys_S) // FILL_SHARE)
-    next_E = host.policy.choose(min(int(room_S.sum()), most, int(host_S.sum())), host_S)
+    maximum = max(chunks.rows, len(host.keys_S) // FILL_SHARE)
+    next_E = host.policy.choose(min(int(room_S.sum()), maximum, int(host_S.sum())), host_S)
     shard_E = shard_of(host.keys_S[next_E], chunks.shards.num)
     next_E = next_E[np.argsort(shard_E, kind="stable")]
     ends = np.cumsum([0, *np.bincount(shard_E, minlength=chunks.shards.num)]).tolist()
     return np.concatenate([next_E[a : min(b, a + room)] for (a, b), room in zip(pairwise(ends), room_S, strict=True)])
 
 
-def _spill(host_shards: I64, device_shards: I64, places: Places) -> tuple[Spill, ...]:
+def _disk_write(host_shards: I64, device_shards: I64, places: Places) -> tuple[DiskWrite, ...]:
     """Give out positions for rows of the host and of the device that belong to these shards."""
     num = places.chunks.shards.num
     counts = (np.bincount(shards, minlength=num).tolist() for shards in (host_shards, device_shards))
     return tuple(
-        Spill(num_host, num_device, places.chunks.add(num_host + num_device, shard))
+        DiskWrite(num_host, num_device, places.chunks.add(num_host + num_device, shard))
         for shard, (num_host, num_device) in enumerate(zip(*counts, strict=True))
         if num_host + num_device
     )

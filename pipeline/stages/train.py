@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.device.device import Device
-from pipeline.records import U32, Examples, Plan, Staged, Trained, Unique, United
+from pipeline.records import U32, Examples, OwnedKeys, Plan, Staged, Trained, Unique
 from pipeline.storage.tier import Tier
 from pipeline.training.learner import Learner
 
@@ -20,11 +20,11 @@ def train(
     outgoing_RW: U32,
     learner: Learner,
     device: Device,
-    united: United | None = None,
+    owned_keys: OwnedKeys | None = None,
     weights_K: Sequence[float] = (),
 ) -> Trained:
     """Train on the block's batches, or score them if the block evaluates. On a GPU: tell it to, and do not wait.
-    `united` and `weights_K`: see `Learner.learn`.
+    `owned_keys` and `weights_K`: see `Learner.learn`.
 
     Victims leave the slab for `leaving_RW`, on the device; from there they go to `outgoing_RW`, on the host, while the
     block trains. In RAM both are the same buffer.
@@ -35,7 +35,7 @@ def train(
     with device.timed("train", plan.block.number, device.train):
         device.train.run(swap, staged.plan or plan, staged, slab, leaving_EW)
         swapped = device.train.record()
-        found = learner.learn(staged.plan or plan, examples, unique, staged, united, weights_K)
+        found = learner.learn(staged.plan or plan, examples, unique, staged, owned_keys, weights_K)
         if not plan.block.trains:
             # Scoring reads from the arriving buffer all along; nobody else may have it before.
             swapped = device.train.record()

@@ -1,6 +1,6 @@
-"""unite: the keys of its shards that any worker needs for a block, from the parcels that all of them sent.
+"""unite: the keys of a worker's own shards that any worker needs for a block, from the key requests of all workers.
 
-A worker's parcel for an owner leaves when its `dedup` is through; its own one among them.
+A worker's key request to an owner (itself included) can leave as soon as its `dedup` of the block is through.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import numpy as np
 from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.dedup import group_sources
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
-from pipeline.records import I32, I64, Asked, BatchIndex, Block, Parcel, Refusal, Unique, United
-from pipeline.stages.dedup import Owners
+from pipeline.records import I32, I64, BatchIndex, Block, KeyRequest, OwnedKeys, Refusal, RowRequests, Unique
+from pipeline.stages.dedup import KeyOwners
 
 STOPPED_ELSEWHERE = "another worker planned no further"
 """Why a worker refuses a block, where the reason is not its own."""
 ONE_FIELD, NO_FIELDS = np.zeros(1, np.int32), np.zeros(0, np.int32)
 
 
-class Union:
+class UniteTables:
     """Tables that `unite` uses again for every block."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Union:
         self.batch = KeyTable()
 
 
-def parcels(unique: Unique, owners: Owners, num_fields: int, counts_holders: bool) -> list[Parcel]:
+def key_requests(unique: Unique, owners: KeyOwners, num_fields: int, counts_examples: bool) -> list[KeyRequest]:
     """Return what each owner is sent, in the order of ranks. `counts_holders`: an example may hold a key more than
     once, and the optimizer asks how many examples do."""
     owner_U = owners.of(unique.keys_U)
@@ -38,57 +38,59 @@ def parcels(unique: Unique, owners: Owners, num_fields: int, counts_holders: boo
     place_U = np.empty(len(owner_U), np.int32)
     place_U[order_U] = np.arange(len(owner_U)) - starts_W[owner_U[order_U]]
     keys_U = unique.keys_U[order_U]
-    counted = [_count(index, num_fields, counts_holders) for index in unique.batches]
+    counted = [_count(index, num_fields, counts_examples) for index in unique.batches]
     cuts = [np.cumsum([0, *index.parts_W]) for index in unique.batches]
     sent = []
-    for owner, (begin, past) in enumerate(pairwise(starts_W)):
+    for owner, (begin, end) in enumerate(pairwise(starts_W)):
         parts = [slice(cut[owner], cut[owner + 1]) for cut in cuts]
         sent.append(
-            Parcel(
-                keys_U[begin:past],
+            KeyRequest(
+                keys_U[begin:end],
                 tuple(place_U[index.unique_P[part]] for index, part in zip(unique.batches, parts, strict=True)),
                 tuple(occurrences[part] for (occurrences, _), part in zip(counted, parts, strict=True)),
-                tuple(holders[part] for (_, holders), part in zip(counted, parts, strict=True)),
+                tuple(examples_with_key[part] for (_, examples_with_key), part in zip(counted, parts, strict=True)),
             )
         )
     return sent
 
 
-def _count(index: BatchIndex, num_fields: int, counts_holders: bool) -> tuple[I32, I32]:
+def _count(index: BatchIndex, num_fields: int, counts_examples: bool) -> tuple[I32, I32]:
     """Count, in a worker's part of a batch [P], occurrences of each key, and examples that hold it, if so asked."""
     occurrences_P = np.diff(index.starts_P)
-    holders_P = np.empty(len(occurrences_P) if counts_holders else 0, np.int32)
-    if counts_holders:
-        count_examples(index.source_V, index.starts_P, num_fields, holders_P)
-    return occurrences_P, holders_P
+    examples_with_key_P = np.empty(len(occurrences_P) if counts_examples else 0, np.int32)
+    if counts_examples:
+        count_examples(index.source_V, index.starts_P, num_fields, examples_with_key_P)
+    return occurrences_P, examples_with_key_P
 
 
-def unite(block: Block, received: Sequence[Parcel | Refusal | None], union: Union) -> United | Refusal:
-    """Unite parcels, in the order of ranks, to the keys of an owner. A block that a worker could not read, or did not
-    read any more, is refused everywhere."""
-    for parcel in received:
-        if not isinstance(parcel, Parcel):
-            return parcel or Refusal(block, "pause", STOPPED_ELSEWHERE)
-    sent = [parcel for parcel in received if isinstance(parcel, Parcel)]
+def unite(block: Block, received: Sequence[KeyRequest | Refusal | None], union: UniteTables) -> OwnedKeys | Refusal:
+    """Unite key requests, in the order of ranks, to the keys of an owner. A block that a worker could not read, or did
+    not read any more, is refused everywhere."""
+    for key_request in received:
+        if not isinstance(key_request, KeyRequest):
+            return key_request or Refusal(block, "pause", STOPPED_ELSEWHERE)
+    sent = [key_request for key_request in received if isinstance(key_request, KeyRequest)]
     union.block.clear()
     numbers = []
-    for parcel in sent:
-        numbers_U = np.empty(len(parcel.keys_U), np.int32)
-        union.block.add(parcel.keys_U, numbers_U)
+    for key_request in sent:
+        numbers_U = np.empty(len(key_request.keys_U), np.int32)
+        union.block.add(key_request.keys_U, numbers_U)
         numbers.append(numbers_U)
     keys_U = union.block.keys_U.copy()
-    asked = []
+    row_requests = []
     for batch in range(block.num_batches):
-        wanted = [numbers_U[parcel.positions[batch]] for parcel, numbers_U in zip(sent, numbers, strict=True)]
+        wanted = [numbers_U[key_request.positions[batch]] for key_request, numbers_U in zip(sent, numbers, strict=True)]
         requests_R = np.concatenate(wanted)
         index = _index(requests_R, keys_U[requests_R], union.batch)
-        counts = np.concatenate([parcel.occurrences[batch] for parcel in sent])
+        counts = np.concatenate([key_request.occurrences[batch] for key_request in sent])
         starts_P = np.zeros(len(index.unique_P) + 1, np.int32)
         np.cumsum(_sum_by_key(index, counts), out=starts_P[1:])
-        holders = np.concatenate([parcel.holders[batch] for parcel in sent])
-        holders_P = _sum_by_key(index, holders).astype(np.int32) if len(holders) else holders
-        asked.append(Asked(index, tuple(map(len, wanted)), starts_P, holders_P))
-    return United(block, keys_U, tuple(asked))
+        examples_with_key = np.concatenate([key_request.examples_with_key[batch] for key_request in sent])
+        examples_with_key_P = (
+            _sum_by_key(index, examples_with_key).astype(np.int32) if len(examples_with_key) else examples_with_key
+        )
+        row_requests.append(RowRequests(index, tuple(map(len, wanted)), starts_P, examples_with_key_P))
+    return OwnedKeys(block, keys_U, tuple(row_requests))
 
 
 def _sum_by_key(index: BatchIndex, counts_R: I32) -> I64:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.device.device import Device
-from pipeline.records import I32, U32, Asked, BatchIndex, Examples, Plan, Staged, Unique, United
+from pipeline.records import I32, U32, BatchIndex, Examples, OwnedKeys, Plan, RowRequests, Staged, Unique
 from pipeline.stages.dedup_on_gpu import GpuBuffer
 
 
@@ -30,14 +30,14 @@ def upload(plan: Plan, staged: Staged, arriving_RW: U32, device: Device) -> Stag
 
 
 def upload_part(
-    examples: Examples, unique: Unique, united: United, buffer: ReadBuffer, there: GpuBuffer, device: Device
-) -> tuple[Unique, United, object]:
-    """Have the own part of a block copied from `buffer` to `there`, and what is asked of its rows: to be followed by
+    examples: Examples, unique: Unique, owned_keys: OwnedKeys, buffer: ReadBuffer, on_gpu: GpuBuffer, device: Device
+) -> tuple[Unique, OwnedKeys, object]:
+    """Have the own part of a block copied from `buffer` to `on_gpu`, and what is asked of its rows: to be followed by
     `upload`. Both with their indices on the device, and host memory that is in use until those are there."""
     parts = [part for index in unique.batches for part in (index.unique_P, index.starts_P)]
-    parts += [part for asked in united.asked for part in _indices(asked)]
+    parts += [part for row_requests in owned_keys.row_requests for part in _indices(row_requests)]
     with device.timed("upload", examples.block.number, device.up):
-        device.up.copy(buffer.taken(examples), there.arena[: examples.nbytes])
+        device.up.copy(buffer.taken(examples), on_gpu.arena[: examples.nbytes])
         copied, source = _copied(parts, device)
     taken = iter(copied)
     batches = tuple(
@@ -45,26 +45,33 @@ def upload_part(
             next(taken),
             next(taken),
             # They lie among the examples, where the keys were.
-            there.mirror(index.inverse_V, buffer),
-            there.mirror(index.source_V, buffer),
+            on_gpu.mirror(index.inverse_V, buffer),
+            on_gpu.mirror(index.source_V, buffer),
             index.parts_W,
         )
         for index in unique.batches
     )
-    of_all = tuple(_with_indices(asked, taken) for asked in united.asked)
-    examples = there.examples(examples, buffer)
-    return replace(unique, batches=batches, examples=examples), replace(united, asked=of_all), source
+    all_requests = tuple(_with_indices(row_requests, taken) for row_requests in owned_keys.row_requests)
+    examples = on_gpu.examples(examples, buffer)
+    return replace(unique, batches=batches, examples=examples), replace(owned_keys, row_requests=all_requests), source
 
 
-def _indices(asked: Asked) -> tuple[I32, ...]:
-    index = asked.index
-    return index.unique_P, index.starts_P, index.inverse_V, index.source_V, asked.starts_P, asked.holders_P
+def _indices(row_requests: RowRequests) -> tuple[I32, ...]:
+    index = row_requests.index
+    return (
+        index.unique_P,
+        index.starts_P,
+        index.inverse_V,
+        index.source_V,
+        row_requests.starts_P,
+        row_requests.examples_with_key_P,
+    )
 
 
-def _with_indices(asked: Asked, taken: Iterator[I32]) -> Asked:
+def _with_indices(row_requests: RowRequests, taken: Iterator[I32]) -> RowRequests:
     """The same with the next `_indices`."""
     index = BatchIndex(next(taken), next(taken), next(taken), next(taken))
-    return Asked(index, asked.parts_W, next(taken), next(taken))
+    return RowRequests(index, row_requests.parts_W, next(taken), next(taken))
 
 
 def _copied(parts: list[I32], device: Device) -> tuple[list[I32], object]:

@@ -13,20 +13,20 @@ def write_back(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U
     outgoing buffers.
     """
     trained.swapped.wait()
-    spill(plan, trained, host, disk, chunk_RW)
-    keep(plan, trained, host)
+    write_to_disk(plan, trained, host, disk, chunk_RW)
+    keep_on_host(plan, trained, host)
     return Written(plan.block)
 
 
-def spill(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U32) -> None:
+def write_to_disk(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U32) -> None:
     """Append to each shard the host's victims, then the device's that found no slot.
 
-    Comes before `keep`: outgoing rows take the slots of the host's victims.
+    Comes before `keep_on_host`: outgoing rows take the slots of the host's victims.
     """
     slots, outgoing_EW = plan.host_victim_slots, trained.outgoing_EW[len(plan.host_into) :]
-    for shard in plan.spills:
-        _append(shard.at_N, slots[: shard.num_host], outgoing_EW[: shard.num_device], host, disk, chunk_RW)
-        slots, outgoing_EW = slots[shard.num_host :], outgoing_EW[shard.num_device :]
+    for write in plan.disk_writes:
+        _append(write.at_N, slots[: write.num_host], outgoing_EW[: write.num_device], host, disk, chunk_RW)
+        slots, outgoing_EW = slots[write.num_host :], outgoing_EW[write.num_device :]
 
 
 def _append(at_N: I64, slots: I32, outgoing_EW: U32, host: Tier, disk: Tier, chunk_RW: U32) -> None:
@@ -41,5 +41,5 @@ def _append(at_N: I64, slots: I32, outgoing_EW: U32, host: Tier, disk: Tier, chu
         disk.scatter(at_R, rows_RW)
 
 
-def keep(plan: Plan, trained: Trained, host: Tier) -> None:
+def keep_on_host(plan: Plan, trained: Trained, host: Tier) -> None:
     host.scatter(plan.host_into, trained.outgoing_EW[: len(plan.host_into)])

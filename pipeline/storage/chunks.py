@@ -11,7 +11,7 @@ MIN_GROWTH = 8
 """Chunks of each shard that may always be added before a commit is brought forward."""
 
 
-def most_chunks(num_rows: int, chunk_rows: int, num_owned: int) -> int:
+def max_chunks(num_rows: int, chunk_rows: int, num_owned: int) -> int:
     """Chunks that so many rows of so many shards fill at most: one row in each, and the others in full chunks."""
     begun = min(num_rows, num_owned)
     return begun + (num_rows - begun) // chunk_rows
@@ -49,7 +49,7 @@ class Chunks:
         return tuple((self._num_S * self.rows).tolist())
 
     @property
-    def _past(self) -> int:
+    def _end(self) -> int:
         """No chunk has this number or a higher one yet."""
         return int(self._num_S.max()) * self.shards.num
 
@@ -57,17 +57,17 @@ class Chunks:
         """Chunks that so many rows of one shard fill, the last one perhaps in part."""
         return -(-num_rows // self.rows)
 
-    def most(self, num_rows: int) -> int:
+    def maximum(self, num_rows: int) -> int:
         """Chunks that so many rows fill at most, whichever shards they belong to."""
-        return most_chunks(num_rows, self.rows, len(self.shards.owned))
+        return max_chunks(num_rows, self.rows, len(self.shards.owned))
 
     def add(self, num_rows: int, shard: int = 0) -> I64:
         """Give out positions for so many rows of a shard, [num_rows] chunk after chunk. The rest of the last chunk is
         stale at once."""
         first, added = int(self._num_S[shard]), self.of_rows(num_rows)
         self._num_S[shard] += added
-        if self._past > len(self._stale_C):
-            grown = np.full(max(self._past, 2 * len(self._stale_C)), self.rows, np.int64)
+        if self._end > len(self._stale_C):
+            grown = np.full(max(self._end, 2 * len(self._stale_C)), self.rows, np.int64)
             grown[: len(self._stale_C)] = self._stale_C
             self._stale_C = grown
         own_N, row_N = np.divmod(np.arange(num_rows), self.rows)
@@ -81,7 +81,7 @@ class Chunks:
         """Begin with shards that end at `tails`, of which so many chunks are on disk; `hold` says what is in them."""
         owned = list(self.shards.owned)
         self._num_S[owned] = np.array(tails)[owned] // self.rows
-        self._stale_C = np.full(max(64, 2 * self._past), self.rows, np.int64)
+        self._stale_C = np.full(max(64, 2 * self._end), self.rows, np.int64)
         self.present = present
 
     def hold(self, chunk: int, num_rows: int) -> None:
@@ -90,30 +90,30 @@ class Chunks:
 
     def forget(self, at_N: I64) -> None:
         """The rows at these positions have a later version from now on."""
-        self._stale_C[: self._past] += self._count(at_N)
+        self._stale_C[: self._end] += self._count(at_N)
 
     def _count(self, at_N: I64) -> I64:
-        return np.bincount(at_N // self.rows, minlength=self._past)
+        return np.bincount(at_N // self.rows, minlength=self._end)
 
     def live(self) -> I64:
         """Numbers of the chunks that hold a live row, ascending."""
-        return np.flatnonzero(self._stale_C[: self._past] < self.rows)
+        return np.flatnonzero(self._stale_C[: self._end] < self.rows)
 
     def stale(self, chunk: int) -> int:
         return int(self._stale_C[chunk])
 
     @property
     def live_rows(self) -> int:
-        return int((self.rows - self._stale_C[: self._past]).sum())
+        return int((self.rows - self._stale_C[: self._end]).sum())
 
     def sparse(self) -> I64:
         """Numbers of the chunks with live rows, but so few that a commit must not refer to them; fewest first."""
-        sparse = np.flatnonzero(self._sparse(self._stale_C[: self._past]))
+        sparse = np.flatnonzero(self._sparse(self._stale_C[: self._end]))
         return sparse[np.argsort(-self._stale_C[sparse], kind="stable")]
 
     def merged(self, stale_at_N: I64) -> int:
         """Chunks that the live rows of such chunks will fill, once the rows at these positions are stale, too."""
-        stale_C = self._stale_C[: self._past] + self._count(stale_at_N)
+        stale_C = self._stale_C[: self._end] + self._count(stale_at_N)
         live_C = np.where(self._sparse(stale_C), self.rows - stale_C, 0)
         return int((-(-live_C.reshape(-1, self.shards.num).sum(axis=0) // self.rows)).sum())
 
@@ -131,6 +131,6 @@ class Chunks:
         is for what comes until the next commit, the other half for that commit."""
         self._since = self.num
         share = self.of_rows(int(self._growth_share * live_rows))
-        least = MIN_GROWTH * len(self.shards.owned)
-        self.allowance = max(least, at_least, min(share, room // 2))
+        minimum = MIN_GROWTH * len(self.shards.owned)
+        self.allowance = max(minimum, at_least, min(share, room // 2))
         """Chunks that may be added, or be due for merging, until a commit is brought forward."""

@@ -17,7 +17,7 @@ from pipeline.kernels.tag import set_tags
 from pipeline.records import I64, U32
 
 IN_FLIGHT = 64
-STREAMS = 8
+NUM_STREAMS = 8
 PAGES_AT_ONCE = 16
 REPEATS = 3
 SECONDS = 0.06
@@ -69,7 +69,7 @@ def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             scattered.append(_time(file.fileno(), direct, np.array_split(some_N, IN_FLIGHT), pages_UW, 0))
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            streamed.append(_time(file.fileno(), direct, np.array_split(every_N, STREAMS), pages_UW, 1))
+            streamed.append(_time(file.fileno(), direct, np.array_split(every_N, NUM_STREAMS), pages_UW, 1))
     return DiskSpeed(min(scattered), PAGE_BYTES / min(streamed))
 
 

@@ -134,9 +134,9 @@ def tensors(arrays: Mapping[str, Array]) -> list[Any]:
     for name, array, content in zip(arrays, arrays.values(), contents, strict=True):
         kind = SAFETENSORS_NAMES[array.dtype.kind]
         dtype = kind if kind == "BOOL" else f"{kind}{8 * array.dtype.itemsize}"
-        past = begin + content.nbytes
-        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [begin, past]}
-        begin = past
+        end = begin + content.nbytes
+        header[name] = {"dtype": dtype, "shape": list(array.shape), "data_offsets": [begin, end]}
+        begin = end
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     return [len(text).to_bytes(8, "little"), text, *(c.reshape(-1).view(np.uint8).data for c in contents if c.size)]

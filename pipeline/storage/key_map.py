@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.kernels.key_map import NUM_PARTITIONS, find, move_entries, partition_keys, put
+from pipeline.kernels.key_map import NUM_PARTITIONS, find_places, move_entries, partition_keys, put
 from pipeline.records import I32, I64, RESERVED, U64
 
 DEVICE, HOST, DISK = 0, 1, 2
@@ -54,7 +54,7 @@ class KeyMap:
         places_U = np.empty(len(keys_U), np.int64)
         members, starts = _partition(keys_U)
         for p in np.flatnonzero(np.diff(starts)):
-            find(self._tables[p], keys_U, members[starts[p] : starts[p + 1]], places_U)
+            find_places(self._tables[p], keys_U, members[starts[p] : starts[p + 1]], places_U)
         return places_U
 
     def bytes_with(self, new_keys_U: U64) -> int:

@@ -64,10 +64,10 @@ class RowLayout:
     def of(cls, described: Mapping[str, Any]) -> RowLayout:
         """The layout that `describe` described. ValueError: it was none."""
         try:
-            begin, past = described["embedding"]
+            begin, end = described["embedding"]
             first_order = bool(described["first_order"][0] != described["first_order"][1])
             optimizer = next(kind for kind in reversed(STATE) if all(name in described for name in STATE[kind]))
-            layout = cls(past - begin, first_order, optimizer)
+            layout = cls(end - begin, first_order, optimizer)
             if 0 <= layout.embedding_dim <= MAX_WIDTH and layout.describe() == described:
                 return layout
         except (KeyError, TypeError, ValueError, IndexError):

@@ -93,7 +93,7 @@ def _add_arrays(group: zarr.Group, words: int, chunk_rows: int, tail: int) -> No
         )
 
 
-def describe(
+def write_metadata(
     path: Path, layout: RowLayout, chunk_rows: int, tails: Sequence[int], files: Files, shards: Shards = ONE_SHARD
 ) -> None:
     """Tell Zarr readers that the owned shards of the table at `path` have `tails` rows."""
@@ -209,7 +209,7 @@ class Log:
             self._files.sync_folder(folder)
 
     def describe(self, tails: Sequence[int]) -> None:
-        describe(self.path, self.layout, self.chunk_rows, tails, self._files, self.shards)
+        write_metadata(self.path, self.layout, self.chunk_rows, tails, self._files, self.shards)
 
     def remove(self, chunks: Iterable[int]) -> None:
         """Delete chunks that no kept commit refers to."""

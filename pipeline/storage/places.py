@@ -66,7 +66,7 @@ class Caps:
     map_bytes: int
 
 
-def most_rows(num_slots: int, map_bytes: int) -> int:
+def max_rows(num_slots: int, map_bytes: int) -> int:
     """Rows that slabs of so many slots can hold, if the map may know so many."""
     return min(num_slots, map_bytes // MIN_BYTES)
 
@@ -84,7 +84,7 @@ class Places:
 
     @property
     def _slab_chunks(self) -> int:
-        return self.chunks.most(most_rows(len(self.device.keys_S) + len(self.host.keys_S), self.caps.map_bytes))
+        return self.chunks.maximum(max_rows(len(self.device.keys_S) + len(self.host.keys_S), self.caps.map_bytes))
 
     @property
     def commit_chunks(self) -> int:

@@ -29,7 +29,7 @@ MAX_FILES = 16_384
 NUM_READERS = 64
 """Each with a scratch buffer of SCRATCH_BYTES once it has read: 64 MiB together."""
 PARTS_PER_READER = 4
-MIN_PART = 16
+MIN_READER_ROWS = 16
 LARGE_PART = 256
 """Rows; a part costs 10 us of Python, as much as reading 15 rows from memory: only large ones are several a reader."""
 
@@ -87,10 +87,10 @@ class Reader:
         # Never more files at once than may be open.
         for first in range(0, len(firsts), self._max_files):
             mine = firsts[first : first + self._max_files]
-            past = firsts[first + self._max_files] if first + self._max_files < len(firsts) else len(at_N)
+            end = firsts[first + self._max_files] if first + self._max_files < len(firsts) else len(at_N)
             files = self._open(chunks_N[mine].tolist())
-            files_N = np.repeat(files, np.diff(mine, append=past))
-            part = slice(mine[0], past)
+            files_N = np.repeat(files, np.diff(mine, append=end))
+            part = slice(mine[0], end)
             offsets_N = (at_N[part] - chunks_N[part] * self._chunk_rows) * self._row_bytes
             failed, why = self._read(_bounds(mine - mine[0], len(files_N)), files_N, offsets_N, order_N[part], out_UW)
             if why:
@@ -103,8 +103,8 @@ class Reader:
         def take_parts() -> tuple[int, int]:
             scratch = self._my_scratch()
             # Parts are given out in order: whoever finds the first bad row has been given all before it.
-            for begin, past in parts:
-                mine = slice(begin, past)
+            for begin, end in parts:
+                mine = slice(begin, end)
                 failed, why = read_rows(
                     files_N[mine], offsets_N[mine], to_N[mine], out_UW, scratch, self._max_gap, self._alignment
                 )
@@ -161,7 +161,7 @@ def _bounds(firsts_C: I64, num_rows: int) -> I64:
     With enough chunks none is divided: one reader goes through a file from front to back, which the kernel recognizes.
     """
     several = min(NUM_READERS * PARTS_PER_READER, num_rows // LARGE_PART)
-    num_parts = max(min(NUM_READERS, -(-num_rows // MIN_PART)), several)
+    num_parts = max(min(NUM_READERS, -(-num_rows // MIN_READER_ROWS)), several)
     bounds_P = np.linspace(0, num_rows, num_parts + 1).astype(np.int64)
     if len(firsts_C) >= NUM_READERS:
         bounds_P = np.unique(np.append(firsts_C, num_rows)[np.searchsorted(firsts_C, bounds_P)])

@@ -44,7 +44,7 @@ def shard_folder(path: Path, shard: int, num: int) -> Path:
     return path if num == 1 else path / f"{shard:0{len(str(num - 1))}}"
 
 
-def deal(
+def deal_shards(
     num: int,
     workers: Sequence[str],
     reach: Mapping[str, Collection[int]],

@@ -45,9 +45,9 @@ class Slab:
 
     def _fetch(self, at_U: I32 | I64, out_UW: U32) -> None:
         """For a commit, whose rows go to the disk: nothing else is under way then, and there is no ring for them."""
-        stream, there_U = self._device.train, self._device.there(at_U)
+        stream, device_U = self._device.train, self._device.to_device(at_U)
         rows_UW, pinned_UW = (empty(out_UW.shape, np.uint32) for empty in (self._device.empty, self._device.pinned))
-        stream.run(gather_rows, self.words_SW, there_U, rows_UW)
+        stream.run(gather_rows, self.words_SW, device_U, rows_UW)
         stream.copy(rows_UW, pinned_UW)
         stream.record().wait()
         out_UW[:] = pinned_UW

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.monitor.metrics import Evaluation
-from pipeline.records import F32, U64, Block, Closed, Examples, Progressed
+from pipeline.records import F32, U64, Block, BlockResult, Examples, SplitSums
 
 Truth = tuple[F32, F32 | None, U64 | None]
 """Labels [N, T], weights [N] and groups [N] of a block."""
@@ -27,7 +27,7 @@ def truth_of(examples: Examples, on_gpu: bool) -> Truth:
     )
 
 
-class Findings:
+class BlockMetrics:
     """Results of the blocks of a run, in their order."""
 
     def __init__(self, evaluation: Evaluation, alone: bool = True) -> None:
@@ -37,7 +37,7 @@ class Findings:
         self._clipped = self._clippable = 0.0
         self._scores: dict[int, list[Iterator[U64]]] = {}
 
-    def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> Progressed:
+    def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> BlockResult:
         """A block's mean loss; with metrics if it closes a split of which there are any: of the training split those of
         the examples that this session trained on.
 
@@ -60,7 +60,7 @@ class Findings:
         evaluated = scores_NT is not None
         metrics = self._metrics(block, evaluated) if block.closes_split and self._alone else {}
         closed = self._close(block, evaluated) if block.closes_split and not self._alone else None
-        return Progressed(block, loss, metrics, weight, closed)
+        return BlockResult(block, loss, metrics, weight, closed)
 
     def _metrics(self, block: Block, evaluated: bool) -> dict[str, float]:
         metrics = self._evaluation.result() if evaluated else {}
@@ -69,11 +69,11 @@ class Findings:
             self._clipped = self._clippable = 0.0
         return metrics
 
-    def _close(self, block: Block, evaluated: bool) -> Closed | None:
+    def _close(self, block: Block, evaluated: bool) -> SplitSums | None:
         """Return what metrics are made of; the scores wait until they are asked for. None: nothing was evaluated."""
         if not evaluated and not (block.trains and self._clippable):
             return None
-        closed = Closed()
+        closed = SplitSums()
         if evaluated:
             closed, self._scores[block.number] = self._evaluation.close()
         if block.trains:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pipeline.records import Layout
+from pipeline.records import FieldLayout
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
 
@@ -16,7 +16,7 @@ from pipeline.workflow import Workflow
 class Shape:
     """The shape of a model, as data and workflow make it."""
 
-    layout: Layout
+    layout: FieldLayout
     row: RowLayout
     steps_of_epoch: int = 1
 

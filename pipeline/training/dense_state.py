@@ -23,7 +23,7 @@ class Replica(Protocol):
     def state(self) -> Mapping[Tensor, Mapping[str, Tensor]]: ...
 
 
-Optimizer = torch.optim.Optimizer | Replica
+DenseOptimizer = torch.optim.Optimizer | Replica
 
 
 def model_state(model: torch.nn.Module) -> dict[str, Array]:
@@ -31,7 +31,7 @@ def model_state(model: torch.nn.Module) -> dict[str, Array]:
     return {name: value.numpy(force=True) for name, value in model.state_dict().items()}
 
 
-def dense_state(model: torch.nn.Module, optimizer: Optimizer) -> list[tuple[str, Array]]:
+def dense_state(model: torch.nn.Module, optimizer: DenseOptimizer) -> list[tuple[str, Array]]:
     """Names and values of all parameters, buffers and optimizer state, in an order that the model fixes."""
     named = list(model_state(model).items())
     for name, parameter in model.named_parameters():
@@ -40,7 +40,7 @@ def dense_state(model: torch.nn.Module, optimizer: Optimizer) -> list[tuple[str,
     return named
 
 
-def save_dense(model: torch.nn.Module, optimizer: Optimizer) -> dict[str, Array]:
+def save_dense(model: torch.nn.Module, optimizer: DenseOptimizer) -> dict[str, Array]:
     """All of it under names that `load_dense` takes apart again; views, nothing is copied."""
     saved = {MODEL + name: value for name, value in model_state(model).items()}
     for name, parameter in model.named_parameters():
@@ -49,7 +49,7 @@ def save_dense(model: torch.nn.Module, optimizer: Optimizer) -> dict[str, Array]
     return saved
 
 
-def load_dense(model: torch.nn.Module, optimizer: Optimizer, saved: Mapping[str, Array]) -> None:
+def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping[str, Array]) -> None:
     """Put back what `save_dense` gave. ValueError: it is that of another model."""
     tensors = {name: torch.from_numpy(np.array(value)).clone() for name, value in saved.items()}
     values = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}

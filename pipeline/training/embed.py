@@ -10,7 +10,7 @@ from pipeline.device.tensors import tensor_of
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
 from pipeline.machine.threads import Threads, Whole
-from pipeline.records import F32, I32, TILE, BatchIndex, Layout
+from pipeline.records import F32, I32, TILE, BatchIndex, FieldLayout
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 
 
@@ -18,13 +18,13 @@ class Embed:
     """Buffers of one batch, used again for every batch. C weights of a row: D, and one more for the first order."""
 
     def __init__(
-        self, layout: Layout, row: RowLayout, batch_size: int, threads: Threads | Whole, device: Device
+        self, layout: FieldLayout, row: RowLayout, batch_size: int, threads: Threads | Whole, device: Device
     ) -> None:
         self._threads, self._device = threads, device
         self._layout = layout
         self._row = row
         self._single_S, self._multi_M, self._mean_M = (
-            device.there(np.array(values, np.int32)) for values in (layout.single_S, layout.multi_M, layout.mean_M)
+            device.to_device(np.array(values, np.int32)) for values in (layout.single_S, layout.multi_M, layout.mean_M)
         )
         fields = layout.num_fields
         self._embeddings_BFD: F32 = device.empty((batch_size, fields, row.embedding_dim), np.float32)

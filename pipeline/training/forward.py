@@ -28,26 +28,26 @@ class Forward:
     """Belongs to `train`; its buffers are used again for every batch."""
 
     def __init__(
-        self, workflow: Workflow, model: torch.nn.Module, device: Device, where: torch.device, most: int
+        self, workflow: Workflow, model: torch.nn.Module, device: Device, where: torch.device, maximum: int
     ) -> None:
-        """`most`: examples of the largest batch."""
+        """`maximum`: examples of the largest batch."""
         self._model, self._where = model, where
         self._loss: Loss = getattr(model, "loss", binary_cross_entropy)
         self._precision = getattr(torch, workflow.model.precision)
         columns = (len(workflow.data.numbers), len(workflow.data.labels), 1)
-        self._columns = [device.empty((most, width), np.float32) for width in columns]
+        self._columns = [device.empty((maximum, width), np.float32) for width in columns]
         self._tensors = [tensor_of(column) for column in self._columns]
 
     def batch_loss(
         self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Outputs and loss; the loss and what it weighs go into the first columns of `results_K4`."""
-        begin, past = examples.block.batch_bounds(batch)
-        numbers, labels, weights = self._aligned(examples, begin, past)
+        begin, end = examples.block.batch_bounds(batch)
+        numbers, labels, weights = self._aligned(examples, begin, end)
         output = self._forward(numbers, embeddings, first)
         loss = self._loss(output, labels, weights)
         results_K4[batch, 0] = loss.detach()
-        results_K4[batch, 1] = past - begin if weights is None else weights.sum()
+        results_K4[batch, 1] = end - begin if weights is None else weights.sum()
         return output, loss
 
     def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Tensor:
@@ -57,14 +57,14 @@ class Forward:
             output = self._model(numbers, embeddings, first)
         return output.float()
 
-    def _aligned(self, examples: Examples, begin: int, past: int) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _aligned(self, examples: Examples, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor | None]:
         """Numbers [B, X], labels [B, T] and weights [B] of a batch, each where a multiple of 64 bytes begins: where in
         its block a batch lies must not show in the bits."""
-        numbers, labels, weights = (tensor[: past - begin] for tensor in self._tensors)
-        numbers_BX, labels_BT, weights_B1 = (column[: past - begin] for column in self._columns)
-        numbers_BX[:] = examples.numbers_NX[begin:past]
-        labels_BT[:] = examples.labels_NT[begin:past]
+        numbers, labels, weights = (tensor[: end - begin] for tensor in self._tensors)
+        numbers_BX, labels_BT, weights_B1 = (column[: end - begin] for column in self._columns)
+        numbers_BX[:] = examples.numbers_NX[begin:end]
+        labels_BT[:] = examples.labels_NT[begin:end]
         if examples.weights_N is None:
             return numbers, labels, None
-        weights_B1[:, 0] = examples.weights_N[begin:past]
+        weights_B1[:, 0] = examples.weights_N[begin:end]
         return numbers, labels, weights[:, 0]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.comm.collective import finish
+from pipeline.comm.collective import take_all_steps
 from pipeline.comm.exchange import Exchange
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
@@ -28,16 +28,16 @@ from pipeline.records import (
     I32,
     Array,
     Block,
+    BlockResult,
     Examples,
-    Layout,
+    FieldLayout,
+    OwnedKeys,
     Plan,
-    Progressed,
     Staged,
     Unique,
-    United,
 )
 from pipeline.storage.slab import Slab
-from pipeline.training.block_metrics import Findings, Truth, truth_of
+from pipeline.training.block_metrics import BlockMetrics, Truth, truth_of
 from pipeline.training.build import Shape, build_model
 from pipeline.training.dense_state import load_dense, save_dense
 from pipeline.training.embed import Embed
@@ -54,7 +54,7 @@ def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
     return int.from_bytes(hashlib.blake2b(f"{seed} {step}{of_rank}".encode(), digest_size=4).digest(), "little")
 
 
-def repeats_keys(workflow: Workflow, layout: Layout) -> bool:
+def repeats_keys(workflow: Workflow, layout: FieldLayout) -> bool:
     """Return whether one example may hold a key more than once."""
     tables = [category.table_name for category in workflow.data.categories]
     return bool(layout.multi_M) or len(set(tables)) < len(tables)
@@ -86,10 +86,10 @@ class Learner:
         """Rows of a block that is scored, and where each of its keys is."""
         self._slab = slab
         # Of a batch that another was joined to, each worker has two examples more at most.
-        most = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2
-        self._embed = Embed(layout, row, most, threads, device)
-        self._forward = Forward(workflow, self.model, device, self._torch.where, most)
-        self.findings = Findings(evaluation, alone=group is None)
+        maximum = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2
+        self._embed = Embed(layout, row, maximum, threads, device)
+        self._forward = Forward(workflow, self.model, device, self._torch.where, maximum)
+        self.findings = BlockMetrics(evaluation, alone=group is None)
         self._progressive = workflow.metrics.progressive
         self._threads, self._seed = workflow.schedule.threads, workflow.seed
 
@@ -108,15 +108,14 @@ class Learner:
         self._read = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 
     def learn(
-        self, plan: Plan, examples: Examples, unique: Unique, staged: Staged, united: United | None = None,
+        self, plan: Plan, examples: Examples, unique: Unique, staged: Staged, owned_keys: OwnedKeys | None = None,
         weights_K: Sequence[float] = (),
-    ) -> Callable[[], Progressed]:  # fmt: skip
+    ) -> Callable[[], BlockResult]:  # fmt: skip
         """Give the device every step of a block, or its scoring. What came of it may be asked for once that is done.
 
         `examples` are those on the host; `plan` and `staged` hold what lies on the device. Among several workers:
-        `examples` and `unique` are of the own part, `united` is what all ask of this one's rows, and `weights_K` what
-        the examples of each whole batch weigh.
-        """
+        `examples` and `unique` are of the own part, `owned_keys` is what all workers request of this one's rows, and
+        `weights_K` what the examples of each whole batch weigh."""
         block = examples.block
         self._torch.run(self._set_up, block, plan, staged)
         work: Callable[..., object] = self._step if block.trains else self._score
@@ -126,19 +125,19 @@ class Learner:
             results.append(self._torch.zeros(block.num_examples, self._num_labels))
         for batch, index in enumerate(unique.batches):
             share: BatchShare = WholeBatch(index, self._num_fields)
-            if united and self._exchange:
-                share = SharedBatch(index, united.asked[batch], weights_K[batch], self._exchange)
+            if owned_keys and self._exchange:
+                share = SharedBatch(index, owned_keys.row_requests[batch], weights_K[batch], self._exchange)
             self._torch.run(work, plan, staged, unique.examples or examples, share, batch, *results)
         found = [here.numpy() for here in self._torch.to_host(results)]
         truth = truth_of(examples, self._device.on_gpu) if evaluated else None
         scores_NT = found[1] if evaluated else None
-        in_use = plan, unique, staged, united
+        in_use = plan, unique, staged, owned_keys
         # Their memory is the steps' until they are done; what is given back to CuPy, `upload` may take at once.
         return partial(self._found, in_use, block, found[0], scores_NT, truth)
 
     def _found(
         self, in_use: object, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None
-    ) -> Progressed:
+    ) -> BlockResult:
         return self.findings.of(block, results_K4, scores_NT, truth)
 
     def _set_up(self, block: Block, plan: Plan, staged: Staged) -> None:
@@ -166,14 +165,14 @@ class Learner:
         next(exchange, None)
         sums_PC = share.push_gradients(sums_PC)
         next(exchange, None)
-        starts_P, holders_P = share.counts(self.rows)
+        starts_P, examples_with_key_P = share.counts(self.rows)
         if self._max_grad_norm:
-            finish(exchange)
+            take_all_steps(exchange)
             self.dense.regularize()
             self._clip(weights_PC, sums_PC, step, self._max_grad_norm)
-        clipped_P = self.rows.update(rows_P, sums_PC, weights_PC, starts_P, holders_P, step)
+        clipped_P = self.rows.update(rows_P, sums_PC, weights_PC, starts_P, examples_with_key_P, step)
         if not self._max_grad_norm:
-            finish(exchange)
+            take_all_steps(exchange)
             self.dense.regularize()
         self.dense.step(step, batch == plan.block.num_batches - 1 and plan.block.closes_split)
         if self.rows.clips:
@@ -202,12 +201,12 @@ class Learner:
             return self._embed.sum_gradients(grads[0], grads[1], share.index, bags_MB)
         return weights_PC[:0]
 
-    def _clip(self, weights_PC: F32, sums_PC: F32, step: int, most: float) -> None:
+    def _clip(self, weights_PC: F32, sums_PC: F32, step: int, maximum: float) -> None:
         """Scale the gradients of the dense part; those of the rows are scaled as they are used."""
         dense = self.dense.gradients()
         rows = tensor_of(sums_PC).add(tensor_of(weights_PC), alpha=self.rows.rates.l2)
         rows = norm_of_all(rows, self._group)
-        factor = clip_factor([*dense, rows], most)
+        factor = clip_factor([*dense, rows], maximum)
         for gradient in dense:
             gradient.mul_(factor)
         self.rows.scale(step, factor)
@@ -230,8 +229,8 @@ class Learner:
 
 def _keep(output: Tensor, block: Block, batch: int, scores_NT: Tensor) -> None:
     """Copy a batch's outputs, [B] or [B, T], to its place among the block's."""
-    begin, past = block.batch_bounds(batch)
-    scores_NT[begin:past] = output.detach().reshape(past - begin, -1)
+    begin, end = block.batch_bounds(batch)
+    scores_NT[begin:end] = output.detach().reshape(end - begin, -1)
 
 
 def _gradient(leaf: Tensor) -> Tensor:

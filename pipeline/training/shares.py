@@ -8,12 +8,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pipeline.comm.collective import ALONE, Collective
+from pipeline.comm.collective import SINGLE_WORKER, Collective
 from pipeline.comm.exchange import Exchange
 from pipeline.comm.group import Group
 from pipeline.kernels.launch import array_library
 from pipeline.optim.row_optimizer import RowOptimizer
-from pipeline.records import F32, I32, Asked, BatchIndex
+from pipeline.records import F32, I32, BatchIndex, RowRequests
 from pipeline.training.forward import TINY
 
 
@@ -23,7 +23,7 @@ class Together:
 
     group: Group | None = None
     """The workers that train on parts of them."""
-    collective: Collective = ALONE
+    collective: Collective = SINGLE_WORKER
     """Theirs for the dense part."""
 
 
@@ -61,28 +61,28 @@ class WholeBatch:
         return loss
 
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
-        return self.index.starts_P, rows.holders(self.index, self._num_fields)
+        return self.index.starts_P, rows.examples_with_key(self.index, self._num_fields)
 
 
 class SharedBatch:
-    def __init__(self, index: BatchIndex, asked: Asked, weight: float, exchange: Exchange) -> None:
-        """`asked`: what all ask of the own rows; `weight`: of the whole batch's examples."""
-        self.index, self.owned = index, asked.index
-        self._asked, self._weight, self._exchange = asked, weight, exchange
+    def __init__(self, index: BatchIndex, row_requests: RowRequests, weight: float, exchange: Exchange) -> None:
+        """`row_requests`: what all ask of the own rows; `weight`: of the whole batch's examples."""
+        self.index, self.owned = index, row_requests.index
+        self._row_requests, self._weight, self._exchange = row_requests, weight, exchange
 
     def fetch(self, weights_PC: F32) -> F32:
-        return self._exchange.fetch(weights_PC, self._asked, self.index)
+        return self._exchange.fetch(weights_PC, self._row_requests, self.index)
 
     def push_gradients(self, sums_PC: F32) -> F32:
-        return self._exchange.give_back(sums_PC, self._asked, self.index)
+        return self._exchange.push_gradients(sums_PC, self._row_requests, self.index)
 
     def share_of(self, loss: Tensor, weight: Tensor) -> Tensor:
         return loss * (weight / max(self._weight, TINY))
 
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
-        starts_P = self._asked.starts_P
+        starts_P = self._row_requests.starts_P
         occurrences_P = array_library(starts_P).diff(starts_P)
-        return starts_P, self._asked.holders_P if rows.counts_holders else occurrences_P
+        return starts_P, self._row_requests.examples_with_key_P if rows.counts_examples else occurrences_P
 
 
 def norm_of_all(rows: Tensor, group: Group | None) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from pipeline.records import Block, Examples, Parcel, Plan, Refusal, Staged, Trained, Unique, United
+from pipeline.records import Block, Examples, KeyRequest, OwnedKeys, Plan, Refusal, Staged, Trained, Unique
 from pipeline.stages.dedup_on_gpu import Pending
 
 T = TypeVar("T")
@@ -19,17 +19,17 @@ class Flight:
     block: Block
     examples: Examples | Refusal | None = None
     unique: Unique | Pending | Refusal | None = None
-    parcels: Sequence[Parcel | Refusal] | None = None
+    key_requests: Sequence[KeyRequest | Refusal] | None = None
     """Keys that each of several workers is sent."""
-    received: Sequence[Parcel | Refusal | None] | None = None
+    received: Sequence[KeyRequest | Refusal | None] | None = None
     """Keys that each of them has sent."""
-    united: United | Refusal | None = None
+    owned_keys: OwnedKeys | Refusal | None = None
     plan: Plan | Refusal | None = None
     staged: Staged | None = None
     trained: Trained | None = None
 
 
-def of(kind: type[T], record: object) -> T:
+def expect(kind: type[T], record: object) -> T:
     """A record that must be of this kind by now: the schedule's edges, and `plan`'s refusals, see to it."""
     assert isinstance(record, kind), f"expected {kind.__name__}, got {type(record).__name__}"
     return record

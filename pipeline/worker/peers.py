@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from pipeline.comm.key_exchange import exchange
-from pipeline.records import Block, Examples, Parcel, Refusal, Share, Staged, Unique, United
-from pipeline.stages.dedup import Owners
+from pipeline.comm.key_exchange import exchange_keys
+from pipeline.records import Block, Examples, KeyRequest, OwnedKeys, Rank, Refusal, Staged, Unique
+from pipeline.stages.dedup import KeyOwners
 from pipeline.stages.dedup_on_gpu import Pending
-from pipeline.stages.unite import STOPPED_ELSEWHERE, Union, parcels, unite
-from pipeline.worker.flight import Flight, of
-from pipeline.worker.member import Member
+from pipeline.stages.unite import STOPPED_ELSEWHERE, UniteTables, key_requests, unite
+from pipeline.worker.flight import Flight, expect
+from pipeline.worker.membership import Membership
 
 
 @dataclass(slots=True)
-class Refused:
+class FirstRefused:
     """Numbers of blocks; of a stretch."""
 
     here: int
@@ -28,24 +28,24 @@ class Refused:
 class Peers(Protocol):
     idle: frozenset[str]
     """Stages that have nothing to do."""
-    share: Share
+    rank: Rank
     keeps_reads: bool
     """Whether blocks that were read before a refusal lie in their buffers still."""
 
     def pack(self, flight: Flight) -> None:
-        """Make the parcels for others of what `dedup` found."""
+        """Make the key requests to other workers from what `dedup` found."""
 
-    def take(self, flight: Flight) -> Unique | United | Refusal:
+    def take(self, flight: Flight) -> Unique | OwnedKeys | Refusal:
         """The working set that `plan` decides on, for which it may have to wait."""
 
     def unite(self, flight: Flight, refused: bool) -> None:
         """Put together what all workers sent; only the sending is to be done where the block was `refused`."""
 
-    def agree(self, block: Block, flight: Flight | None, refused: Refused) -> Sequence[float] | None:
+    def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
         """Return what the examples of each whole batch weigh, if all workers have planned the block. Else None, and
         nobody trains on it or on later ones; those who have planned them move their rows."""
 
-    def wait_for(self, refused: Refused, stage: str, number: int) -> bool:
+    def wait_for(self, refused: FirstRefused, stage: str, number: int) -> bool:
         """Return whether others wait in a collective of this stage, though here the block was refused."""
 
     def after_train(self, staged: Staged) -> None:
@@ -53,12 +53,12 @@ class Peers(Protocol):
 
 
 class NoPeers:
-    idle, share, keeps_reads = frozenset({"unite"}), Share(), True
+    idle, rank, keeps_reads = frozenset({"unite"}), Rank(), True
 
     def pack(self, flight: Flight) -> None:
         pass
 
-    def take(self, flight: Flight) -> Unique | United | Refusal:
+    def take(self, flight: Flight) -> Unique | OwnedKeys | Refusal:
         if isinstance(flight.unique, Pending):
             flight.unique = flight.unique.get()
         assert flight.unique, "expected what dedup returns, got None"
@@ -67,71 +67,71 @@ class NoPeers:
     def unite(self, flight: Flight, refused: bool) -> None:
         raise AssertionError("one worker has nobody to unite with")
 
-    def agree(self, block: Block, flight: Flight | None, refused: Refused) -> Sequence[float] | None:
+    def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
         return ()
 
-    def wait_for(self, refused: Refused, stage: str, number: int) -> bool:
+    def wait_for(self, refused: FirstRefused, stage: str, number: int) -> bool:
         return False
 
     def after_train(self, staged: Staged) -> None:
         pass
 
 
-class Others:
+class OtherWorkers:
     """The peers of one of several workers."""
 
     idle: frozenset[str] = frozenset()
     # Where another worker refused, later blocks may have taken the buffers of earlier ones.
     keeps_reads = False
 
-    def __init__(self, member: Member, owners: Owners, num_fields: int, counts_holders: bool) -> None:
-        self._member, self._owners = member, owners
-        self._num_fields, self._counts_holders = num_fields, counts_holders
-        self.share = member.share
-        self._union = Union()
+    def __init__(self, membership: Membership, owners: KeyOwners, num_fields: int, counts_examples: bool) -> None:
+        self._membership, self._owners = membership, owners
+        self._num_fields, self._counts_examples = num_fields, counts_examples
+        self.rank = membership.rank
+        self._union = UniteTables()
 
     def pack(self, flight: Flight) -> None:
         if isinstance(flight.unique, Refusal):
-            flight.parcels = [flight.unique] * self._owners.world
+            flight.key_requests = [flight.unique] * self._owners.world
         else:
-            unique = of(Unique, flight.unique)
-            flight.parcels = parcels(unique, self._owners, self._num_fields, self._counts_holders)
+            unique = expect(Unique, flight.unique)
+            flight.key_requests = key_requests(unique, self._owners, self._num_fields, self._counts_examples)
 
-    def parcel(self, flight: Flight | None, owner: int) -> Parcel | Refusal | None:
+    def key_request(self, flight: Flight | None, owner: int) -> KeyRequest | Refusal | None:
         """Return what another worker is to be sent; None where nobody needs it any more: the block is through, or
         its `dedup` came after a refusal."""
-        parcel = flight.parcels[owner] if flight and flight.parcels else None
-        if owner != self.share.rank and isinstance(parcel, Parcel):
-            self._member.group.count("keys", parcel.num_bytes, 1)
-        return parcel
+        key_request = flight.key_requests[owner] if flight and flight.key_requests else None
+        if owner != self.rank.number and isinstance(key_request, KeyRequest):
+            self._membership.group.count("keys", key_request.num_bytes, 1)
+        return key_request
 
-    def take(self, flight: Flight) -> Unique | United | Refusal:
-        assert flight.united, "expected what unite returns, got None"
-        return flight.united
+    def take(self, flight: Flight) -> Unique | OwnedKeys | Refusal:
+        assert flight.owned_keys, "expected what unite returns, got None"
+        return flight.owned_keys
 
     def unite(self, flight: Flight, refused: bool) -> None:
-        if self._member.mail:
+        if self._membership.key_group:
             stopped = Refusal(flight.block, "pause", STOPPED_ELSEWHERE)
-            sent = flight.parcels or [stopped] * self.share.world
-            flight.received = exchange(flight.block, sent, self._member.mail)
+            sent = flight.key_requests or [stopped] * self.rank.world
+            flight.received = exchange_keys(flight.block, sent, self._membership.key_group)
         if not refused:
             assert flight.received
-            flight.united = unite(flight.block, flight.received, self._union)
-            # Its parcels stay: other workers may not have taken theirs yet.
+            flight.owned_keys = unite(flight.block, flight.received, self._union)
+            # Its own requests stay: other workers may not have taken theirs yet.
             flight.received = None
 
-    def agree(self, block: Block, flight: Flight | None, refused: Refused) -> Sequence[float] | None:
+    def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
         refuses = block.number >= refused.here
         weights_K = [0.0] * block.num_batches
         if not refuses:
             assert flight
-            weights_K = of(Examples, flight.examples).batch_weights()
-        refusals, *weights_K = self._member.group.sums([float(refuses), *weights_K])
+            weights_K = expect(Examples, flight.examples).batch_weights()
+        refusals, *weights_K = self._membership.group.sums([float(refuses), *weights_K])
         return None if refusals else weights_K
 
-    def wait_for(self, refused: Refused, stage: str, number: int) -> bool:
-        by_mail = self._member.mail is not None
-        return (stage == "train" and number <= refused.anywhere) or (stage == "unite" and by_mail)
+    def wait_for(self, refused: FirstRefused, stage: str, number: int) -> bool:
+        by_collective = self._membership.key_group is not None
+        return (stage == "train" and number <= refused.anywhere) or (stage == "unite" and by_collective)
 
     def after_train(self, staged: Staged) -> None:
         # `upload` copies from the read buffer, which is another block's once this is through.

@@ -20,11 +20,11 @@ import numpy as np
 from pipeline.data.buffer import ReadBuffer
 from pipeline.device.device import Device
 from pipeline.preflight.sizes import Sizes
-from pipeline.records import DONE, U32, Event, Examples, Layout, Plan, Refusal, Staged, Unique, United
+from pipeline.records import DONE, U32, Event, Examples, FieldLayout, OwnedKeys, Plan, Refusal, Staged, Unique
 from pipeline.stages.dedup import Workspace, dedup
 from pipeline.stages.dedup_on_gpu import GpuBuffer, GpuWorkspace, Pending, dedup_on_gpu
 from pipeline.stages.upload import upload, upload_part
-from pipeline.worker.flight import Flight, of
+from pipeline.worker.flight import Flight, expect
 
 
 class Placement(Protocol):
@@ -80,7 +80,7 @@ class OnGpu:
     # After a block's `write_back`, which has waited for a swap that comes behind all steps of the block before it.
     told_by = "write_back", 1
 
-    def __init__(self, layout: Layout, sizes: Sizes, device: Device, work: Workspace | None = None) -> None:
+    def __init__(self, layout: FieldLayout, sizes: Sizes, device: Device, work: Workspace | None = None) -> None:
         """`work`: with several workers `dedup` runs on the host, and the memory that it would take here holds the
         uploaded indices instead."""
         self._device, self._layout, self._on_host = device, layout, work
@@ -93,7 +93,7 @@ class OnGpu:
     def start(self, num_buffers: int, buffer_bytes: int) -> None:
         self._read_ring = []
         self._work = None
-        self._device.give_back()
+        self._device.release_memory()
         indexed = self._on_host is None
         self._read_ring = [GpuBuffer(buffer_bytes, self._device, indexed) for _ in range(num_buffers)]
         if indexed:
@@ -113,11 +113,11 @@ class OnGpu:
         if self._on_host:
             slot = i % len(self._read_ring)
             self._device.up.after(self._trained[slot])
-            flight.unique, flight.united, source = upload_part(
-                of(Examples, flight.examples), of(Unique, flight.unique), of(United, flight.united), buffer,
-                self._read_ring[slot], self._device,
+            flight.unique, flight.owned_keys, source = upload_part(
+                expect(Examples, flight.examples), expect(Unique, flight.unique), expect(OwnedKeys, flight.owned_keys),
+                buffer, self._read_ring[slot], self._device,
             )  # fmt: skip
-        staged = upload(of(Plan, flight.plan), of(Staged, flight.staged), self._arriving[slots], self._device)
+        staged = upload(expect(Plan, flight.plan), expect(Staged, flight.staged), self._arriving[slots], self._device)
         flight.staged = replace(staged, source=(staged.source, source))
 
     def trained(self, i: int) -> None:

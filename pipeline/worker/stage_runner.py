@@ -24,29 +24,29 @@ from pipeline.records import (
     U32,
     U64,
     Block,
-    Done,
+    BlockResult,
     Examples,
-    Parcel,
+    KeyRequest,
+    OwnedKeys,
     Plan,
-    Progressed,
     Refusal,
     Span,
     Staged,
+    StageResult,
     Trained,
     Unique,
-    United,
 )
 from pipeline.stages import STAGES
-from pipeline.stages.dedup import Owners, Workspace
-from pipeline.stages.plan import Room, plan
+from pipeline.stages.dedup import KeyOwners, Workspace
+from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.prefetch import prefetch
 from pipeline.stages.read import read
 from pipeline.stages.train import move, train
 from pipeline.stages.unite import STOPPED_ELSEWHERE
 from pipeline.stages.write_back import write_back
-from pipeline.worker.flight import Flight, RingLengths, of
-from pipeline.worker.member import Member
-from pipeline.worker.peers import NoPeers, Others, Peers, Refused
+from pipeline.worker.flight import Flight, RingLengths, expect
+from pipeline.worker.membership import Membership
+from pipeline.worker.peers import FirstRefused, NoPeers, OtherWorkers, Peers
 from pipeline.worker.placement import OnGpu, OnHost, Placement
 from pipeline.worker.tiers import Tiers
 from pipeline.workflow import Workflow
@@ -55,22 +55,22 @@ from pipeline.workflow import Workflow
 class StageRunner:
     """Opened once for a run; `start` begins each stretch of it."""
 
-    def __init__(self, workflow: Workflow, source: Source, tiers: Tiers, member: Member | None = None) -> None:
+    def __init__(self, workflow: Workflow, source: Source, tiers: Tiers, membership: Membership | None = None) -> None:
         self.source, self.tiers = source, tiers
         device, sizes = tiers.device, tiers.sizes
-        owners = Owners(member.owner_of_shard, member.share.world) if member else None
+        owners = KeyOwners(membership.owner_of_shard, membership.rank.world) if membership else None
         self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")
         work = Workspace(source.layout, self._dedup_threads, owners)
         self._staging: U32 = device.pinned((sizes.staging_rows, tiers.row.num_words), np.uint32)
         self._outgoing: U32 = device.pinned((sizes.outgoing_rows, tiers.row.num_words), np.uint32)
         self._placement: Placement = (
-            OnGpu(source.layout, sizes, device, work if member else None)
+            OnGpu(source.layout, sizes, device, work if membership else None)
             if device.on_gpu
             else OnHost(self._outgoing, work)
         )
-        counts = tiers.learner.rows.counts_holders
+        counts = tiers.learner.rows.counts_examples
         self._peers: Peers = (
-            Others(member, owners, source.layout.num_fields, counts) if member and owners else NoPeers()
+            OtherWorkers(membership, owners, source.layout.num_fields, counts) if membership and owners else NoPeers()
         )
         idle = self._placement.idle | self._peers.idle
         self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)
@@ -103,10 +103,10 @@ class StageRunner:
             except MemoryError as error:
                 raise PipelineError(no_room(error, sizes, look_ahead, self.tiers.device)) from error
         self._rings = rings
-        self._room = Room(sizes.staging_rows // rings.staging, sizes.outgoing_rows // rings.outgoing)
+        self._room = RingRows(sizes.staging_rows // rings.staging, sizes.outgoing_rows // rings.outgoing)
         self._flights = self._read_already()
         self._next = dict.fromkeys(STAGES, blocks[0].number)
-        self._refused = Refused(self._last + 1, self._last + 1)
+        self._refused = FirstRefused(self._last + 1, self._last + 1)
         self._num_staged = blocks[0].number
 
     def _read_already(self) -> dict[int, Flight]:
@@ -115,26 +115,28 @@ class StageRunner:
         kept = (flight for flight in flights if self._blocks.get(flight.block.number) == flight.block)
         return {flight.block.number: Flight(flight.block, flight.examples, flight.unique) for flight in kept}
 
-    def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> Done:
+    def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> StageResult:
         """Run one stage of one block and say how it went."""
         self._expect(stage, number)
         if number >= self._refused.here and not self._peers.wait_for(self._refused, stage, number):
-            return Done(stage, number)
+            return StageResult(stage, number)
         ready = self._num_staged - number - 1
         cpu, start = cpu_clock(), time.perf_counter()
         try:
             record = self._stage[stage](number)
-            progressed = self._ask(stage, number)
+            block_result = self._ask(stage, number)
         except Exception as error:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
-            raise kind(f"{stage} of block {number} failed: {told(error, self.tiers, self._look_ahead)}") from error
+            raise kind(
+                f"{stage} of block {number} failed: {failure_text(error, self.tiers, self._look_ahead)}"
+            ) from error
         span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready)
         match record:
             case Refusal():
-                return Done(stage, number, span, refusal=record)
+                return StageResult(stage, number, span, refusal=record)
             case Plan():
-                return Done(stage, number, span, moves=record.moves)
-        return Done(stage, number, span, trained=progressed)
+                return StageResult(stage, number, span, moves=record.moves)
+        return StageResult(stage, number, span, trained=block_result)
 
     def _expect(self, stage: str, number: int) -> None:
         expected = self._next[stage]
@@ -142,7 +144,7 @@ class StageRunner:
             raise OutOfTurn(f"{stage} was called for block {number}, but its next is {expected}: it has state")
         self._next[stage] = number + 1
 
-    def _ask(self, stage: str, number: int) -> Progressed | None:
+    def _ask(self, stage: str, number: int) -> BlockResult | None:
         """Return what a block came to, once that is known. Not after a block which another worker refused: then
         `drain` tells it, on all workers."""
         told_by, later = self._placement.told_by
@@ -151,22 +153,22 @@ class StageRunner:
             return None
         return _found(self._unasked.popleft())
 
-    def drain(self) -> list[Done]:
+    def drain(self) -> list[StageResult]:
         """Wait for the device; return results of finished blocks not yet reported. Raises PipelineError if one
         failed."""
         try:
-            spans = [Done(span.stage, span.number, span) for span in self.tiers.device.drain()]
-            last = [Done("train", t.block.number, trained=_found(t)) for t in self._unasked]
+            spans = [StageResult(span.stage, span.number, span) for span in self.tiers.device.drain()]
+            last = [StageResult("train", t.block.number, trained=_found(t)) for t in self._unasked]
         except Exception as error:
             raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
         self._unasked.clear()
         return spans + last
 
-    def parcel(self, i: int, owner: int) -> Parcel | Refusal | None:
-        """Return what another worker is to be sent of block i; see `Others.parcel`."""
-        return of(Others, self._peers).parcel(self._flights.get(i), owner)
+    def key_request(self, i: int, owner: int) -> KeyRequest | Refusal | None:
+        """Return what another worker is to be sent of block i; see `OtherWorkers.key_request`."""
+        return expect(OtherWorkers, self._peers).key_request(self._flights.get(i), owner)
 
-    def deliver(self, i: int, received: Sequence[Parcel | Refusal | None]) -> None:
+    def deliver(self, i: int, received: Sequence[KeyRequest | Refusal | None]) -> None:
         """Keep what all workers, in the order of ranks, sent of block i, for `unite`."""
         if i in self._flights:
             self._flights[i].received = received
@@ -177,7 +179,7 @@ class StageRunner:
     def _read(self, i: int) -> None:
         if i not in self._flights:
             flight = self._flights[i] = Flight(self._blocks[i])
-            flight.examples = read(flight.block, self.source, self._buffer(i), self._peers.share)
+            flight.examples = read(flight.block, self.source, self._buffer(i), self._peers.rank)
 
     def _dedup(self, i: int) -> None:
         flight = self._flights[i]
@@ -196,7 +198,7 @@ class StageRunner:
         if self.pause or i >= self._refused.anywhere:
             planned = Refusal(self._blocks[i], "pause", self.pause or STOPPED_ELSEWHERE)
         else:
-            working_sets: list[Unique | United | Refusal] = [self._peers.take(self._flights[j]) for j in window]
+            working_sets: list[Unique | OwnedKeys | Refusal] = [self._peers.take(self._flights[j]) for j in window]
             planned = plan(working_sets, self.tiers.places, self._room)
         if isinstance(planned, Refusal):
             self._refused.here = i
@@ -206,7 +208,7 @@ class StageRunner:
     def _prefetch(self, i: int) -> None:
         flight, tiers = self._flights[i], self.tiers
         staging_RW = self._staging[_slots(i % self._rings.staging, self._room.staging_rows)]
-        flight.staged = prefetch(of(Plan, flight.plan), tiers.host, tiers.log, staging_RW, self._init_rows)
+        flight.staged = prefetch(expect(Plan, flight.plan), tiers.host, tiers.log, staging_RW, self._init_rows)
         self._num_staged = i + 1
 
     def _init_rows(self, keys_U: U64, out_UW: U32) -> None:
@@ -225,15 +227,16 @@ class StageRunner:
         if i >= self._refused.here:
             return
         flight, tiers = self._flights[i], self.tiers
-        planned, staged = of(Plan, flight.plan), of(Staged, flight.staged)
+        planned, staged = expect(Plan, flight.plan), expect(Staged, flight.staged)
         slots = _slots(i % self._rings.outgoing, self._room.outgoing_rows)
         leaving_RW, outgoing_RW = self._placement.leaving[slots], self._outgoing[slots]
         if weights_K is None:
             flight.trained = move(planned, staged, tiers.slab, leaving_RW, outgoing_RW, tiers.device)
             return
         flight.trained = train(
-            planned, of(Examples, flight.examples), of(Unique, flight.unique), staged, tiers.slab, leaving_RW,
-            outgoing_RW, tiers.learner, tiers.device, of(United, flight.united) if flight.united else None, weights_K,
+            planned, expect(Examples, flight.examples), expect(Unique, flight.unique), staged, tiers.slab, leaving_RW,
+            outgoing_RW, tiers.learner, tiers.device,
+            expect(OwnedKeys, flight.owned_keys) if flight.owned_keys else None, weights_K,
         )  # fmt: skip
         self._placement.trained(i)
         self._unasked.append(flight.trained)
@@ -241,7 +244,7 @@ class StageRunner:
 
     def _write_back(self, i: int) -> None:
         flight, tiers = self._flights.pop(i), self.tiers
-        write_back(of(Plan, flight.plan), of(Trained, flight.trained), tiers.host, tiers.log, tiers.chunk_RW)
+        write_back(expect(Plan, flight.plan), expect(Trained, flight.trained), tiers.host, tiers.log, tiers.chunk_RW)
 
     def close(self) -> None:
         """Give back threads and memory. May be called twice."""
@@ -255,12 +258,12 @@ class StageRunner:
         self._staging = self._outgoing = self._staging[:0].copy()
 
 
-def _found(trained: Trained) -> Progressed:
+def _found(trained: Trained) -> BlockResult:
     assert trained.found
     return replace(trained.found(), block=trained.block)
 
 
-def told(error: Exception, tiers: Tiers, look_ahead: int) -> str:
+def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:
     """Return what a stage failed of, in words."""
     # torch's is no MemoryError, CuPy's is.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":

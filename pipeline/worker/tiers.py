@@ -27,12 +27,12 @@ from pipeline.storage.slab import Slab
 from pipeline.training.build import Shape
 from pipeline.training.learner import Learner
 from pipeline.training.shares import Together
-from pipeline.worker.member import Member
+from pipeline.worker.membership import Membership
 from pipeline.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class WorkerConfig:
     """Everything that a worker is opened with."""
 
     sizes: Sizes
@@ -52,32 +52,32 @@ class Tiers:
     """Opened once for a run. Commits read and write them while no block is in flight; else `StageRunner` has them."""
 
     def __init__(
-        self, workflow: Workflow, opening: Opening, source: Source, device: Device, files: Files,
-        member: Member | None = None,
+        self, workflow: Workflow, config: WorkerConfig, source: Source, device: Device, files: Files,
+        membership: Membership | None = None,
     ) -> None:  # fmt: skip
         """Open the last of the kept commits, with the dense part that it has; without one, begin with an empty table.
         Raises MemoryError if the tiers do not fit; ValueError or Damaged if the commit cannot be opened."""
-        self.device, self.row, self.sizes = device, opening.row, opening.sizes
-        sizes, words, storage = opening.sizes, opening.row.num_words, workflow.storage
+        self.device, self.row, self.sizes = device, config.row, config.sizes
+        sizes, words, storage = config.sizes, config.row.num_words, workflow.storage
         self.threads = Whole() if device.on_gpu else Threads(workflow.schedule.threads)
         self.slab = Slab(sizes.device_rows, words, self.threads, device=device)
         self.host = Slab(sizes.host_rows, words, name="host")
         self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
         """The buffer of `write_back`, which a commit borrows."""
-        chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, opening.shards)
+        chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, config.shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
         self.log = open_log(
-            opening.run_dir / "table.zarr", self.row, self.places, opening.kept, opening.speed, files, storage.direct
+            config.run_dir / "table.zarr", self.row, self.places, config.kept, config.speed, files, storage.direct
         )
         evaluation = Evaluation(
-            workflow.data.labels, opening.run_dir / "scores", grouped=workflow.metrics.group is not None
+            workflow.data.labels, config.run_dir / "scores", grouped=workflow.metrics.group is not None
         )
-        shape = Shape(source.layout, self.row, opening.steps_of_epoch)
-        together = Together(member.of_steps, member.collective) if member else Together()
+        shape = Shape(source.layout, self.row, config.steps_of_epoch)
+        together = Together(membership.for_steps, membership.collective) if membership else Together()
         self.learner = Learner(workflow, shape, self.slab, evaluation, self.threads, device, together)
-        if opening.dense is not None:
-            self.learner.load(opening.dense)
+        if config.dense is not None:
+            self.learner.load(config.dense)
 
     def close(self) -> None:
         """Give back threads, files and memory. May be called twice."""

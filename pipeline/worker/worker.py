@@ -11,18 +11,18 @@ from pipeline.commits.manifest import ChunkState, Manifest, Reserve
 from pipeline.commits.reopen import clean
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.records import U64, Array, Block, Done
+from pipeline.records import U64, Array, Block, StageResult
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.log import metadata
 from pipeline.training.dense_state import dense_bytes, dense_state, model_state
-from pipeline.worker.member import Member
+from pipeline.worker.membership import Membership
 from pipeline.worker.stage_runner import StageRunner
-from pipeline.worker.tiers import Opening, Tiers
+from pipeline.worker.tiers import Tiers, WorkerConfig
 from pipeline.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
-class Flushed:
+class CommitPart:
     """A worker's part of a commit: all of it is durable, and nothing names it yet."""
 
     part: Manifest
@@ -49,24 +49,24 @@ class Worker:
     """Its methods are called one at a time, but for `run`, and `pause`, which may come at any time."""
 
     def __init__(
-        self, workflow: Workflow, opening: Opening, source: Source, device: Device, files: Files,
-        member: Member | None = None,
+        self, workflow: Workflow, config: WorkerConfig, source: Source, device: Device, files: Files,
+        membership: Membership | None = None,
     ) -> None:  # fmt: skip
         """MemoryError: the tiers do not fit. ValueError, Damaged: the last commit cannot be opened."""
-        self._opening, self._files, self._member = opening, files, member
-        rank = member.share.rank if member else 0
-        self._reserve = Reserve(opening.run_dir / (f"reserve-{rank}" if member else "reserve"), files)
+        self._config, self._files, self._membership = config, files, membership
+        rank = membership.rank.number if membership else 0
+        self._reserve = Reserve(config.run_dir / (f"reserve-{rank}" if membership else "reserve"), files)
         self._numbers = workflow.optimizer.numbers_a_parameter
         # Where workers merge now and then, a commit has the dense part of each.
         self._writes_dense = rank == 0 or workflow.optimizer.merge is not None
-        self.tiers = Tiers(workflow, opening, source, device, files, member)
-        self.stages = StageRunner(workflow, source, self.tiers, member)
+        self.tiers = Tiers(workflow, config, source, device, files, membership)
+        self.stages = StageRunner(workflow, source, self.tiers, membership)
         """The stages: what the executor calls, beside the driver's calls."""
 
     def tidy(self) -> None:
         """Delete what the last session left behind, and hold space for the next commit."""
         self._reserve.release()
-        clean(self.tiers.log.path, self._opening.kept, self._files, self._opening.shards)
+        clean(self.tiers.log.path, self._config.kept, self._files, self._config.shards)
         self._hold_reserve()
 
     def start(self, blocks: Sequence[Block], look_ahead: int) -> Sequence[str]:
@@ -74,7 +74,7 @@ class Worker:
         self.stages.start(blocks, look_ahead)
         return self.stages.names
 
-    def drain(self) -> list[Done]:
+    def drain(self) -> list[StageResult]:
         return self.stages.drain()
 
     def pause(self, why: str | None) -> None:
@@ -85,14 +85,14 @@ class Worker:
         """Set the learning rates of the steps to come, before warm-up."""
         self.tiers.learner.rows.lr, self.tiers.learner.dense.lr = rows, dense
 
-    def flush(self, number: int) -> Flushed:
+    def flush(self, number: int) -> CommitPart:
         """Write what changed since the last commit, for the one of this number. The pipeline is drained."""
         self._reserve.release()
         r = self.tiers
         flushed = flush(r.places, r.slab, r.host, r.log, r.chunk_RW)
         r.log.sync()
         written_bytes, r.log.written_bytes = r.log.written_bytes, 0
-        return Flushed(self._part(number), flushed.changed, flushed.merged, written_bytes)
+        return CommitPart(self._part(number), flushed.changed, flushed.merged, written_bytes)
 
     def _part(self, number: int) -> Manifest:
         r = self.tiers
@@ -150,12 +150,12 @@ class Worker:
         return model_state(self.tiers.learner.model)
 
     def scores(self, number: int, table: int) -> U64 | None:
-        """See `Findings.scores`."""
+        """See `BlockMetrics.scores`."""
         return self.tiers.learner.findings.scores(number, table)
 
     def report(self) -> Report:
         r = self.tiers
-        traffic = self._member.group.traffic if self._member else {}
+        traffic = self._membership.group.traffic if self._membership else {}
         return Report(
             r.places.map.num_bytes, r.sizes.device_rows, r.sizes.host_rows, r.row.num_bytes,
             r.places.chunks.present * r.log.chunk_bytes, r.sizes.disk_chunks * r.log.chunk_bytes,

@@ -17,7 +17,7 @@ def columns(root, split):
     return pq.read_table(root / split / "part-0.parquet").to_pydict()
 
 
-def test_a_key_never_occurs_or_half_of_them_are_not_rare():
+def test_every_key_occurs_and_half_of_them_are_rare():
     planted = Planted()
     keys_NF = draw_keys(planted, np.random.default_rng(0), planted.train, every_key=True)
     assert keys_NF.shape == (planted.train, len(planted.keys_per_field))
@@ -28,7 +28,7 @@ def test_a_key_never_occurs_or_half_of_them_are_not_rare():
     assert 0.48 < (counts_K < RARE).mean() < 0.55
 
 
-def test_a_pair_of_fields_is_left_out_of_the_logit():
+def test_every_pair_of_fields_is_in_the_logit():
     rng = np.random.default_rng(1)
     keys_NF = draw_keys(SMALL, rng, 50, every_key=False)
     main_K, latent_KR = effects(SMALL, rng, keys_NF)
@@ -42,7 +42,7 @@ def test_a_pair_of_fields_is_left_out_of_the_logit():
     assert (main_N.std(), pairs_N.std()) == pytest.approx((SMALL.main_std, SMALL.pair_std))
 
 
-def test_the_best_possible_auc_is_not_that_of_the_true_logit(tmp_path):
+def test_the_best_possible_auc_is_that_of_the_true_logit(tmp_path):
     told = ensure(SMALL, tmp_path)
     rng = np.random.default_rng(SMALL.seed)
     train_NF = draw_keys(SMALL, rng, SMALL.train, every_key=True)
@@ -56,25 +56,25 @@ def test_the_best_possible_auc_is_not_that_of_the_true_logit(tmp_path):
     assert told["positives"] / SMALL.test == pytest.approx(SMALL.positive_rate, abs=0.02)
 
 
-def test_labels_are_not_as_likely_as_the_logit_says():
+def test_the_bias_gives_the_wanted_mean_probability():
     x_N = np.linspace(-4, 4, 1001)
     assert sigmoid(x_N + bias(x_N, 0.3)).mean() == pytest.approx(0.3)
 
 
-def test_the_same_parameters_make_other_data(tmp_path):
+def test_the_same_parameters_make_the_same_data(tmp_path):
     told = ensure(SMALL, tmp_path / "one")
     assert ensure(SMALL, tmp_path / "two") == told == ensure(SMALL, tmp_path / "one")
     for split in ("train", "test"):
         assert columns(tmp_path / "one", split) == columns(tmp_path / "two", split)
 
 
-def test_data_of_other_parameters_is_taken(tmp_path):
+def test_data_of_other_parameters_is_refused(tmp_path):
     ensure(SMALL, tmp_path)
     with pytest.raises(ValueError, match="holds data of other parameters"):
         ensure(replace(SMALL, seed=1), tmp_path)
 
 
-def test_the_standard_error_is_not_that_of_repeated_draws():
+def test_the_standard_error_is_that_of_repeated_draws():
     rng = np.random.default_rng(2)
     labels_N = np.arange(600) < 200
     aucs = [roc_auc_score(labels_N, rng.standard_normal(600) + labels_N) for _ in range(400)]

@@ -49,7 +49,7 @@ def with_plateau(workflow, **settings):
 
 
 @pytest.mark.parametrize(("kind", "dim"), [(DeepFM, 4), (DNN, 5), (LR, 0)])
-def test_a_step_has_another_loss_than_that_of_the_pipeline(make_workflow, tmp_path, kind, dim):
+def test_each_step_has_the_loss_of_the_pipeline(make_workflow, tmp_path, kind, dim):
     workflow = make_workflow(kind, dim=dim)
     only_train = workflow.model_copy(update={"data": workflow.data.model_copy(update={"validation": (), "test": ()})})
     progress = Quiet()
@@ -61,7 +61,7 @@ def test_a_step_has_another_loss_than_that_of_the_pipeline(make_workflow, tmp_pa
     assert not (tmp_path / "run").exists()
 
 
-def test_the_order_of_examples_is_not_that_of_the_plain_trainer(make_workflow):
+def test_examples_come_in_the_order_of_the_plain_trainer(make_workflow):
     workflow = make_workflow()
     for file in ("train", "test"):
         path = workflow.data.root / file / "part-0.parquet"
@@ -73,7 +73,7 @@ def test_the_order_of_examples_is_not_that_of_the_plain_trainer(make_workflow):
         assert labels_N[torch.from_numpy(plain._order(sizes, epoch))].tolist() == expected
 
 
-def test_l2_is_of_the_rows_in_the_batch_only(make_workflow):
+def test_l2_moves_rows_outside_the_batch(make_workflow):
     """A gradient of nothing but L2, on every row: by Adam's first step each moves by the learning rate, against its
     sign."""
     plain = PlainTorch(make_workflow(rows=Adam(l2=0.5, eps_place="torch")))
@@ -84,7 +84,7 @@ def test_l2_is_of_the_rows_in_the_batch_only(make_workflow):
     torch.testing.assert_close(moved[1:], -1e-3 * before[1:].sign(), atol=1e-6, rtol=1e-3)
 
 
-def test_the_clipped_norm_leaves_out_a_part(make_workflow):
+def test_the_norm_is_clipped_over_all_gradients(make_workflow):
     plain = PlainTorch(make_workflow(rows=Adam(l2=100.0, eps_place="torch"), max_grad_norm=0.01))
     ids_BF = torch.zeros(1, 3, dtype=torch.int64)
     plain._step(ids_BF, torch.zeros(1))
@@ -92,7 +92,7 @@ def test_the_clipped_norm_leaves_out_a_part(make_workflow):
     assert torch.linalg.vector_norm(torch.stack([g.norm() for g in grads])).item() == pytest.approx(0.01, rel=1e-3)
 
 
-def test_a_plateau_does_not_lower_the_rates_or_does_not_end_the_training(make_workflow, monkeypatch):
+def test_a_plateau_lowers_the_rates_and_ends_the_training(make_workflow, monkeypatch):
     aucs = iter([0.7, 0.6, 0.8, 0.8, 0.7, 0.9])
     plain = PlainTorch(with_plateau(make_workflow(epochs=9), lr_factor=0.1, lr_floor=2e-5, stop_after=2))
     weights = []
@@ -110,12 +110,12 @@ def test_a_plateau_does_not_lower_the_rates_or_does_not_end_the_training(make_wo
 
 
 @pytest.mark.parametrize("rows", [Adam(), Adam(eps_place="torch", clip=CowClip())])
-def test_settings_without_a_plain_form_are_taken(make_workflow, rows):
+def test_settings_without_a_plain_form_are_refused(make_workflow, rows):
     with pytest.raises(ValueError, match="plain torch knows Adam"):
         PlainTorch(make_workflow(rows=rows))
 
 
-def test_a_part_is_run_again_or_never(tmp_path):
+def test_a_part_is_run_until_it_succeeds_and_never_again(tmp_path):
     def fail():
         raise RuntimeError("again")
 

@@ -21,7 +21,7 @@ def of(workers, machines=1, **others):
     return replace(ENDLESS, workers=workers, machines=machines, **others)
 
 
-def test_bytes_are_counted_for_owned_rows_for_occurrences_or_in_other_units():
+def test_bytes_are_counted_for_remote_unique_keys():
     sent = bytes_sent(SHAPE, of(4), RUN)
     remote = 10 * 3 / 4
     assert sent.read == 8 * 250_000
@@ -37,7 +37,7 @@ def test_bytes_are_counted_for_owned_rows_for_occurrences_or_in_other_units():
     ("machines", "every", "words", "payload"),
     [(1, (1, 1), 1, 1), (1, (20, 20), 2, 2 / 20), (4, (1, 1), 1, 1 + 1 / 8), (4, (1, 20), 3, 1 + 3 / 20 / 8)],
 )
-def test_merges_are_counted_as_often_as_steps_or_in_other_words(machines, every, words, payload):
+def test_merges_are_counted_by_their_interval_and_number_of_words(machines, every, words, payload):
     run = replace(RUN, inside_every=every[0], between_every=every[1], words=words)
     assert bytes_sent(SHAPE, of(8, machines), run).dense == pytest.approx(4_000 * payload)
 
@@ -56,7 +56,7 @@ def test_merges_are_counted_as_often_as_steps_or_in_other_words(machines, every,
         ({"step_s": 0.25}, "train", 0.25),
     ],
 )
-def test_a_cost_is_taken_for_another_or_in_another_unit(what, part, seconds):
+def test_each_cost_counts_for_its_part_in_its_unit(what, part, seconds):
     found = predict(SHAPE, replace(NOTHING, **what), of(4), RUN)
     assert found.binds == part
     assert found.parts[part] == pytest.approx(seconds, rel=1e-4)
@@ -77,13 +77,13 @@ def test_a_cost_is_taken_for_another_or_in_another_unit(what, part, seconds):
         (of(2, 2, between=Link(1, 0)), "train", (16 + 20) * 7.5 * 2 / 3 + 2 * (4_000 / 2 / 2)),
     ],
 )
-def test_a_link_carries_other_bytes_or_messages(cluster, part, seconds):
+def test_each_link_takes_the_time_of_its_bytes_and_messages(cluster, part, seconds):
     found = predict(SHAPE, NOTHING, cluster, RUN)
     assert found.binds == part
     assert found.parts[part] == pytest.approx(seconds, rel=1e-3)
 
 
-def test_parts_that_run_at_once_are_added_or_cores_count_more_than_once():
+def test_parts_overlap_as_far_as_the_cores_allow():
     costs = replace(NOTHING, value_read_ns=4, value_deduplicated_ns=2, value_trained_ns=3)
     many = predict(SHAPE, costs, of(1, cores=100), RUN)
     assert (many.binds, many.parts["read"]) == ("read", 4e-3)
@@ -96,7 +96,7 @@ def test_parts_that_run_at_once_are_added_or_cores_count_more_than_once():
     assert predict(SHAPE, costs, of(1, cores=1, on_gpu=True), RUN).parts["cores"] == pytest.approx(4e-3)
 
 
-def test_bytes_that_the_processor_moves_cost_it_nothing():
+def test_bytes_that_the_processor_moves_cost_core_time():
     link = Link(1_000, 0)
     free = predict(SHAPE, NOTHING, of(2, inside=link, cores=1), RUN).parts
     taken = predict(SHAPE, NOTHING, of(2, inside=replace(link, on_cores=True), cores=1), RUN).parts
@@ -105,7 +105,7 @@ def test_bytes_that_the_processor_moves_cost_it_nothing():
 
 
 @pytest.mark.parametrize("shape", HIERPS, ids=lambda shape: shape.name)
-def test_more_of_something_good_makes_it_slower(shape):
+def test_better_hardware_or_a_smaller_model_is_never_slower(shape):
     for cluster in CLUSTERS.values():
         run = runs(cluster)["k = 1"]
         speed = predict(shape, GPU, cluster, run).examples_per_s
@@ -122,7 +122,7 @@ def test_more_of_something_good_makes_it_slower(shape):
         assert sparser.parts["train"] <= predict(shape, GPU, cluster, run).parts["train"]
 
 
-def test_unique_keys_shrink_with_examples_or_grow_with_the_cache():
+def test_unique_keys_grow_with_examples_and_shrink_with_the_cache():
     fields = (Fields(1e6, 3), Fields(100, 2))
     grown = [unique_keys(fields, 1.05, n) for n in (1, 10, 1_000, 100_000, 1e12)]
     assert grown == sorted(grown)
@@ -137,7 +137,7 @@ def test_unique_keys_shrink_with_examples_or_grow_with_the_cache():
     assert unique_keys((Fields(100, 1),), 0.5, 1e9, 30) == pytest.approx(70)
 
 
-def test_measured_points_are_compared_with_other_numbers_of_workers_or_cores():
+def test_measured_points_are_compared_at_their_own_workers_and_cores():
     costs = replace(NOTHING, example_trained_ns=1_000)
     found = check([Point(1, 1, 900_000), Point(2, 2, 1_500_000), Point(4, 2, 900_000)], SHAPE, costs, ENDLESS, RUN)
     assert [one.predicted for one in found] == pytest.approx([1e6, 2e6, 2e6])
@@ -145,7 +145,7 @@ def test_measured_points_are_compared_with_other_numbers_of_workers_or_cores():
     assert [one.scaling for one in found] == pytest.approx([1, 0.75 / 0.9, 0.5])
 
 
-def test_the_measured_speed_of_one_worker_is_far_from_what_the_model_says():
+def test_the_model_predicts_the_measured_speed_of_one_worker():
     """(a) of `end_to_end` with an MLP of 64, two cores (RESULTS.md); the constants are from stages there."""
     here = replace(MACHINE, workers=1, cores=2, threads=2, on_gpu=False)
     (one,) = check([Point(1, 2, 341_565)], CRITEO, TWO_CORES, here, Run(8_192))

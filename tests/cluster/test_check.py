@@ -5,49 +5,49 @@ from dataclasses import replace
 import pytest
 from harness import sizes_of
 
-from pipeline.cluster.check import check_machines, least_disk_bytes
-from pipeline.cluster.member import Machine
+from pipeline.cluster.check import check_machines, min_disk_bytes
+from pipeline.cluster.run_plugin import WorkerInfo
 from pipeline.workflow import Workflow
 
-CPU = Machine(
+CPU = WorkerInfo(
     host="a", pid=1, versions={"torch": "2"}, threads=12, memory_limit=0, memory={0: 1 << 30}, reach=(), disk=7,
     free_bytes=1000, device="cpu", gpu="",
 )  # fmt: skip
 H100 = replace(CPU, device="H100", gpu="0000:01:00.0")
 
 
-def check(machines, workflow, least=0):
-    check_machines(machines, workflow.device, workflow.storage, least)
+def check(machines, workflow, minimum=0):
+    check_machines(machines, workflow.device, workflow.storage, minimum)
 
 
-def refusal(machines, workflow: Workflow, device, least=0):
+def refusal(machines, workflow: Workflow, device, minimum=0):
     with pytest.raises(ValueError, match="worker") as raised:
-        check(machines, workflow.model_copy(update={"device": device}), least)
+        check(machines, workflow.model_copy(update={"device": device}), minimum)
     return str(raised.value)
 
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])
-def test_a_worker_without_a_gpu_trains_with_one_that_has_one(small_workflow, device):
+def test_a_worker_without_a_gpu_is_refused_beside_one_that_has_one(small_workflow, device):
     said = refusal([H100, replace(CPU, host="b")], small_workflow(), device)
     assert said.startswith(f"worker 1 on b has no GPU that CuPy sees, worker 0 H100, and device is {device}: give")
 
 
-def test_two_workers_train_on_one_gpu(small_workflow):
+def test_two_workers_on_one_gpu_are_refused(small_workflow):
     said = refusal([H100, replace(H100, host="b"), H100], small_workflow(), "cuda")
     assert "workers 0 and 2 on a have the same GPU, 0000:01:00.0: start one for each (`dask cuda worker`" in said
 
 
 @pytest.mark.parametrize("device", ["cpu", "auto"])
-def test_workers_on_cpus_are_taken_for_workers_on_one_gpu(small_workflow, device):
+def test_two_workers_on_the_cpus_of_one_machine_are_accepted(small_workflow, device):
     check([CPU, CPU], small_workflow().model_copy(update={"device": device}))
 
 
-def test_gpus_of_two_models_or_machines_are_refused(small_workflow):
+def test_gpus_of_two_models_and_machines_are_accepted(small_workflow):
     other = replace(H100, device="A100", gpu="0000:02:00.0")
     check([H100, other, replace(H100, host="b")], small_workflow().model_copy(update={"device": "cuda"}))
 
 
-def test_a_slab_on_a_gpu_is_counted_as_memory_of_the_host(small_workflow):
+def test_a_slab_on_a_gpu_never_counts_as_memory_of_the_host(small_workflow):
     workflow = small_workflow(storage={"device": "1 TiB"}).model_copy(update={"device": "cuda"})
     limited = replace(H100, memory_limit=1 << 30)
     check([limited], workflow)
@@ -56,7 +56,7 @@ def test_a_slab_on_a_gpu_is_counted_as_memory_of_the_host(small_workflow):
     assert f"memory limit of {small:,} bytes, and storage's host, read and map add up to" in said
 
 
-def test_a_worker_whose_disk_is_too_small_is_found_out_while_it_trains(small_workflow):
+def test_a_worker_whose_disk_is_too_small_is_refused(small_workflow):
     """Two workers share a disk, and the third has one of its own."""
     machines = [CPU, CPU, replace(CPU, disk=8, free_bytes=600)]
     check(machines, small_workflow(), 500)
@@ -65,16 +65,16 @@ def test_a_worker_whose_disk_is_too_small_is_found_out_while_it_trains(small_wor
     assert "of 2 workers there takes 1,002; make room, or lower storage.device or storage.host" in said
 
 
-def test_the_least_that_a_disk_must_have_is_not_what_a_commit_can_take(small_workflow):
+def test_a_disk_must_have_room_for_one_whole_commit(small_workflow):
     """Rows of device and host: 90 in chunks of 4, of which each shard has one begun."""
     sizes = sizes_of(small_workflow(), device_rows=60, host_rows=30)
-    chunk_bytes = least_disk_bytes(sizes, 1) // 23
-    assert least_disk_bytes(sizes, 1) == 23 * chunk_bytes
-    assert least_disk_bytes(sizes, 6) == (6 + 21) * chunk_bytes
+    chunk_bytes = min_disk_bytes(sizes, 1) // 23
+    assert min_disk_bytes(sizes, 1) == 23 * chunk_bytes
+    assert min_disk_bytes(sizes, 6) == (6 + 21) * chunk_bytes
     assert chunk_bytes >= 4 * (sizes.row_bytes + 8)
 
 
-def test_what_the_caps_of_all_workers_of_a_machine_add_up_to_fits_into_it(small_workflow):
+def test_the_caps_of_all_workers_of_a_machine_must_fit_into_it(small_workflow):
     """Of each 160 MiB in RAM, 144 with a GPU. Machine a has room for two on CPUs and a bit, b for one."""
     workflow, cpu = small_workflow(), replace(CPU, memory={0: 330 << 20})
     on_b = replace(CPU, host="b", memory={0: 160 << 20})
@@ -89,7 +89,7 @@ def test_what_the_caps_of_all_workers_of_a_machine_add_up_to_fits_into_it(small_
     assert f"host, read and map of 3 workers there add up to {432 << 20:,}" in refusal(gpus, workflow, "cuda")
 
 
-def test_workers_of_a_control_group_fit_into_its_limit_and_those_of_others_do_not_count(small_workflow):
+def test_the_limit_of_a_control_group_counts_only_its_own_workers(small_workflow):
     """Groups 7 and 8, two containers of one machine that use its network, have a limit each; of 9 both are a part."""
     machine, workflow = {0: 1 << 30}, small_workflow()
     seven, eight = (replace(CPU, memory=machine | {group: 200 << 20, 9: 400 << 20}) for group in (7, 8))

@@ -14,11 +14,11 @@ from conftest import make_table, make_workflow, write_data
 from dask.utils import key_split
 from harness import make_driver, run
 
-from pipeline.cluster.local import DaskExecutor, dashboard_link, local_client, run_stage
+from pipeline.cluster.local import DaskExecutor, dashboard_link, local_client, run_local_stage
 from pipeline.data import source
 from pipeline.errors import PipelineError
-from pipeline.records import Done
-from pipeline.schedule import Schedule
+from pipeline.records import StageResult
+from pipeline.schedule import BlockSchedule
 from pipeline.stages import STAGES
 from pipeline.worker import placement, stage_runner
 
@@ -98,36 +98,36 @@ def open_files():
     return links
 
 
-def test_a_task_that_dask_runs_again_does_its_work_twice(client, executor):
+def test_a_task_that_dask_runs_again_is_refused(client, executor):
     executor.result(executor.submit("read", 0, []))
-    again = client.submit(run_stage, "read", 0, executor.token, [], key="again", pure=False)
+    again = client.submit(run_local_stage, "read", 0, executor.token, [], key="again", pure=False)
     with pytest.raises(PipelineError, match="read was called for block 0, but its next is 1: it has state"):
         again.result()
     assert executor.result(executor.submit("read", 1, [])).span is not None, "the refused call took the block's turn"
 
 
-def test_a_task_for_a_block_before_its_turn_is_run(client, executor):
-    early = client.submit(run_stage, "read", 1, executor.token, [], key="early", pure=False)
+def test_a_task_for_a_block_before_its_turn_is_refused(client, executor):
+    early = client.submit(run_local_stage, "read", 1, executor.token, [], key="early", pure=False)
     with pytest.raises(PipelineError, match="read was called for block 1, but its next is 0"):
         early.result()
 
 
-def test_a_task_of_a_run_that_is_over_is_run(client, executor):
+def test_a_task_of_a_run_that_is_over_is_refused(client, executor):
     executor.close()
     executor.close()
     with pytest.raises(RuntimeError, match=f"read of block 0 was run for {executor.token}, which is not open"):
         executor.result(executor.submit("read", 0, []))
 
 
-def test_a_task_of_a_run_that_this_process_does_not_know_is_run(client):
-    unknown = client.submit(run_stage, "train", 3, "no-such-token", [], key="unknown", pure=False)
+def test_a_task_of_a_run_that_this_process_does_not_know_is_refused(client):
+    unknown = client.submit(run_local_stage, "train", 3, "no-such-token", [], key="unknown", pure=False)
     with pytest.raises(RuntimeError, match="train of block 3 was run for no-such-token"):
         unknown.result()
 
 
 @pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
 @pytest.mark.parametrize("stage", ALONE)
-def test_a_stage_that_raises_leaves_work_running_or_a_result(
+def test_a_stage_that_raises_ends_all_work_and_leaves_no_result(
     client, workflow, expected, tmp_path, monkeypatch, stage, with_dask
 ):
     states = []
@@ -160,7 +160,7 @@ def test_a_stage_that_raises_leaves_work_running_or_a_result(
 
 
 @pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
-def test_the_cause_of_a_failure_is_lost_on_its_way_to_the_user(client, workflow, tmp_path, monkeypatch, with_dask):
+def test_the_cause_of_a_failure_reaches_the_user(client, workflow, tmp_path, monkeypatch, with_dask):
     Calls(monkeypatch, ("prefetch", BAD_BLOCK), OSError("the cable was pulled"))
     with pytest.raises(PipelineError) as caught:
         make_driver(workflow, tmp_path, client if with_dask else None, **SIZES).run()
@@ -169,7 +169,7 @@ def test_the_cause_of_a_failure_is_lost_on_its_way_to_the_user(client, workflow,
     assert isinstance(cause.__cause__, OSError)
 
 
-def test_a_failed_run_leaves_threads_or_files_open(workflow, tmp_path, monkeypatch):
+def test_a_failed_run_closes_its_threads_and_files(workflow, tmp_path, monkeypatch):
     """The serial executor has no threads, so all that are there afterwards belong to tiers or the model."""
     before = set(threading.enumerate())
     # The last block, when rows have come back from the disk.
@@ -183,7 +183,7 @@ def test_a_failed_run_leaves_threads_or_files_open(workflow, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
-def test_a_bad_label_in_a_later_file_is_trained_on_or_not_located(client, tmp_path, monkeypatch, with_dask):
+def test_a_bad_label_in_a_later_file_is_refused_with_its_place(client, tmp_path, monkeypatch, with_dask):
     monkeypatch.setattr(source, "FILE_ORDER_WINDOW", 8)
     rng = np.random.default_rng(0)
     for name in ("train-0", "train-1"):
@@ -207,7 +207,7 @@ def test_a_bad_label_in_a_later_file_is_trained_on_or_not_located(client, tmp_pa
     assert not (run_dir / "result.json").exists()
 
 
-def test_a_socket_is_open_to_the_network(client):
+def test_every_socket_is_on_loopback(client):
     tables = [Path("/proc/net/tcp"), Path("/proc/net/tcp6")]
     if not tables[0].exists():
         pytest.skip("needs Linux's /proc/net/tcp to see the sockets of this process")
@@ -222,8 +222,8 @@ def test_a_socket_is_open_to_the_network(client):
     assert dashboard_link(client).startswith("http://127.0.0.1:")
 
 
-def test_the_dashboard_does_not_group_tasks_by_stage(client):
-    executor = DaskExecutor(client, Done)
+def test_the_dashboard_groups_tasks_by_stage(client):
+    executor = DaskExecutor(client, StageResult)
     futures = {stage: executor.submit(stage, 12, []) for stage in STAGES}
     executor.settle(list(futures.values()))
     executor.close()
@@ -232,7 +232,7 @@ def test_the_dashboard_does_not_group_tasks_by_stage(client):
     assert len({future.key.rsplit("-", 1)[1] for future in futures.values()}) == 1
 
 
-def test_train_runs_in_more_than_one_thread_or_shares_it(client, workflow, monkeypatch):
+def test_train_runs_in_one_thread_of_its_own(client, workflow, monkeypatch):
     calls = Calls(monkeypatch)
     for _ in range(2):
         run(workflow, client, **SIZES)
@@ -242,15 +242,15 @@ def test_train_runs_in_more_than_one_thread_or_shares_it(client, workflow, monke
         assert stage == "train" or not calls.threads[stage] & calls.threads["train"], stage
 
 
-def test_the_driver_keeps_more_and_more_futures(client, workflow, monkeypatch):
+def test_the_number_of_futures_that_the_driver_keeps_is_bounded(client, workflow, monkeypatch):
     kept = []
-    submit = Schedule._submit
+    submit = BlockSchedule._submit
 
     def counting(self, stage, i):
         submit(self, stage, i)
         kept.append(len(self._futures))
 
-    monkeypatch.setattr(Schedule, "_submit", counting)
+    monkeypatch.setattr(BlockSchedule, "_submit", counting)
     longer = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"epochs": 3})})
     run(longer, client, **SIZES)
     ahead = 2 * longer.schedule.look_ahead

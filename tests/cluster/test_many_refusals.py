@@ -14,7 +14,7 @@ from many_rules import RULES, workflow_of
 from pipeline.comm.group import Disconnected, Group
 from pipeline.driver.driver import Driver
 from pipeline.errors import LostTouch
-from pipeline.records import Block, Done, Parcel, Refusal
+from pipeline.records import Block, KeyRequest, Refusal, StageResult
 from pipeline.worker.stage_runner import StageRunner
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow
@@ -52,7 +52,7 @@ class Watched:
         self.crew.before, self.crew.after = self._before, self._after
         self._run, self.crew.run = self.crew.run, self._run_stretch  # type: ignore[method-assign]
 
-    def _run_stretch(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Any:
+    def _run_stretch(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Any:
         self._last, self._ahead = blocks[-1].number, look_ahead
         self.done = [[] for _ in range(WORLD)]
         refusal = self._run(blocks, look_ahead, watch)
@@ -61,8 +61,8 @@ class Watched:
             trained = {tuple(done.number for done in of if done.trained) for of in self.done}
             assert trained == {tuple(range(blocks[0].number, refusal.block.number))}
             for of in self.done:
-                past = [done.moves for done in of if done.moves and done.number >= refusal.block.number]
-                self.moved_only += sum(moves.new for moves in past)
+                end = [done.moves for done in of if done.moves and done.number >= refusal.block.number]
+                self.moved_only += sum(moves.new for moves in end)
         return refusal
 
     def _before(self, rank: int, stage: str, number: int) -> None:
@@ -75,7 +75,7 @@ class Watched:
     def _has_planned(self, rank: int, number: int) -> bool:
         return any(done.stage == "plan" and done.number == number for done in self.done[rank])
 
-    def _after(self, rank: int, done: Done) -> None:
+    def _after(self, rank: int, done: StageResult) -> None:
         with self._planned:
             self.done[rank].append(done)
             self._planned.notify_all()
@@ -88,7 +88,7 @@ WINDOW, COMMIT = "window", "commit"
     ("block_batches", "look_ahead", "device_rows", "expected"),
     [(2, 2, 34, [WINDOW]), (2, 4, 38, [WINDOW] * 3), (8, 4, 34, [WINDOW] * 6 + [COMMIT])],
 )
-def test_workers_stop_at_different_blocks_where_one_has_no_room_or_lose_an_update(
+def test_all_workers_stop_where_one_has_no_room_and_lose_no_update(
     workflow: Workflow, undisturbed: str, tmp_path: Path,
     block_batches: int, look_ahead: int, device_rows: int, expected: list[str],
 ) -> None:  # fmt: skip
@@ -105,14 +105,14 @@ def test_workers_stop_at_different_blocks_where_one_has_no_room_or_lose_an_updat
 
 
 @pytest.mark.parametrize("who", [0, 1])
-def test_a_worker_that_is_told_to_pause_alone_leaves_the_others_behind(
+def test_a_worker_that_pauses_alone_stops_all_at_the_same_block(
     workflow: Workflow, undisturbed: str, tmp_path: Path, who: int
 ) -> None:
     with crew_driver(workflow, tmp_path, WORLD) as driver:
         watched = Watched(driver)
         after = watched.crew.after
 
-        def pause_it(rank: int, done: Done) -> None:
+        def pause_it(rank: int, done: StageResult) -> None:
             after(rank, done)
             if rank == who and (done.stage, done.number) == ("plan", 4):
                 watched.crew.workers[who].pause("told alone")
@@ -125,23 +125,23 @@ def test_a_worker_that_is_told_to_pause_alone_leaves_the_others_behind(
     assert watched.moved_only > 0, "no worker had planned further"
 
 
-def run_up_to(stages: StageRunner, *tasks: tuple[str, int]) -> list[Done]:
+def run_up_to(stages: StageRunner, *tasks: tuple[str, int]) -> list[StageResult]:
     return [stages.run(stage, number) for stage, number in tasks]
 
 
-def test_a_parcel_is_gone_before_another_worker_has_taken_it(workflow: Workflow, tmp_path: Path) -> None:
+def test_a_key_request_is_kept_until_another_worker_has_taken_it(workflow: Workflow, tmp_path: Path) -> None:
     """Nothing orders an owner's `unite` and the taking of what it sends to others."""
     with crew_driver(workflow, tmp_path, 2) as driver:
         driver.crew.each(Worker.start, list(driver.agenda.blocks(1)), 1)
         first, other = (worker.stages for worker in workers_of(driver))
         for stages in (first, other):
             run_up_to(stages, ("read", 0), ("dedup", 0))
-        first.deliver(0, [first.parcel(0, 0), other.parcel(0, 0)])
+        first.deliver(0, [first.key_request(0, 0), other.key_request(0, 0)])
         run_up_to(first, ("unite", 0))
-        assert isinstance(first.parcel(0, 1), Parcel)
+        assert isinstance(first.key_request(0, 1), KeyRequest)
 
 
-def test_a_block_that_was_read_and_then_not_needed_is_an_error(workflow: Workflow, tmp_path: Path) -> None:
+def test_a_block_that_is_read_but_not_needed_sends_no_keys(workflow: Workflow, tmp_path: Path) -> None:
     """Another worker may still ask for its keys."""
     with crew_driver(workflow, tmp_path, 2) as driver:
         driver.crew.each(Worker.start, list(driver.agenda.blocks(1)), 1)
@@ -150,12 +150,12 @@ def test_a_block_that_was_read_and_then_not_needed_is_an_error(workflow: Workflo
         run_up_to(stages, ("read", 0), ("read", 1), ("dedup", 0))
         assert run_up_to(stages, ("plan", 0))[0].refusal
         run_up_to(stages, ("dedup", 1))
-        assert isinstance(stages.parcel(0, 1), Parcel)
-        assert stages.parcel(1, 1) is None
-        assert stages.parcel(2, 1) is None
+        assert isinstance(stages.key_request(0, 1), KeyRequest)
+        assert stages.key_request(1, 1) is None
+        assert stages.key_request(2, 1) is None
 
 
-def test_a_worker_that_is_gone_looks_like_an_error_of_ones_own(
+def test_a_worker_that_is_gone_is_reported_as_lost_touch(
     workflow: Workflow, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone(group: Group, numbers: Sequence[float]) -> list[float]:

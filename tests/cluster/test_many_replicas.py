@@ -15,7 +15,7 @@ from pipeline.data.buffer import ReadBuffer
 from pipeline.driver.driver import Driver
 from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.preflight.check_model import check_model
-from pipeline.records import Done, Share
+from pipeline.records import Rank, StageResult
 from pipeline.training.build import row_layout
 from pipeline.training.dense_state import MODEL
 from pipeline.workflow import Workflow
@@ -46,12 +46,14 @@ def tiered(root: Path, **changes: Any) -> Workflow:
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
-def test_tiers_or_blocks_or_the_day_show_in_the_bits(data_root: Path, expected: str, tmp_path: Path, name: str) -> None:
+def test_runs_of_three_workers_give_the_same_bits_with_any_tiers_and_blocks(
+    data_root: Path, expected: str, tmp_path: Path, name: str
+) -> None:
     changes, sizes = SCHEDULES[name]
     assert fingerprint(tiered(data_root, **changes), tmp_path, 3, **sizes) == expected
 
 
-def test_a_run_that_was_ended_goes_on_to_other_bits(data_root: Path, expected: str, tmp_path: Path) -> None:
+def test_an_ended_run_of_three_workers_resumes_to_the_same_bits(data_root: Path, expected: str, tmp_path: Path) -> None:
     with crew_driver(tiered(data_root), tmp_path, 3) as driver:
         blocks = list(driver.agenda.blocks(2))
         driver.crew.run(blocks[:4], 2, driver.history.add)
@@ -65,7 +67,7 @@ def replicas_after_each_block(driver: Driver, part: str = "") -> dict[int, list[
     crew: Any = driver.crew
     found: dict[int, list[bytes]] = {}
 
-    def after(rank: int, done: Done) -> None:
+    def after(rank: int, done: StageResult) -> None:
         if done.stage == "train" and done.trained:
             saved = crew.workers[rank].dense()
             found.setdefault(done.number, []).append(
@@ -77,7 +79,7 @@ def replicas_after_each_block(driver: Driver, part: str = "") -> dict[int, list[
     return found
 
 
-def test_replicas_or_buffers_of_batch_norm_differ_or_one_example_is_left_to_a_worker(tmp_path: Path) -> None:
+def test_replicas_with_batch_norm_agree_and_no_batch_has_one_example(tmp_path: Path) -> None:
     """13 examples of two batches, the last of which would have one."""
     root = write_data(tmp_path / "data", num_train=13)
     workflow = workflow_of(root, RULES["adam"], kind=Normed, args={}, block_batches=1, epochs=2)
@@ -92,20 +94,20 @@ def test_replicas_or_buffers_of_batch_norm_differ_or_one_example_is_left_to_a_wo
     assert not np.array_equal(norm["norm.running_mean"], np.zeros(7))
 
 
-def test_buffers_are_not_the_mean_of_what_all_workers_saw(data_root: Path, tmp_path: Path) -> None:
+def test_buffers_are_the_mean_of_what_all_workers_saw(data_root: Path, tmp_path: Path) -> None:
     workflow = workflow_of(data_root, RULES["adam"], kind=Normed, args={}, batch_size=8)
     with crew_driver(workflow, tmp_path, 3) as driver:
         block = next(driver.agenda.blocks(1))
         driver.crew.run([block], 1, ignore)
         found = [worker.model()["norm.running_mean"] for worker in workers_of(driver)]
-        parts = [driver._source.read(block, ReadBuffer(1 << 20), Share(rank, 3)) for rank in range(3)]
+        parts = [driver._source.read(block, ReadBuffer(1 << 20), Rank(rank, 3)) for rank in range(3)]
         means = [part.numbers_NX.mean(axis=0) for part in parts]
     for one in found:
         np.testing.assert_allclose(one, 0.1 * np.mean(means, axis=0), rtol=1e-5, atol=1e-7)
 
 
 @pytest.mark.parametrize("name", ["adam", "clipped norm"])
-def test_replicas_differ_where_workers_have_no_examples(data_root: Path, tmp_path: Path, name: str) -> None:
+def test_replicas_agree_where_workers_have_no_examples(data_root: Path, tmp_path: Path, name: str) -> None:
     """Batches of two examples, four workers; blocks of evaluation too."""
     workflow = workflow_of(data_root, RULES[name], batch_size=2, block_batches=9)
     with crew_driver(workflow, tmp_path, 4) as driver:
@@ -113,7 +115,7 @@ def test_replicas_differ_where_workers_have_no_examples(data_root: Path, tmp_pat
     assert all(len(replicas) == 4 and len(set(replicas)) == 1 for replicas in found.values())
 
 
-def test_replicas_differ_after_an_epoch_of_k_steps(data_root: Path, tmp_path: Path) -> None:
+def test_replicas_agree_after_merges_and_differ_between_them(data_root: Path, tmp_path: Path) -> None:
     """Or do not differ in between."""
     optimizer = Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01, eps=1e-4), merge=KStep(k=4, start=1))
     with crew_driver(workflow_of(data_root, optimizer, block_batches=1), tmp_path, 2) as driver:
@@ -123,7 +125,7 @@ def test_replicas_differ_after_an_epoch_of_k_steps(data_root: Path, tmp_path: Pa
     assert same == {1, 4, 8, 12}
 
 
-def test_batch_norm_gets_fewer_than_two_examples_of_a_worker(data_root: Path) -> None:
+def test_batch_norm_needs_two_examples_of_each_worker(data_root: Path) -> None:
     workflow = workflow_of(data_root, RULES["adam"], kind=Normed, args={}, batch_size=7)
     dense = check_model(workflow, row_layout(workflow))
     assert [dense.min_last_batch(7, world) for world in (1, 2, 3)] == [2, 4, 6]
@@ -132,7 +134,7 @@ def test_batch_norm_gets_fewer_than_two_examples_of_a_worker(data_root: Path) ->
 
 
 @pytest.mark.parametrize("world", [2, 4])
-def test_evaluation_finds_other_metrics_with_more_workers(data_root: Path, tmp_path: Path, world: int) -> None:
+def test_evaluation_finds_the_same_metrics_with_more_workers(data_root: Path, tmp_path: Path, world: int) -> None:
     """Of the same commit: the first validation, of 13 examples."""
     workflow = workflow_of(data_root, RULES["sgd"], weight="importance", block_batches=1)
     workflow = workflow.model_copy(update={"metrics": workflow.metrics.model_copy(update={"group": "user"})})

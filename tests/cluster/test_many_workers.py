@@ -83,7 +83,7 @@ def check_step(root: Path, name: str, world: int, step: int, **changes: Any) -> 
 
 
 @pytest.mark.parametrize("name", RULES)
-def test_a_rule_of_the_rows_takes_another_step_where_there_are_several_workers(few_keys: Path, name: str) -> None:
+def test_each_row_optimizer_takes_the_same_step_with_several_workers(few_keys: Path, name: str) -> None:
     check_step(few_keys, name, 3, 6, batch_size=11, weight="importance")
 
 
@@ -96,7 +96,7 @@ FIELDS = st.lists(st.sampled_from(CATEGORIES), min_size=1, max_size=5, unique_by
     st.sampled_from([*RULES]), FIELDS, st.integers(2, 4), st.integers(1, 14), st.integers(1, 9), st.booleans(),
     st.booleans(),
 )  # fmt: skip
-def test_a_step_of_several_workers_is_another_than_of_one(
+def test_a_step_of_several_workers_is_that_of_one(
     few_keys: Path, name: str, fields: list[Category], world: int, step: int, batch_size: int, weighted: bool,
     own_loss: bool,
 ) -> None:  # fmt: skip
@@ -125,7 +125,7 @@ def long_sgd(root: Path, batch_size: int) -> Workflow:
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_rounding_grows_beyond_a_hundred_thousandth_in_a_hundred_steps(
+def test_rounding_stays_within_a_hundred_thousandth_in_a_hundred_steps(
     long_root: Path, of_one: Any, tmp_path: Path, world: int
 ) -> None:
     """At the last batch, of two examples, some workers of three and four have none."""

@@ -3,7 +3,7 @@
 import pytest
 
 from pipeline.cluster.merge import Merge
-from pipeline.records import Block, Closed, Done, Progressed, Refusal, Span
+from pipeline.records import Block, BlockResult, Refusal, Span, SplitSums, StageResult
 
 
 def block(number, split="validation"):
@@ -11,8 +11,8 @@ def block(number, split="validation"):
 
 
 def told(stage, number, of, loss, weight, closed=None):
-    trained = Progressed(block(of), loss, {}, weight, closed)
-    return Done(stage, number, Span(stage, number, 0.0, 1.0, 0.0), trained=trained)
+    trained = BlockResult(block(of), loss, {}, weight, closed)
+    return StageResult(stage, number, Span(stage, number, 0.0, 1.0, 0.0), trained=trained)
 
 
 @pytest.fixture
@@ -28,36 +28,36 @@ def merge(small_workflow, tmp_path, seen, monkeypatch):
     return Merge(small_workflow(), tmp_path, lambda *_: iter(()), seen.append)
 
 
-def test_what_a_block_came_to_is_of_that_block_whichever_told_it(merge):
+def test_a_result_belongs_to_its_block_whichever_task_reports_it(merge):
     """On a GPU `write_back` of block 4 tells of block 3, which closes a split."""
     first, second = (
-        told("write_back", 4, 3, loss, weight, Closed(int(weight))) for loss, weight in ((1.0, 1.0), (4.0, 2.0))
+        told("write_back", 4, 3, loss, weight, SplitSums(int(weight))) for loss, weight in ((1.0, 1.0), (4.0, 2.0))
     )
     done = merge.together([first, second])
     assert (done.number, done.trained.block.number, done.trained.loss) == (4, 3, 3.0)
 
 
-def test_the_earliest_refusal_counts_and_names_its_worker(merge):
+def test_a_refusal_for_a_cause_precedes_a_pause_and_names_its_worker(merge):
     """Those that stop since another one did come after it."""
     refusals = [Refusal(block(5), "pause", "stopped"), None, Refusal(block(5), "disk", "full", 7)]
-    done = merge.together([Done("plan", 5, refusal=refusal) for refusal in refusals])
+    done = merge.together([StageResult("plan", 5, refusal=refusal) for refusal in refusals])
     assert (done.refusal.what, done.refusal.message, done.refusal.needed) == ("disk", "worker 2: full", 7)
 
 
-def test_spans_of_gpus_are_those_of_the_first_worker_and_losses_of_all(merge, seen):
+def test_gpu_spans_are_those_of_the_first_worker_and_losses_are_of_all(merge, seen):
     """A worker that planned further than another has more of them."""
-    spans = [Done("gpu upload", n, Span("gpu upload", n, 0.0, 1.0, 0.0)) for n in range(3)]
+    spans = [StageResult("gpu upload", n, Span("gpu upload", n, 0.0, 1.0, 0.0)) for n in range(3)]
     ends = [told("train", 3, 3, loss, 1.0) for loss in (1.0, 3.0)]
     merge.end([[*spans[:1], ends[0]], [*spans, ends[1]]])
     assert [done.stage for done in seen] == ["gpu upload", "train"]
     assert seen[1].trained.loss == 2.0
 
 
-def test_a_split_has_its_metrics_at_the_end_of_the_stretch_and_of_the_block_that_closed_it(merge, seen):
+def test_metrics_of_a_split_come_at_the_end_of_the_stretch_for_its_last_block(merge, seen):
     """Block 3 is told of with block 4, and block 4 by the drain."""
-    merge.tell(merge.together([told("write_back", 4, 3, 1.0, 1.0, Closed(n)) for n in (1, 2)]))
+    merge.tell(merge.together([told("write_back", 4, 3, 1.0, 1.0, SplitSums(n)) for n in (1, 2)]))
     assert [done.trained for done in seen] == [None]
-    merge.end([[told("train", 4, 4, 1.0, 1.0, Closed(10))], [told("train", 4, 4, 1.0, 1.0, Closed(20))]])
+    merge.end([[told("train", 4, 4, 1.0, 1.0, SplitSums(10))], [told("train", 4, 4, 1.0, 1.0, SplitSums(20))]])
     found = {done.trained.block.number: done.trained.metrics for done in seen if done.trained}
     assert found == {3: {"examples": 3}, 4: {"examples": 30}}
     assert sum(done.trained is not None for done in seen) == 2

@@ -26,20 +26,20 @@ class Seen:
     """What tasks did in this process. Dask copies what is not found by its name in a module."""
 
     lock = threading.Lock()
-    running = most = 0
+    running = maximum = 0
     done: ClassVar[list[int]] = []
 
 
 @pytest.fixture(autouse=True)
 def nothing_seen():
-    Seen.running = Seen.most = 0
+    Seen.running = Seen.maximum = 0
     Seen.done.clear()
 
 
 def work(item):
     with Seen.lock:
         Seen.running += 1
-        Seen.most = max(Seen.most, Seen.running)
+        Seen.maximum = max(Seen.maximum, Seen.running)
     time.sleep(0.01)
     with Seen.lock:
         Seen.running -= 1
@@ -53,26 +53,26 @@ def fail_at_1(item):
     Seen.done.append(item)
 
 
-def test_items_are_lost_or_done_twice_or_more_are_held_than_there_are_threads():
+def test_each_item_is_done_once_and_at_most_one_at_a_time_in_a_thread():
     with local_tasks(3) as tasks:
         yielded = [item for some in tasks.each("work", work, [*range(40), 7], TICK) for item in some]
     assert sorted(Seen.done) == sorted(yielded) == sorted([*range(40), 7])
-    assert Seen.most == 3
+    assert Seen.maximum == 3
 
 
-def test_a_failure_is_told_while_tasks_beside_it_still_run():
+def test_a_failure_is_raised_after_tasks_beside_it_have_ended():
     with local_tasks(2) as tasks, pytest.raises(ValueError, match="one is no good"):
         for _ in tasks.each("work", fail_at_1, range(10), TICK):
             pass
     assert Seen.done == [0]
 
 
-def test_whoever_waits_hears_nothing_for_long():
+def test_a_wait_for_a_long_task_yields_at_every_tick():
     with local_tasks(1) as tasks:
         assert sum(1 for _ in tasks.each("work", time.sleep, [20 * TICK], TICK)) > 5
 
 
-def test_tasks_begin_after_their_generator_was_closed():
+def test_no_task_begins_after_its_generator_is_closed():
     with local_tasks(1) as tasks:
         for _ in tasks.each("work", work, range(100), TICK):
             break
@@ -90,7 +90,7 @@ def die_once(folder: Path) -> None:
     (folder / "done").touch()
 
 
-def test_the_task_of_a_worker_that_died_is_not_done_again(tmp_path):
+def test_the_task_of_a_worker_that_died_is_done_again(tmp_path):
     with (
         # Dask's settings are those of the process, and other tests of it have clusters of ours.
         dask.config.set({"distributed.scheduler.allowed-failures": 3}),
@@ -102,7 +102,7 @@ def test_the_task_of_a_worker_that_died_is_not_done_again(tmp_path):
     assert (tmp_path / "done").exists()
 
 
-def test_a_scheduler_without_workers_is_waited_for():
+def test_a_scheduler_without_workers_is_refused():
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as cluster,
         pytest.raises(PipelineError, match="has no workers"),
@@ -126,7 +126,7 @@ def test_tasks_of_a_cluster_whose_workers_left_end_with_a_message(monkeypatch):
             list(waiting)
 
 
-def test_waiting_for_a_long_task_takes_no_memory_with_time(monkeypatch):
+def test_a_task_has_one_callback_however_long_it_is_waited_for(monkeypatch):
     heard = []
     add = Future.add_done_callback
     monkeypatch.setattr(Future, "add_done_callback", lambda *args: (heard.append(args), add(*args))[1])

@@ -16,7 +16,7 @@ from pipeline.cluster.local import DaskExecutor, local_client
 from pipeline.cluster.pool import _is_not_of_dask
 from pipeline.cluster.watch import Watch
 from pipeline.errors import PipelineError
-from pipeline.records import Done
+from pipeline.records import StageResult
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def client(monkeypatch):
 
 @pytest.fixture
 def executor(client):
-    executor = DaskExecutor(client, Done)
+    executor = DaskExecutor(client, StageResult)
     yield executor
     executor.close()
 
@@ -43,8 +43,8 @@ def test_a_worker_that_was_not_heard_of_for_an_hour_goes_on(client):
             await looks.callback()
 
     client.run_on_scheduler(look)
-    executor = DaskExecutor(client, Done)
-    assert executor.result(executor.submit("read", 0, [])) == Done("read", 0)
+    executor = DaskExecutor(client, StageResult)
+    assert executor.result(executor.submit("read", 0, [])) == StageResult("read", 0)
 
 
 @pytest.mark.timeout(20)
@@ -52,7 +52,7 @@ def test_a_message_that_waits_for_the_wall_clock_is_sent(client, executor):
     """As after a step of an hour backwards: each message goes out some ms after the one before, by that clock."""
     executor.result(executor.submit("read", 0, []))
     client.scheduler_comm.next_deadline = time.time() + 3600
-    assert executor.result(executor.submit("read", 1, [])) == Done("read", 1)
+    assert executor.result(executor.submit("read", 1, [])) == StageResult("read", 1)
 
 
 @pytest.mark.timeout(20)
@@ -64,7 +64,7 @@ def test_a_worker_that_dask_takes_for_lost_ends_the_wait_with_a_message(client):
         begun.set()
         may_end.wait()
         ended.set()
-        return Done(name, number)
+        return StageResult(name, number)
 
     executor = DaskExecutor(client, stage)
     futures = [executor.submit("train", 0, [])]
@@ -82,7 +82,7 @@ def test_a_worker_that_dask_takes_for_lost_ends_the_wait_with_a_message(client):
     executor.settle(futures)
     assert ended.is_set()
     with pytest.raises(PipelineError, match="Dask has taken the worker in this process for lost"):
-        DaskExecutor(client, Done)
+        DaskExecutor(client, StageResult)
 
 
 @pytest.mark.timeout(20)
@@ -101,10 +101,10 @@ def test_a_stage_that_takes_long_is_waited_for(client, monkeypatch):
 
     def slow(stage, number):
         time.sleep(0.3)
-        return Done(stage, number)
+        return StageResult(stage, number)
 
     executor = DaskExecutor(client, slow)
-    assert executor.result(executor.submit("read", 0, [])) == Done("read", 0)
+    assert executor.result(executor.submit("read", 0, [])) == StageResult("read", 0)
 
 
 def test_what_dask_says_of_its_workers_for_a_moment_is_not_relied_on(client):
@@ -120,9 +120,11 @@ def test_what_dask_says_of_its_workers_for_a_moment_is_not_relied_on(client):
     client.loop.add_callback(refresh.start)
     client._update_scheduler_info = nobody
     for _ in range(100):
-        executor = DaskExecutor(client, Done)
+        executor = DaskExecutor(client, StageResult)
         executor.close()
-    assert executor.result(client.submit(Done, "read", 0, workers=[executor.address], pure=False)) == Done("read", 0)
+    assert executor.result(
+        client.submit(StageResult, "read", 0, workers=[executor.address], pure=False)
+    ) == StageResult("read", 0)
 
 
 def test_executors_open_30_000_times_on_a_client_that_is_refreshed_all_the_time(client):
@@ -131,7 +133,7 @@ def test_executors_open_30_000_times_on_a_client_that_is_refreshed_all_the_time(
     refresh.callback_time = 1
     client.loop.add_callback(refresh.start)
     for _ in range(30_000):
-        DaskExecutor(client, Done).close()
+        DaskExecutor(client, StageResult).close()
 
 
 @pytest.mark.timeout(20)
@@ -151,7 +153,7 @@ def test_a_task_that_raised_a_timeout_of_its_own_is_not_waited_for(client):
 @pytest.mark.parametrize(
     ("error", "shown"), [(AllExit(), False), (ValueError("mine"), True)], ids=["Dask's", "another"]
 )
-def test_a_wait_of_dask_s_that_nobody_asks_for_is_not_logged(error, shown):
+def test_only_a_wait_of_dask_that_nobody_asks_for_is_left_out_of_the_log(error, shown):
     """One that ended since a worker did prints a traceback into a run that has recovered."""
     record = logging.LogRecord("asyncio", logging.ERROR, "", 0, "was never retrieved", (), (type(error), error, None))
     assert _is_not_of_dask(record) == shown
@@ -173,8 +175,8 @@ def test_200_clusters_open_and_close_in_turn_beside_busy_processes():
     try:
         for number in range(200):
             with local_client() as client:
-                executor = DaskExecutor(client, Done)
-                assert executor.result(executor.submit("train", number, [])) == Done("train", number)
+                executor = DaskExecutor(client, StageResult)
+                assert executor.result(executor.submit("train", number, [])) == StageResult("train", number)
                 executor.close()
     finally:
         until.set()

@@ -16,10 +16,10 @@ from harness import make_driver
 from runs import listening
 
 from pipeline.cluster import pool as pools
+from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dask_crew import DaskCrew
-from pipeline.cluster.member import describe
-from pipeline.cluster.pool import NoWorkers, Pool
-from pipeline.cluster.team import Team
+from pipeline.cluster.pool import NoWorkers, WorkerPool
+from pipeline.cluster.run_plugin import worker_info
 from pipeline.data.source import Source
 from pipeline.errors import PipelineError
 from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
@@ -32,13 +32,13 @@ WORKERS = Workers(shards=4, silent_seconds=4.0, timeout_seconds=20.0, check_coll
 
 @pytest.fixture(scope="module")
 def pool():
-    with closing(Pool(Team(2))) as pool:
+    with closing(WorkerPool(WorkerSpec(2))) as pool:
         yield pool
 
 
 @pytest.fixture(scope="module")
 def three():
-    with closing(Pool(Team(3))) as pool:
+    with closing(WorkerPool(WorkerSpec(3))) as pool:
         yield pool
 
 
@@ -61,7 +61,7 @@ def with_kstep(workflow):
     return workflow.model_copy(update={"optimizer": optimizer})
 
 
-def test_threads_of_a_worker_free_memory_that_is_not_used_again(pool):
+def test_each_worker_runs_with_one_malloc_arena(pool):
     environments = pool.client.run(partial(os.environ.get, "MALLOC_ARENA_MAX"))
     assert set(environments.values()) == {"1"}
 
@@ -71,7 +71,7 @@ def test_two_workers_listen_on_loopback_alone(workflow, pool, tmp_path, expected
     assert listening(psutil.Process()) == {"127.0.0.1"}
 
 
-def test_a_step_of_the_schedulers_clock_is_not_taken_for_silence(workflow, pool, tmp_path):
+def test_a_step_of_the_clock_of_a_scheduler_is_not_taken_for_silence(workflow, pool, tmp_path):
     """By an hour forwards, and Dask's own limit is looked at before the next heartbeat."""
 
     async def step(dask_scheduler):
@@ -84,7 +84,7 @@ def test_a_step_of_the_schedulers_clock_is_not_taken_for_silence(workflow, pool,
     pids = [machine.pid for machine in crew.machines]
     pool.client.run_on_scheduler(step)
     crew._watch._look()
-    assert [machine.pid for machine in crew._each(describe, tmp_path, [], "cpu")] == pids
+    assert [machine.pid for machine in crew._each(worker_info, tmp_path, [], "cpu")] == pids
 
 
 def undisturbed(workflow, pool, tmp_path, expected):
@@ -107,7 +107,7 @@ def at_once(examples, action):
 
 
 @pytest.mark.parametrize("merge", [False, True], ids=["synchronous", "k-step"])
-def test_tiers_or_blocks_show_in_what_two_workers_train(workflow, pool, tmp_path, expected, merge):
+def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tmp_path, expected, merge):
     workflow = with_kstep(workflow) if merge else workflow
     first = undisturbed(workflow, pool, tmp_path, expected)
     schedule = workflow.schedule.model_copy(update={"block_batches": 3, "look_ahead": 1})
@@ -120,7 +120,7 @@ def test_tiers_or_blocks_show_in_what_two_workers_train(workflow, pool, tmp_path
     assert first["tiers"]["disk"]["hits"] > 0, "no row came back from the disk: this shows too little"
 
 
-def test_two_workers_evaluate_otherwise_than_one(workflow, pool, tmp_path, expected):
+def test_two_workers_reach_the_metrics_of_one_within_tolerance(workflow, pool, tmp_path, expected):
     two = undisturbed(workflow, pool, tmp_path, expected)
     one = make_driver(workflow, tmp_path / "one", **SIZES).run() if (tmp_path / "one").mkdir() is None else None
     assert two["rows"] == one["rows"]
@@ -130,7 +130,7 @@ def test_two_workers_evaluate_otherwise_than_one(workflow, pool, tmp_path, expec
         assert of_two["logloss"] == pytest.approx(of_one["logloss"], rel=0.02)
 
 
-def test_bytes_are_not_counted_or_every_occurrence_is_sent(workflow, pool, tmp_path, expected):
+def test_each_worker_reports_its_traffic_by_kind(workflow, pool, tmp_path, expected):
     result = undisturbed(workflow, pool, tmp_path, expected)
     row_bytes = 4 * 4
     for worker in result["workers"]:
@@ -145,7 +145,9 @@ def test_bytes_are_not_counted_or_every_occurrence_is_sent(workflow, pool, tmp_p
 @pytest.mark.parametrize(
     ("number", "examples", "merge"), [(signal.SIGKILL, 40, True), (signal.SIGSTOP, 100, False)], ids=["kill", "stop"]
 )
-def test_a_worker_that_is_lost_shows_or_ends_the_run(workflow, pool, tmp_path, expected, merge, number, examples):
+def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
+    workflow, pool, tmp_path, expected, merge, number, examples
+):
     workflow = with_kstep(workflow) if merge else workflow
     before = undisturbed(workflow, pool, tmp_path, expected)
 
@@ -160,7 +162,7 @@ def test_a_worker_that_is_lost_shows_or_ends_the_run(workflow, pool, tmp_path, e
     assert verify(tmp_path / "run") == 0
 
 
-def test_a_stage_that_fails_on_one_worker_is_waited_for_by_others(workflow, pool, tmp_path):
+def test_a_failing_stage_ends_the_run_of_several_workers_at_once(workflow, pool, tmp_path):
     """A row of one worker is damaged while the run goes on: it ends at once, and says where."""
     run_dir = tmp_path / "run"
 
@@ -176,7 +178,7 @@ def test_a_stage_that_fails_on_one_worker_is_waited_for_by_others(workflow, pool
     pool.restart()
 
 
-def test_another_number_of_workers_cannot_go_on(workflow, pool, three, tmp_path):
+def test_another_number_of_workers_resumes_from_the_same_directory(workflow, pool, three, tmp_path):
     """Two, then three, then one, an epoch each: shards change hands, and no file of a commit is written anew."""
     workflow = with_kstep(workflow)
     run_dir = tmp_path / "run"
@@ -197,7 +199,7 @@ def test_another_number_of_workers_cannot_go_on(workflow, pool, three, tmp_path)
     assert verify(run_dir) == 0
 
 
-def test_more_workers_than_shards_are_started(workflow, pool, tmp_path):
+def test_more_workers_than_shards_are_refused(workflow, pool, tmp_path):
     few = workflow.model_copy(update={"workers": Workers(shards=1)})
     with pytest.raises(ValueError, match="1 shard"):
         crew_driver(few, tmp_path / "run", pool, **SIZES)
@@ -212,7 +214,7 @@ def test_a_worker_that_reads_other_data_than_the_driver_is_refused(workflow, poo
         crew_driver(workflow, tmp_path / "run", pool, source=source, **SIZES)
 
 
-def test_a_worker_that_is_lost_while_all_open_ends_the_run(workflow, pool, tmp_path, expected, monkeypatch):
+def test_a_run_recovers_from_a_worker_that_is_lost_while_all_open(workflow, pool, tmp_path, expected, monkeypatch):
     before, opens, open_crew = undisturbed(workflow, pool, tmp_path, expected), [], DaskCrew.open
 
     def lose(crew, kept):
@@ -226,32 +228,32 @@ def test_a_worker_that_is_lost_while_all_open_ends_the_run(workflow, pool, tmp_p
     assert len(opens) == 2
 
 
-def test_a_process_that_dies_while_the_cluster_starts_ends_the_run(monkeypatch):
+def test_a_cluster_that_fails_to_start_once_is_started_again(monkeypatch):
     started, start = [], pools._start
 
-    def fail_once(team):
-        started.append(team)
+    def fail_once(spec):
+        started.append(spec)
         if len(started) == 1:
             raise RuntimeError("Nanny failed to start.")
-        return start(team)
+        return start(spec)
 
     monkeypatch.setattr(pools, "_start", fail_once)
-    with closing(Pool(Team(1))) as pool:
+    with closing(WorkerPool(WorkerSpec(1))) as pool:
         assert len(pool.addresses) == 1
 
 
-def test_a_cluster_that_never_starts_is_started_for_ever(monkeypatch):
-    def fail(team):
+def test_a_cluster_that_never_starts_is_given_up_with_a_message(monkeypatch):
+    def fail(spec):
         raise RuntimeError("Nanny failed to start.")
 
     monkeypatch.setattr(pools, "_start", fail)
     with pytest.raises(NoWorkers, match=r"2 workers did not come up: Nanny failed"):
-        Pool(Team(2))
+        WorkerPool(WorkerSpec(2))
 
 
-def test_workers_outlive_the_pool_or_their_processes_are_left():
+def test_the_processes_of_workers_end_with_their_pool():
     before = set(psutil.Process().children(recursive=True))
-    pool = Pool(Team(2))
+    pool = WorkerPool(WorkerSpec(2))
     started = [p for p in set(psutil.Process().children(recursive=True)) - before if "spawn_main" in str(p.cmdline())]
     assert len(started) >= 2
     pool.close()

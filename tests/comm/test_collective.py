@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pipeline.comm.collective import ALONE
+from pipeline.comm.collective import SINGLE_WORKER
 from pipeline.comm.in_process import in_machines, in_process, together
 
 GROUPS = {
@@ -15,7 +15,7 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_a_sum_is_wrong_or_not_the_same_on_all(name):
+def test_a_sum_is_right_and_the_same_on_all_workers(name):
     workers = GROUPS[name]()
     assert [worker.rank for worker in workers] == list(range(len(workers)))
     assert {worker.world for worker in workers} == {len(workers)}
@@ -28,7 +28,7 @@ def test_a_sum_is_wrong_or_not_the_same_on_all(name):
 
 
 @pytest.mark.parametrize("num_buffers", [0, 5, 16, 40, 48])
-def test_buffers_are_not_counted_apart_on_two_levels(num_buffers):
+def test_buffers_are_counted_apart_on_two_levels(num_buffers):
     workers = in_machines(2, 4)
     together([lambda w=w: w.all_reduce(torch.ones(48), "merge", num_buffers) for w in workers])
     between = [worker._outer.bytes for worker in workers[:4]]
@@ -37,13 +37,13 @@ def test_buffers_are_not_counted_apart_on_two_levels(num_buffers):
     assert all(sent["merge"] + sent["buffers"] == 4 * 12 for sent in between)
 
 
-def test_the_only_worker_changes_something():
+def test_the_only_worker_keeps_its_vector_unchanged():
     vector = torch.ones(16)
-    ALONE.all_reduce(vector, "dense")
+    SINGLE_WORKER.all_reduce(vector, "dense")
     assert torch.equal(vector, torch.ones(16))
 
 
-def test_one_worker_s_error_is_not_raised():
+def test_an_error_of_one_worker_is_raised():
     def fails():
         raise KeyError("this one")
 

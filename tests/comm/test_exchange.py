@@ -12,7 +12,7 @@ from made_parts import crews, make_block
 from pipeline.comm.exchange import Exchange
 from pipeline.device.device import RAM
 from pipeline.machine.threads import Threads
-from pipeline.stages.unite import Union, parcels, unite
+from pipeline.stages.unite import UniteTables, key_requests, unite
 
 NUM_WEIGHTS = 3
 
@@ -34,16 +34,16 @@ def weight_of(keys):
 
 @settings(deadline=None, max_examples=25)
 @given(crews(), st.integers(0, 2**32))
-def test_a_row_or_a_sum_of_gradients_is_anothers(exchanges, crew, seed):
+def test_each_worker_gets_its_rows_and_each_owner_its_gradient_sums(exchanges, crew, seed):
     owners, layout, parts = crew
     groups, ends = exchanges[owners.world]
-    sent = [parcels(part.unique, owners, layout.num_fields, False) for part in parts]
+    sent = [key_requests(part.unique, owners, layout.num_fields, False) for part in parts]
     block = make_block(1, len(parts[0].pairs))
-    united = [unite(block, [of[owner] for of in sent], Union()) for owner in range(owners.world)]
+    owned_keys = [unite(block, [of[owner] for of in sent], UniteTables()) for owner in range(owners.world)]
     for batch in range(block.num_batches):
         indexes = [part.unique.batches[batch] for part in parts]
         keys_W = [part.unique.keys_U[index.unique_P].tolist() for part, index in zip(parts, indexes, strict=True)]
-        owned_W = [of.keys_U[of.asked[batch].index.unique_P].tolist() for of in united]
+        owned_W = [of.keys_U[of.row_requests[batch].index.unique_P].tolist() for of in owned_keys]
         grads_W = [
             np.random.default_rng(seed + rank).standard_normal((len(keys), NUM_WEIGHTS)).astype(np.float32)
             for rank, keys in enumerate(keys_W)
@@ -51,16 +51,18 @@ def test_a_row_or_a_sum_of_gradients_is_anothers(exchanges, crew, seed):
         before = [traffic(group) for group in groups]
 
         def step(rank, batch=batch, indexes=indexes, owned_W=owned_W, grads_W=grads_W):
-            asked = united[rank].asked[batch]
-            wanted = ends[rank].fetch(weight_of(owned_W[rank]), asked, indexes[rank]).copy()
-            return wanted, ends[rank].give_back(grads_W[rank], asked, indexes[rank]).copy()
+            row_requests = owned_keys[rank].row_requests[batch]
+            wanted = ends[rank].fetch(weight_of(owned_W[rank]), row_requests, indexes[rank]).copy()
+            return wanted, ends[rank].push_gradients(grads_W[rank], row_requests, indexes[rank]).copy()
 
         found = together([partial(step, rank) for rank in range(owners.world)])
         for rank, (wanted_PC, sums_QC) in enumerate(found):
             np.testing.assert_array_equal(wanted_PC, weight_of(keys_W[rank]))
             np.testing.assert_array_equal(sums_QC, plain_sums(owned_W[rank], keys_W, grads_W))
             others = sum(indexes[rank].parts_W) - indexes[rank].parts_W[rank]
-            asked_by_others = sum(united[rank].asked[batch].parts_W) - united[rank].asked[batch].parts_W[rank]
+            asked_by_others = (
+                sum(owned_keys[rank].row_requests[batch].parts_W) - owned_keys[rank].row_requests[batch].parts_W[rank]
+            )
             spent = traffic(groups[rank]) - before[rank]
             assert spent.tolist() == [4 * NUM_WEIGHTS * asked_by_others, 4 * NUM_WEIGHTS * others]
 

@@ -7,7 +7,7 @@ from odd_model import float_buffers, make_model, parameters_of
 from pipeline.comm.flat import Flat
 
 
-def test_the_model_does_not_see_what_happens_to_the_vector():
+def test_the_model_sees_every_change_of_the_vector():
     model, same = make_model(), make_model()
     flat = Flat(model, 2)
     flat.hold_gradients(flat.vectors[0])
@@ -26,7 +26,7 @@ def test_the_model_does_not_see_what_happens_to_the_vector():
         torch.testing.assert_close(one, other + 1)
 
 
-def test_a_parameter_begins_elsewhere_than_at_a_multiple_of_64_bytes():
+def test_every_parameter_begins_at_a_multiple_of_64_bytes():
     model = make_model()
     flat = Flat(model, 2)
     flat.hold_gradients(flat.vectors[0])
@@ -37,7 +37,7 @@ def test_a_parameter_begins_elsewhere_than_at_a_multiple_of_64_bytes():
 
 
 @pytest.mark.parametrize("name", ["unused", "layers.1.running_var"])
-def test_numbers_of_another_type_are_taken(name):
+def test_numbers_of_another_type_are_refused_with_their_name(name):
     model = make_model()
     owner, _, attribute = name.rpartition(".")
     tensor = getattr(model.get_submodule(owner), attribute)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import make_groups, together
 
-from pipeline.comm.collective import finish
+from pipeline.comm.collective import take_all_steps
 from pipeline.comm.group import Disconnected, Group, OutOfOrder, Store
 
 GROUPS = {}
@@ -38,7 +38,7 @@ def sends(draw):
 
 @settings(deadline=None, max_examples=30)
 @given(sends(), st.integers(0, 3))
-def test_rows_reach_another_worker_or_order_or_are_counted_otherwise(sizes, width):
+def test_rows_reach_their_worker_in_order_and_are_counted(sizes, width):
     """Row r from worker a to b is all a.b.r; what stays at home is not counted."""
     world = len(sizes)
     groups = groups_of(world)
@@ -63,7 +63,7 @@ def test_rows_reach_another_worker_or_order_or_are_counted_otherwise(sizes, widt
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_a_sum_is_wrong_or_has_other_bits_on_another_worker_or_the_next_time(world):
+def test_a_sum_has_the_same_bits_on_every_worker_and_every_time(world):
     groups = groups_of(world)
     vectors = [np.random.default_rng(rank).standard_normal(1000).astype(np.float32) for rank in range(world)]
 
@@ -78,7 +78,7 @@ def test_a_sum_is_wrong_or_has_other_bits_on_another_worker_or_the_next_time(wor
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_parts_of_a_sum_have_other_bits_than_the_sum_or_are_others(world):
+def test_parts_of_a_sum_are_added_in_the_order_of_ranks(world):
     """In the order of ranks, whichever worker adds up."""
     groups = groups_of(world)
     vectors = [np.random.default_rng(rank).standard_normal(48).astype(np.float32) for rank in range(world)]
@@ -97,7 +97,7 @@ def test_parts_of_a_sum_have_other_bits_than_the_sum_or_are_others(world):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_sum_gets_mixed_up_with_what_travels_beside_it():
+def test_a_sum_is_kept_apart_from_what_travels_beside_it():
     def meet(group):
         dense, rows, received = torch.full((33,), 1.0 + group.rank), torch.full((4,), float(group.rank)), torch.empty(4)
         steps = group.summing(dense, "dense")
@@ -105,7 +105,7 @@ def test_a_sum_gets_mixed_up_with_what_travels_beside_it():
         group.all_to_all(rows, [2, 2], received, [2, 2], "gradients")
         next(steps)
         few = group.sums([group.rank])
-        finish(steps)
+        take_all_steps(steps)
         return dense.tolist(), received.tolist(), few
 
     groups = make_groups(2)
@@ -114,7 +114,7 @@ def test_a_sum_gets_mixed_up_with_what_travels_beside_it():
         assert found == [([3.0] * 33, [0.0, 0.0, 1.0, 1.0], [1.0])] * 2
 
 
-def test_buffers_or_messages_of_a_sum_are_counted_otherwise():
+def test_a_sum_counts_as_one_message_with_its_buffers_apart():
     groups = groups_of(2)
     before = {kind: counted(groups[0], kind) for kind in ("merge", "buffers")}
     together([lambda group=group: group.all_reduce(torch.ones(10), "merge", 3) for group in groups])
@@ -122,7 +122,7 @@ def test_buffers_or_messages_of_a_sum_are_counted_otherwise():
     assert counted(groups[0], "buffers") == (before["buffers"][0] + 12, before["buffers"][1])
 
 
-def test_a_few_numbers_are_added_in_less_than_double_precision():
+def test_a_few_numbers_are_added_in_double_precision():
     groups = groups_of(3)
     numbers = [[rank, 1 + 2.0**-50] for rank in range(3)]
     found = together([partial(group.sums, of) for group, of in zip(groups, numbers, strict=True)])
@@ -134,7 +134,7 @@ def vector_sum(group, kind):
 
 
 @pytest.mark.parametrize("calls", [("dense", "merge"), ("dense", "agreement")])
-def test_workers_at_different_collectives_get_wrong_sums(calls):
+def test_workers_at_different_collectives_are_refused_by_name(calls):
     groups = make_groups(2, check=True)
 
     def meet(group, kind):
@@ -144,7 +144,7 @@ def test_workers_at_different_collectives_get_wrong_sums(calls):
     together([partial(meet, group, kind) for group, kind in zip(groups, calls, strict=True)])
 
 
-def test_a_worker_that_has_left_one_out_gets_the_sum_of_another():
+def test_a_worker_that_has_left_out_a_collective_is_refused():
     groups = make_groups(2, check=True)
     groups[1]._sequence += 1
 
@@ -156,7 +156,7 @@ def test_a_worker_that_has_left_one_out_gets_the_sum_of_another():
 
 
 @pytest.mark.parametrize("check", [False, True])
-def test_a_worker_that_does_not_come_is_waited_for_without_end(check):
+def test_a_worker_that_does_not_come_is_waited_for_until_the_timeout(check):
     first, _ = make_groups(2, timeout_seconds=0.3, check=check)
     begun = time.perf_counter()
     with pytest.raises(Disconnected):
@@ -164,12 +164,12 @@ def test_a_worker_that_does_not_come_is_waited_for_without_end(check):
     assert time.perf_counter() - begun < 10
 
 
-def test_a_group_begins_without_all_of_its_workers():
+def test_a_group_never_begins_without_all_of_its_workers():
     with pytest.raises(RuntimeError):
         Group(Store("127.0.0.1", serves=True, timeout_seconds=0.3), "group", 0, 2, "lo", 0.3)
 
 
-def test_a_later_group_meets_those_of_an_earlier_one():
+def test_a_later_group_in_the_same_store_meets_only_its_own_workers():
     """One store, since workers that begin anew find the same."""
     store = Store("127.0.0.1", serves=True)
     for name in ("one", "other"):

@@ -6,18 +6,18 @@ from functools import partial
 import pytest
 import torch
 
-from pipeline.cluster.member import Invitation, two_levels
+from pipeline.cluster.run_plugin import JoinRequest, two_levels
 from pipeline.comm.group import Group, Store
 from pipeline.comm.in_process import in_machines, together
-from pipeline.records import Share
+from pipeline.records import Rank
 
 SIZE, BUFFERS = 64, 8
 
 
-def invitation(rank, hosts):
-    return Invitation(
-        token="run", share=Share(rank, len(hosts)), owner_of_shard=(0,), workflow="", data="", modules={}, hosts=hosts,
-        by_mail=False, cpus=(), store_host="127.0.0.1", store_port=0, timeout_seconds=20.0, check=True,
+def join_request(rank, hosts):
+    return JoinRequest(
+        token="run", rank=Rank(rank, len(hosts)), owner_of_shard=(0,), workflow="", data="", modules={}, hosts=hosts,
+        by_collective=False, cpus=(), store_host="127.0.0.1", store_port=0, timeout_seconds=20.0, check=True,
     )  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def vectors(world):
 
 
 @pytest.mark.parametrize("hosts", [("a", "a", "b", "b"), ("b", "a", "b", "a"), ("a", "a"), ("a", "b")])
-def test_two_levels_sum_otherwise_than_one_or_send_more(hosts):
+def test_two_levels_sum_right_and_send_one_part_between_machines(hosts):
     """The workers of a machine need not have neighbouring ranks."""
     world, machines = len(hosts), list(dict.fromkeys(hosts))
     store = Store("127.0.0.1", serves=True)
@@ -37,7 +37,7 @@ def test_two_levels_sum_otherwise_than_one_or_send_more(hosts):
         at = Store("127.0.0.1", store.port)
         meet = partial(Group, at, interface="lo", timeout_seconds=20.0, check=True)
         flat = meet("flat", rank, world)
-        levels = two_levels(invitation(rank, hosts), meet, flat.traffic)
+        levels = two_levels(join_request(rank, hosts), meet, flat.traffic)
         levels.all_reduce(mine[rank], "merge", BUFFERS)
         return levels, flat.traffic
 
@@ -60,6 +60,6 @@ def test_two_levels_sum_otherwise_than_one_or_send_more(hosts):
         assert traffic["merge"].num_bytes + traffic["buffers"].num_bytes == 4 * (SIZE + share)
 
 
-def test_machines_of_different_size_are_taken_for_two_levels():
+def test_machines_of_different_sizes_are_refused_for_two_levels():
     with pytest.raises(ValueError, match=r"they have \[2, 1\]; leave it out"):
-        two_levels(invitation(0, ("a", "a", "b")), None, {})
+        two_levels(join_request(0, ("a", "a", "b")), None, {})

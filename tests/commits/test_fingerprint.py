@@ -75,7 +75,7 @@ def hash_of(rows):
 
 @settings(deadline=None, max_examples=25)
 @given(st.lists(st.sampled_from([DEVICE, HOST, DISK]), max_size=30), st.integers(0, 2**32), st.data())
-def test_the_hash_depends_on_where_rows_lay_or_on_versions_before(tiers, seed, data):
+def test_the_hash_depends_on_live_rows_alone(tiers, seed, data):
     rows = made_rows(len(tiers), ROW.num_words)
     stale = [u for u in range(len(rows)) if data.draw(st.booleans())]
     result, (keys, logged) = finished(rows, tiers, stale, seed)
@@ -88,7 +88,7 @@ def test_the_hash_depends_on_where_rows_lay_or_on_versions_before(tiers, seed, d
     np.testing.assert_array_equal(row_keys(logged), keys)
 
 
-def test_one_changed_word_of_one_row_goes_unseen_or_the_tag_counts():
+def test_every_word_of_a_row_but_its_tag_changes_the_hash():
     rows, tiers = made_rows(9, ROW.num_words), [DEVICE, HOST, DISK] * 3
     expected = finished(rows, tiers)[0]
     for word in range(ROW.num_words):
@@ -97,13 +97,13 @@ def test_one_changed_word_of_one_row_goes_unseen_or_the_tag_counts():
         assert (finished(changed, tiers)[0] == expected) == (word == ROW.tag_at)
 
 
-def test_a_row_more_goes_unseen():
+def test_an_additional_row_changes_the_hash():
     rows = made_rows(9, ROW.num_words)
     tiers = [DEVICE] * 9
     assert finished(rows[:8], tiers[:8])[0] != finished(rows, tiers)[0]
 
 
-def test_the_fingerprint_misses_a_change_of_the_dense_model():
+def test_every_change_of_the_dense_model_changes_the_fingerprint():
     one = [("w", np.zeros((2, 3), np.float32)), ("b", np.ones(2, np.float32))]
     seen = {
         fingerprint(5, one),

@@ -42,7 +42,9 @@ def check_commit(machine, manifest, path, multiple):
 @settings(deadline=None, max_examples=60)
 @given(STEPS, st.integers(12, 40), st.sampled_from([0, 1, 7, 30]), st.sampled_from([1, 4, 9]),
        st.sampled_from([1.1, 2.0, 5.0]), st.sampled_from(TABLES))  # fmt: skip
-def test_a_commit_lacks_a_row_or_refers_to_too_much(steps, device_rows, host_rows, chunk_rows, multiple, shards):
+def test_a_commit_has_every_row_in_a_bounded_number_of_chunks(
+    steps, device_rows, host_rows, chunk_rows, multiple, shards
+):
     with tempfile.TemporaryDirectory() as path:
         machine = Machine(path, device_rows, host_rows, chunk_rows, multiple=multiple, shards=shards)
         changed = set()
@@ -58,7 +60,7 @@ def test_a_commit_lacks_a_row_or_refers_to_too_much(steps, device_rows, host_row
         machine.close()
 
 
-def test_a_second_commit_writes_rows_that_did_not_change(tmp_path):
+def test_a_second_commit_writes_only_changed_rows(tmp_path):
     machine = Machine(tmp_path, 40, 20)
     for first in range(0, 60, 10):
         machine.train(range(first, first + 10))
@@ -73,7 +75,7 @@ def test_a_second_commit_writes_rows_that_did_not_change(tmp_path):
     machine.close()
 
 
-def test_unchanged_rows_that_leave_the_slabs_are_written_again(tmp_path):
+def test_unchanged_rows_leave_the_slabs_without_being_written(tmp_path):
     """30 rows of a commit make way for 30 others: they are where the commit put them."""
     machine = Machine(tmp_path, 20, 10)
     for first in range(0, 30, 10):
@@ -90,7 +92,7 @@ def test_unchanged_rows_that_leave_the_slabs_are_written_again(tmp_path):
     machine.close()
 
 
-def test_copies_of_unchanged_rows_are_lost_when_their_chunk_is_merged(tmp_path):
+def test_copies_of_unchanged_rows_follow_a_merge_of_their_chunk(tmp_path):
     machine = Machine(tmp_path, 40, 0)
     machine.train(range(16))
     machine.commit()
@@ -106,7 +108,7 @@ def test_copies_of_unchanged_rows_are_lost_when_their_chunk_is_merged(tmp_path):
 
 @pytest.mark.parametrize("multiple", [1.5, 2.0])
 @pytest.mark.parametrize("shards", TABLES)
-def test_a_long_run_of_commits_refers_to_more_and_more(tmp_path, multiple, shards):
+def test_the_size_of_a_commit_stays_bounded_over_a_long_run(tmp_path, multiple, shards):
     """Keys drift, so that old rows stay on disk among ever more stale ones."""
     rng = np.random.default_rng(0)
     machine = Machine(tmp_path, 40, 20, multiple=multiple, shards=shards)
@@ -124,7 +126,7 @@ def test_a_long_run_of_commits_refers_to_more_and_more(tmp_path, multiple, shard
     machine.close()
 
 
-def test_a_row_that_lies_where_another_should_is_committed_as_that_one(tmp_path):
+def test_merging_a_row_of_another_key_is_refused(tmp_path):
     """Two files of rows changed places, every tag in them is right: a merge must notice, and publish nothing."""
     machine = Machine(tmp_path, 8, 0)
     for first in range(1, 33, 4):
@@ -148,7 +150,7 @@ def test_a_row_that_lies_where_another_should_is_committed_as_that_one(tmp_path)
 
 
 @pytest.mark.parametrize("shards", TABLES)
-def test_merging_takes_more_of_the_disk_than_there_is(tmp_path, shards):
+def test_merging_stays_within_the_cap_of_the_disk(tmp_path, shards):
     """A log that was made with few merges is told to merge more, beside a cap that it almost fills."""
     machine = Machine(tmp_path, 30, 0, multiple=4.0, growth=4.0, shards=shards)
     rng = np.random.default_rng(0)
@@ -178,7 +180,7 @@ def test_merging_takes_more_of_the_disk_than_there_is(tmp_path, shards):
     machine.close()
 
 
-def test_a_commit_takes_more_memory_than_a_chunk(tmp_path):
+def test_a_commit_takes_at_most_one_chunk_of_memory(tmp_path):
     """Beyond the buffer that the run has anyway; 30,000 changed rows of 224 bytes in chunks of 8,192."""
     row, num_rows, chunk_rows = RowLayout(embedding_dim=16, first_order=True), 30_000, 8192
     places = Places(num_rows, 0, "clock", Caps(1 << 20, 1 << 30), Chunks(chunk_rows))

@@ -27,7 +27,7 @@ def check(run_dir, manifests, number):
     return check_chunk(run_dir, manifests[-1], *states[number])
 
 
-def test_a_chunk_is_checked_for_one_of_its_commits_only(made):
+def test_a_chunk_is_named_once_with_all_its_commits(made):
     _, manifests = made
     named = named_chunks(manifests)
     both = {c.number for c in manifests[0].chunks} & {c.number for c in manifests[1].chunks}
@@ -40,7 +40,7 @@ def test_a_chunk_is_checked_for_one_of_its_commits_only(made):
 
 
 @pytest.mark.parametrize("file_of", [rows_file, keys_file])
-def test_a_flipped_bit_goes_unseen_or_blames_other_rows(made, file_of):
+def test_a_flipped_bit_is_found_and_blames_only_its_row(made, file_of):
     run_dir, manifests = made
     number = manifests[0].chunks[1].number
     assert check(run_dir, manifests, number) == ([], None)
@@ -56,7 +56,7 @@ def test_a_flipped_bit_goes_unseen_or_blames_other_rows(made, file_of):
         assert (bad.rows_N.tolist(), bad.keys_N.tolist()) == ([row], [int(keys[row])])
 
 
-def test_a_missing_file_names_other_keys(made):
+def test_a_missing_file_names_the_keys_of_its_chunk(made):
     run_dir, manifests = made
     number = manifests[0].chunks[2].number
     keys = np.frombuffer(keys_file(run_dir / "table.zarr", number).read_bytes(), np.uint64)
@@ -70,7 +70,7 @@ def test_a_missing_file_names_other_keys(made):
         file.write_bytes(content)
 
 
-def test_a_commit_that_has_a_key_elsewhere_is_said_to_have_lost_it(made):
+def test_a_commit_loses_only_keys_whose_rows_in_it_are_bad(made):
     """All of the second commit's new rows are bad: the first one has these keys, and the second one the others."""
     run_dir, (first, second) = made
     positions = {m.number: read(run_dir / "table.zarr", m)[1] for m in (first, second)}

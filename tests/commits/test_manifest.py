@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.commits.manifest import ChunkState, Commits, Manifest, Reserve, join, metadata_files
+from pipeline.commits.manifest import ChunkState, Commits, Manifest, Reserve, join_parts, metadata_files
 from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout
 
@@ -29,10 +29,10 @@ def manifests(draw):
     numbers = sorted(draw(st.sets(st.integers(0, 2**20), max_size=4)))
     stale = [draw(st.integers(0, chunk_rows - 1)) for _ in numbers]
     chunks = tuple(ChunkState(n, s, draw(HEX), draw(HEX)) for n, s in zip(numbers, stale, strict=True))
-    most = 1 + max(numbers, default=0) // num_shards
+    maximum = 1 + max(numbers, default=0) // num_shards
     return Manifest(
         number=draw(st.integers(1, 2_000_000)), name=draw(st.sampled_from([None, "best"])), num_shards=num_shards,
-        tails=tuple(chunk_rows * (most + draw(st.integers(0, 9))) for _ in range(num_shards)),
+        tails=tuple(chunk_rows * (maximum + draw(st.integers(0, 9))) for _ in range(num_shards)),
         live_rows=sum(chunk_rows - s for s in stale), row=ROW, chunk_rows=chunk_rows, chunks=chunks,
         metadata=dict.fromkeys(metadata_files(num_shards), draw(HEX)),
         dense=tuple(draw(st.lists(HEX, min_size=1, max_size=3))),
@@ -70,7 +70,7 @@ def test_a_manifest_comes_back_as_it_was(tmp_path_factory, manifest):
     assert commits.numbers() == [manifest.number]
 
 
-def test_a_changed_byte_of_a_manifest_goes_unseen(commits):
+def test_a_changed_byte_of_a_manifest_is_detected(commits):
     publish(commits, made(1, "best", [0, 7]))
     file = commits.manifest_file(1)
     content = file.read_bytes()
@@ -118,14 +118,14 @@ def test_what_a_user_puts_beside_the_commits_stays(commits):
     assert sorted(os.listdir(commits.folder)) == sorted([*others, "000002.json", "000002.safetensors"])
 
 
-def test_one_commit_s_manifest_is_taken_for_another(commits):
+def test_a_manifest_under_another_number_is_refused(commits):
     publish(commits, made(1))
     os.rename(commits.manifest_file(1), commits.manifest_file(2))
     with pytest.raises(Damaged, match=r"000002\.json"):
         commits.kept()
 
 
-def test_a_dense_state_that_changed_is_loaded(commits):
+def test_a_changed_dense_state_is_refused(commits):
     publish(commits, made(1))
     newest = commits.kept()[-1]
     assert commits.load_dense(newest)["w"].tolist() == [1, 1, 1]
@@ -137,7 +137,7 @@ def test_a_dense_state_that_changed_is_loaded(commits):
             commits.load_dense(newest)
 
 
-def test_the_newest_is_not_the_last_published_or_there_is_none_at_the_beginning(commits):
+def test_commits_are_ordered_by_number_and_none_exists_at_first(commits):
     assert commits.kept() == []
     publish(commits, *(made(n) for n in (9, 10, 999_999, 1_000_000)))
     assert commits.kept()[-1].number == 1_000_000
@@ -151,12 +151,12 @@ def test_the_newest_is_not_the_last_published_or_there_is_none_at_the_beginning(
         ({1: "best", 3: "best"}, False, [3, 4, 5]), ({1: "best", 3: "best"}, True, [3, 5]), ({5: "best"}, True, [5]),
     ],
 )  # fmt: skip
-def test_other_commits_are_kept_than_the_last_ones_and_the_last_of_each_name(commits, names, give_up, kept):
+def test_the_last_commits_and_the_last_of_each_name_are_kept(commits, names, give_up, kept):
     publish(commits, *(made(n, names.get(n)) for n in range(1, 6)))
     assert [m.number for m in commits.kept(give_up)] == kept
 
 
-def test_a_manifest_outlives_what_it_names_or_a_kept_commit_loses_a_file(commits):
+def test_pruning_deletes_manifests_before_the_files_they_name(commits):
     publish(commits, *(made(n) for n in (1, 2, 3)))
     (commits.folder / "000003.json.partial").write_bytes(b"torn")
     (commits.folder / "000004.safetensors").write_bytes(b"of a commit that was not published")
@@ -180,7 +180,7 @@ def test_a_manifest_outlives_what_it_names_or_a_kept_commit_loses_a_file(commits
     assert commits.kept()[-1].number == 3
 
 
-def test_a_reserve_that_is_not_there_cannot_be_released(tmp_path):
+def test_a_missing_reserve_can_be_released(tmp_path):
     reserve = Reserve(tmp_path / "reserve", Files())
     reserve.release()
     reserve.hold(10_000)
@@ -206,9 +206,9 @@ def in_parts(num_shards=4, deals=((1, 3), (0, 2))):
     return parts
 
 
-def test_what_processes_report_is_joined_to_another_commit_than_their_parts_are_of():
+def test_a_joined_commit_has_the_parts_that_processes_reported():
     parts = in_parts()
-    whole = join(parts)
+    whole = join_parts(parts)
     assert [chunk.number for chunk in whole.chunks] == [4, 5, 6, 7]
     assert (whole.tails, whole.live_rows, whole.shards) == ((16,) * 4, 4 * 8 - 6, {0, 1, 2, 3})
     assert whole.dense == ("0" * 16, "0" * 15 + "1"), "replicas are not in the order of the parts"
@@ -221,19 +221,19 @@ def test_what_processes_report_is_joined_to_another_commit_than_their_parts_are_
 
 
 @pytest.mark.parametrize("change", [{"number": 8}, {"row": {"tag": 8}}, {"chunk_rows": 4}, {"num_shards": 8}])
-def test_parts_of_different_commits_are_joined(change):
+def test_parts_of_different_commits_are_refused(change):
     one, other = in_parts()
     with pytest.raises(ValueError, match=f"different values of {next(iter(change))}"):
-        join([one, dataclasses.replace(other, **change)])
+        join_parts([one, dataclasses.replace(other, **change)])
 
 
 @pytest.mark.parametrize("deals", [((1, 3), (0,)), ((1, 3), (0, 2, 3))], ids=["in none", "in two"])
-def test_a_commit_lacks_a_shard_or_has_one_twice(deals):
+def test_a_commit_needs_each_shard_exactly_once(deals):
     with pytest.raises(ValueError, match=rf"commit 7: .*: {2 if len(deals[1]) == 1 else 3}$"):
-        join(in_parts(deals=deals))
+        join_parts(in_parts(deals=deals))
 
 
-def test_a_replica_gets_the_dense_state_of_another_or_a_kept_one_is_deleted(commits):
+def test_each_replica_of_a_kept_commit_keeps_its_own_dense_state(commits):
     for number in (1, 2):
         digests = [commits.write_dense(number, {"w": np.full(3, 10 * number + r)}, r) for r in range(3 - number)]
         commits.publish(dataclasses.replace(made(number), dense=tuple(digests)))

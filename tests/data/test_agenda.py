@@ -16,14 +16,14 @@ AGENDAS = st.builds(Agenda, SPLITS, st.integers(1, 9), st.integers(1, 3))
 
 
 JOINED = st.builds(
-    lambda splits, batch_size, epochs, least: Agenda(splits, batch_size, epochs, False, min(least, batch_size)),
+    lambda splits, batch_size, epochs, minimum: Agenda(splits, batch_size, epochs, False, min(minimum, batch_size)),
     SPLITS, st.integers(1, 9), st.integers(1, 3), st.integers(2, 9),
 )  # fmt: skip
 """With a last batch that is joined to the one before, as batch norm on several workers needs it."""
 
 
 def batches_of(blocks):
-    """Every batch as (split, epoch, its number, its first and past-the-last example, steps taken before it)."""
+    """Every batch as (split, epoch, its number, its first and end (exclusive) example, steps taken before it)."""
     batches = []
     for b in blocks:
         for n in range(b.num_batches):
@@ -42,17 +42,15 @@ def plain_batches(num_examples, batch_size, epochs, min_last_batch=1):
         begins = [*range(0, total, batch_size)]
         if split == "train" and len(begins) > 1 and total - begins[-1] < min_last_batch:
             begins.pop()
-        for number, (begin, past) in enumerate(pairwise([*begins, total])):
-            batches.append((split, epoch, number, begin, past, step))
+        for number, (begin, end) in enumerate(pairwise([*begins, total])):
+            batches.append((split, epoch, number, begin, end, step))
             step += split == "train"
     return batches
 
 
 @settings(deadline=None, max_examples=100)
 @given(SPLITS, st.integers(1, 9), st.integers(1, 3), st.integers(1, 12), st.integers(1, 12))
-def test_a_batch_is_left_out_or_depends_on_the_size_of_blocks(
-    num_examples, batch_size, epochs, block_batches, min_last_batch
-):
+def test_blocks_of_any_size_hold_every_batch_in_order(num_examples, batch_size, epochs, block_batches, min_last_batch):
     min_last_batch = min(min_last_batch, batch_size)
     agenda = Agenda(num_examples, batch_size, epochs, min_last_batch=min_last_batch)
     blocks = list(agenda.blocks(block_batches))
@@ -68,7 +66,7 @@ def test_a_batch_is_left_out_or_depends_on_the_size_of_blocks(
 
 @settings(deadline=None, max_examples=100)
 @given(AGENDAS | JOINED, st.integers(1, 12))
-def test_a_split_is_closed_too_early_or_never(agenda, block_batches):
+def test_only_the_last_block_of_a_split_closes_it(agenda, block_batches):
     blocks = list(agenda.blocks(block_batches))
     closing = [(b.split, b.epoch) for b in blocks if b.closes_split]
     assert closing == [(leg.split, leg.epoch) for leg in agenda.legs]
@@ -79,7 +77,7 @@ def test_a_split_is_closed_too_early_or_never(agenda, block_batches):
 
 @settings(deadline=None, max_examples=100)
 @given(AGENDAS | JOINED, st.integers(1, 12), st.integers(1, 12), st.data())
-def test_a_run_that_goes_on_with_other_blocks_repeats_or_skips_a_batch(agenda, before, after, data):
+def test_a_run_resumed_with_other_blocks_has_every_batch_once(agenda, before, after, data):
     blocks = list(agenda.blocks(before))
     cut = data.draw(st.integers(0, len(blocks) - 1))
     resumed = list(agenda.blocks(after, blocks[cut]))
@@ -89,7 +87,7 @@ def test_a_run_that_goes_on_with_other_blocks_repeats_or_skips_a_batch(agenda, b
 
 @settings(deadline=None, max_examples=50)
 @given(AGENDAS | JOINED, st.integers(1, 12), st.data())
-def test_a_run_that_goes_on_with_the_same_blocks_cuts_them_otherwise(agenda, block_batches, data):
+def test_a_run_resumed_with_the_same_block_size_has_the_same_blocks(agenda, block_batches, data):
     blocks = list(agenda.blocks(block_batches))
     cut = data.draw(st.integers(0, len(blocks) - 1))
     assert list(agenda.blocks(block_batches, blocks[cut])) == blocks[cut:]
@@ -97,7 +95,7 @@ def test_a_run_that_goes_on_with_the_same_blocks_cuts_them_otherwise(agenda, blo
 
 @settings(deadline=None, max_examples=100)
 @given(AGENDAS | JOINED, st.integers(1, 12), st.integers(1, 12), st.data())
-def test_a_commit_s_position_leaves_out_or_repeats_training(agenda, before, after, data):
+def test_the_position_of_a_commit_leaves_exactly_the_batches_after_it(agenda, before, after, data):
     """From the position of any block, with blocks of any size: all batches that train and come after; an evaluation
     from its beginning."""
     blocks = list(agenda.blocks(before))
@@ -116,7 +114,7 @@ def test_a_commit_s_position_leaves_out_or_repeats_training(agenda, before, afte
 
 @settings(deadline=None, max_examples=60)
 @given(SPLITS, st.integers(1, 9), st.integers(1, 3), st.integers(1, 3), st.data())
-def test_a_run_of_more_epochs_leaves_out_or_repeats_training(num_examples, batch_size, epochs, more, data):
+def test_a_run_resumed_with_more_epochs_trains_every_batch_once(num_examples, batch_size, epochs, more, data):
     """What was done of fewer epochs, and what is left of more, is all of more, but for a test that came in between."""
     fewer, all_of_them = Agenda(num_examples, batch_size, epochs), Agenda(num_examples, batch_size, epochs + more)
     blocks = list(fewer.blocks(2))
@@ -130,7 +128,7 @@ def test_a_run_of_more_epochs_leaves_out_or_repeats_training(num_examples, batch
 
 @settings(deadline=None, max_examples=100)
 @given(AGENDAS | JOINED, st.integers(1, 5), st.one_of(st.none(), st.integers(1, 5)))
-def test_stretches_leave_out_a_block_or_end_elsewhere_than_at_a_commit(agenda, block_batches, train_blocks):
+def test_stretches_have_every_block_once_and_end_only_at_commits(agenda, block_batches, train_blocks):
     begin, blocks = agenda.block_at(Position(0, "train", 0), block_batches), []
     while begin:
         stretch, following = agenda.stretch(block_batches, begin, train_blocks)
@@ -147,7 +145,7 @@ def test_stretches_leave_out_a_block_or_end_elsewhere_than_at_a_commit(agenda, b
     assert blocks == list(agenda.blocks(block_batches))
 
 
-def test_a_last_batch_that_is_joined_is_counted_twice_or_left_out():
+def test_a_joined_last_batch_is_counted_once():
     agenda = Agenda({"train": 13, "validation": 13}, 6, 2, min_last_batch=2)
     blocks = list(agenda.blocks(1))
     assert [b.num_examples for b in blocks] == [6, 7, 6, 6, 1] * 2
@@ -158,7 +156,7 @@ def test_a_last_batch_that_is_joined_is_counted_twice_or_left_out():
 
 
 @pytest.mark.parametrize("splits", [{"train": 13}, {"train": 13, "validation": 4}])
-def test_a_commit_before_a_last_batch_that_more_workers_join_goes_on_with_a_block_of_nothing(splits):
+def test_a_commit_before_a_last_batch_that_is_now_joined_skips_that_batch(splits):
     """One worker's batches are of 6, 6 and 1 examples, those of several of 6 and 7: the one example is given up."""
     fewer, more = Agenda(splits, 6, 2), Agenda(splits, 6, 2, min_last_batch=2)
     following = next(b for b in more.blocks(1) if (b.split, b.epoch) not in (("train", 0),))
@@ -168,7 +166,7 @@ def test_a_commit_before_a_last_batch_that_more_workers_join_goes_on_with_a_bloc
     assert last is None if "validation" not in splits else last.split == "validation"
 
 
-def test_an_only_batch_is_joined_to_none_or_one_that_is_long_enough_is_joined():
+def test_only_a_short_last_batch_after_another_one_is_joined():
     for num_train, expected in ((1, [1]), (6, [6]), (8, [6, 2]), (7, [7])):
         blocks = list(Agenda({"train": num_train}, 6, 1, min_last_batch=2).blocks(1))
         assert [b.num_examples for b in blocks] == expected

@@ -30,7 +30,7 @@ def said(was, found):
     return file_difference(was, found, was.types, found.types)
 
 
-def test_a_copy_is_the_same_and_tells_rows_and_types(tmp_path):
+def test_a_copied_file_has_the_same_identity(tmp_path):
     identity = identity_of(tmp_path)
     assert identity.row_groups == [(2, 2), (1, 1)]
     assert identity.types == {"key": "int64", "label": "int8"}
@@ -41,7 +41,7 @@ def test_a_copy_is_the_same_and_tells_rows_and_types(tmp_path):
     assert said(identity, identity) is None
 
 
-def test_labels_that_are_inverted_show_in_the_sample_alone(tmp_path):
+def test_inverted_labels_change_only_the_sample(tmp_path):
     """Statistics, sizes and indices into the dictionary are those of before."""
     was, inverted = (
         identity_of(tmp_path / name, {"label": pa.array(labels, pa.int8()), "key": [5, 6, 7, 8]})
@@ -55,7 +55,7 @@ def test_labels_that_are_inverted_show_in_the_sample_alone(tmp_path):
 
 @pytest.mark.parametrize("name", ["label", "user.label"])
 @pytest.mark.parametrize("group", [0, 1, 2])
-def test_labels_that_are_inverted_in_any_row_group_show(tmp_path, name, group):
+def test_inverted_labels_of_any_row_group_change_the_sample(tmp_path, name, group):
     def seen_of(folder, labels):
         path = tmp_path / folder / "a.parquet"
         path.parent.mkdir()
@@ -80,7 +80,7 @@ def test_labels_that_are_inverted_in_any_row_group_show(tmp_path, name, group):
         ({"table": TABLE | {"unused": list("vwxyz")}}, "other content of the same size (checksum of its footer)"),
     ],
 )
-def test_the_first_difference_is_told(tmp_path, change, expected):
+def test_the_first_difference_is_named(tmp_path, change, expected):
     was, found = identity_of(tmp_path), identity_of(tmp_path / "other", **change)
     assert said(was, found).startswith(f"a.parquet: {expected}")
 
@@ -92,7 +92,7 @@ def test_a_file_without_rows_has_an_identity(tmp_path):
 
 @settings(deadline=None)
 @given(st.lists(st.sampled_from("abcd"), max_size=4), st.lists(st.sampled_from("abcd"), max_size=4))
-def test_splits_are_the_same_if_their_files_are_in_order(tmp_path_factory, before, now):
+def test_splits_are_the_same_only_with_the_same_files_in_order(tmp_path_factory, before, now):
     folder = tmp_path_factory.getbasetemp() / "files"
     if not folder.exists():
         for number, name in enumerate("abcd"):

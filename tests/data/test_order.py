@@ -7,22 +7,22 @@ from pipeline.data import order
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000])
-def test_an_order_is_not_a_permutation(size):
+def test_an_order_is_a_permutation(size):
     for found in (order.group_order(size, 1, 2), order.window_order(size, 1, 2, 3)):
         assert sorted(found.tolist()) == list(range(size))
 
 
-def test_an_order_changes_from_call_to_call():
+def test_a_window_order_is_the_same_at_every_call():
     np.testing.assert_array_equal(order.window_order(500, 2**63 - 1, 1, 4), order.window_order(500, 2**63 - 1, 1, 4))
 
 
-def test_seed_epoch_or_window_leave_the_order_as_it_is():
+def test_seed_epoch_and_window_each_change_the_window_order():
     orders = [order.group_order(200, 0, 0), order.window_order(200, 0, 0, 0), order.window_order(200, 1, 0, 0)]
     orders += [order.window_order(200, 0, 1, 0), order.window_order(200, 0, 0, 1)]
     assert len({tuple(o.tolist()) for o in orders}) == len(orders)
 
 
-def test_evaluation_is_shuffled_or_training_is_not():
+def test_only_training_with_a_window_is_shuffled():
     assert order.is_shuffled("train", 1)
     assert not order.is_shuffled("train", 0)
     assert not order.is_shuffled("validation", 1)

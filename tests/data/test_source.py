@@ -28,12 +28,12 @@ def numbered(tmp_path):
 
 
 @pytest.mark.parametrize(("batch_size", "batches"), [(1, 1), (1, 50), (7, 3), (50, 1), (64, 4), (1000, 1)])
-def test_the_order_depends_on_the_size_of_blocks_or_batches(numbered, batch_size, batches):
+def test_sizes_of_blocks_and_batches_never_change_the_order(numbered, batch_size, batches):
     assert epoch_of(Source(numbered, 1), batch_size, batches) == epoch_of(Source(numbered, 1), 13, 2)
 
 
 @pytest.mark.parametrize("num_threads", [2, 3, 5])
-def test_the_number_of_threads_shows(tmp_path, num_threads):
+def test_the_number_of_threads_never_changes_the_examples(tmp_path, num_threads):
     """With more threads than fields as well."""
     rng = np.random.default_rng(2)
     write(tmp_path / "0.parquet", 9, label=np.zeros(50, int), x=np.arange(50), **{
@@ -44,7 +44,7 @@ def test_the_number_of_threads_shows(tmp_path, num_threads):
     assert epoch_of(Source(data, 1, num_threads)) == epoch_of(Source(data, 1))
 
 
-def test_an_example_is_lost_or_seen_twice_or_its_columns_are_torn_apart(numbered):
+def test_every_example_is_read_once_with_all_its_columns(numbered):
     examples = epoch_of(Source(numbered, 1))
     assert sorted(numbers_of(examples)) == list(range(120))
     for (label,), (x,), (hist, c) in examples:
@@ -54,7 +54,7 @@ def test_an_example_is_lost_or_seen_twice_or_its_columns_are_torn_apart(numbered
         assert hist == tuple(key(v) for v in range(x, x + x % 4))
 
 
-def test_epochs_or_seeds_share_an_order(numbered):
+def test_every_epoch_and_seed_has_an_order_of_its_own(numbered):
     source = Source(numbered, 1)
     orders = [numbers_of(epoch_of(source, epoch=e)) for e in (0, 1)]
     orders += [numbers_of(epoch_of(Source(numbered, 2))), sorted(orders[0])]
@@ -62,7 +62,7 @@ def test_epochs_or_seeds_share_an_order(numbered):
     assert numbers_of(epoch_of(source)) == orders[0]
 
 
-def test_examples_leave_their_window_or_row_groups_are_not_permuted(numbered):
+def test_row_groups_are_permuted_and_examples_stay_in_their_window(numbered):
     x = numbers_of(epoch_of(Source(numbered, 3)))
     sizes = [16, 16, 8] * 3
     starts = np.cumsum([0, *sizes])
@@ -76,12 +76,12 @@ def test_examples_leave_their_window_or_row_groups_are_not_permuted(numbered):
 
 
 @pytest.mark.parametrize("changes", [{"split": "test"}, {"window": 0}])
-def test_evaluation_or_a_window_of_zero_is_shuffled(numbered, changes):
+def test_evaluation_and_a_window_of_zero_keep_the_order_of_files(numbered, changes):
     data = numbered.model_copy(update={"shuffle_window": changes.get("window", 50)})
     assert numbers_of(epoch_of(Source(data, 1), split=changes.get("split", "train"))) == list(range(120))
 
 
-def test_a_block_out_of_order_differs_from_the_same_in_order(numbered):
+def test_a_block_read_out_of_order_has_the_same_examples(numbered):
     source, buffer = Source(numbered, 1), ReadBuffer(LIMIT)
     expected = epoch_of(source, 7, 3, epoch=2)
     blocks = list(blocks_of(120, 7, 3, epoch=2))
@@ -90,13 +90,13 @@ def test_a_block_out_of_order_differs_from_the_same_in_order(numbered):
         assert examples_in(source, source.read(blocks[n], buffer)) == expected[21 * n : 21 * n + 21]
 
 
-def test_the_layout_or_counts_are_wrong(numbered):
+def test_a_source_reports_its_layout_and_example_counts(numbered):
     source = Source(numbered, 1)
     assert source.num_examples == {"train": 120, "validation": 0, "test": 120}
     assert (source.layout.single_S, source.layout.multi_M, source.layout.mean_M) == ((1,), (0,), (False,))
 
 
-def test_predicted_bytes_are_too_low_or_far_too_high(numbered):
+def test_predicted_bytes_are_a_tight_upper_bound(numbered):
     source = Source(numbered, 1)
     block = next(blocks_of(120, 30, 4))
     read = source.read(block, ReadBuffer(LIMIT))
@@ -106,7 +106,7 @@ def test_predicted_bytes_are_too_low_or_far_too_high(numbered):
     assert decoded < source.window_bytes() < 20_000
 
 
-def test_a_buffer_is_not_reused_or_its_arrays_are_not_aligned_and_writable(numbered):
+def test_a_buffer_is_reused_and_its_arrays_are_aligned_and_writable(numbered):
     source, buffer = Source(numbered, 1), ReadBuffer(LIMIT)
     first, second = (source.read(block, buffer) for block in list(blocks_of(120, 7, 3))[:2])
     assert np.shares_memory(first.labels_NT, second.labels_NT)
@@ -118,7 +118,7 @@ def test_a_buffer_is_not_reused_or_its_arrays_are_not_aligned_and_writable(numbe
     assert aligned_empty((3, 5), np.float32).ctypes.data % 64 == 0
 
 
-def test_a_buffer_grows_above_its_limit(numbered):
+def test_a_block_above_the_limit_of_its_buffer_is_refused(numbered):
     source, block = Source(numbered, 1), next(blocks_of(120, 30, 4))
     exact = source.read(block, ReadBuffer(LIMIT)).nbytes
     assert source.read(block, ReadBuffer(exact)).nbytes == exact
@@ -131,7 +131,7 @@ def test_a_buffer_grows_above_its_limit(numbered):
     assert source.read(block, ReadBuffer(exact)).nbytes == exact
 
 
-def test_a_home_folder_or_an_order_of_patterns_or_a_double_match_is_misread(tmp_path, monkeypatch):
+def test_patterns_expand_the_home_folder_and_give_each_file_once_in_order(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, x in (("b/2", 2), ("b/1", 1), ("a/sub/0", 0)):
         write(tmp_path / f"{name}.parquet", label=[0], c=[0], x=[x])
@@ -139,7 +139,7 @@ def test_a_home_folder_or_an_order_of_patterns_or_a_double_match_is_misread(tmp_
     assert numbers_of(epoch_of(Source(data_of("~", **settings), 0))) == [1, 2, 0]
 
 
-def test_many_files_are_open_at_a_time(tmp_path):
+def test_at_most_sixteen_files_are_open_at_a_time(tmp_path):
     for i in range(40):
         write(tmp_path / f"train/{i:02d}.parquet", label=[0] * 2, c=[i] * 2, x=[i] * 2)
     source = Source(data_of(tmp_path, numbers=(Number(name="x"),)), 0)

@@ -28,7 +28,7 @@ BAD_VALUES = {
 
 
 @pytest.mark.parametrize("name", BAD_VALUES)
-def test_a_bad_value_is_accepted_or_not_located(tmp_path, name):
+def test_a_bad_value_is_refused_with_its_location(tmp_path, name):
     columns = {"label": [0] * 4, "w": [1.0] * 4, "x": [0.0] * 4, "y": [0.0] * 4, "c": [0] * 4}
     values, found, advice = BAD_VALUES[name]
     write(tmp_path / "train/a.parquet", **columns | {name: values})
@@ -49,7 +49,7 @@ BAD_TYPES = [
 
 
 @pytest.mark.parametrize(("name", "values", "found", "setting", "expected"), BAD_TYPES)
-def test_a_wrong_type_is_accepted_or_not_named(tmp_path, name, values, found, setting, expected):
+def test_a_wrong_column_type_is_refused_by_name(tmp_path, name, values, found, setting, expected):
     write(tmp_path / "train/a.parquet", **{"label": [0], "x": [0.0], "c": [1]} | {name: values})
     message = refusal(data_of(tmp_path, numbers=(Number(name="x"),)))
     for words in (str(tmp_path / "train/a.parquet"), f"column {name!r} ({setting})", found, expected, "convert"):
@@ -57,7 +57,7 @@ def test_a_wrong_type_is_accepted_or_not_named(tmp_path, name, values, found, se
 
 
 @pytest.mark.parametrize(("other", "found"), [([[1]], "lists of integers"), (["1"], "text")])
-def test_files_that_disagree_are_accepted(tmp_path, other, found):
+def test_files_of_different_column_types_are_refused(tmp_path, other, found):
     write(tmp_path / "train/a.parquet", label=[0], c=[1])
     write(tmp_path / "test/b.parquet", label=[0], c=other)
     message = refusal(data_of(tmp_path, test=("test",)))
@@ -65,14 +65,14 @@ def test_files_that_disagree_are_accepted(tmp_path, other, found):
     assert "train/a.parquet; write the column alike" in message
 
 
-def test_a_missing_column_is_not_named_with_those_that_are_there(tmp_path):
+def test_a_missing_column_is_named_with_the_existing_ones(tmp_path):
     write(tmp_path / "train/a.parquet", label=[0], d=[1])
     message = refusal(data_of(tmp_path))
     assert "train/a.parquet: column 'c' (data.categories) is missing" in message
     assert "which has: label, d" in message
 
 
-def test_a_pattern_without_files_is_not_named_with_its_setting_and_folder(tmp_path):
+def test_a_pattern_without_files_is_named_with_its_setting_and_folder(tmp_path):
     write(tmp_path / "train/a.parquet", label=[0], c=[1])
     message = refusal(data_of(tmp_path, validation=("day_*",)))
     assert "data.validation: 'day_*' matches no Parquet file" in message
@@ -80,18 +80,18 @@ def test_a_pattern_without_files_is_not_named_with_its_setting_and_folder(tmp_pa
     assert "data.root" in message
 
 
-def test_a_training_split_without_examples_is_accepted(tmp_path):
+def test_a_training_split_without_examples_is_refused(tmp_path):
     write(tmp_path / "train/a.parquet", label=pa.array([], "int8"), c=pa.array([], "int64"))
     assert "data.train: train hold no examples" in refusal(data_of(tmp_path))
 
 
-def test_a_file_that_is_cut_off_before_the_run_is_accepted(tmp_path):
+def test_a_file_cut_off_before_the_run_is_refused(tmp_path):
     (tmp_path / "train").mkdir()
     (tmp_path / "train/a.parquet").write_bytes(b"PAR1 and no more")
     assert "train/a.parquet: cannot be read as Parquet" in refusal(data_of(tmp_path))
 
 
-def test_a_file_that_is_damaged_during_the_run_is_read_on(tmp_path):
+def test_a_file_damaged_during_the_run_is_refused_with_its_row_group(tmp_path):
     path = tmp_path / "train/a.parquet"
     columns = {"label": [0] * 4000, "c": np.random.default_rng(0).integers(0, 1 << 60, 4000)}
     path.parent.mkdir()

@@ -31,7 +31,7 @@ def table(num_examples, **columns):
      pa.array(TEXTS, "large_string"), pa.array(TEXTS).dictionary_encode()],
     ids=["int64", "uint8", "string", "large_string", "dictionary"],
 )  # fmt: skip
-def test_equal_values_are_two_groups_or_different_ones_are_one(tmp_path, values):
+def test_the_group_of_an_example_is_the_key_of_its_value(tmp_path, values):
     write(tmp_path / "train/0.parquet", 2, **table(5, user=values))
     groups = groups_of(data_of(tmp_path, shuffle_window=0), "user")
     there = [v.encode() if isinstance(v, str) else v for v in values.to_pylist()]
@@ -39,7 +39,7 @@ def test_equal_values_are_two_groups_or_different_ones_are_one(tmp_path, values)
 
 
 @pytest.mark.parametrize("values", [[5, 6, None, 5], pa.array(["x", "y", None, "x"]).dictionary_encode()])
-def test_a_column_that_is_a_category_too_has_other_keys_or_no_groups(tmp_path, values):
+def test_a_group_column_that_is_also_a_category_has_the_same_keys(tmp_path, values):
     write(tmp_path / "train/0.parquet", **table(4, user=values))
     data = data_of(tmp_path, categories=(Category(name="user", table="people"), Category(name="c")), shuffle_window=0)
     groups = groups_of(data, "user")
@@ -47,14 +47,14 @@ def test_a_column_that_is_a_category_too_has_other_keys_or_no_groups(tmp_path, v
     assert epoch_of(Source(data, 0, group="user")) == epoch_of(Source(data, 0))
 
 
-def test_a_column_that_is_a_number_too_is_not_read(tmp_path):
+def test_a_group_column_that_is_also_a_number_is_read(tmp_path):
     write(tmp_path / "train/0.parquet", **table(3, age=[1, 2, 1]))
     data = data_of(tmp_path, numbers=(Number(name="age"),), shuffle_window=0)
     assert groups_of(data, "age") == [key(v, "age") for v in (1, 2, 1)]
 
 
 @pytest.mark.parametrize("num_threads", [1, 3])
-def test_a_group_is_torn_from_its_example(tmp_path, num_threads):
+def test_a_group_stays_with_its_example(tmp_path, num_threads):
     for part in range(2):
         x = np.arange(40 * part, 40 * part + 40)
         write(tmp_path / f"train/{part}.parquet", 16, **table(40, x=x, user=x // 3))
@@ -68,7 +68,7 @@ def test_a_group_is_torn_from_its_example(tmp_path, num_threads):
     assert groups_of(data, "user", batch_size=13, batches=1) == [group for _, group in found]
 
 
-def test_groups_take_memory_that_was_not_foretold_or_are_read_unasked(tmp_path):
+def test_groups_take_the_predicted_memory_and_are_read_only_on_request(tmp_path):
     write(tmp_path / "train/0.parquet", 64, **table(200, user=list(range(200))))
     data, (block,) = data_of(tmp_path), blocks_of(200, 50, 4)
     without, grouped = (Source(data, 0, group=group) for group in (None, "user"))
@@ -82,7 +82,7 @@ def test_groups_take_memory_that_was_not_foretold_or_are_read_unasked(tmp_path):
 @pytest.mark.parametrize(
     ("values", "found"), [([[1]], "list<element: int64>"), ([1.5], "double"), ([True], "bool"), ([None], "null")]
 )
-def test_a_column_that_cannot_be_a_group_is_accepted(tmp_path, values, found):
+def test_a_column_type_that_cannot_be_a_group_is_refused(tmp_path, values, found):
     write(tmp_path / "train/a.parquet", label=[0], c=[1], user=values)
     with pytest.raises(ValueError, match=r"'user' \(metrics.group\) has type") as caught:
         Source(data_of(tmp_path), 0, group="user")
@@ -90,14 +90,14 @@ def test_a_column_that_cannot_be_a_group_is_accepted(tmp_path, values, found):
         assert words in str(caught.value)
 
 
-def test_a_split_without_the_column_is_accepted(tmp_path):
+def test_a_split_without_the_group_column_is_refused(tmp_path):
     write(tmp_path / "train/a.parquet", label=[0], c=[1], user=[1])
     write(tmp_path / "test/a.parquet", label=[0], c=[1])
     with pytest.raises(ValueError, match=r"test/a.parquet: column 'user' \(metrics.group\) is missing"):
         Source(data_of(tmp_path, test=("test",)), 0, group="user")
 
 
-def test_files_that_hash_the_group_differently_are_accepted(tmp_path):
+def test_files_that_hash_the_group_differently_are_refused(tmp_path):
     write(tmp_path / "train/a.parquet", label=[0], c=[1], user=[1])
     write(tmp_path / "train/b.parquet", label=[0], c=[1], user=["1"])
     with pytest.raises(ValueError, match=r"'user' \(metrics.group\) holds text, expected integers as in .*a.parquet"):

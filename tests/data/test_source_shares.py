@@ -6,7 +6,7 @@ from parquet_files import LIMIT, blocks_of, data_of, examples_in, write
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
-from pipeline.records import Share
+from pipeline.records import Rank
 from pipeline.workflow import Category, Number
 
 TOTAL = 61
@@ -43,25 +43,25 @@ def columns_of(source, read):
     examples = zip(read.weights_N.tolist(), read.groups_N.tolist(), examples_in(source, read), strict=True)
     everything = list(examples)
     bounds = map(read.block.batch_bounds, range(read.block.num_batches))
-    return [everything[begin:past] for begin, past in bounds]
+    return [everything[begin:end] for begin, end in bounds]
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 5, 9])
 @pytest.mark.parametrize(("batch_size", "batches"), [(1, 4), (7, 3), (20, 2), (64, 1)])
-def test_parts_together_are_another_batch_than_the_whole_one(source, world, batch_size, batches):
+def test_parts_together_are_the_whole_batch(source, world, batch_size, batches):
     for block in blocks_of(TOTAL, batch_size, batches, epoch=1):
         whole = columns_of(source, source.read(block, ReadBuffer(LIMIT)))
         joined = [[] for _ in whole]
         for rank in range(world):
-            read = source.read(block, ReadBuffer(LIMIT), Share(rank, world))
-            assert read.block == Share(rank, world).of(block)
+            read = source.read(block, ReadBuffer(LIMIT), Rank(rank, world))
+            assert read.block == Rank(rank, world).part_of(block)
             for batch, part in zip(joined, columns_of(source, read), strict=True):
                 batch += part
         assert joined == whole
 
 
-def test_a_part_takes_the_room_of_the_whole_batch(source):
+def test_a_part_of_three_takes_less_than_half_the_room_of_its_block(source):
     block = next(blocks_of(TOTAL, 30, 2))
     whole = source.read(block, ReadBuffer(LIMIT)).nbytes
-    parts = [source.read(block, ReadBuffer(LIMIT), Share(rank, 3)).nbytes for rank in range(3)]
+    parts = [source.read(block, ReadBuffer(LIMIT), Rank(rank, 3)).nbytes for rank in range(3)]
     assert max(parts) < 0.5 * whole

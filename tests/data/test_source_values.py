@@ -22,7 +22,7 @@ def one_column(tmp_path, values, category=None):
     return [keys[0] for _, _, keys in epoch_of(Source(data, 0))]
 
 
-def test_a_null_has_another_key_than_the_missing_key_of_its_field(tmp_path):
+def test_a_null_has_the_missing_key_of_its_field(tmp_path):
     missing = int(missing_key("c"))
     assert one_column(tmp_path, [5, None, 7]) == [(key(5),), (missing,), (key(7),)]
     assert one_column(tmp_path, ["a", None]) == [(key(b"a"),), (missing,)]
@@ -42,7 +42,7 @@ TEXTS = ["a", None, "bb", "", "a", "a longer text than one word"]
     ids=str,
 )
 @pytest.mark.parametrize("in_lists", [False, True])
-def test_the_key_of_a_text_depends_on_how_it_is_stored(tmp_path, found, in_lists):
+def test_the_key_of_a_text_is_the_same_however_it_is_stored(tmp_path, found, in_lists):
     missing = int(missing_key("c"))
     expected = [missing if t is None else key(t.encode()) for t in TEXTS]
     flat = pa.array(TEXTS, pa.string()).cast(found)
@@ -55,7 +55,7 @@ def test_the_key_of_a_text_depends_on_how_it_is_stored(tmp_path, found, in_lists
 
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("in_lists", [False, True])
-def test_a_text_column_that_outgrows_its_dictionary_gets_other_keys(tmp_path, dictionary, in_lists):
+def test_a_text_column_that_outgrows_its_dictionary_keeps_its_keys(tmp_path, dictionary, in_lists):
     texts = [f"text {i % 700}" for i in range(1500)]
     values = [[t] for t in texts] if in_lists else texts
     (tmp_path / "train").mkdir()
@@ -66,7 +66,7 @@ def test_a_text_column_that_outgrows_its_dictionary_gets_other_keys(tmp_path, di
 
 
 @pytest.mark.parametrize("found", ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"])
-def test_the_key_of_an_integer_depends_on_its_width(tmp_path, found):
+def test_the_key_of_an_integer_is_the_same_at_every_width(tmp_path, found):
     assert one_column(tmp_path, pa.array([0, 100, None], found))[:2] == [(key(0),), (key(100),)]
     dictionary = pa.array([7, 9, 7], found).dictionary_encode()
     assert one_column(tmp_path, dictionary) == [(key(7),), (key(9),), (key(7),)]
@@ -74,7 +74,7 @@ def test_the_key_of_an_integer_depends_on_its_width(tmp_path, found):
     assert one_column(tmp_path, large) == [(key(7), key(9)), ()]
 
 
-def test_shared_tables_have_different_keys_or_different_tables_the_same(tmp_path):
+def test_fields_share_keys_only_within_one_table(tmp_path):
     write(tmp_path / "train/a.parquet", label=[1], item=[4], seen=[[4]], other=[4])
     categories = (Category(name="item"), Category(name="seen", table="item"), Category(name="other"))
     ((_, _, (item, seen, other)),) = epoch_of(Source(data_of(tmp_path, categories=categories), 0))
@@ -82,7 +82,7 @@ def test_shared_tables_have_different_keys_or_different_tables_the_same(tmp_path
     assert other == (key(4, "other"),) != item
 
 
-def test_several_labels_or_weights_or_pooling_are_mixed_up(tmp_path):
+def test_several_labels_weights_and_pooling_are_read_as_configured(tmp_path):
     columns = {"label": [True, False], "like": [0.0, 1.0], "w": [2, 0], "c": [[1], [2]]}
     write(tmp_path / "train/a.parquet", **columns)
     categories = (Category(name="c", pooling="mean"),)
@@ -94,7 +94,7 @@ def test_several_labels_or_weights_or_pooling_are_mixed_up(tmp_path):
     assert source.layout.mean_M == (True,)
 
 
-def test_numbers_are_not_filled_then_shifted_then_taken_the_logarithm_of(tmp_path):
+def test_numbers_are_filled_then_shifted_then_log_transformed(tmp_path):
     write(tmp_path / "train/a.parquet", label=[0] * 4, c=[0] * 4, x=[1.0, None, math.nan, -1.0], y=[1, None, 2, 3])
     numbers = (Number(name="x", fill=5.0, shift=2.0, log1p=True), Number(name="y"))
     examples = epoch_of(Source(data_of(tmp_path, numbers=numbers, shuffle_window=0), 0))
@@ -104,7 +104,7 @@ def test_numbers_are_not_filled_then_shifted_then_taken_the_logarithm_of(tmp_pat
 
 
 @pytest.mark.parametrize("found", [pa.bool_(), pa.float16(), pa.int8(), pa.uint64()], ids=str)
-def test_an_unusual_type_of_number_is_misread(tmp_path, found):
+def test_a_number_of_an_unusual_type_keeps_its_value(tmp_path, found):
     values = pa.array([1, 0, None], pa.int8()).cast(pa.float32()).cast(found)
     write(tmp_path / "train/a.parquet", label=[0] * 3, c=[0] * 3, x=values)
     data = data_of(tmp_path, numbers=(Number(name="x", fill=3.0),), shuffle_window=0)

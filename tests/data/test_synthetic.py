@@ -26,7 +26,7 @@ def data_of(root, planted=SMALL):
     return Data(root=root, train=("train",), labels=("click",), categories=categories, synthetic=planted)
 
 
-def test_files_differ_with_the_number_of_threads(tmp_path):
+def test_files_are_the_same_for_any_number_of_threads(tmp_path):
     for threads in (1, 3):
         synthetic.generate(SMALL, tmp_path / str(threads), threads=threads)
     for split, rows in (("train", 3000), ("validation", 500), ("test", 2000)):
@@ -36,7 +36,7 @@ def test_files_differ_with_the_number_of_threads(tmp_path):
     assert pq.ParquetFile(tmp_path / "1/train/part-00000.parquet").num_row_groups == 3
 
 
-def test_columns_are_not_what_the_workflow_says(tmp_path):
+def test_columns_are_those_of_the_workflow(tmp_path):
     synthetic.ensure(data_of(tmp_path))
     table = pq.read_table(tmp_path / "train")
     assert table.schema.names == ["click", "i0", "i1", "c0", "c1", "c2"]
@@ -46,7 +46,7 @@ def test_columns_are_not_what_the_workflow_says(tmp_path):
     assert 0.2 < np.mean(table["click"].to_pylist()) < 0.3
 
 
-def test_data_is_made_twice(tmp_path):
+def test_data_is_made_once(tmp_path):
     done = synthetic.ensure(data_of(tmp_path))
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     assert synthetic.ensure(data_of(tmp_path)) == done == tmp_path / "synthetic.json"
@@ -54,14 +54,14 @@ def test_data_is_made_twice(tmp_path):
     assert not list(tmp_path.rglob("*.unfinished"))
 
 
-def test_other_parameters_are_taken_for_the_same(tmp_path):
+def test_other_parameters_for_existing_data_are_refused(tmp_path):
     synthetic.ensure(data_of(tmp_path))
     other = SMALL.model_copy(update={"zipf": 0.5})
     with pytest.raises(ValueError, match=r"zipf is 1.05 there and 0.5 here; choose another data.root, or delete"):
         synthetic.ensure(data_of(tmp_path, other))
 
 
-def test_an_interrupted_run_is_not_taken_up_or_foreign_files_are_written_over(tmp_path):
+def test_an_interrupted_generation_is_completed_and_foreign_files_are_refused(tmp_path):
     done = synthetic.ensure(data_of(tmp_path / "a"))
     begun = json.loads(done.read_text())
     done.rename(tmp_path / "a/synthetic.begun.json")
@@ -72,7 +72,7 @@ def test_an_interrupted_run_is_not_taken_up_or_foreign_files_are_written_over(tm
         synthetic.ensure(data_of(tmp_path / "b"))
 
 
-def test_the_planted_auc_is_not_that_of_the_true_probability(tmp_path):
+def test_the_planted_auc_is_that_of_the_true_probability(tmp_path):
     done = synthetic.generate(SMALL, tmp_path)
     table = pq.read_table(tmp_path / "test")
     keys = [table[f"c{f}"].to_numpy() for f in range(3)]
@@ -83,7 +83,7 @@ def test_the_planted_auc_is_not_that_of_the_true_probability(tmp_path):
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.7, 1.0, 1.05, 2.0])
-def test_keys_do_not_follow_the_power_law(exponent):
+def test_keys_follow_the_power_law(exponent):
     keys = planted.draw_keys(np.random.default_rng(0), 200_000, 100, exponent)
     edges = np.arange(1.0, 102.0)
     mass = np.log(edges) if exponent == 1 else edges ** (1 - exponent) / (1 - exponent)
@@ -91,6 +91,6 @@ def test_keys_do_not_follow_the_power_law(exponent):
     np.testing.assert_allclose(np.bincount(keys, minlength=100) / len(keys), expected, atol=4e-3)
 
 
-def test_a_workflow_without_synthetic_data_gets_some(tmp_path):
+def test_a_workflow_without_synthetic_data_makes_no_file(tmp_path):
     assert synthetic.ensure(data_of(tmp_path, None)) is None
     assert list(tmp_path.iterdir()) == []

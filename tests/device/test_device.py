@@ -18,7 +18,7 @@ from pipeline.preflight.sizes import DoesNotFit
 from pipeline.records import DONE
 
 
-def test_a_gpu_that_is_not_there_is_taken_or_not_missed(monkeypatch):
+def test_without_a_gpu_auto_takes_ram_and_cuda_is_refused(monkeypatch):
     monkeypatch.setattr(gpu_module, "_why_no_gpu", lambda: "CuPy sees no CUDA device")
     assert choose("auto") is RAM
     assert choose("cpu") is RAM
@@ -26,7 +26,7 @@ def test_a_gpu_that_is_not_there_is_taken_or_not_missed(monkeypatch):
         choose("cuda")
 
 
-def test_work_in_ram_waits_for_something_or_is_done_twice():
+def test_work_in_ram_is_done_at_once_and_once():
     stream, calls = RAM.train, []
     stream.run(calls.append, 1)
     assert calls == [1]
@@ -62,21 +62,21 @@ class Small(Ram):
         return self.left
 
 
-def test_memory_that_is_too_small_ends_without_the_plan(small_workflow, tmp_path):
+def test_too_little_device_memory_is_refused_with_the_plan(small_workflow, tmp_path):
     with pytest.raises(DoesNotFit) as raised:
         make_driver(small_workflow(), tmp_path, device=Small(1000))
     for part in ("out of memory (", "bytes wanted)", "device slab", "rows of", "1,000 bytes are free", "lower storage"):
         assert part in str(raised.value)
 
 
-def test_memory_that_ends_while_training_is_not_told_with_the_plan(small_workflow, tmp_path):
+def test_running_out_of_memory_in_training_is_reported_with_the_plan(small_workflow, tmp_path):
     driver = make_driver(small_workflow(), tmp_path, device=Small(1 << 30))
     driver.crew.worker.tiers.device.left = 0
     with pytest.raises(PipelineError, match=r"train of block 0 failed: out of memory [\s\S]*device slab"):
         driver.run()
 
 
-def test_more_than_the_gpu_s_free_memory_is_taken_or_counted_as_ram(small_workflow):
+def test_a_device_slab_is_checked_against_the_memory_that_it_lies_in(small_workflow):
     huge = small_workflow(storage={"device": "1 TiB"}).storage
     check_memory(huge, type("Gpu", (Small,), {"on_gpu": True})(1 << 40))
     with pytest.raises(ValueError, match=r"storage\.device, host, read and map add up to"):
@@ -93,7 +93,7 @@ def gpu(monkeypatch):
     return choose("auto")
 
 
-def test_the_gpu_s_streams_are_one_or_its_events_are_not_of_them(gpu):
+def test_gpu_streams_are_distinct_and_do_their_own_copies_and_waits(gpu):
     assert (gpu.name, gpu.model, gpu.on_gpu, gpu.free_bytes()) == ("cuda", "Some GPU", True, 123)
     assert len({getattr(gpu, name).pointer for name in STREAMS}) == len(STREAMS)
     host, there = gpu.pinned((2, 3), np.float32), gpu.empty((2, 3), np.float32)
@@ -113,14 +113,14 @@ def test_the_gpu_s_streams_are_one_or_its_events_are_not_of_them(gpu):
     assert event.event.waited
 
 
-def test_work_goes_to_another_stream_than_the_one_it_is_given_to(gpu):
+def test_work_goes_to_the_stream_that_it_is_given_to(gpu):
     seen = []
     gpu.train.run(lambda: seen.append((launch._here.stream, gpu.train._stream.entered)))
     assert seen == [(gpu.train.pointer, 1)]
     assert (launch._here.stream, gpu.train._stream.entered) == (0, 0)
 
 
-def test_what_the_gpu_was_timed_at_is_lost_or_told_twice(gpu):
+def test_each_gpu_timing_is_reported_once(gpu):
     with gpu.timed("train", 5, gpu.train):
         pass
     (span,) = gpu.drain()
@@ -129,19 +129,19 @@ def test_what_the_gpu_was_timed_at_is_lost_or_told_twice(gpu):
     assert gpu.drain() == []
 
 
-def test_large_pinned_memory_takes_twice_its_size_or_is_kept(gpu, monkeypatch):
+def test_pinned_arrays_have_their_shape_and_give_back_frees_the_pool(gpu, monkeypatch):
     monkeypatch.setattr(gpu_module, "POOLED_BYTES", 100)
     for rows in (1, 1000):
         array = gpu.pinned((rows, 5), np.uint64)
         array[:] = rows
         assert (array.shape, array.dtype, array.flags.c_contiguous) == ((rows, 5), np.uint64, True)
-    gpu.give_back()
+    gpu.release_memory()
     assert sys.modules["cupy"].calls == ["freed"]
 
 
-def test_arrays_of_others_are_copied(gpu):
+def test_a_tensor_becomes_an_array_without_a_copy(gpu):
     numbers = np.arange(3)
-    assert gpu.there(numbers).tolist() == [0, 1, 2]
+    assert gpu.to_device(numbers).tolist() == [0, 1, 2]
     tensor = torch.zeros(2)
     gpu.array(tensor)[:] = 4
     assert tensor.tolist() == [4, 4]

@@ -70,18 +70,18 @@ def trained_on(workflow, num_batches):
     return reference
 
 
-def test_a_row_is_missing_from_the_table_or_not_its_last_version(left):
+def test_the_table_holds_the_last_version_of_every_row(left):
     table, keys_N, attributes = read_table(left.run_dir)
     assert same_rows(table, left.reference)
     assert (keys_N != RESERVED).sum() > len(table), "no row was ever written twice: this shows too little"
     assert left.result["rows"] == len(table)
-    begin, past = attributes["row"]["embedding"]
+    begin, end = attributes["row"]["embedding"]
     key = next(iter(table))
-    weights = table[key].view(np.float32)[begin:past]
-    assert weights.tolist() == left.reference.rows[key]["w"][: past - begin].tolist()
+    weights = table[key].view(np.float32)[begin:end]
+    assert weights.tolist() == left.reference.rows[key]["w"][: end - begin].tolist()
 
 
-def test_the_saved_model_is_not_the_trained_one(left):
+def test_the_saved_model_is_the_trained_one(left):
     model = build_model(left.workflow)
     state = load_file(left.run_dir / "model.safetensors")
     model.load_state_dict(state)
@@ -90,21 +90,21 @@ def test_the_saved_model_is_not_the_trained_one(left):
     assert all(state[name].equal(trained[name]) for name in trained)
 
 
-def test_the_saved_workflow_is_another_one(left):
+def test_the_saved_workflow_is_the_one_that_ran(left):
     saved = Workflow.model_validate_json((left.run_dir / "workflow.json").read_text())
     # JSON has no tuples, so those among a model's own arguments come back as lists.
     args = {name: tuple(value) for name, value in saved.model.args.items()}
     assert saved.model_copy(update={"model": saved.model.model_copy(update={"args": args})}) == left.workflow
 
 
-def test_metrics_have_not_one_line_for_each_evaluation(left):
+def test_metrics_have_one_line_for_each_evaluation(left):
     lines = [json.loads(line) for line in (left.run_dir / "metrics.jsonl").read_text().splitlines()]
     assert [(line["epoch"], line["split"]) for line in lines] == [(1, "validation"), (2, "validation"), (2, "test")]
     assert [line["examples"] for line in lines] == [13, 13, 9]
     assert lines == left.result["epochs"]
 
 
-def test_the_result_lacks_what_two_runs_are_compared_by(left):
+def test_the_result_has_what_two_runs_are_compared_by(left):
     result = json.loads((left.run_dir / "result.json").read_text())
     assert result == left.result
     assert {"auc", "logloss", "examples", "seconds", "examples_per_second", "stages", "tiers", "fingerprint"} <= set(
@@ -119,7 +119,7 @@ def test_the_result_lacks_what_two_runs_are_compared_by(left):
     assert result["fingerprint"] == left.reference.fingerprint()
 
 
-def test_the_tiers_of_the_result_do_not_add_up(left):
+def test_the_tiers_of_the_result_add_up(left):
     tiers, row_bytes = left.result["tiers"], left.fit.sizes.row_bytes
     assert set(tiers) == {"device", "host", "disk"}
     for tier in tiers.values():
@@ -134,7 +134,7 @@ def test_the_tiers_of_the_result_do_not_add_up(left):
 
 
 @pytest.mark.parametrize(("has", "split"), [(("validation",), "validation"), ((), None)], ids=["no_test", "none"])
-def test_a_run_without_test_data_has_metrics_of_nothing(left, tmp_path, has, split):
+def test_a_run_without_test_data_falls_back_to_validation_or_no_metrics(left, tmp_path, has, split):
     without = {name: () for name in ("validation", "test") if name not in has}
     data = left.workflow.data.model_copy(update=without)
     result = make_driver(left.workflow.model_copy(update={"data": data}), tmp_path, **THREE_TIERS).run()
@@ -145,7 +145,7 @@ def test_a_run_without_test_data_has_metrics_of_nothing(left, tmp_path, has, spl
     assert len(written["epochs"]) == 2 * len(has)
 
 
-def test_a_full_disk_loses_rows_that_were_trained(left, tmp_path):
+def test_a_full_disk_keeps_every_trained_row(left, tmp_path):
     with pytest.raises(PipelineError, match=r"raise storage\.disk") as caught:
         make_driver(left.workflow, tmp_path, **THREE_TIERS, disk_chunks=80).run()
     batch = json.loads((tmp_path / "result.json").read_text())["examples"] // left.workflow.schedule.batch_size
@@ -155,7 +155,7 @@ def test_a_full_disk_loses_rows_that_were_trained(left, tmp_path):
     assert_holds_all_before_the_stop(left.workflow, tmp_path)
 
 
-def test_a_full_key_map_loses_rows_that_were_trained(left, tmp_path, monkeypatch):
+def test_a_full_key_map_keeps_every_trained_row(left, tmp_path, monkeypatch):
     monkeypatch.setattr(key_map, "FIRST_ENTRIES", 4)
     with pytest.raises(PipelineError, match=r"the key map would need [\d,]+ bytes and has 5,500; raise storage.map"):
         make_driver(left.workflow, tmp_path, **THREE_TIERS, map_bytes=5_500).run()
@@ -177,7 +177,7 @@ def assert_holds_all_before_the_stop(workflow, run_dir):
     [({"device_rows": 20}, "storage.device"), ({"ring_rows": 20}, "storage.host")],
     ids=["device", "staging"],
 )
-def test_a_batch_that_cannot_fit_is_not_explained_or_undoes_what_was_trained(tmp_path, monkeypatch, sizes, setting):
+def test_a_batch_that_cannot_fit_is_explained_and_keeps_what_was_trained(tmp_path, monkeypatch, sizes, setting):
     """Four batches of few keys, then batches of many."""
     monkeypatch.setattr(source_module, "FILE_ORDER_WINDOW", 6)
     rng = np.random.default_rng(0)
@@ -200,7 +200,7 @@ def test_a_batch_that_cannot_fit_is_not_explained_or_undoes_what_was_trained(tmp
     assert same_rows(read_table(run_dir)[0], trained_on(workflow, 4))
 
 
-def test_a_smaller_look_ahead_is_taken_in_silence(left, tmp_path):
+def test_a_smaller_look_ahead_is_reported_and_changes_no_result(left, tmp_path):
     schedule = left.workflow.schedule.model_copy(update={"block_batches": 8, "look_ahead": 4})
     driver = make_driver(
         left.workflow.model_copy(update={"schedule": schedule}), tmp_path, device_rows=60, host_rows=10, ring_rows=120
@@ -232,7 +232,7 @@ CHUNK_BYTES = log_chunk_bytes(1024, 4 * (2 + 3 * 3 + 3))
 
 
 @pytest.mark.parametrize("flags", [[], ["--serial"]], ids=["dask", "serial"])
-def test_a_run_that_the_disk_cap_stopped_looks_finished_or_cannot_go_on(tmp_path, capsys, flags):
+def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsys, flags):
     """24,000 examples with a key each, of 26 chunks 20 for a commit and what may be merged; then the disk has more."""
     columns = {"label": np.arange(24_000) % 2, "c0": np.arange(24_000)}
     pq.write_table(pa.table(columns), tmp_path / "train.parquet", row_group_size=500)
@@ -271,7 +271,7 @@ def write_workflow(workflow, folder):
     return str(path)
 
 
-def test_a_first_window_of_few_keys_makes_rings_that_later_blocks_do_not_fit(tmp_path, monkeypatch):
+def test_a_first_window_of_few_keys_leaves_rings_that_fit_later_blocks(tmp_path, monkeypatch):
     """Sorted data: 60 examples of one key, then new keys in every example."""
     keys = [0] * 60 + list(range(1, 241))
     labels = pa.array([n % 2 for n in range(300)], pa.int8())
@@ -286,7 +286,7 @@ def test_a_first_window_of_few_keys_makes_rings_that_later_blocks_do_not_fit(tmp
     assert json.loads((tmp_path / "runs" / "small" / "result.json").read_text())["rows"] == 241
 
 
-def test_blocks_become_smaller_while_a_smaller_look_ahead_would_do(left, tmp_path):
+def test_the_look_ahead_becomes_smaller_before_blocks_do(left, tmp_path):
     driver = make_driver(left.workflow, tmp_path)
     last_of_a_split = Block(9, "train", 0, 14, 1, 84, 6, 6, 14, True)
     refusal = Refusal(last_of_a_split, "window", "too small")
@@ -298,7 +298,7 @@ def test_blocks_become_smaller_while_a_smaller_look_ahead_would_do(left, tmp_pat
     assert taken == [(1, 2), (0, 2)], "a block of one batch cannot be cut further"
 
 
-def test_a_failing_stage_prints_a_traceback_under_dask(tmp_path, capfd, monkeypatch):
+def test_a_failing_stage_prints_no_traceback_under_dask(tmp_path, capfd, monkeypatch):
     monkeypatch.setattr("pipeline.worker.stage_runner.train", lambda *args: 1 / 0)
     monkeypatch.chdir(tmp_path)
     workflow = make_workflow(write_data(tmp_path / "data"))
@@ -310,7 +310,7 @@ def test_a_failing_stage_prints_a_traceback_under_dask(tmp_path, capfd, monkeypa
 
 
 @pytest.mark.parametrize("commits", [0, 2])
-def test_a_commit_that_failed_is_said_to_stand(left, tmp_path, monkeypatch, commits):
+def test_a_failed_commit_leaves_the_last_one_to_go_on_from(left, tmp_path, monkeypatch, commits):
     write_dense, num = Commits.write_dense, iter(range(100))
 
     def failing(self, *args):
@@ -329,7 +329,7 @@ def test_a_commit_that_failed_is_said_to_stand(left, tmp_path, monkeypatch, comm
     assert make_driver(left.workflow, tmp_path, **THREE_TIERS).run()["fingerprint"] == left.result["fingerprint"]
 
 
-def test_a_disk_that_is_full_at_the_end_prints_a_traceback(tmp_path, capfd, monkeypatch):
+def test_a_disk_full_at_the_end_of_a_run_is_reported(tmp_path, capfd, monkeypatch):
     def full(*args):
         raise OSError(28, "No space left on device")
 

@@ -98,7 +98,7 @@ def copy_of(workflow, tmp_path_factory):
     return root
 
 
-def test_the_same_data_elsewhere_by_other_patterns_goes_on_without_a_word(
+def test_the_same_data_moved_elsewhere_goes_on_without_a_warning(
     workflow, whole, tmp_path, tmp_path_factory, monkeypatch
 ):
     kill_after(1, workflow, tmp_path / "run", monkeypatch)
@@ -109,7 +109,7 @@ def test_the_same_data_elsewhere_by_other_patterns_goes_on_without_a_word(
     assert driver.run()["fingerprint"] == whole["fingerprint"]
 
 
-def test_other_test_data_is_taken_with_a_word_and_metrics_say_which(
+def test_other_test_data_is_warned_about_and_identified_in_metrics(
     workflow, whole, tmp_path, tmp_path_factory, monkeypatch
 ):
     kill_after(1, workflow, tmp_path / "run", monkeypatch)
@@ -127,7 +127,7 @@ def test_other_test_data_is_taken_with_a_word_and_metrics_say_which(
 
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "in place"])
-def test_a_file_that_changes_during_a_run_ends_it_and_the_old_one_goes_on(
+def test_a_file_changed_during_a_run_ends_it_and_once_restored_it_goes_on(
     workflow, whole, tmp_path, tmp_path_factory, replaced
 ):
     root = copy_of(workflow, tmp_path_factory)
@@ -151,7 +151,7 @@ def test_a_file_that_changes_during_a_run_ends_it_and_the_old_one_goes_on(
     assert make_driver(driver.setup.workflow, tmp_path / "run", **SIZES).run()["fingerprint"] == whole["fingerprint"]
 
 
-def test_a_file_that_is_written_anew_as_it_was_changes_nothing(workflow, whole, tmp_path, tmp_path_factory):
+def test_a_file_rewritten_with_the_same_bytes_changes_nothing(workflow, whole, tmp_path, tmp_path_factory):
     root = copy_of(workflow, tmp_path_factory)
     driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
     watch = driver._watch

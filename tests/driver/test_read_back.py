@@ -47,7 +47,7 @@ def copy(run_dir, to):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "metrics.jsonl", "workflow.json", "result.json"])
 @pytest.mark.parametrize("how", ["changed", "missing"])
-def test_what_a_finished_run_left_is_written_anew_where_it_is_wrong(workflow, finished, tmp_path, capsys, name, how):
+def test_damaged_files_of_a_finished_run_are_found_and_written_again(workflow, finished, tmp_path, capsys, name, how):
     first = finished[1]
     copy(finished[0], tmp_path)
     file = tmp_path / name
@@ -83,7 +83,7 @@ RESULTS = {
 
 
 @pytest.mark.parametrize("what", RESULTS)
-def test_a_result_that_the_run_did_not_come_to_is_told_and_written_anew(workflow, finished, tmp_path, capsys, what):
+def test_a_forged_result_is_reported_and_written_again(workflow, finished, tmp_path, capsys, what):
     run_dir = copy(finished[0], tmp_path)
     result = json.loads((run_dir / "result.json").read_text())
     RESULTS[what](result)
@@ -95,7 +95,7 @@ def test_a_result_that_the_run_did_not_come_to_is_told_and_written_anew(workflow
     assert verify(run_dir) == 0
 
 
-def test_a_result_that_is_written_anew_tells_of_the_data_that_its_metrics_are_of(workflow, finished, tmp_path):
+def test_a_rewritten_result_names_the_data_of_its_metrics(workflow, finished, tmp_path):
     run_dir, root = copy(finished[0], tmp_path / "run"), tmp_path / "data"
     shutil.copytree(workflow.data.root, root)
     pq.write_table(pq.read_table(root / "test.parquet").slice(2), root / "test.parquet")
@@ -104,13 +104,13 @@ def test_a_result_that_is_written_anew_tells_of_the_data_that_its_metrics_are_of
     assert make_driver(elsewhere, run_dir, **SIZES).run()["data"] == finished[1]["data"]
 
 
-def test_a_chunk_that_is_longer_than_memory_is_told(finished, tmp_path):
+def test_verify_fails_on_a_chunk_longer_than_memory(finished, tmp_path):
     run_dir = copy(finished[0], tmp_path)
     os.truncate(next((run_dir / "table.zarr" / "rows").glob("c.*")), 1 << 42)
     assert verify(run_dir) == 1
 
 
-def test_a_name_in_other_digits_is_a_users(workflow, finished, tmp_path):
+def test_files_named_with_other_digits_are_left_alone(workflow, finished, tmp_path):
     run_dir = copy(finished[0], tmp_path)
     mine = [run_dir / "commits" / "٠٠٠٠٠٩.json", run_dir / "table.zarr" / "rows" / "c.٩.0", run_dir / "reserve-٩"]
     for file in mine:
@@ -120,7 +120,7 @@ def test_a_name_in_other_digits_is_a_users(workflow, finished, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["runs_evil.payload.X", "os.system", "runs_evil.payload:X", ""])
-def test_a_class_that_only_the_run_directory_names_is_not_imported(workflow, killed, tmp_path, monkeypatch, kind):
+def test_a_class_named_only_by_the_run_directory_is_never_imported(workflow, killed, tmp_path, monkeypatch, kind):
     copy(killed[1], tmp_path / "run")
     (tmp_path / "runs_evil").mkdir()
     (tmp_path / "runs_evil" / "payload.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
@@ -177,9 +177,7 @@ LINKED = ["commits", "table.zarr", "table.zarr/rows", "table.zarr/keys"]
 
 @pytest.mark.parametrize("folder", LINKED)
 @pytest.mark.parametrize("by", ["run", "verify"])
-def test_a_folder_that_is_a_link_is_refused_and_nothing_is_deleted_where_it_leads(
-    workflow, killed, tmp_path, folder, by
-):
+def test_a_linked_folder_is_refused_and_its_target_is_unchanged(workflow, killed, tmp_path, folder, by):
     run_dir, elsewhere = copy(killed[2], tmp_path / "run"), tmp_path / "elsewhere"
     os.rename(run_dir / folder, elsewhere)
     mine = [elsewhere / name for name in ("notes.txt", "c.99", "c.99.0", "000009.json", "zarr.json.partial")]
@@ -192,7 +190,7 @@ def test_a_folder_that_is_a_link_is_refused_and_nothing_is_deleted_where_it_lead
     assert {file: file.read_bytes() for file in elsewhere.rglob("*") if file.is_file()} == before
 
 
-def test_what_a_user_puts_into_a_run_directory_stays_when_the_run_goes_on(workflow, finished, killed, tmp_path):
+def test_files_of_a_user_in_a_run_directory_survive_a_resume(workflow, finished, killed, tmp_path):
     copy(killed[2], tmp_path)
     names = ["notes.txt", "x.partial", "reserve.txt", "reserved", "commits/notes.json", "commits/1.json"]
     names += ["table.zarr/notes", "table.zarr/rows/c.x.0", "table.zarr/keys/note.partial", "table.zarr/rows/c.1.0.bak"]

@@ -10,7 +10,7 @@ from stopped import SIZES, changed, kill_after
 from pipeline.cluster.local import local_client
 from pipeline.data.agenda import Position
 from pipeline.data.source import Source
-from pipeline.driver.resume import check, description
+from pipeline.driver.resume import check_same_run, description
 from pipeline.models import DeepFM
 from pipeline.storage.files import Damaged
 from pipeline.worker.stage_runner import StageRunner
@@ -29,7 +29,7 @@ def whole(workflow):
 
 
 @pytest.mark.parametrize("commits", [1, 2, 5, 6])
-def test_a_run_that_was_killed_ends_otherwise_than_one_that_was_not(workflow, whole, tmp_path, monkeypatch, commits):
+def test_a_killed_run_resumes_to_the_same_result(workflow, whole, tmp_path, monkeypatch, commits):
     kill_after(commits, workflow, tmp_path, monkeypatch)
     result = make_driver(workflow, tmp_path, **SIZES).run()
     for name in ("fingerprint", "epochs", "examples", "rows", "auc", "split"):
@@ -45,7 +45,7 @@ HARMLESS = [
 
 
 @pytest.mark.parametrize("changes", HARMLESS, ids=["larger blocks", "smaller blocks", "storage"])
-def test_what_changes_no_bit_is_refused_or_shows(workflow, whole, tmp_path, monkeypatch, changes):
+def test_harmless_changes_are_accepted_and_change_no_bit(workflow, whole, tmp_path, monkeypatch, changes):
     kill_after(4, workflow, tmp_path, monkeypatch)
     sizes = {"device_rows": 300, "host_rows": 0, "chunk_rows": 4}
     driver = make_driver(changed(workflow, **changes), tmp_path, **sizes)
@@ -54,7 +54,7 @@ def test_what_changes_no_bit_is_refused_or_shows(workflow, whole, tmp_path, monk
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
 
 
-def test_other_metrics_are_refused_or_change_a_bit(workflow, whole, tmp_path, monkeypatch):
+def test_other_metrics_are_accepted_and_change_no_bit(workflow, whole, tmp_path, monkeypatch):
     kill_after(4, workflow, tmp_path, monkeypatch)
     driver = make_driver(changed(workflow, metrics=Metrics(group="user", progressive=True)), tmp_path, **SIZES)
     assert driver.warnings == []
@@ -64,7 +64,7 @@ def test_other_metrics_are_refused_or_change_a_bit(workflow, whole, tmp_path, mo
     assert [{k: v for k, v in e.items() if not k.startswith("gauc")} for e in evaluated] == whole["epochs"]
 
 
-def test_a_change_of_the_executor_shows(workflow, whole, tmp_path, monkeypatch):
+def test_a_change_of_the_executor_changes_no_bit(workflow, whole, tmp_path, monkeypatch):
     with local_client() as client:
         kill_after(3, workflow, tmp_path, monkeypatch)
         kill_after(3, workflow, tmp_path, monkeypatch, client)
@@ -74,9 +74,7 @@ def test_a_change_of_the_executor_shows(workflow, whole, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kill", [None, 3])
-def test_more_epochs_end_otherwise_than_if_they_had_been_asked_for_at_once(
-    workflow, whole, tmp_path, monkeypatch, kill
-):
+def test_epochs_added_later_end_like_epochs_requested_at_once(workflow, whole, tmp_path, monkeypatch, kill):
     fewer = changed(workflow, schedule__epochs=1)
     if kill:
         kill_after(kill, fewer, tmp_path, monkeypatch)
@@ -89,7 +87,7 @@ def test_more_epochs_end_otherwise_than_if_they_had_been_asked_for_at_once(
 
 
 @pytest.mark.parametrize("commits", [4, 5])
-def test_epochs_that_were_begun_are_taken_back(workflow, tmp_path, monkeypatch, commits):
+def test_fewer_epochs_than_were_begun_are_refused(workflow, tmp_path, monkeypatch, commits):
     """Within the second epoch, one epoch is too few: it cannot be untrained."""
     kill_after(commits, workflow, tmp_path, monkeypatch)
     state = json.loads((sorted((tmp_path / "commits").glob("*.json"))[-1]).read_text())["commit"]["state"]
@@ -98,7 +96,7 @@ def test_epochs_that_were_begun_are_taken_back(workflow, tmp_path, monkeypatch, 
         make_driver(changed(workflow, schedule__epochs=1), tmp_path, **SIZES)
 
 
-def test_a_difference_that_changes_bits_is_taken_or_not_named(workflow, tmp_path, monkeypatch):
+def test_a_difference_that_changes_bits_is_refused_and_named(workflow, tmp_path, monkeypatch):
     kill_after(1, workflow, tmp_path, monkeypatch)
     other = changed(
         workflow, seed=8, schedule__batch_size=7, model__embedding_dim=4, data__shuffle_window=99,
@@ -117,7 +115,7 @@ def test_a_difference_that_changes_bits_is_taken_or_not_named(workflow, tmp_path
     assert "--run-dir" in said
 
 
-def test_what_changes_bits_later_on_is_not_said(workflow, tmp_path, monkeypatch):
+def test_changes_that_alter_later_bits_are_accepted_with_a_warning(workflow, tmp_path, monkeypatch):
     kill_after(2, workflow, tmp_path, monkeypatch)
     slower = workflow.optimizer.model_copy(update={"dense": workflow.optimizer.dense.model_copy(update={"lr": 0.5})})
     with monkeypatch.context() as patched:
@@ -134,7 +132,7 @@ def test_what_changes_bits_later_on_is_not_said(workflow, tmp_path, monkeypatch)
     assert len(lines) == 5
 
 
-def test_an_evaluation_that_was_interrupted_is_counted_twice_or_in_part(workflow, whole, tmp_path, monkeypatch):
+def test_an_interrupted_evaluation_is_counted_once_and_in_full(workflow, whole, tmp_path, monkeypatch):
     """A pause after the first of its blocks; the run that goes on evaluates all of the split."""
     one = changed(workflow, schedule__block_batches=1, commit=Commit())
     plan, seen = StageRunner._plan, []
@@ -157,7 +155,7 @@ def test_an_evaluation_that_was_interrupted_is_counted_twice_or_in_part(workflow
     assert result["examples"] == whole["examples"]
 
 
-def test_a_finished_run_trains_again_or_forgets_its_result(workflow, tmp_path):
+def test_a_finished_run_keeps_its_result_without_training_again(workflow, tmp_path):
     first = make_driver(workflow, tmp_path, **SIZES).run()
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*") if p.is_file() and "commits" in str(p)}
     assert make_driver(workflow, tmp_path, **SIZES).run() == first
@@ -168,7 +166,7 @@ def test_a_finished_run_trains_again_or_forgets_its_result(workflow, tmp_path):
         assert again[name] == first[name]
 
 
-def test_the_commit_of_the_best_epoch_is_not_kept(workflow, tmp_path):
+def test_the_commit_of_the_best_epoch_is_kept(workflow, tmp_path):
     longer = changed(workflow, schedule__epochs=4, commit=Commit(every_blocks=3, keep=1))
     result = make_driver(longer, tmp_path, **SIZES).run()
     aucs = [e["auc"] for e in result["epochs"] if e["split"] == "validation"]
@@ -182,7 +180,7 @@ def test_the_commit_of_the_best_epoch_is_not_kept(workflow, tmp_path):
 def test_a_description_is_the_same_after_json(workflow, described):
     now = described()
     assert json.loads(json.dumps(now)) == now
-    assert check(json.loads(json.dumps(now)), now, Position(2, "train", 0)) == []
+    assert check_same_run(json.loads(json.dumps(now)), now, Position(2, "train", 0)) == []
 
 
 @pytest.fixture(scope="module")
@@ -213,11 +211,11 @@ SAME = {
 
 
 @pytest.mark.parametrize("what", SAME)
-def test_what_means_the_same_goes_on_without_a_word(workflow, described, what):
+def test_what_means_the_same_goes_on_without_a_warning(workflow, described, what):
     own = changed(workflow, model__kind=Twice)
     before, now = described(own), described(changed(own, **SAME[what]))
-    assert check(before, now, Position(0, "train", 3), Twice) == []
-    assert check(now, before, Position(0, "train", 3), Twice) == []
+    assert check_same_run(before, now, Position(0, "train", 3), Twice) == []
+    assert check_same_run(now, before, Position(0, "train", 3), Twice) == []
 
 
 DIFFERENT = [
@@ -231,20 +229,20 @@ DIFFERENT = [
 def test_what_means_something_else_is_refused(workflow, described, changes):
     own = changed(workflow, model__kind=Twice)
     with pytest.raises(ValueError, match="another workflow"):
-        check(described(own), described(changed(own, **changes)), Position(0, "train", 3), Twice)
+        check_same_run(described(own), described(changed(own, **changes)), Position(0, "train", 3), Twice)
 
 
-def test_other_instructions_of_the_processor_are_told(workflow, described, monkeypatch):
+def test_other_processor_instructions_are_warned_about(workflow, described, monkeypatch):
     before = described()
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     monkeypatch.setenv("MKL_CBWR", "COMPATIBLE")
-    said = check(before, described(), Position(0, "train", 3))
+    said = check_same_run(before, described(), Position(0, "train", 3))
     assert [line.split("bit-identical: ")[1] for line in said] == [
         'ATEN_CPU_CAPABILITY: was null, is "default"', 'MKL_CBWR: was null, is "COMPATIBLE"',
     ]  # fmt: skip
 
 
-def test_commits_follow_each_other_and_nothing_is_trained(workflow, whole, tmp_path):
+def test_every_commit_follows_at_least_one_block(workflow, whole, tmp_path):
     """However short the time between two: each comes after a block at least."""
     impatient = changed(workflow, commit=Commit(every_minutes=1e-9))
     with local_client() as client:
@@ -255,7 +253,7 @@ def test_commits_follow_each_other_and_nothing_is_trained(workflow, whole, tmp_p
     assert result["disk"]["commits"] <= blocks + 1
 
 
-def test_older_commits_go_before_the_newest_is_known_to_be_whole(workflow, tmp_path, monkeypatch):
+def test_older_commits_are_kept_until_the_newest_is_known_to_be_whole(workflow, tmp_path, monkeypatch):
     kill_after(4, workflow, tmp_path, monkeypatch)
     *older, newest = sorted((tmp_path / "commits").glob("*.safetensors"))
     content = bytearray(newest.read_bytes())
@@ -268,23 +266,23 @@ def test_older_commits_go_before_the_newest_is_known_to_be_whole(workflow, tmp_p
     assert sorted(p.name for p in tmp_path.rglob("*") if p.is_file()) == before
 
 
-def test_fields_that_came_after_a_commit_have_their_defaults_in_it(workflow, described):
+def test_fields_newer_than_a_commit_have_their_defaults_in_it(workflow, described):
     before = json.loads(json.dumps(described()))
     del before["workflow"]["metrics"], before["workflow"]["model"]["precision"]
-    assert check(before, described(), Position(0, "train", 3)) == []
+    assert check_same_run(before, described(), Position(0, "train", 3)) == []
 
 
-def test_another_device_is_told(workflow, described):
+def test_another_device_is_warned_about(workflow, described):
     on_cpu, on_gpu = (described(device=device) for device in ("cpu", "Some GPU"))
-    told = check(on_cpu, on_gpu, Position(0, "train", 3))
+    told = check_same_run(on_cpu, on_gpu, Position(0, "train", 3))
     assert told == [
         'changed since the run began, so the result will not be bit-identical: device: was "cpu", is "Some GPU"'
     ]
-    assert check(on_cpu, described(changed(workflow, device="auto")), Position(0, "train", 3)) == []
+    assert check_same_run(on_cpu, described(changed(workflow, device="auto")), Position(0, "train", 3)) == []
 
 
 def test_steps_that_would_be_counted_twice_are_refused(described):
     """Where a last batch is joined for so many workers, and was not for as many as there were."""
     before, now = (described(world=n, steps_of_epoch=steps) for n, steps in ((1, 15), (4, 14)))
     with pytest.raises(ValueError, match="steps of an epoch: were 15, are 14"):
-        check(before, now, Position(1, "train", 0))
+        check_same_run(before, now, Position(1, "train", 0))

@@ -20,7 +20,7 @@ from twins import (
     zipf_keys,
 )
 
-from pipeline.kernels.row_rules import RULES
+from pipeline.kernels.row_rules import RULE_NUMBERS
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(on_gpu.reason()), reason=on_gpu.reason() or "there is a GPU")]
 TIMES = range(3)
@@ -31,12 +31,12 @@ def rng():
     return np.random.default_rng(6)
 
 
-def test_a_kernel_reads_or_writes_beyond_its_arrays(rng):
+def test_every_kernel_matches_its_cpu_twin_at_small_sizes(rng):
     """Every kernel at small sizes, for compute-sanitizer; without it, one more comparison."""
     check_hashing(on_gpu, rng, 300)
     check_rows(on_gpu, rng, 500, 300, 38)
     check_rows(on_gpu, rng, 500, 300, 53)
-    for kind in RULES:
+    for kind in RULE_NUMBERS:
         check_update(on_gpu, rng, kind, 500, 300, 11)
     check_clip(on_gpu, rng, 300, 11, (0.01, 1e-4))
     for kind in ("sgd", "adagrad", "rowwise_adagrad", "adam"):
@@ -50,27 +50,27 @@ def test_a_kernel_reads_or_writes_beyond_its_arrays(rng):
 
 
 @pytest.mark.parametrize("size", [0, 1, 1000, 3_000_000])
-def test_the_key_of_a_value_is_another(rng, size):
+def test_a_value_has_the_same_key_as_on_the_cpu(rng, size):
     check_hashing(on_gpu, rng, size)
 
 
 @pytest.mark.parametrize(
     ("slots", "rows", "words"), [(5, 0, 4), (11, 9, 7), (4_000_000, 1_500_000, 38), (999, 700, 53)]
 )
-def test_a_row_that_is_moved_is_not_whole_or_another(rng, slots, rows, words):
+def test_rows_are_moved_whole_and_to_the_same_places_as_on_the_cpu(rng, slots, rows, words):
     for _ in TIMES:
         check_rows(on_gpu, rng, slots, rows, words)
 
 
 @pytest.mark.parametrize("first_order", [0, 1])
-def test_pooling_gives_other_bits(rng, first_order):
+def test_pooling_gives_the_bits_of_the_cpu(rng, first_order):
     for batch in [*small_batches(rng), make_batch(1, 65_536, 20, 3, 200_000)]:
         check_pool(on_gpu, rng, batch, 10, first_order)
 
 
 @pytest.mark.parametrize("num_keys", [3, 1000, 500_000])
 @pytest.mark.parametrize("mean", [False, True])
-def test_sums_are_taken_in_another_order(rng, num_keys, mean):
+def test_sums_are_taken_in_the_order_of_the_cpu(rng, num_keys, mean):
     """Also with keys that are in every example."""
     batch = make_batch(2, 131_072, 9, 1, num_keys)
     for _ in TIMES:
@@ -78,14 +78,14 @@ def test_sums_are_taken_in_another_order(rng, num_keys, mean):
 
 
 @pytest.mark.parametrize("dim", [1, 3, 16, 33, 64])
-def test_sums_of_small_batches_are_taken_in_another_order(rng, dim):
+def test_sums_of_small_batches_are_taken_in_the_order_of_the_cpu(rng, dim):
     for batch in small_batches(rng):
         check_segment_sum(on_gpu, rng, batch, dim, 1, True)
 
 
-@pytest.mark.parametrize("kind", RULES)
+@pytest.mark.parametrize("kind", RULE_NUMBERS)
 @pytest.mark.parametrize(("slots", "rows", "width"), [(9, 0, 1), (9, 6, 3), (3_000_000, 1_000_000, 11), (50, 40, 70)])
-def test_an_update_or_catching_up_gives_other_bits(rng, kind, slots, rows, width):
+def test_updates_and_catch_ups_give_the_bits_of_the_cpu(rng, kind, slots, rows, width):
     for _ in TIMES:
         check_update(on_gpu, rng, kind, slots, rows, width)
         if kind != "ftrl":
@@ -93,24 +93,24 @@ def test_an_update_or_catching_up_gives_other_bits(rng, kind, slots, rows, width
 
 
 @pytest.mark.parametrize(("size", "num_keys"), [(1, 1), (1000, 1), (5000, 10**9), (30_000_000, 2_000_000)])
-def test_unique_keys_are_others_or_in_another_order(rng, size, num_keys):
+def test_unique_keys_come_in_the_order_of_first_appearance(rng, size, num_keys):
     keys = zipf_keys(rng, size, num_keys)
     for _ in TIMES:
         check_unique(on_gpu, keys, max(1, size // 2) if size > 5000 else size)
 
 
-def test_different_keys_only_are_mixed_up(rng):
+def test_an_array_of_distinct_keys_keeps_every_key_in_order(rng):
     keys = rng.permutation(20_000_000).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     check_unique(on_gpu, keys, len(keys))
 
 
-def test_more_keys_than_the_table_has_room_for_never_end():
+def test_more_keys_than_the_table_has_room_for_are_reported():
     keys = np.arange(1, 4_000_001, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for limit in (1, 1000, 2_000_000):
         check_unique(on_gpu, keys, limit)
 
 
-def test_a_batch_is_indexed_otherwise(rng):
+def test_a_batch_is_indexed_as_on_the_cpu(rng):
     for shift, batch in enumerate(small_batches(rng)):
         check_index(on_gpu, batch, shift)
     for _ in TIMES:

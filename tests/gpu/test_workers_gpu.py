@@ -12,8 +12,8 @@ from crew import crew_driver
 from harness import run
 from many_rules import RULES, workflow_of
 
-from pipeline.cluster.pool import Pool
-from pipeline.cluster.team import Team
+from pipeline.cluster.crew import WorkerSpec
+from pipeline.cluster.pool import WorkerPool
 from pipeline.comm.group import Group, Store
 from pipeline.machine.affinity import lay_out
 from pipeline.machine.topology import read_topology
@@ -47,8 +47,8 @@ WORLDS = [1, *(pytest.param(world, marks=SEVERAL) for world in sorted({2, max(2,
 
 @pytest.fixture(scope="module", params=WORLDS)
 def pool(request):
-    seats = lay_out(read_topology(True), request.param).seats
-    with closing(Pool(Team(request.param, None, seats))) as pool:
+    affinities = lay_out(read_topology(True), request.param).affinities
+    with closing(WorkerPool(WorkerSpec(request.param, None, affinities))) as pool:
         yield pool
 
 
@@ -63,7 +63,7 @@ def numbers(*values):
     return torch.tensor(values, dtype=torch.float32, device="cuda")
 
 
-def test_one_worker_cannot_sum_over_nccl_or_the_host_waits_for_it(group):
+def test_one_worker_alone_sums_over_nccl_to_what_it_gave(group):
     """By itself: the calls are those of many, and what comes back is what was given."""
     vector = numbers(1, 2, 3, 4)
     group.all_reduce(vector, "dense")
@@ -75,13 +75,13 @@ def test_one_worker_cannot_sum_over_nccl_or_the_host_waits_for_it(group):
 
 
 @pytest.mark.parametrize("rows", [0, 1, 5])
-def test_one_worker_cannot_send_itself_rows_over_nccl(group, rows):
+def test_one_worker_sends_itself_rows_over_nccl(group, rows):
     sent, received = torch.rand(rows, 3, device="cuda"), torch.empty(rows, 3, device="cuda")
     group.all_to_all(sent, [rows], received, [rows], "rows")
     assert torch.equal(sent, received)
 
 
-def test_a_sum_is_not_part_of_its_stream(group):
+def test_a_sum_is_done_in_the_order_of_its_stream(group):
     """What is given before is done before, and what comes after sees the sum, on a stream that is not the default."""
     with torch.cuda.stream(torch.cuda.Stream()):
         vector = torch.zeros(1 << 22, device="cuda")
@@ -97,14 +97,14 @@ def fingerprint(workflow, run_dir, pool, **tiers):
     return result["fingerprint"], [epoch["auc"] for epoch in result["epochs"]]
 
 
-def test_tiers_or_blocks_or_the_day_show_in_what_gpus_train(root, pool, tmp_path):
+def test_gpus_train_to_the_same_bits_again_and_with_other_tiers_and_blocks(root, pool, tmp_path):
     first, again = (fingerprint(on_cuda(root), tmp_path / name, pool, **TIERS) for name in ("one", "two"))
     assert again == first
     assert fingerprint(on_cuda(root, block_batches=5, look_ahead=1), tmp_path / "large", pool) == first
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name != "ftrl"])
-def test_gpus_train_to_something_else_than_one(root, pool, tmp_path, name):
+def test_gpus_train_to_the_metrics_of_one_gpu_within_tolerance(root, pool, tmp_path, name):
     """But for ftrl, which takes a model of the tests' own. To what sums in another order come to after an epoch."""
     workflow = on_cuda(root, name)
     many = crew_driver(workflow, tmp_path / "many", pool, **TIERS).run()
@@ -116,7 +116,7 @@ def test_gpus_train_to_something_else_than_one(root, pool, tmp_path, name):
         assert of_many["auc"] == pytest.approx(of_one["auc"], abs=0.03)
 
 
-def test_a_gpu_that_is_lost_shows_or_ends_the_run(root, pool, tmp_path):
+def test_a_run_recovers_from_a_killed_gpu_worker_to_the_same_bits(root, pool, tmp_path):
     workflow = on_cuda(root, epochs=2)
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
     expected = fingerprint(workflow, tmp_path / "undisturbed", pool, **TIERS)
@@ -133,7 +133,7 @@ def test_a_gpu_that_is_lost_shows_or_ends_the_run(root, pool, tmp_path):
     assert (result["fingerprint"], [epoch["auc"] for epoch in result["epochs"]]) == expected
 
 
-def test_more_workers_than_gpus_share_them(tmp_path, capsys):
+def test_more_workers_than_gpus_are_refused(tmp_path, capsys):
     file = os.path.join(os.path.dirname(__file__), "..", "..", "workflows", "quickstart.py")
     arguments = ["--workers", str(NUM_GPUS + 1), "--set", "device=cuda", "--set", "workers.shards=256"]
     assert main([file, "--run-dir", str(tmp_path / "run"), *arguments]) == 2

@@ -18,7 +18,7 @@ def bitmap(valid, at):
 
 @pytest.mark.parametrize("name", ["labels", "weights"])
 @pytest.mark.parametrize("dtype", ["int8", "float32", "float64"])
-def test_labels_or_weights_differ_from_their_reference(name, dtype):
+def test_labels_and_weights_match_their_reference(name, dtype):
     values = np.array(HARD if dtype == "float64" else [0, 1, -1, 2], dtype)
     out, expected = np.empty((2, len(values)), np.float32)
     getattr(assemble, f"{name}_to_float")(values, out)
@@ -29,7 +29,7 @@ def test_labels_or_weights_differ_from_their_reference(name, dtype):
 
 @pytest.mark.parametrize("above", [-1.0, -np.inf])
 @pytest.mark.parametrize("shift", [0.0, 2.5])
-def test_numbers_differ_from_their_reference(above, shift):
+def test_numbers_match_their_reference(above, shift):
     values = np.array(HARD)
     out, expected = np.empty((2, len(values)), np.float32)
     assemble.numbers_to_float(values, 7.0, shift, above, out)
@@ -40,7 +40,7 @@ def test_numbers_differ_from_their_reference(above, shift):
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 9))
-def test_nulls_are_found_in_the_wrong_places(valid, at):
+def test_nulls_are_found_in_their_places(valid, at):
     bits, count = bitmap(valid, at), len(valid)
     keys = np.arange(count, dtype=np.uint64)
     assemble.mark_missing(bits, at, MISSING, keys)
@@ -57,7 +57,7 @@ LISTS = st.lists(st.none() | st.lists(st.integers(0, 50), max_size=4), max_size=
 
 @settings(max_examples=60, deadline=None)
 @given(LISTS, st.integers(0, 9))
-def test_bags_differ_from_the_lists(lists, at):
+def test_bags_match_the_lists(lists, at):
     values = [v for keys in lists for v in keys or []]
     num_null = lists.count(None)
     keys = np.array([0] * num_null + values, np.uint64)
@@ -72,7 +72,7 @@ def test_bags_differ_from_the_lists(lists, at):
 
 @settings(max_examples=40, deadline=None)
 @given(LISTS, st.randoms(use_true_random=False))
-def test_gathered_bags_differ_from_the_reference(lists, random):
+def test_gathered_bags_match_the_reference(lists, random):
     keys, offsets = assemble.bags_reference(lists, 99)
     keys, offsets = np.array(keys, np.uint64), np.array(offsets)
     order = np.array(random.sample(range(len(lists)), len(lists)), np.int64)
@@ -85,7 +85,7 @@ def test_gathered_bags_differ_from_the_reference(lists, random):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.uint64])
-def test_permuted_columns_differ_from_the_reference(dtype):
+def test_permuted_columns_match_the_reference(dtype):
     rng = np.random.default_rng(0)
     columns = rng.integers(0, 1000, (4, 130)).astype(dtype)
     expected, order = columns.copy(), rng.permutation(100)
@@ -94,7 +94,7 @@ def test_permuted_columns_differ_from_the_reference(dtype):
     np.testing.assert_array_equal(columns, expected)
 
 
-def test_transposed_floats_differ_from_the_reference():
+def test_transposed_floats_match_the_reference():
     columns = np.random.default_rng(0).random((5, 300), np.float32)
     out, expected = np.empty((2, 200, 3), np.float32)
     assemble.transpose_floats(columns, 1, 50, out)

@@ -65,7 +65,7 @@ def in_torch(table, case):
 
 @settings(deadline=None, max_examples=25)
 @given(tables())
-def test_in_float64_a_row_is_elsewhere_than_with_a_dense_optimizer(case):
+def test_in_float64_a_row_stands_where_a_dense_optimizer_puts_it(case):
     table = make_table(case, np.float64)
     plain, peer = Plain(table), in_torch(table, case)
     for rows, grads in touches(case):
@@ -83,7 +83,7 @@ def test_in_float64_a_row_is_elsewhere_than_with_a_dense_optimizer(case):
 
 @settings(deadline=None, max_examples=12)
 @given(tables())
-def test_in_float32_a_row_is_too_far_from_the_dense_optimizer_s(case):
+def test_in_float32_a_row_stays_within_rounding_of_a_dense_optimizer(case):
     """Beyond what rounding does to a dense optimizer in float32 as well, where weights were larger than they are."""
     table, exact = make_table(case, np.float32), make_table(case, np.float64)
     exact.floats[:] = table.floats
@@ -100,7 +100,7 @@ def test_in_float32_a_row_is_too_far_from_the_dense_optimizer_s(case):
 
 @settings(deadline=None, max_examples=25)
 @given(tables(kinds=("adam", "adagrad", "ftrl")))
-def test_within_the_steps_that_are_gone_through_one_by_one_a_bit_differs(case):
+def test_steps_caught_up_one_by_one_give_the_bits_of_a_dense_loop(case):
     table = make_table(case, np.float32, 190)
     plain = Plain(table)
     for rows, grads in touches(case, 190):
@@ -114,7 +114,7 @@ def test_within_the_steps_that_are_gone_through_one_by_one_a_bit_differs(case):
 
 
 @pytest.mark.parametrize("kind", ["adam", "adagrad", "sgd", "rowwise_adagrad"])
-def test_a_row_that_stands_there_already_moves(kind):
+def test_a_row_that_is_caught_up_already_does_not_move(kind):
     table = Table(kind, np.float32, 4, 3, True, lambda t: (0.1, 1e-3), 50)
     rows = np.arange(4, dtype=np.int32)
     table.update(rows, np.ones((4, 4)))
@@ -126,7 +126,7 @@ def test_a_row_that_stands_there_already_moves(kind):
     np.testing.assert_array_equal(table.floats, before)
 
 
-def test_a_dead_row_keeps_a_weight_or_loses_v():
+def test_a_dead_row_has_zero_weights_and_keeps_its_v():
     """5,000 steps of absence at lr * l2 / eps = 30: weight and m are zero, v is what remains of it."""
     table = Table("adam", np.float32, 1, 4, True, lambda t: (1e-3, 3e-4), 5_000)
     table.update(np.zeros(1, np.int32), np.full((1, 5), 1e-3))
@@ -141,7 +141,7 @@ def test_a_dead_row_keeps_a_weight_or_loses_v():
 
 
 @pytest.mark.parametrize("dim", [1, 7, 8, 9, 40])
-def test_the_width_of_a_row_shows_in_a_weight(dim):
+def test_the_width_of_a_row_never_changes_a_weight(dim):
     """Weights are taken several at once, and some lanes are left over."""
     narrow = Table("adam", np.float32, 1, 1, False, lambda t: (1e-3, 1e-3), 300)
     wide = Table("adam", np.float32, 1, dim, True, lambda t: (1e-3, 1e-3), 300)
@@ -153,7 +153,7 @@ def test_the_width_of_a_row_shows_in_a_weight(dim):
     assert (wide.weights[0, :dim] == narrow.weights[0, 0]).all()
 
 
-def test_past_the_lifespan_a_row_that_was_trained_is_zero_or_one_that_was_not_is_something():
+def test_past_the_lifespan_only_rows_that_were_never_trained_are_zero():
     table = Table("adam", np.float32, 2, 3, False, lambda t: (1e-3, 1e-6), 400)
     table.update(np.zeros(1, np.int32), np.ones((1, 3)))
     table.catch_up(np.arange(2, dtype=np.int32), 400, lifespan=399)
@@ -165,5 +165,5 @@ def test_past_the_lifespan_a_row_that_was_trained_is_zero_or_one_that_was_not_is
 
 
 @given(st.floats(0.0, 1.0), st.integers(0, 10**7))
-def test_a_power_is_wrong(base, exponent):
+def test_a_power_matches_that_of_python(base, exponent):
     assert power(base, exponent) == pytest.approx(base**exponent, rel=1e-8, abs=1e-300)

@@ -54,30 +54,28 @@ def unique(keys, num_keys, in_place=False, base=1):
 
 @settings(deadline=None, max_examples=100)
 @given(st.lists(KEYS, max_size=60), st.sampled_from([1, 2, 8, 128]), st.booleans())
-def test_unique_keys_differ_from_the_reference(keys, num_keys, in_place):
+def test_unique_keys_match_the_reference(keys, num_keys, in_place):
     keys_U, inverse_V, _ = unique(keys, num_keys, in_place)
     assert (keys_U, inverse_V) == unique_keys_reference(keys)
 
 
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.sampled_from([1, 3, 200, 10**6]), st.sampled_from([-1, 0, 1]), st.booleans())
-def test_keys_at_the_end_of_a_run_are_lost_or_the_first_run_is_read_after_it_was_overwritten(
-    seed, num_keys, off, in_place
-):
+def test_keys_match_the_reference_around_the_ends_of_runs(seed, num_keys, off, in_place):
     rng = np.random.default_rng(seed)
     keys = (rng.integers(0, num_keys, 3 * RUN + off).astype(np.uint64) << np.uint64(5)).tolist()
     keys_U, inverse_V, _ = unique(keys, 4 * RUN, in_place)
     assert (keys_U, inverse_V) == unique_keys_reference(keys)
 
 
-def test_the_table_that_fills_up_between_runs_loses_what_was_done():
+def test_a_table_that_fills_up_between_runs_keeps_what_was_done():
     keys = [9] * RUN + [9, 1, 9, 2] * (RUN // 4) + list(range(RUN))
     keys_U, inverse_V, stops = unique(keys, RUN)
     assert stops == 1
     assert (keys_U, inverse_V) == unique_keys_reference(keys)
 
 
-def test_values_are_begun_for_which_there_may_be_no_room():
+def test_a_run_begins_only_where_the_table_has_room_for_all_its_keys():
     """Room for two: a run of three might bring three new keys, one of two may go ahead."""
     table, keys_U = tables(2)
     inverse_V = np.full(3, -1, np.int32)
@@ -88,7 +86,7 @@ def test_values_are_begun_for_which_there_may_be_no_room():
 
 
 @pytest.mark.parametrize("base", [1, 77, 2**32 - 100])
-def test_what_an_earlier_array_left_in_the_table_counts_as_a_key(base):
+def test_entries_of_an_earlier_array_never_count_as_keys(base):
     table, keys_U = tables(20)
     one, two = np.arange(10, dtype=np.uint64), np.arange(5, 15, dtype=np.uint64)
     inverse_V = np.empty(10, np.int32)
@@ -98,7 +96,7 @@ def test_what_an_earlier_array_left_in_the_table_counts_as_a_key(base):
     assert keys_U[:10].tolist() == two.tolist()
 
 
-def test_several_arrays_share_one_table_but_number_keys_anew():
+def test_several_arrays_share_one_table_and_its_numbers():
     table, keys_U = tables(32)
     one, two = np.array([5, 6, 5], np.uint64), np.array([6, 7, 7], np.uint64)
     inverse = np.empty(3, np.int32)
@@ -108,7 +106,7 @@ def test_several_arrays_share_one_table_but_number_keys_anew():
     assert inverse.tolist() == [1, 2, 2]
 
 
-def test_numbers_are_replaced_twice_where_they_are_replaced_in_place():
+def test_each_number_is_replaced_once_in_place():
     own_V = np.array([0, 2, 2, 1], np.int32)
     renumber(own_V, np.array([2, 0, 1], np.int32), own_V)
     assert own_V.tolist() == [2, 1, 1, 0]
@@ -125,7 +123,7 @@ def grouped(batch):
 
 @settings(deadline=None, max_examples=60)
 @given(batches())
-def test_sources_are_grouped_in_another_order_than_the_reference_says(batch):
+def test_sources_are_grouped_in_the_order_of_the_reference(batch):
     got, expected, got_starts, starts = grouped(batch)
     np.testing.assert_array_equal(got, expected)
     np.testing.assert_array_equal(got_starts, starts)
@@ -133,7 +131,7 @@ def test_sources_are_grouped_in_another_order_than_the_reference_says(batch):
 
 @settings(deadline=None, max_examples=30)
 @given(batches())
-def test_the_reference_leaves_out_an_occurrence_or_breaks_the_order_of_the_tiles(batch):
+def test_the_reference_keeps_every_occurrence_in_the_order_of_the_tiles(batch):
     """The order once more, from its words in `BatchIndex`: by tile, then by field, then by example."""
     source_V, starts_P = batch.sources()
     turn = {int(f): n for n, f in enumerate([*batch.single_S, *batch.multi_M])}
@@ -145,7 +143,7 @@ def test_the_reference_leaves_out_an_occurrence_or_breaks_the_order_of_the_tiles
     np.testing.assert_array_equal(np.diff(starts_P), counts)
 
 
-def test_a_key_of_two_fields_is_summed_example_by_example():
+def test_a_key_of_two_fields_is_summed_field_by_field_within_each_tile():
     """One key everywhere, two fields, two tiles: field 0 of tile 0, field 1 of tile 0, then tile 1 likewise."""
     batch = make_batch(0, TILE + 2, num_single=2, num_multi=0, num_keys=1)
     first, second = np.arange(TILE), np.arange(TILE, TILE + 2)
@@ -153,7 +151,7 @@ def test_a_key_of_two_fields_is_summed_example_by_example():
     np.testing.assert_array_equal(grouped(batch)[0], expected)
 
 
-def test_an_empty_bag_gives_an_occurrence():
+def test_an_empty_bag_gives_no_occurrence():
     bags_MB = np.array([[0, 0, 2, 2]], np.int32)
     inverse_V = np.array([0, 0], np.int32)
     assert sources_reference(inverse_V, bags_MB, [], [0], 3) == [[1, 1]]

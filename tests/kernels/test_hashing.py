@@ -31,24 +31,24 @@ def text_keys(texts, offsets_dtype=np.int32, salt=SALT):
 
 
 @pytest.mark.parametrize("dtype", INTEGERS)
-def test_the_integer_kernel_differs_from_its_reference(dtype):
+def test_the_integer_kernel_matches_its_reference(dtype):
     info = np.iinfo(dtype)
     integer_keys(np.array([info.min, info.max, 0, 1, 77], dtype))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32"])
-def test_a_narrow_integer_has_another_key_than_the_same_value_in_64_bits(dtype):
+def test_a_narrow_integer_has_the_key_of_the_same_value_in_64_bits(dtype):
     values = np.array([-128, -1, 0, 5, 127])
     np.testing.assert_array_equal(integer_keys(values.astype(dtype)), integer_keys(values))
 
 
-def test_an_unsigned_value_is_taken_for_a_negative_one():
+def test_an_unsigned_value_has_the_key_of_the_same_value_in_64_bits():
     assert integer_keys(np.array([2**32 - 1], np.uint32))[0] == integer_keys(np.array([2**32 - 1]))[0]
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.binary(max_size=40), min_size=1, max_size=20), st.sampled_from([np.int32, np.int64]))
-def test_the_text_kernel_differs_from_its_reference(texts, offsets_dtype):
+def test_the_text_kernel_matches_its_reference(texts, offsets_dtype):
     keys = text_keys(texts, offsets_dtype)
     assert len(set(keys.tolist())) == len(set(texts))
 
@@ -73,25 +73,25 @@ def undo_mix(x):
     return x ^ (x >> 30) ^ (x >> 60)
 
 
-def test_the_reserved_key_is_returned():
+def test_the_reserved_key_is_replaced():
     culprit = np.array([undo_mix(2**64 - 1)], np.uint64)
     assert integer_keys(culprit, np.uint64(0))[0] == hashing.INSTEAD_OF_RESERVED
 
 
-def test_integers_of_a_table_share_a_key():
+def test_no_two_integers_of_a_table_share_a_key():
     values = np.concatenate([np.arange(-50_000, 50_000), np.arange(50_000) << 40])
     keys = np.empty(len(values), np.uint64)
     hashing.hash_integers(values, SALT, keys)
     assert len(np.unique(keys)) == len(np.unique(values))
 
 
-def test_key_bits_are_not_spread_evenly():
+def test_key_bits_are_spread_evenly():
     keys = integer_keys(np.arange(4096))
     ones = np.unpackbits(keys.view(np.uint8)).reshape(4096, 64).mean(axis=0)
     assert (abs(ones - 0.5) < 0.05).all()
 
 
-def test_tables_or_missing_keys_are_not_apart():
+def test_each_table_has_its_own_salt_and_missing_key():
     names = [f"c{i}" for i in range(100)]
     salts = {int(hashing.table_salt(n)) for n in names}
     missing = {int(hashing.missing_key(n)) for n in names}

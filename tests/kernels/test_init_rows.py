@@ -19,7 +19,7 @@ def rows_of(keys, seed=7, std=0.01, num_normal=4):
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(KEYS, max_size=8), st.integers(0, 2**63 - 1), st.integers(1, 9), st.sampled_from([0.0, 0.01, 1.0]))
-def test_a_first_row_differs_from_the_reference(keys, seed, num_normal, std):
+def test_a_first_row_matches_the_reference(keys, seed, num_normal, std):
     rows = rows_of(keys, seed, std, num_normal)
     for row, key in zip(rows, keys, strict=True):
         assert row[:2].tolist() == [key & 0xFFFFFFFF, key >> 32]
@@ -30,7 +30,7 @@ def test_a_first_row_differs_from_the_reference(keys, seed, num_normal, std):
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(KEYS, min_size=1, max_size=30, unique=True), st.data())
-def test_a_first_row_depends_on_the_keys_beside_it(keys, data):
+def test_a_first_row_never_depends_on_the_keys_beside_it(keys, data):
     turn = data.draw(st.permutations(range(len(keys))))
     cut = data.draw(st.integers(0, len(keys)))
     together = rows_of(keys)
@@ -38,13 +38,13 @@ def test_a_first_row_depends_on_the_keys_beside_it(keys, data):
     same_bits(np.concatenate(apart), together[turn])
 
 
-def test_the_seed_or_a_neighbouring_key_leaves_the_weights_as_they_are():
+def test_another_seed_or_key_changes_every_weight():
     one, other_seed, other_key = rows_of([5]), rows_of([5], seed=8), rows_of([6])
     assert (one[:, 2:6] != other_seed[:, 2:6]).all()
     assert (one[:, 2:6] != other_key[:, 2:6]).all()
 
 
-def test_weights_of_consecutive_keys_are_not_normal():
+def test_weights_of_consecutive_keys_are_normally_distributed():
     num, std = 50_000, 0.25
     weights = rows_of(np.arange(num), std=std)[:, 2:6].view(np.float32).astype(np.float64) / std
     assert np.isfinite(weights).all()
@@ -57,7 +57,7 @@ def test_weights_of_consecutive_keys_are_not_normal():
             assert abs((weights[:, one] * weights[:, other]).mean()) < 5 / np.sqrt(num)
 
 
-def test_without_deviation_a_weight_is_not_zero():
+def test_without_deviation_every_weight_is_zero():
     rows = rows_of([1, 2, 3], std=0.0, num_normal=3)
     assert not rows[:, 2:].view(np.float32).any()
     assert rows[:, 0].tolist() == [1, 2, 3]

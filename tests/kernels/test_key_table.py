@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.kernels.dedup import RUN, unique_keys_reference
-from pipeline.kernels.key_table import FIRST_KEYS, KeyTable, Part, number_parts
-from pipeline.machine.threads import Threads, cut
+from pipeline.kernels.key_table import INITIAL_KEYS, KeyRange, KeyTable, number_parts
+from pipeline.machine.threads import Threads, cut_range
 
-SIZES = st.one_of(st.integers(0, 9), st.sampled_from([RUN - 1, RUN, RUN + 1, 3000, FIRST_KEYS * 5]))
+SIZES = st.one_of(st.integers(0, 9), st.sampled_from([RUN - 1, RUN, RUN + 1, 3000, INITIAL_KEYS * 5]))
 POOLS = {num: Threads(num) for num in (1, 2, 3, 5)}
 
 
@@ -20,20 +20,20 @@ def make_keys(seed, size, num_keys):
 
 def parts_of(keys_V, num_parts, in_place):
     """Parts and where the inverse will be: over the keys' bytes, as `dedup` has it, or beside them."""
-    ranges = cut(len(keys_V), num_parts)
+    ranges = cut_range(len(keys_V), num_parts)
     if not in_place:
         inverse_V = np.full(len(keys_V), -1, np.int32)
-        return [Part(keys_V[r], inverse_V[r], inverse_V[r]) for r in ranges], inverse_V
+        return [KeyRange(keys_V[r], inverse_V[r], inverse_V[r]) for r in ranges], inverse_V
     inverse_V = keys_V.view(np.int32)[: len(keys_V)]
     own = [keys_V[r].view(np.int32)[: r.stop - r.start] for r in ranges]
-    return [Part(keys_V[r], o, inverse_V[r]) for r, o in zip(ranges, own, strict=True)], inverse_V
+    return [KeyRange(keys_V[r], o, inverse_V[r]) for r, o in zip(ranges, own, strict=True)], inverse_V
 
 
 @settings(deadline=None, max_examples=150)
 @given(
     st.integers(0, 2**32), SIZES, st.sampled_from([1, 2, 40, 10**9]), st.sampled_from([*POOLS]), st.booleans()
 )  # fmt: skip
-def test_the_number_of_threads_shows_in_the_numbers(seed, size, num_keys, num_threads, in_place):
+def test_the_number_of_threads_never_changes_the_numbers(seed, size, num_keys, num_threads, in_place):
     keys_V = make_keys(seed, size, num_keys)
     expected_U, expected_V = unique_keys_reference(keys_V)
     parts, inverse_V = parts_of(keys_V, num_threads, in_place)
@@ -42,7 +42,7 @@ def test_the_number_of_threads_shows_in_the_numbers(seed, size, num_keys, num_th
     assert inverse_V.tolist() == expected_V
 
 
-def test_what_one_array_left_in_the_tables_shows_in_the_next():
+def test_an_array_leaves_no_trace_in_the_numbers_of_the_next():
     tables = [KeyTable() for _ in range(3)]
     for seed, size, num_keys in ((1, 9000, 10**9), (1, 9000, 10**9), (2, 10, 5), (3, 0, 1), (4, 20_000, 6000)):
         keys_V = make_keys(seed, size, num_keys)
@@ -52,7 +52,7 @@ def test_what_one_array_left_in_the_tables_shows_in_the_next():
         assert inverse_V.tolist() == expected_V
 
 
-def test_a_table_takes_new_memory_for_every_array():
+def test_a_table_reuses_its_memory_for_every_array():
     table = KeyTable()
     keys_V = make_keys(0, 30_000, 10**9)
     inverse_V = np.empty(len(keys_V), np.int32)
@@ -65,7 +65,7 @@ def test_a_table_takes_new_memory_for_every_array():
 
 
 @pytest.mark.parametrize("left", [0, 1, 9, 5000])
-def test_numbers_that_run_out_of_32_bits_let_old_keys_reappear(left):
+def test_numbers_that_run_out_of_32_bits_bring_back_no_old_key(left):
     """`left`: numbers that are free above the first keys of the second array."""
     table = KeyTable()
     one, two = make_keys(5, 20, 10**9), make_keys(6, 20, 10**9)
@@ -78,8 +78,8 @@ def test_numbers_that_run_out_of_32_bits_let_old_keys_reappear(left):
 
 
 @given(st.integers(0, 50), st.integers(1, 9))
-def test_a_value_is_in_no_part_or_the_second_part_is_longer_than_the_first(size, num_parts):
-    ranges = cut(size, num_parts)
+def test_parts_cover_all_values_in_order_and_the_longer_come_first(size, num_parts):
+    ranges = cut_range(size, num_parts)
     assert len(ranges) == num_parts
     assert [o for r in ranges for o in range(r.start, r.stop)] == list(range(size))
     lengths = [r.stop - r.start for r in ranges]

@@ -97,13 +97,13 @@ def ptx(name, signature, capability):
         return cuda.compile_ptx(function, types.void(*signature), cc=capability)[0]
 
 
-def test_a_kernel_is_not_in_this_list():
+def test_every_kernel_of_the_listed_modules_is_listed():
     assert kernels() == set(SIGNATURES)
 
 
 @pytest.mark.parametrize("capability", [(8, 0), (9, 0)])
 @pytest.mark.parametrize("name", SIGNATURES)
-def test_a_kernel_does_not_compile(name, capability):
+def test_every_kernel_compiles(name, capability):
     for signature in SIGNATURES[name]:
         text = ptx(name, signature, capability)
         assert f".target sm_{capability[0]}{capability[1]}" in text
@@ -119,14 +119,14 @@ def test_a_kernel_does_not_compile(name, capability):
         "segment_sum.long_sums_cuda",
     ],
 )
-def test_a_product_may_be_fused_with_the_sum_that_takes_it(name):
+def test_no_product_is_fused_with_the_sum_that_takes_it(name):
     """Then a row would have other bits than on the CPU."""
     text = ptx(name, SIGNATURES[name][0], (9, 0))
     assert "mul.rn.f32" in text
     assert not re.findall(r"\b(?:fma|mad)[.\w]*f32|mul\.f32|div\.(?!rn)[.\w]*f32|sqrt\.(?!rn)[.\w]*f32", text)
 
 
-def test_what_was_compiled_for_the_cpu_is_in_the_way():
+def test_a_function_compiled_for_the_cpu_still_compiles_for_a_gpu():
     """Both in one process, as at the first start on a GPU."""
     row_rules.adam_weight(*map(np.float32, (1, 0, 0, 1, 0.1, 0.1, 1e-8, 0.1)))
     row_rules.adam_weight.recompile()
@@ -134,10 +134,10 @@ def test_what_was_compiled_for_the_cpu_is_in_the_way():
     assert "mul.rn.f32" in ptx(name, SIGNATURES[name][0], (9, 0))
 
 
-def test_a_kernel_may_get_more_registers_than_its_threads_can_have():
+def test_long_sums_are_compiled_for_their_number_of_threads():
     """65,536 for all threads of a block: without the bounds it was compiled to 71 a thread."""
     assert segment_sum.long_sums_cuda.targetoptions["launch_bounds"] == segment_sum.LONG_THREADS
 
 
-def test_the_simulator_is_on_where_nothing_compiles():
+def test_the_simulator_is_off_where_kernels_are_compiled():
     assert not config.ENABLE_CUDASIM

@@ -63,7 +63,7 @@ def read(descriptors, wanted, max_gap=FAR, scratch_bytes=None, alignment=1, num_
     st.sampled_from([0, 1, ROW_BYTES, ROW_BYTES + 1, 5 * ROW_BYTES, FAR]),
     st.sampled_from([ROW_BYTES, 2 * ROW_BYTES, 3 * ROW_BYTES + 4, 1 << 12]),
 )
-def test_a_row_read_within_a_span_is_another_one(wanted, max_gap, scratch_bytes):
+def test_rows_read_within_a_span_are_those_asked_for(wanted, max_gap, scratch_bytes):
     """Also twice the same row, and files numbered otherwise than they are opened."""
     wanted = sorted(wanted)
     rows = [made_rows(file, 30) for file in range(3)]
@@ -82,7 +82,7 @@ def test_a_row_read_within_a_span_is_another_one(wanted, max_gap, scratch_bytes)
 @given(
     st.sets(st.integers(0, 9)), st.sets(st.integers(0, 9)), st.integers(0, 10 * ROW_BYTES), st.sampled_from([0, FAR])
 )
-def test_the_kernel_blames_another_row_than_the_reference(wanted, damaged, missing_bytes, max_gap):
+def test_the_kernel_blames_the_same_row_as_the_reference(wanted, damaged, missing_bytes, max_gap):
     rows = made_rows(0, 10)
     rows[sorted(damaged), 2] ^= np.uint32(1 << 9)
     content = np.frombuffer(rows.tobytes()[: rows.nbytes - missing_bytes], np.uint8)
@@ -98,7 +98,7 @@ def test_the_kernel_blames_another_row_than_the_reference(wanted, damaged, missi
 
 
 @pytest.mark.parametrize("max_gap", [0, FAR])
-def test_a_damaged_row_that_nobody_asked_for_is_blamed(max_gap):
+def test_only_a_damaged_row_that_was_asked_for_is_blamed(max_gap):
     rows = made_rows(0, 10)
     rows[[1, 8], 0] += np.uint32(1)
     with files_of(rows) as descriptors:
@@ -106,11 +106,11 @@ def test_a_damaged_row_that_nobody_asked_for_is_blamed(max_gap):
         assert read(descriptors, [(0, 0), (0, 8), (0, 9)], max_gap)[0] == (1, WRONG_TAG)
 
 
-def test_a_file_that_is_not_open_is_read_from():
+def test_a_file_that_is_not_open_is_refused_with_its_errno():
     assert read([-1], [(0, 1), (0, 2)])[0] == (0, errno.EBADF)
 
 
-def test_a_row_longer_than_a_scratch_cannot_be_read():
+def test_a_row_longer_than_a_scratch_can_be_read():
     num_words = (module.SCRATCH_BYTES + 3 * PAGE_BYTES) // 4
     rows = made_rows(0, 2, num_words)
     for alignment in (1, PAGE_BYTES):
@@ -122,7 +122,7 @@ def test_a_row_longer_than_a_scratch_cannot_be_read():
 
 @pytest.mark.parametrize("num_rows", [5, 171, 1024])
 @pytest.mark.parametrize("max_gap", [0, 3000, FAR])
-def test_aligned_reads_give_other_rows_or_need_the_rest_of_the_last_page(num_rows, max_gap):
+def test_aligned_reads_give_the_same_rows_from_a_partial_last_page(num_rows, max_gap):
     """The file ends with a page for 1,024 rows alone; 171 rows are the first that need a second page."""
     rows = made_rows(0, num_rows)
     wanted = [(0, r) for r in sorted({0, 1, num_rows // 2, num_rows - 2, num_rows - 1})]
@@ -135,7 +135,7 @@ def test_aligned_reads_give_other_rows_or_need_the_rest_of_the_last_page(num_row
 
 
 @pytest.mark.parametrize("max_gap", [0, FAR])
-def test_direct_reads_are_not_aligned(tmp_path, max_gap):
+def test_direct_reads_are_aligned(tmp_path, max_gap):
     rows = made_rows(0, 1000)
     wanted = [(0, r) for r in (0, 169, 170, 171, 500, 998, 999)]
     try:
@@ -235,7 +235,7 @@ def faults():
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_with_a_faulty_disk(faults, name):
+def test_a_faulty_disk_is_read_or_blamed_as_its_check_says(faults, name):
     assert faults[name] == "ok"
 
 

@@ -25,7 +25,7 @@ def moves(draw):
 
 @settings(deadline=None, max_examples=60)
 @given(moves())
-def test_gathered_rows_differ_from_the_reference(move):
+def test_gathered_rows_match_the_reference(move):
     slab, at, rows = move
     expected = rows.copy()
     gather_rows(slab, at, rows)
@@ -35,7 +35,7 @@ def test_gathered_rows_differ_from_the_reference(move):
 
 @settings(deadline=None, max_examples=60)
 @given(moves())
-def test_scattered_rows_differ_from_the_reference_or_touch_other_slots(move):
+def test_scattered_rows_match_the_reference_and_touch_no_other_slot(move):
     slab, at, rows = move
     expected = slab.copy()
     scatter_rows(slab, at, rows)

@@ -70,7 +70,7 @@ ANY = {
 @pytest.mark.parametrize("ignore_values", [False, True])
 @settings(max_examples=150, deadline=None)
 @given(data=st.data())
-def test_the_kernel_finds_other_tokens_than_the_reference(data, fielded, ignore_values):
+def test_the_kernel_finds_the_tokens_of_the_reference(data, fielded, ignore_values):
     numbers = st.sampled_from(["0", "1", "2"])
     good = lines_of(
         GOOD_LABELS, numbers if fielded else NUMBERS.filter(lambda n: n != "3"), VALUES, GOOD_BLANKS, fielded

@@ -18,7 +18,7 @@ def tagged_rows(num_rows, num_words, seed=0):
 
 @settings(deadline=None, max_examples=100)
 @given(st.integers(1, 70).flatmap(lambda width: st.lists(st.lists(WORD, min_size=width, max_size=width), max_size=5)))
-def test_a_tag_differs_from_the_reference_or_another_word_is_changed(rows):
+def test_a_tag_matches_the_reference_and_changes_no_other_word(rows):
     tagged = np.array(rows, np.uint32).reshape(len(rows), -1 if rows else 3)
     set_tags(tagged)
     assert tagged.tolist() == [[*row[:-1], tag_reference(row)] for row in rows]
@@ -26,7 +26,7 @@ def test_a_tag_differs_from_the_reference_or_another_word_is_changed(rows):
 
 
 @pytest.mark.parametrize("num_words", [2, 21, 56])
-def test_one_flipped_bit_goes_unseen(num_words):
+def test_any_flipped_bit_is_detected(num_words):
     row = tagged_rows(1, num_words)
     flips = np.repeat(row, 32 * num_words, axis=0)
     for n in range(32 * num_words):
@@ -35,7 +35,7 @@ def test_one_flipped_bit_goes_unseen(num_words):
     assert seen == [0] * len(flips)
 
 
-def test_swapped_words_go_unseen():
+def test_swapped_words_are_detected():
     row = tagged_rows(1, 56)[0]
     for a in range(56):
         for b in range(a):
@@ -46,11 +46,11 @@ def test_swapped_words_go_unseen():
 
 @pytest.mark.parametrize("word", [0, 2**32 - 1])
 @pytest.mark.parametrize("num_words", [1, 2, 20, 56, 392])
-def test_a_row_that_was_never_written_or_is_padding_looks_right(word, num_words):
+def test_an_unwritten_row_or_padding_has_a_wrong_tag(word, num_words):
     assert first_wrong_tag(np.full((1, num_words), word, np.uint32)) == 0
 
 
-def test_a_wrong_row_that_is_not_the_first_is_named():
+def test_the_first_wrong_row_is_named():
     rows = tagged_rows(9, 11)
     rows[4, 3] += np.uint32(1)
     rows[7, 10] += np.uint32(1)
@@ -60,12 +60,12 @@ def test_a_wrong_row_that_is_not_the_first_is_named():
     assert first_wrong_tag(rows[:0]) == -1
 
 
-def test_a_factor_is_even_or_stands_twice():
+def test_factors_are_odd_and_distinct():
     factors = tag_factors(1025)
     assert len(factors) == 1024
     assert (factors % 2 == 1).all()
     assert len(set(factors.tolist())) == 1024
 
 
-def test_another_tag_than_that_of_logs_already_written():
+def test_the_tag_is_that_of_logs_already_written():
     assert tag_reference([1, 2, 3, 4, 5, 6, 7, 8]) == 3560728483

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_table import Plain, Table
 
-from pipeline.kernels.row_rules import RULES
+from pipeline.kernels.row_rules import RULE_NUMBERS
 from pipeline.kernels.update_rows import update_rows
 
-KINDS = list(RULES)
+KINDS = list(RULE_NUMBERS)
 
 
 def touches(rng, num_rows, num_steps, width, share=0.3, scale=0.1):
@@ -22,7 +22,7 @@ def touches(rng, num_rows, num_steps, width, share=0.3, scale=0.1):
 @pytest.mark.parametrize("kind", KINDS)
 @settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**32), st.integers(0, 19), st.booleans(), st.sampled_from([0.0, 0.01]))
-def test_a_lazy_step_differs_from_a_plain_loop(kind, seed, dim, first_order, l2):
+def test_a_lazy_step_matches_a_plain_loop(kind, seed, dim, first_order, l2):
     first_order = first_order or not dim
     rng = np.random.default_rng(seed)
     table = Table(kind, np.float32, 9, dim, first_order, lambda t: (0.03, l2), 12, seed=seed, ftrl=(1.0, 0.02, 0.1))
@@ -34,7 +34,7 @@ def test_a_lazy_step_differs_from_a_plain_loop(kind, seed, dim, first_order, l2)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_word_that_is_not_the_row_s_floats_changes_or_the_count_runs_over(kind):
+def test_only_the_step_and_count_words_change_and_the_count_wraps_around(kind):
     table = Table(kind, np.float32, 3, 4, True, lambda t: (0.1, 0.0), 2)
     words = np.full((3, 4), 7, np.uint32)
     words[1, 2], width = 2**32 - 1, table.width
@@ -46,7 +46,7 @@ def test_a_word_that_is_not_the_row_s_floats_changes_or_the_count_runs_over(kind
 
 
 @pytest.mark.parametrize("num_steps", [1, 30])
-def test_lazy_adam_differs_from_sparse_adam(num_steps):
+def test_lazy_adam_matches_sparse_adam(num_steps):
     table = Table("adam", np.float32, 9, 4, False, lambda t: (0.01, 0.0), num_steps)
     weights = torch.nn.Parameter(torch.from_numpy(table.weights.copy()))
     peer = torch.optim.SparseAdam([weights], lr=0.01)
@@ -77,7 +77,7 @@ def clips(draw):
 
 @settings(deadline=None, max_examples=100)
 @given(clips())
-def test_a_clipped_gradient_is_too_long_or_turned_or_a_short_one_touched(case):
+def test_only_a_gradient_beyond_its_bound_is_shortened_to_it(case):
     rng = np.random.default_rng(case["seed"])
     dim = case["dim"]
     table = Table("adam", np.float64, 8, dim, True, lambda t: (0.01, case["l2"]), 1, seed=case["seed"])
@@ -97,7 +97,7 @@ def test_a_clipped_gradient_is_too_long_or_turned_or_a_short_one_touched(case):
 
 @settings(deadline=None, max_examples=30)
 @given(clips(), st.booleans())
-def test_steps_with_a_clip_differ_from_the_plain_loop(case, first_order):
+def test_steps_with_a_clip_match_the_plain_loop(case, first_order):
     rng = np.random.default_rng(case["seed"])
     table = Table("adam", np.float32, 6, case["dim"], first_order, lambda t: (0.01, case["l2"]), 20, seed=case["seed"])
     table.clip = np.float32(case["r"]), np.float32(case["floor"])

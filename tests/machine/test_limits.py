@@ -8,7 +8,7 @@ from pipeline.device.device import RAM
 from pipeline.machine.limits import allowed_cpus, cpus, free_memory, memory, memory_limits
 from pipeline.preflight.check_memory import check_memory
 from pipeline.preflight.sizes import in_bytes
-from pipeline.prepare.command import arguments
+from pipeline.prepare.command import prepare_arguments
 from pipeline.workflow import Schedule
 
 GIB = 1 << 30
@@ -75,7 +75,7 @@ def v2(folder, limit="max", used=0, unused=0, cpu="max 100000"):
     }
 
 
-def test_a_machine_without_limits_has_all_of_its_memory_and_the_cpus_it_lets_this_process_run_on(machine):
+def test_a_machine_without_limits_has_all_its_memory_and_allowed_cpus(machine):
     root = machine("0::/", V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), {})
     assert (memory(root), memory_limits(root), free_memory(root)) == (64 * GIB, {0: 64 * GIB}, 48 * GIB)
     assert cpus(root, {0, 1, 5}) == 3
@@ -105,7 +105,7 @@ def test_a_system_without_control_groups_has_no_limits(tmp_path):
         ("/docker/0f3a", "/", "/docker/0f3a"),
     ],
 )
-def test_the_limits_of_a_container_of_version_1_are_found_wherever_its_mount_begins(machine, path, top, folder):
+def test_limits_of_a_version_1_container_are_found_wherever_its_mount_begins(machine, path, top, folder):
     files = v1("", NO_LIMIT) | v1(folder, 8 * GIB, used=5 * GIB, unused=2 * GIB, quota=250_000)
     root = machine(V1_GROUPS.format(path=path), V1_MOUNTS.format(top=top), files)
     assert (memory(root), free_memory(root), cpus(root, range(16))) == (8 * GIB, 5 * GIB, 3)
@@ -127,13 +127,13 @@ def test_a_limit_above_the_highest_group_that_a_container_sees_counts(machine):
         ("/system.slice/docker-0f3a.scope", "/", "/system.slice/docker-0f3a.scope"),
     ],
 )
-def test_the_limits_of_a_container_of_version_2_are_found_wherever_its_mount_begins(machine, path, top, folder):
+def test_limits_of_a_version_2_container_are_found_wherever_its_mount_begins(machine, path, top, folder):
     files = v2(f"sys/fs/cgroup{folder}", 8 * GIB, used=7 * GIB, unused=2 * GIB, cpu="50000 100000")
     root = machine(f"0::{path}", V2_MOUNTS.format(top=top, at="/sys/fs/cgroup"), files)
     assert (memory(root), free_memory(root), cpus(root, range(16))) == (8 * GIB, 3 * GIB, 1)
 
 
-def test_the_lowest_limit_of_a_slice_and_those_above_it_counts_and_each_has_its_own_use(machine):
+def test_the_tightest_of_nested_limits_holds_for_memory_and_cpus(machine):
     """The slice of a user has 24 GiB, of which 20 are used; one service below 30 GiB, of which it uses one."""
     user = "sys/fs/cgroup/user.slice/user-1000.slice"
     files = (
@@ -150,7 +150,7 @@ def test_the_lowest_limit_of_a_slice_and_those_above_it_counts_and_each_has_its_
     assert sorted(memory_limits(root).values()) == [24 * GIB, 30 * GIB, 64 * GIB]
 
 
-def test_memory_of_version_1_beside_a_tree_of_version_2_is_found(machine):
+def test_version_1_limits_are_found_beside_a_version_2_tree(machine):
     """Hybrid: version 2 is mounted for systemd, and has no controllers."""
     mounts = V1_MOUNTS.format(top="/") + V2_MOUNTS.format(top="/", at="/sys/fs/cgroup/unified")
     files = v1("", NO_LIMIT) | v1("/batch", 6 * GIB, used=GIB) | v1("/batch/job-7", NO_LIMIT, used=GIB, above=6 * GIB)
@@ -167,7 +167,7 @@ def test_a_mount_whose_name_has_blanks_is_found(machine):
 
 
 @pytest.mark.parametrize(("used", "available"), [(2 * GIB, 0), (GIB // 4, 3 * GIB // 4)])
-def test_no_more_is_free_than_the_machine_has_and_never_less_than_nothing(machine, used, available):
+def test_free_memory_is_between_zero_and_what_the_machine_has(machine, used, available):
     """A limit may have been lowered below what is used already."""
     root = machine("0::/", V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), v2("sys/fs/cgroup", GIB, used=used))
     assert free_memory(root) == available
@@ -175,19 +175,19 @@ def test_no_more_is_free_than_the_machine_has_and_never_less_than_nothing(machin
     assert free_memory(root) == 48 * GIB
 
 
-def test_what_this_machine_says_makes_sense():
+def test_limits_of_this_machine_are_plausible():
     assert 1 << 28 < free_memory() < memory() < 1 << 50
     assert 1 <= cpus() <= len(allowed_cpus())
 
 
-def test_caps_shares_and_numbers_of_threads_are_those_of_the_limits(machine, small_workflow, monkeypatch):
+def test_caps_shares_and_thread_counts_follow_the_limits(machine, small_workflow, monkeypatch):
     files = v2("sys/fs/cgroup", GIB, used=GIB // 2, cpu="700000 100000")
     root = machine("0::/", V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), files)
     for function in (memory, free_memory, cpus):
         monkeypatch.setattr(function, "__defaults__", (root, *(function.__defaults__ or ())[1:]))
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(32)))
     assert Schedule(batch_size=1).threads == 7
-    assert arguments().parse_args(["criteo", "a", "--out", "b"]).workers == 7
+    assert prepare_arguments().parse_args(["criteo", "a", "--out", "b"]).workers == 7
     assert RAM.free_bytes() == GIB // 2
     share = in_bytes(small_workflow(storage={"device": 0.8}).storage, RAM.free_bytes())
     check_memory(share, RAM)

@@ -14,7 +14,7 @@ from pipeline.machine.memory import ALIGNMENT, MAPPED_BYTES, aligned_empty, keep
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64, np.uint64])
 @pytest.mark.parametrize("shape", [1, 7, (3, 5), (1, 1, 1), (129, 7), (1 << 20,), 0, (0, 4), (4, 0)], ids=str)
-def test_an_array_begins_anywhere_or_has_another_shape(shape, dtype):
+def test_an_array_is_aligned_and_has_the_requested_shape(shape, dtype):
     for _ in range(5):
         array = aligned_empty(shape, dtype)
         assert array.ctypes.data % ALIGNMENT == 0 or not array.size
@@ -24,7 +24,7 @@ def test_an_array_begins_anywhere_or_has_another_shape(shape, dtype):
         assert array.flags.writeable
 
 
-def test_two_arrays_share_bytes():
+def test_two_arrays_share_no_bytes():
     arrays = [aligned_empty((10, 3), np.int32) for _ in range(20)]
     for number, array in enumerate(arrays):
         array[...] = number
@@ -35,7 +35,7 @@ def resident_bytes():
     return psutil.Process().memory_info().rss
 
 
-def test_a_large_array_that_is_gone_keeps_its_memory():
+def test_a_freed_large_array_returns_its_memory():
     keep_freed_memory()
     array = aligned_empty(4 * MAPPED_BYTES, np.uint8)
     before = resident_bytes()
@@ -46,7 +46,7 @@ def test_a_large_array_that_is_gone_keeps_its_memory():
 
 
 @pytest.mark.parametrize("num_bytes", [1 << 60, 1 << 70])
-def test_an_array_larger_than_memory_ends_in_another_error(num_bytes):
+def test_an_array_larger_than_memory_is_a_memory_error(num_bytes):
     with pytest.raises(MemoryError, match=f"{num_bytes:,} bytes cannot be allocated"):
         aligned_empty(num_bytes, np.uint8)
 
@@ -67,7 +67,7 @@ libc.fclose(file)
 """
 
 
-def test_threads_have_arenas_of_their_own(tmp_path):
+def test_threads_share_one_arena(tmp_path):
     """Those of Arrow, which start when it is imported, too."""
     if not hasattr(ctypes.CDLL(None), "malloc_info"):
         pytest.skip("needs glibc")
@@ -75,13 +75,13 @@ def test_threads_have_arenas_of_their_own(tmp_path):
     assert (tmp_path / "arenas.xml").read_text().count("<heap ") == 1
 
 
-def test_a_system_without_mallopt_cannot_run(monkeypatch):
+def test_a_system_without_mallopt_is_supported(monkeypatch):
     monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: object())
     share_one_arena()
     keep_freed_memory()
 
 
-def test_the_allocator_refuses_a_setting(monkeypatch):
+def test_the_allocator_accepts_every_setting(monkeypatch):
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt"):
         pytest.skip("needs glibc's mallopt")

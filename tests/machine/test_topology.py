@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.machine.affinity import lay_out
-from pipeline.machine.topology import Attached, Core, Gpu, Topology, disk_of, parse_cpus, read_topology
+from pipeline.machine.topology import Attached, Core, GpuInfo, Topology, disk_of, parse_cpus, read_topology
 
 
 def write(path, text):
@@ -49,7 +49,7 @@ def system(tmp_path):
     return root
 
 
-def test_a_machine_is_read_as_another(system):
+def test_a_machine_is_read_with_its_nodes_cores_disks_and_cards(system):
     topology = read_topology(False, system, range(8))
     assert topology == Topology(
         (Core((0, 4), 0), Core((1, 5), 0), Core((2, 6), 1), Core((3, 7), 1)),
@@ -58,22 +58,22 @@ def test_a_machine_is_read_as_another(system):
     )
 
 
-def test_cpus_that_are_not_allowed_are_dealt(system):
+def test_only_allowed_cpus_are_read(system):
     assert read_topology(False, system, [5, 1, 2]).cores == (Core((1, 5), 0), Core((2,), 1))
 
 
-def test_a_file_that_is_missing_is_an_error(tmp_path):
+def test_a_machine_without_system_files_still_has_its_cpus(tmp_path):
     topology = read_topology(True, tmp_path / "nothing", [0, 1])
     assert topology == Topology((Core((0,), None), Core((1,), None)))
-    assert [seat.cpus for seat in lay_out(topology, 2).seats] == [(0,), (1,)]
+    assert [affinity.cpus for affinity in lay_out(topology, 2).affinities] == [(0,), (1,)]
 
 
-def test_a_machine_without_numa_has_a_node(system):
+def test_a_disk_without_numa_has_no_node(system):
     write(system / "devices/pci/0/numa_node", -1)
     assert read_topology(False, system, [0]).disks[2] == Attached("nvme0n1", None)
 
 
-def test_the_disk_of_a_partition_is_the_partition(system, tmp_path):
+def test_the_disk_of_a_partition_is_found(system, tmp_path):
     device = tmp_path.stat().st_dev
     name = f"{os.major(device)}:{os.minor(device)}"
     assert disk_of(tmp_path, system) is None
@@ -84,12 +84,12 @@ def test_the_disk_of_a_partition_is_the_partition(system, tmp_path):
     assert disk_of(tmp_path, system) == "md0"
 
 
-def test_ranges_of_cpus_are_misread():
+def test_ranges_of_cpus_are_parsed():
     assert parse_cpus("0-3,8,10-11") == [0, 1, 2, 3, 8, 10, 11]
     assert parse_cpus("") == []
 
 
-def test_this_machine_cannot_be_read(tmp_path):
+def test_this_machine_can_be_read(tmp_path):
     topology = read_topology(True)
     assert sorted(cpu for core in topology.cores for cpu in core.cpus) == sorted(os.sched_getaffinity(0))
     disk = disk_of(tmp_path)
@@ -161,18 +161,22 @@ def with_library(monkeypatch, library, visible=None):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
 
-def test_links_are_counted_that_are_down_or_between_others(system, monkeypatch):
+def test_only_links_that_are_up_between_two_gpus_are_counted(system, monkeypatch):
     write(system / "bus/pci/devices/0000:02:00.0/numa_node", 1)
     library = Nvml([[1, 1, "down"], [0, 0, 2], [1]], {(0, 2): 50})
     with_library(monkeypatch, library)
     topology = read_topology(True, system, [0])
-    assert topology.gpus == (Gpu(0, "GPU-0abc", None, 1000), Gpu(1, "GPU-1abc", 1, 1001), Gpu(2, "GPU-2abc", None))
+    assert topology.gpus == (
+        GpuInfo(0, "GPU-0abc", None, 1000),
+        GpuInfo(1, "GPU-1abc", 1, 1001),
+        GpuInfo(2, "GPU-2abc", None),
+    )
     assert topology.links == (("X", "NV2", "SYS"), ("NV2", "X", "NV1"), ("SYS", "NV1", "X"))
     assert library.open == 0
     assert read_topology(False, system, [0]).gpus == ()
 
 
-def test_links_to_a_switch_lead_nowhere(system, monkeypatch):
+def test_links_to_a_switch_reach_every_gpu_behind_it(system, monkeypatch):
     with_library(monkeypatch, Nvml([["switch"] * 4, ["switch"] * 4, ["switch"] * 3 + ["down"]]))
     assert read_topology(True, system, [0]).links == (
         ("X", "NV4", "NV3"),
@@ -181,7 +185,7 @@ def test_links_to_a_switch_lead_nowhere(system, monkeypatch):
     )
 
 
-def test_what_the_driver_does_not_tell_is_an_error(system, monkeypatch):
+def test_what_the_driver_does_not_report_is_left_unknown(system, monkeypatch):
     with_library(monkeypatch, Nvml([[], []]))
     assert read_topology(True, system, [0]).links == (("X", ""), ("", "X"))
     with_library(monkeypatch, Nvml([[]], driver=False))
@@ -191,7 +195,7 @@ def test_what_the_driver_does_not_tell_is_an_error(system, monkeypatch):
 @pytest.mark.parametrize(
     ("visible", "left"), [("1,0", [0, 1]), ("GPU-2", [2]), ("", []), ("GPU-1abc, 2", [1, 2]), ("7", [])]
 )
-def test_gpus_that_are_hidden_from_cuda_get_workers(system, monkeypatch, visible, left):
+def test_gpus_hidden_from_cuda_are_left_out(system, monkeypatch, visible, left):
     with_library(monkeypatch, Nvml([[1], [0], []], {(0, 2): 10, (1, 2): 20}), visible)
     topology = read_topology(True, system, [0])
     assert [gpu.index for gpu in topology.gpus] == left

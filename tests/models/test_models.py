@@ -64,7 +64,7 @@ def num_parameters(model):
 @MODELS
 @NUMBERS
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_a_model_is_not_the_equation_of_its_paper(name, num_numbers, dtype):
+def test_a_model_computes_the_equation_of_its_paper(name, num_numbers, dtype):
     model, given = make(name, num_numbers, dtype).eval(), examples(name, num_numbers, dtype)
     parameters = {key: value.double().numpy() for key, value in model.state_dict().items()}
     expected = SMALL[name][2](parameters, *(tensor.detach().double().numpy() for tensor in given))
@@ -74,7 +74,7 @@ def test_a_model_is_not_the_equation_of_its_paper(name, num_numbers, dtype):
 
 
 @pytest.mark.parametrize("activation", equations.ACTIVATIONS)
-def test_the_deep_part_has_another_activation_than_asked_for(activation):
+def test_the_deep_part_has_the_requested_activation(activation):
     model, given = make("DNN_normed", activation=activation).eval(), examples("DNN_normed")
     parameters = {key: value.numpy() for key, value in model.state_dict().items()}
     x = equations.inputs(*(tensor.detach().numpy() for tensor in given[:2]))
@@ -82,7 +82,7 @@ def test_the_deep_part_has_another_activation_than_asked_for(activation):
 
 
 @MODELS
-def test_embeddings_first_order_weights_or_parameters_get_no_gradient(name):
+def test_every_used_input_and_every_parameter_gets_a_gradient(name):
     model, given = make(name), examples(name)
     model(*given).square().sum().backward()
     unused = {"LR": {1}}.get(name, set())
@@ -92,13 +92,13 @@ def test_embeddings_first_order_weights_or_parameters_get_no_gradient(name):
 
 
 @pytest.mark.parametrize("name", ["DCNMix", "xDeepFM", "AutoInt", "FM"])
-def test_a_gradient_is_not_that_of_the_function(name):
+def test_gradients_agree_with_numerical_ones(name):
     model, (*given, first) = make(name).eval(), examples(name, num_examples=2)
     torch.autograd.gradcheck(lambda *inputs: model(*inputs, first), given)
 
 
 @MODELS
-def test_products_in_bfloat16_cannot_be_learned_from(name):
+def test_bfloat16_scores_are_near_and_their_gradients_finite(name):
     model, given = make(name, dtype=torch.float32), examples(name, dtype=torch.float32, num_examples=64)
     exact = model.eval()(*given).detach().numpy()
     with torch.autocast("cpu", torch.bfloat16):
@@ -110,7 +110,7 @@ def test_products_in_bfloat16_cannot_be_learned_from(name):
 
 @MODELS
 @NUMBERS
-def test_one_example_cannot_be_scored_by_itself(name, num_numbers):
+def test_an_example_is_scored_alone_as_in_a_batch(name, num_numbers):
     model, given = make(name, num_numbers).eval(), examples(name, num_numbers)
     alone = [model(*(tensor[at : at + 1] for tensor in given)) for at in range(5)]
     assert all(logit.shape == (1,) for logit in alone)
@@ -144,7 +144,7 @@ COUNTS = {
 
 
 @MODELS
-def test_a_model_has_more_or_fewer_parameters_than_its_paper_says(name):
+def test_a_model_has_as_many_parameters_as_its_paper_says(name):
     assert num_parameters(make(name, X)) == COUNTS[name]
 
 
@@ -163,16 +163,14 @@ KEYS = 5389
         (xDeepFM, DEEP | {"cin": (64,)}, 11, 429809, 0),
     ],
 )
-def test_a_model_on_frappe_has_another_number_of_parameters_than_the_published_run(
-    kind, args, width, published, biases
-):
+def test_a_model_on_frappe_has_as_many_parameters_as_the_published_run(kind, args, width, published, biases):
     """BARS's logs tell it, rows included. Its DeepFM has no bias but the MLP's."""
     embedding_dim = 0 if width == 1 else 10
     assert num_parameters(kind(10, 0, embedding_dim, **args)) + KEYS * width == published + biases
 
 
 @MODELS
-def test_what_a_workflow_says_of_a_model_does_not_survive_json(name, tmp_path):
+def test_a_workflow_read_from_json_builds_the_same_model(name, tmp_path):
     kind, args, _ = SMALL[name]
     workflow = make_workflow(tmp_path, kind=kind, args=args)
     read = Workflow.model_validate_json(workflow.model_dump_json())
@@ -182,7 +180,7 @@ def test_what_a_workflow_says_of_a_model_does_not_survive_json(name, tmp_path):
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
-def test_the_defaults_draw_other_weights_than_torch_does():
+def test_the_defaults_draw_the_same_weights_as_torch():
     torch.manual_seed(3)
     drawn = mlp(7, (5, 4)).state_dict()
     torch.manual_seed(3)
@@ -192,7 +190,7 @@ def test_the_defaults_draw_other_weights_than_torch_does():
 
 
 @pytest.mark.parametrize("name", [name for name in SMALL if name not in ("LR", "FM")])
-def test_a_linear_layer_is_not_drawn_as_asked_for(name):
+def test_xavier_init_draws_normal_weights_and_zero_biases(name):
     kind, args, _ = SMALL[name]
     torch.manual_seed(0)
     wide = {"hidden": (300, 200), "cin": (300, 200), "attention_dim": 30}
@@ -205,7 +203,7 @@ def test_a_linear_layer_is_not_drawn_as_asked_for(name):
             assert float(weight.abs().max()) > 2.2 * expected
 
 
-def test_a_matrix_of_an_expert_is_not_drawn_by_itself():
+def test_each_matrix_of_an_expert_is_scaled_by_its_own_sides():
     cross = DCNMix(20, 0, 16, cross_layers=2, experts=3, rank=40).cross
     for parameter, sides in ((cross.v_KQRI, 360), (cross.u_KQIR, 360), (cross.c_KQRR, 80)):
         for matrix in parameter.flatten(0, 1):
@@ -234,7 +232,7 @@ def test_a_matrix_of_an_expert_is_not_drawn_by_itself():
         ("DCN", {"drop_out": 0.1}, "unexpected keyword argument 'drop_out'"),
     ],
 )
-def test_a_wrong_argument_is_taken_or_not_named(name, args, said, tmp_path):
+def test_a_wrong_argument_is_refused_by_name(name, args, said, tmp_path):
     kind, own, _ = SMALL[name]
     workflow = make_workflow(tmp_path, kind=kind, args=own | args)
     with pytest.raises(ValueError, match=r"cannot be made with model\.args: ") as caught:
@@ -243,12 +241,12 @@ def test_a_wrong_argument_is_taken_or_not_named(name, args, said, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["DNN", "DeepFM", "DCN", "DCNv2", "DCNMix", "AutoInt"])
-def test_a_deep_model_without_inputs_is_made(name):
+def test_a_deep_model_without_inputs_is_refused(name):
     kind, args, _ = SMALL[name]
     with pytest.raises(ValueError, match=r"model\.embedding_dim"):
         kind(F, 0, 0, **args)
 
 
-def test_an_activation_cannot_be_used_under_its_name():
+def test_every_activation_can_be_used_by_its_name():
     for activation in ACTIVATIONS:
         assert mlp(3, (4,), activation=activation)(torch.ones(2, 3)).shape == (2, 1)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from pipeline.monitor.auc import Area, ExactAUC, pack
+from pipeline.monitor.auc import Area, ExactAUC, pack_scores
 
 few = settings(max_examples=60, deadline=None)
 scores = st.one_of(
@@ -91,7 +91,7 @@ def test_result_does_not_depend_on_bound_or_batches_or_order(rows, weighted, ran
 
 
 @pytest.mark.parametrize("bound", [300, 1000, 4999, 20_000])
-def test_many_runs_give_the_same_bits_as_none(tmp_path, bound):
+def test_spilled_runs_never_change_the_bits(tmp_path, bound):
     score, label, weight = random_columns(20_000)
     auc = ExactAUC(tmp_path, bound)
     assert feed(auc, score, label, weight, 999) == exact_auc(score, label, weight, batch=20_000)
@@ -150,7 +150,7 @@ def test_bad_batch_is_refused_whole(tmp_path, change, message):
 
 
 def test_chunk_ends_do_not_change_the_bits_of_a_weighted_sum():
-    keys = np.sort(pack(*random_columns(3_000)))
+    keys = np.sort(pack_scores(*random_columns(3_000)))
     results = set()
     for step in (1, 2, 129, 3_000):
         area = Area()

@@ -49,7 +49,7 @@ def one_by_one(group_N, score_N, label_N, weight_N):
 
 @few
 @given(examples)
-def test_the_unweighted_mean_is_not_scikit_learns_by_group_sizes(rows):
+def test_the_unweighted_mean_equals_scikit_learn_by_group_sizes(rows):
     group, score, label, _ = columns(rows)
     expected = one_by_one(group, score, label, np.ones(len(group), np.float32))
     assert group_auc(group, score, label, bound=5) == pytest.approx(expected, abs=1e-12, nan_ok=True)
@@ -57,13 +57,13 @@ def test_the_unweighted_mean_is_not_scikit_learns_by_group_sizes(rows):
 
 @few
 @given(examples)
-def test_the_weighted_mean_is_not_scikit_learns_by_group_weights(rows):
+def test_the_weighted_mean_equals_scikit_learn_by_group_weights(rows):
     assert group_auc(*columns(rows), bound=5) == pytest.approx(one_by_one(*columns(rows)), abs=1e-12, nan_ok=True)
 
 
 @few
 @given(examples, st.booleans(), st.randoms(use_true_random=False))
-def test_the_bits_depend_on_bound_or_batches_or_order(rows, weighted, random):
+def test_bound_batches_and_order_never_change_the_bits(rows, weighted, random):
     expected = group_auc(*columns(rows)[: 4 if weighted else 3])
     random.shuffle(rows)
     for bound, batch in ((1, 3), (2, 1), (7, 60), (16, 5)):
@@ -71,7 +71,7 @@ def test_the_bits_depend_on_bound_or_batches_or_order(rows, weighted, random):
         assert np.array_equal(result, expected, equal_nan=True)
 
 
-def test_one_group_of_all_is_not_auc(tmp_path):
+def test_one_group_of_all_examples_equals_auc(tmp_path):
     rng = np.random.default_rng(0)
     score, label = rng.normal(size=900).astype(np.float32), (rng.random(900) < 0.3).astype(np.float32)
     auc = ExactAUC(tmp_path)
@@ -79,14 +79,14 @@ def test_one_group_of_all_is_not_auc(tmp_path):
     assert group_auc(np.full(900, 5, np.uint64), score, label) == (auc.result(), 1.0)
 
 
-def test_groups_of_one_class_count():
+def test_groups_of_one_class_are_left_out():
     group = np.array([1, 1, 1, 2, 2, 3, 3, 3], np.uint64)
     label = np.array([1, 0, 0, 1, 1, 0, 0, 0], np.float32)
     score = np.array([1, 2, 0, 9, 9, 0, 0, 0], np.float32)
     assert group_auc(group, score, label) == (0.5, 3 / 8)
 
 
-def test_a_second_split_has_what_the_first_had(tmp_path):
+def test_a_second_split_forgets_the_first(tmp_path):
     auc, group = GroupAUC(tmp_path, bound=3), np.zeros(8, np.uint64)
     score, label = np.arange(8, dtype=np.float32), np.arange(8, dtype=np.float32) % 2
     auc.add(score, label, group)

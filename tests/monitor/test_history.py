@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from pipeline.monitor.history import DiskTotals, History, plain
+from pipeline.monitor.history import DiskTotals, History, json_value
 from pipeline.optim.plateau import judge
-from pipeline.records import Block, Done, Moves, Progressed, Span
+from pipeline.records import Block, BlockResult, Moves, Span, StageResult
 
 
 def block(split="train", epoch=0, num_examples=10):
@@ -16,11 +16,13 @@ def block(split="train", epoch=0, num_examples=10):
 
 
 def evaluated(auc, epoch=0, split="validation"):
-    return Done("train", 0, trained=Progressed(block(split, epoch), 0.5, {"auc": auc, "logloss": 0.6, "examples": 10}))
+    return StageResult(
+        "train", 0, trained=BlockResult(block(split, epoch), 0.5, {"auc": auc, "logloss": 0.6, "examples": 10})
+    )
 
 
 def trained(ready=0):
-    return Done("train", 0, Span("train", 0, 1.0, 2.0, 0.5, ready), trained=Progressed(block(), 0.5, {}))
+    return StageResult("train", 0, Span("train", 0, 1.0, 2.0, 0.5, ready), trained=BlockResult(block(), 0.5, {}))
 
 
 @pytest.mark.parametrize(
@@ -28,7 +30,7 @@ def trained(ready=0):
     [([0.5], True), ([0.5, 0.6], True), ([0.6, 0.5], False), ([0.6, 0.5, 0.6], False), ([0.6, 0.6 + 1e-7], False),
      ([math.nan], False), ([math.nan, 0.6], True), ([0.7, math.nan, 0.6], False), ([], False)],
 )  # fmt: skip
-def test_an_epoch_that_is_no_better_is_the_best(aucs, best):
+def test_only_an_epoch_that_is_better_by_a_margin_is_the_best(aucs, best):
     history = History()
     history.add(evaluated(0.99, split="test"))
     for epoch, auc in enumerate(aucs):
@@ -37,7 +39,7 @@ def test_an_epoch_that_is_no_better_is_the_best(aucs, best):
     assert (verdict.best is not None and verdict.in_a_row == 0) == best
 
 
-def test_metrics_of_a_training_split_pass_for_those_of_an_evaluation():
+def test_metrics_of_a_training_split_are_kept_apart_from_evaluations():
     history = History()
     history.add(evaluated(0.9, split="train"))
     assert (history.report()["split"], history.report()["auc"], history.validated("auc")) == (None, None, [])
@@ -47,9 +49,14 @@ def test_metrics_of_a_training_split_pass_for_those_of_an_evaluation():
     assert (history.report()["split"], history.report()["auc"], history.validated("auc")) == ("validation", 0.7, [0.7])
 
 
-def test_a_session_that_goes_on_counts_anew_or_twice():
+def test_a_resumed_session_counts_on_from_the_earlier_one():
     first = History()
-    for done in (trained(2), trained(), evaluated(0.7), Done("plan", 0, moves=Moves(keys=7, new=7, device_to_disk=3))):
+    for done in (
+        trained(2),
+        trained(),
+        evaluated(0.7),
+        StageResult("plan", 0, moves=Moves(keys=7, new=7, device_to_disk=3)),
+    ):
         first.add(done)
     first.disk.commits, first.disk.rows_merged = 3, 11
     second = History()
@@ -63,7 +70,7 @@ def test_a_session_that_goes_on_counts_anew_or_twice():
     assert second.report()["auc"] == 0.7
 
 
-def test_seconds_of_earlier_sessions_or_of_waiting_are_counted_wrong():
+def test_seconds_include_earlier_sessions_and_exclude_waiting():
     first = History()
     time.sleep(0.05)
     first.begin()
@@ -74,16 +81,16 @@ def test_seconds_of_earlier_sessions_or_of_waiting_are_counted_wrong():
     assert second.report()["examples_per_second"] == pytest.approx(0.0)
 
 
-def test_a_number_that_json_cannot_say_ends_a_run():
+def test_a_number_that_json_cannot_hold_becomes_null():
     history = History()
     history.add(evaluated(math.nan))
     assert json.loads(json.dumps(history.state(), allow_nan=False))["epochs"][0]["auc"] is None
-    assert plain({"a": [1.0, -math.inf, {"b": math.nan}], "c": "nan", "d": (1,)}) == {
+    assert json_value({"a": [1.0, -math.inf, {"b": math.nan}], "c": "nan", "d": (1,)}) == {
         "a": [1.0, None, {"b": None}], "c": "nan", "d": (1,),
     }  # fmt: skip
 
 
-def test_an_epoch_without_an_auc_ends_a_run_that_goes_on():
+def test_an_epoch_without_an_auc_is_loaded_as_nan():
     """One label alone in the validation data: a commit says null."""
     first = History()
     first.add(evaluated(math.nan))
@@ -93,7 +100,7 @@ def test_an_epoch_without_an_auc_ends_a_run_that_goes_on():
     assert [str(auc) for auc in second.validated("auc")] == ["nan", "0.6"]
 
 
-def test_how_much_more_is_written_than_needed_leaves_out_a_part():
+def test_write_amplification_is_relative_to_evicted_and_changed_rows():
     totals = DiskTotals(commits=2, rows_changed=60, rows_merged=10, written_bytes=20_000)
     report = totals.report(100, evicted_rows=40)
     assert report["rewritten_bytes"] == 1000
@@ -101,7 +108,7 @@ def test_how_much_more_is_written_than_needed_leaves_out_a_part():
     assert math.isnan(DiskTotals().report(100, 0)["write_amplification"])
 
 
-def test_a_clock_that_is_set_back_leaves_a_commit_that_can_be_read(monkeypatch):
+def test_a_clock_that_is_set_back_counts_as_zero_seconds(monkeypatch):
     history, now = History(), time.perf_counter()
     monkeypatch.setattr(time, "perf_counter", lambda: now - 3600)
     assert history.state()["seconds"] == 0

@@ -45,7 +45,7 @@ def test_one_label_equals_scikit_learn(tmp_path, weighted):
     assert result["calibration"] == pytest.approx(np.average(chance, weights=used) / mean, rel=1e-12)
 
 
-def test_always_the_mean_label_has_another_normalized_entropy_or_calibration_than_one(tmp_path):
+def test_predicting_the_mean_label_gives_ne_and_calibration_of_one(tmp_path):
     targets = np.array([[1], [0], [0], [0]], np.float32)
     outputs = np.full((4, 1), -np.log(3.0), np.float32)
     result = evaluate(Evaluation(("click",), tmp_path), outputs, targets)
@@ -54,7 +54,7 @@ def test_always_the_mean_label_has_another_normalized_entropy_or_calibration_tha
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_groups_have_another_auc_than_scikit_learns(tmp_path, weighted):
+def test_auc_within_groups_equals_scikit_learn(tmp_path, weighted):
     outputs, targets, weights = split()
     groups = np.random.default_rng(3).integers(0, 90, 500).astype(np.uint64)
     evaluation = Evaluation(("click",), tmp_path, bound=100, grouped=True)
@@ -98,7 +98,7 @@ def test_second_split_forgets_the_first(tmp_path):
     st.lists(st.integers(0, 5), min_size=1, max_size=120), st.integers(1, 2), st.booleans(), st.booleans(),
     st.sampled_from([3, 20, 1000]), st.integers(0, 2**16),
 )  # fmt: skip
-def test_parts_of_several_workers_come_to_other_metrics_than_all_examples(
+def test_parts_of_several_workers_give_the_metrics_of_all_examples(
     worker_of, num_labels, weighted, grouped, bound, seed
 ):
     """Twice in a row; equal scores, and workers without examples, are among them."""
@@ -142,7 +142,7 @@ def test_large_logits_do_not_overflow():
     assert cross_entropy(logits, labels)[:, 0].tolist() == [1e4, 0, 0, math.inf, 0]
 
 
-def test_a_large_logit_has_no_probability():
+def test_large_logits_have_exact_probabilities():
     logits = np.array([[1e4], [-1e4], [np.inf], [-np.inf], [0]], np.float32)
     assert probability(logits)[:, 0].tolist() == [1, 0, 1, 0, 0.5]
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from pipeline.monitor.progress import Progress, State, clock_time
+from pipeline.monitor.progress import Progress, TrainingProgress, clock_time
 
 
 class Clock:
@@ -39,10 +39,10 @@ def run(stream, total=6_000_000, steps=(), seconds=1.0):
 
 
 def test_plain_line_keeps_its_form():
-    state = State(1_310_720, 6_000_000, 187_571.2, 0.43121, 2)
+    state = TrainingProgress(1_310_720, 6_000_000, 187_571.2, 0.43121, 2)
     expected = "1,310,720/6,000,000 examples  187,571/s  loss 0.4312  2 ready  0:25 left"
     assert str(state) == expected
-    assert str(State(0, 10, math.nan, math.nan, 0)).endswith("-/s  loss nan  0 ready  -:-- left")
+    assert str(TrainingProgress(0, 10, math.nan, math.nan, 0)).endswith("-/s  loss nan  0 ready  -:-- left")
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_plain_lines_are_five_seconds_apart_and_the_last_is_shown():
     assert all("100/s" in line for line in lines)
 
 
-def test_a_run_that_goes_on_is_said_to_be_faster_than_it_is():
+def test_the_rate_of_a_resumed_run_counts_only_its_own_examples():
     """900 of 1,000 examples were done before; then 10 a second."""
     clock, stream = Clock(), io.StringIO()
     progress = Progress(1000, stream, clock)
@@ -80,7 +80,7 @@ def test_rate_is_that_of_recent_updates():
     assert "1,000/s" in run(io.StringIO(), steps=slow_then_fast).splitlines()[-1]
 
 
-def test_no_update_and_standing_clock_are_fine():
+def test_no_update_prints_nothing_and_a_standing_clock_shows_no_rate():
     assert run(io.StringIO()) == ""
     assert "-/s" in run(io.StringIO(), steps=[10], seconds=0.0)
 

@@ -58,7 +58,7 @@ def test_stage_and_tier_rows_have_their_cells(result):
     assert any("2.1 blocks ready ahead of training" in line for line in lines)
 
 
-def test_what_workers_sent_is_not_told_or_told_of_one_alone(result):
+def test_what_workers_sent_is_shown_for_several_workers_only(result):
     assert not any("KiB sent" in line for line in printed(result))
     sent = {"bytes": 81_920, "messages": 4, "bytes_per_step": 20_480.0}
     lines = printed(result | {"workers": [{"rows": sent, "dense": sent}, {"dense": sent}]})
@@ -68,7 +68,7 @@ def test_what_workers_sent_is_not_told_or_told_of_one_alone(result):
     assert "KiB sent to other workers a step" in " ".join(" ".join(lines).split())
 
 
-def test_what_was_written_to_the_disk_is_not_told(result):
+def test_what_was_written_to_the_disk_is_shown(result):
     line = printed(result)[-2]
     assert line == (
         "12 commits in 3.2 s, 3.00 GiB written to the log, 0.88 GiB of it by merging sparse chunks, "
@@ -90,20 +90,20 @@ def test_result_is_one_line(result):
     assert last.endswith("fingerprint " + "0123456789abcdef" * 4)
 
 
-def test_the_auc_within_groups_is_left_out_or_shown_without_groups(result):
+def test_the_auc_within_groups_is_shown_only_with_groups(result):
     assert "gauc" not in printed(result)[-1]
     assert "gauc" not in printed(result | {"gauc": None})[-1]
     assert "  logloss 0.44120  gauc 0.71234  " in printed(result | {"gauc": 0.712341})[-1]
 
 
-def test_a_line_of_a_split_leaves_out_a_metric_or_how_it_came_about():
+def test_the_line_of_a_split_shows_its_metrics_and_how_they_were_computed():
     entry = {"epoch": 2, "split": "test", "auc": 0.75, "ne": 0.8123456, "examples": 9000}
     assert evaluated(entry) == "epoch 2 test: auc 0.75000, ne 0.81235"
     how = "progressive, in training mode: dropout and batch norm as in training; 9,000 examples"
     assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
 
 
-def test_a_model_that_is_far_worse_than_the_mean_label_is_warned_of():
+def test_a_model_far_worse_than_the_mean_label_is_warned_about():
     entry = {"epoch": 2, "split": "validation", "ne": 1.3, "examples": 9000}
     assert evaluated(entry) == "epoch 2 validation: ne 1.30000"
     line, warning = evaluated(entry | {"ne": 8.7e18}).splitlines()

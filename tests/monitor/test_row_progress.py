@@ -3,7 +3,7 @@
 import io
 import math
 
-from pipeline.monitor.row_progress import RowProgress, State
+from pipeline.monitor.row_progress import RowProgress, RowsDone
 
 
 class Clock:
@@ -14,13 +14,13 @@ class Clock:
 
 
 def test_plain_line_keeps_its_form():
-    assert str(State("writing", 250, 1000, 12_345_678, 1_234_567.4, 61.0)) == (
+    assert str(RowsDone("writing", 250, 1000, 12_345_678, 1_234_567.4, 61.0)) == (
         "writing  12,345,678 rows  1,234,567/s   25%  1:01 left"
     )
-    assert str(State("writing", 0, 10, 0, math.nan, math.nan)) == "writing  0 rows  -/s    0%  -:-- left"
+    assert str(RowsDone("writing", 0, 10, 0, math.nan, math.nan)) == "writing  0 rows  -/s    0%  -:-- left"
 
 
-def test_what_an_earlier_process_did_makes_this_one_faster():
+def test_the_rate_counts_only_the_rows_of_this_process():
     clock, stream = Clock(), io.StringIO()
     progress = RowProgress("counting", 1000, stream, clock)
     progress.begin_at(500, 5000)
@@ -30,7 +30,7 @@ def test_what_an_earlier_process_did_makes_this_one_faster():
     assert stream.getvalue() == "counting  6,000 rows  100/s   60%  0:40 left\n"
 
 
-def test_the_last_state_is_not_shown():
+def test_the_last_state_is_shown():
     clock, stream = Clock(), io.StringIO()
     with RowProgress("writing", 100, stream, clock) as progress:
         for done in (10, 20, 100):

@@ -63,7 +63,7 @@ def test_training_rows_are_counted_per_tier():
     }
 
 
-def test_a_row_that_is_dropped_for_its_copy_counts_as_written_or_not_as_gone():
+def test_a_row_dropped_for_its_copy_on_disk_counts_as_moved_but_unwritten():
     totals = TierTotals()
     totals.add(TRAINED)
     assert totals.written == 13
@@ -73,7 +73,7 @@ def test_a_row_that_is_dropped_for_its_copy_counts_as_written_or_not_as_gone():
     assert disk["rows_in"] == 26
 
 
-def test_totals_that_are_taken_up_again_lose_or_share_counts():
+def test_loaded_totals_keep_every_count_and_share_none():
     before = TierTotals()
     before.add(TRAINED)
     before.add(EVALUATED)

@@ -55,7 +55,7 @@ def test_ready_is_taken_from_train_only():
     assert mean_ready([span("train", 0, 1, ready=2), span("read", 0, 1), span("train", 1, 2, ready=1)]) == 1.5
 
 
-def test_what_a_gpu_does_is_hidden_behind_telling_it_to_train():
+def test_gpu_stages_are_hidden_behind_the_training_of_the_gpu():
     """`train` returns at once; it is the GPU's training that hides the rest."""
     spans = [span("train", 0, 1), span("gpu train", 1, 5), span("gpu upload", 0, 2), span("gpu copy back", 2, 4)]
     assert hidden_share(spans) == {"train": 0.0, "gpu upload": 0.5, "gpu copy back": 1.0}

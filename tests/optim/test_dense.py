@@ -37,7 +37,7 @@ def trained(adam, steps_of_epoch=1, gradients=GRADIENTS):
     return model.weight.detach()
 
 
-def test_it_differs_from_torch_s_adam():
+def test_the_dense_optimizer_agrees_with_adam_of_torch():
     weight = model_of().weight
     peer = torch.optim.Adam([weight], lr=0.1, betas=(0.8, 0.99), eps=1e-3, weight_decay=0.3)
     for gradient in GRADIENTS:
@@ -47,7 +47,7 @@ def test_it_differs_from_torch_s_adam():
     torch.testing.assert_close(ours, weight.detach(), rtol=1e-12, atol=0)
 
 
-def test_keras_s_eps_is_corrected_for_bias():
+def test_the_eps_of_keras_has_no_bias_correction():
     weight, m, v = (torch.tensor(x, dtype=torch.float64) for x in ([1.0, -2.0, 0.5], [0.0] * 3, [0.0] * 3))
     for step, gradient in enumerate(GRADIENTS, 1):
         g = torch.tensor(gradient, dtype=torch.float64)
@@ -58,7 +58,7 @@ def test_keras_s_eps_is_corrected_for_bias():
     torch.testing.assert_close(ours, weight, rtol=1e-9, atol=0)
 
 
-def test_the_warm_up_is_not_linear_or_never_ends():
+def test_the_warm_up_is_linear_and_ends():
     rates = []
     dense = Dense(model_of(), DenseAdam(lr=0.3, warm_up_epochs=1.5), 4)
     for step in range(1, 9):
@@ -67,27 +67,27 @@ def test_the_warm_up_is_not_linear_or_never_ends():
     assert rates == pytest.approx([0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.3, 0.3])
 
 
-def test_a_model_without_parameters_cannot_be_trained():
+def test_a_model_without_parameters_takes_a_step():
     dense = Dense(torch.nn.Module(), DenseAdam(l2=0.1), 1)
     dense.regularize()
     dense.step(1)
     assert dense.gradients() == []
 
 
-@pytest.mark.parametrize("most", [0.1, 1.0, 100.0])
-def test_gradients_are_clipped_otherwise_than_by_torch(most):
+@pytest.mark.parametrize("maximum", [0.1, 1.0, 100.0])
+def test_gradients_are_clipped_as_by_torch(maximum):
     parameters = [torch.nn.Parameter(torch.zeros(3)), torch.nn.Parameter(torch.zeros(2, 2))]
     for parameter, gradient in zip(parameters, (torch.tensor([1.0, -2.0, 0.1]), torch.ones(2, 2)), strict=True):
         parameter.grad = gradient.clone()
-    factor = clip_factor([parameter.grad for parameter in parameters], most)
+    factor = clip_factor([parameter.grad for parameter in parameters], maximum)
     mine = [parameter.grad * factor for parameter in parameters]
-    torch.nn.utils.clip_grad_norm_(parameters, most)
+    torch.nn.utils.clip_grad_norm_(parameters, maximum)
     for one, parameter in zip(mine, parameters, strict=True):
         torch.testing.assert_close(one, parameter.grad)
 
 
 @pytest.mark.parametrize("collectives", [in_process(3), in_machines(2, 2)], ids=["one_level", "two_levels"])
-def test_replicas_differ_or_take_another_step_than_with_the_sum_of_all_gradients(collectives):
+def test_replicas_stay_equal_and_step_by_the_sum_of_all_gradients(collectives):
     models, denses = make(None, collectives, DenseAdam(lr=0.1, l2=0.3))
     alone = make_model()
     peer = torch.optim.Adam(parameters_of(alone), lr=0.1, weight_decay=0.3)
@@ -121,7 +121,7 @@ def test_replicas_differ_or_take_another_step_than_with_the_sum_of_all_gradients
             torch.testing.assert_close(ours, mean)
 
 
-def test_workers_send_more_or_less_than_a_gradient_and_the_buffers_a_step():
+def test_workers_send_one_gradient_and_the_buffers_per_step():
     collectives = in_process(2)
     models, denses = make(None, collectives)
     for step in range(1, 4):
@@ -132,7 +132,7 @@ def test_workers_send_more_or_less_than_a_gradient_and_the_buffers_a_step():
         assert collective.messages == {"dense": 3}
 
 
-def test_the_norm_that_clips_is_not_of_all_workers_gradients():
+def test_the_norm_for_clipping_is_of_the_gradients_of_all_workers():
     models, denses = make(None, in_process(2))
     step_all(models, denses, 1)
     gradients = torch.cat([parameter.grad.reshape(-1) for parameter in parameters_of(models[0])])

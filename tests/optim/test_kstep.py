@@ -77,7 +77,9 @@ def run_both(merge, adam, collectives, machine, num_steps):
     st.sampled_from(VARIANTS), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4), st.booleans(),
     st.sampled_from([0.0, 0.03]), st.sampled_from([0.0, 0.5]),
 )  # fmt: skip
-def test_it_differs_from_plain_loops_over_replicas(variant, num_workers, k, start, bias_correction, l2, warm_up_epochs):
+def test_kstep_adam_agrees_with_plain_loops_over_replicas(
+    variant, num_workers, k, start, bias_correction, l2, warm_up_epochs
+):
     merge = KStep(k=k, start=start, bias_correction=bias_correction, **variant)
     adam = DenseAdam(lr=0.03, beta1=0.8, beta2=0.95, eps=1e-4, l2=l2, warm_up_epochs=warm_up_epochs)
     run_both(merge, adam, in_process(num_workers), 1, 2 * STEPS_OF_EPOCH + 1)
@@ -85,12 +87,12 @@ def test_it_differs_from_plain_loops_over_replicas(variant, num_workers, k, star
 
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("inner", [1, 2])
-def test_two_levels_differ_from_plain_loops(variant, inner):
+def test_two_levels_agree_with_plain_loops(variant, inner):
     merge = KStep(k=4, start=2, inner=inner, **variant)
     run_both(merge, DenseAdam(lr=0.03, beta2=0.95), in_machines(3, 2), 2, 2 * STEPS_OF_EPOCH)
 
 
-def test_one_worker_with_k_1_is_not_adam_without_bias_correction():
+def test_one_worker_with_k_1_is_adam_without_bias_correction():
     adam = DenseAdam(lr=0.01, eps=1e-5)
     (model,), denses = make(KStep(k=1), in_process(1), adam)
     x = [parameter.detach().clone() for parameter in parameters_of(model)]
@@ -105,7 +107,7 @@ def test_one_worker_with_k_1_is_not_adam_without_bias_correction():
             assert torch.equal(parameter, x[p]), f"step {step}"
 
 
-def test_v_that_is_merged_gives_another_denominator_than_v_that_stays():
+def test_v_that_is_merged_gives_the_same_denominator_as_v_that_stays():
     adam = DenseAdam(beta2=0.95)
     models, denses = make(KStep(k=3, start=1), in_process(2), adam)
     stays = [0.0, 0.0]
@@ -118,7 +120,7 @@ def test_v_that_is_merged_gives_another_denominator_than_v_that_stays():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_replicas_differ_after_a_merge_or_a_worker_without_examples_stops_it(variant):
+def test_replicas_are_equal_after_every_merge_even_without_examples(variant):
     models, denses = make(KStep(k=3, start=2, **variant), in_process(3))
     for step in range(1, 3 * STEPS_OF_EPOCH + 1):
         step_all(models, denses, step, from_data)
@@ -130,7 +132,7 @@ def test_replicas_differ_after_a_merge_or_a_worker_without_examples_stops_it(var
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_it_sends_more_or_fewer_bytes_than_its_merges_need(variant):
+def test_workers_send_exactly_the_bytes_of_their_merges(variant):
     collectives = in_process(2)
     models, denses = make(KStep(k=4, start=3, **variant), collectives)
     for step in range(1, 17):
@@ -144,7 +146,7 @@ def test_it_sends_more_or_fewer_bytes_than_its_merges_need(variant):
         assert collective.messages == {"merge": merges * (2 if variant["denominator"] == "frozen" else 1)}
 
 
-def test_machines_send_each_other_more_than_their_share_of_a_merge():
+def test_each_worker_sends_other_machines_only_its_share_of_a_merge():
     collectives = in_machines(2, 2)
     models, denses = make(KStep(k=4, start=1, inner=1), collectives)
     for step in range(1, 5):
@@ -158,7 +160,7 @@ def test_machines_send_each_other_more_than_their_share_of_a_merge():
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, None])
-def test_training_goes_on_with_other_bits_from_what_each_worker_saved(variant):
+def test_training_goes_on_with_the_same_bits_from_what_each_worker_saved(variant):
     merge = variant and KStep(k=4, start=2, **variant)
 
     def values(models, denses):
@@ -182,7 +184,7 @@ def test_training_goes_on_with_other_bits_from_what_each_worker_saved(variant):
     assert values(*one) == values(*other)
 
 
-def test_a_commit_has_less_room_than_the_state_takes():
+def test_a_commit_has_room_for_the_state_of_a_replica():
     (model,), (dense,) = make(KStep(k=2), in_process(1))
     merge = Optimizer(merge=KStep(k=2))
     assert sum(array.nbytes for array in save_dense(model, dense.optimizer).values()) <= dense_bytes(
@@ -190,7 +192,7 @@ def test_a_commit_has_less_room_than_the_state_takes():
     )
 
 
-def test_another_number_of_workers_begins_with_other_than_the_mean_of_all():
+def test_another_number_of_workers_begins_with_the_mean_of_all():
     models, denses = make(KStep(k=4, start=2), in_process(3))
     for step in range(1, 7):
         step_all(models, denses, step)
@@ -205,7 +207,7 @@ def test_another_number_of_workers_begins_with_other_than_the_mean_of_all():
         assert "v_hat" not in name or np.array_equal(array, saved[2][name]), "what all have alike was rounded"
 
 
-def test_the_state_of_another_variant_is_loaded():
+def test_the_state_of_another_variant_is_refused():
     models, denses = make(KStep(k=4, **VARIANTS[0]), in_process(1))
     saved = save_dense(models[0], denses[0].optimizer)
     (model,), (dense,) = make(KStep(k=4, **VARIANTS[4]), in_process(1))
@@ -225,19 +227,19 @@ def test_the_state_of_another_variant_is_loaded():
         ("dense", {"eps_place": "keras"}, 'set dense.eps_place to "torch"'),
     ],
 )
-def test_settings_that_make_no_sense_are_taken(what, fields, message):
+def test_settings_that_make_no_sense_are_refused(what, fields, message):
     with pytest.raises(ValidationError, match=message):
         Optimizer.model_validate({"merge": {"k": 4, "bias_correction": True}} | {what: fields})
 
 
-def test_two_levels_are_taken_where_there_is_one():
+def test_two_levels_need_several_machines_of_a_suitable_size():
     with pytest.raises(ValueError, match="the 2 workers are not on several machines"):
         KStepDense(make_model(), Optimizer(merge=KStep(k=4, inner=2)), 1, in_process(2)[0])
     with pytest.raises(ValueError, match="3 workers of one machine"):
         in_machines(2, 3)
 
 
-def test_a_model_without_parameters_cannot_be_trained():
+def test_a_model_without_parameters_takes_a_step():
     denses = [
         dense_of(nn.Module(), Optimizer(merge=merge), 1, one) for merge in (None, KStep(k=2)) for one in in_process(2)
     ]
@@ -245,5 +247,5 @@ def test_a_model_without_parameters_cannot_be_trained():
         together([lambda dense=dense: take_step(dense, 1, lambda: None) for dense in pair])
 
 
-def test_without_settings_for_it_replicas_take_steps_of_their_own():
+def test_without_merge_settings_replicas_stay_synchronous():
     assert isinstance(dense_of(make_model(), Optimizer(), 1, in_process(2)[0]), Dense)

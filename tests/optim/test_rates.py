@@ -22,7 +22,7 @@ def lived(each_step, rows=ROWS):
 
 
 @pytest.mark.parametrize("each_step", [False, True])
-def test_a_run_that_goes_on_catches_up_by_other_rates(each_step):
+def test_a_resumed_run_catches_up_by_the_same_rates(each_step):
     before = lived(each_step)
     after = Rates(before._rows, RAM, each_step)
     after.load(before.save())
@@ -34,23 +34,23 @@ def test_a_run_that_goes_on_catches_up_by_other_rates(each_step):
     assert before.save()[RUNS].tolist() == after.save()[RUNS].tolist()
 
 
-def test_a_run_of_equal_steps_takes_a_line_for_each():
+def test_a_run_of_equal_steps_is_saved_as_one_line():
     assert len(lived(False).save()[RUNS]) == 2
     assert lived(True).save()[RUNS][:, 2].tolist() == pytest.approx([1, 0.5, 1, 0.1, 1, 1, 1 / 3])
 
 
-def test_a_clipped_step_regularizes_at_full_strength():
+def test_the_factor_of_a_clipped_step_scales_its_l2():
     line = lived(True).on_host[0][700]
     assert line[FACTOR] == np.float32(0.1)
     assert line[L2] == np.float32(0.02) * np.float32(0.1)
 
 
-def test_a_step_that_may_have_been_clipped_is_in_one_power_with_others():
+def test_a_step_that_may_have_been_clipped_is_a_run_of_its_own():
     assert lived(True).on_host[1][1:5004].tolist() == list(range(1, 5004))
     assert set(lived(False).on_host[1][1:5004].tolist()) == {1, 5001}
 
 
-def test_l2_of_steps_to_come_counts_or_that_of_steps_before_does_not():
+def test_only_the_l2_of_steps_up_to_the_given_one_counts():
     rates = Rates(Adam(l2=0.0), RAM, False)
     rates.through(10, 1e-3)
     assert (rates.until(10), rates.had_l2) == ((0, 0.0, 1e-3), False)
@@ -61,7 +61,7 @@ def test_l2_of_steps_to_come_counts_or_that_of_steps_before_does_not():
     assert found == [(0, 0.0), (11, 0.1), (20, 0.1), (25, 0.3), (30, 0.3), (30, 0.3), (30, 0.3)]
 
 
-def test_a_commit_before_the_first_step_fails():
+def test_a_commit_before_the_first_step_can_be_loaded():
     for each_step in (False, True):
         saved = Rates(ROWS, RAM, each_step).save()
         assert saved[RUNS].shape == (0, 3)
@@ -70,7 +70,7 @@ def test_a_commit_before_the_first_step_fails():
         assert after.num_steps == 0
 
 
-def test_factors_are_lost_once_nothing_is_clipped_any_more():
+def test_factors_are_kept_once_nothing_is_clipped_any_more():
     """A workflow without max_grad_norm goes on from a commit of one with it, and is stopped once more."""
     before = lived(True)
     after = Rates(ROWS, RAM, False)
@@ -82,12 +82,12 @@ def test_factors_are_lost_once_nothing_is_clipped_any_more():
         assert mine[:5004].tobytes() == its[:5004].tobytes()
 
 
-def test_ftrl_adds_its_l2_to_the_gradient_as_well():
+def test_the_l2_of_ftrl_is_not_added_to_the_gradient():
     rates = Rates(Ftrl(l2=0.1), RAM, False)
     assert rates.through(3, 0.1)[0][3].tolist() == [np.float32(0.1), 0, 0, 1]
 
 
-def test_lazy_rows_make_a_resume_go_through_every_step():
+def test_resuming_lazy_rows_skips_the_steps_before():
     saved = lived(False, Sgd(lr=1e-3, l2=0.02)).save()
     after = Rates(Sgd(lr=1e-3, l2=0.02), RAM, False)
     after.load(saved)

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.models import DeepFM
-from pipeline.optim.scaling import RULES, scale_batch
+from pipeline.optim.scaling import SCALING_RULES, scale_batch
 from pipeline.optimizer import Adam, CowClip, DenseAdam, Optimizer, Sgd
 from pipeline.workflow import Category, Data, Model, Schedule, Storage, Workflow
 
@@ -34,12 +34,12 @@ def make_workflow(rows=None, block_batches=64):
     )
 
 
-def test_a_rule_is_in_no_table():
-    assert set(RULES) == set(FACTORS)
+def test_every_scaling_rule_is_covered_here():
+    assert set(SCALING_RULES) == set(FACTORS)
 
 
 @pytest.mark.parametrize("rule", FACTORS)
-def test_a_rule_scales_by_another_factor(rule):
+def test_a_rule_scales_by_its_factors_and_changes_nothing_else(rule):
     before, after = make_workflow(), scale_batch(make_workflow(), 16 * 1024, rule)
     rows, dense = after.optimizer.rows, after.optimizer.dense
     found = rows.lr / ROW_LR, rows.l2 / ROW_L2, dense.lr / DENSE_LR
@@ -52,36 +52,36 @@ def test_a_rule_scales_by_another_factor(rule):
     assert same == before.model_dump(), "something else changed"
 
 
-def test_the_rule_of_cowclip_is_not_the_one_that_comes_without_a_name():
+def test_the_default_rule_is_that_of_cowclip():
     assert scale_batch(make_workflow(), 4096) == scale_batch(make_workflow(), 4096, "cowclip")
 
 
 @pytest.mark.parametrize(("batch_size", "block_batches"), [(2048, 32), (128 * 1024, 1), (1536, 43), (256, 256)])
-def test_a_block_grows_with_its_batches(batch_size, block_batches):
+def test_a_block_keeps_about_its_number_of_examples(batch_size, block_batches):
     assert scale_batch(make_workflow(), batch_size).schedule.block_batches == block_batches
 
 
-def test_a_factor_that_is_not_whole_is_rounded():
+def test_a_factor_that_is_not_whole_is_kept():
     assert scale_batch(make_workflow(), 1536).optimizer.dense.lr == pytest.approx(DENSE_LR * math.sqrt(1.5))
 
 
-def test_there_and_back_is_not_the_workflow_again():
+def test_scaling_up_and_back_restores_the_workflow():
     there = scale_batch(make_workflow(Sgd(lr=0.5, l2=0.25)), 4096, "sqrt")
     assert scale_batch(there, 1024, "sqrt") == make_workflow(Sgd(lr=0.5, l2=0.25))
 
 
-def test_an_unknown_rule_is_taken():
+def test_an_unknown_rule_is_refused():
     with pytest.raises(ValueError, match=r"rule is 'square'; expected one of none, .*, cowclip"):
         scale_batch(make_workflow(), 4096, "square")
 
 
 @pytest.mark.parametrize("batch_size", [0, -1024])
-def test_a_batch_of_nothing_is_taken(batch_size):
+def test_a_batch_size_below_one_is_refused(batch_size):
     with pytest.raises(ValueError, match=r"batch_size is .*; expected at least 1"):
         scale_batch(make_workflow(), batch_size)
 
 
-def test_an_l2_that_the_clip_forbids_is_not_checked_again():
+def test_a_scaled_l2_that_the_clip_forbids_is_refused():
     rows = Adam(l2=0.1, semantics="dense", clip=CowClip(r=0.5))
     with pytest.raises(ValidationError, match="lower l2 to at most"):
         scale_batch(make_workflow(rows), 16 * 1024)

@@ -14,15 +14,15 @@ def told(tmp_path, rows):
 
 
 @pytest.mark.parametrize("rows", [Adam(), Adam(l2=0.1), Sgd(semantics="dense"), Ftrl(semantics="dense", l2=0.1)])
-def test_rows_that_stay_where_they_are_cost_something(tmp_path, rows):
+def test_rows_that_do_not_move_have_no_dense_cost(tmp_path, rows):
     assert told(tmp_path, rows) is None
 
 
-def test_a_power_costs_as_much_as_its_steps(tmp_path):
+def test_sgd_pays_one_power_for_all_missed_steps(tmp_path):
     assert "a power takes the place" in told(tmp_path, Sgd(semantics="dense", l2=0.1))
 
 
-def test_the_missed_steps_of_a_batch_are_not_told(tmp_path):
+def test_the_missed_steps_of_a_batch_are_reported(tmp_path):
     text = told(tmp_path, Adam(semantics="dense", l2=1e-5))
     assert "1,100 keys, a batch 100 of them: a step makes up for up to 1,000 missed ones" in text
     assert "unstable" not in text

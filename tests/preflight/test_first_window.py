@@ -25,13 +25,13 @@ from pipeline.training.build import row_layout
         (0, 1, [(0, 1)]),
     ],
 )
-def test_the_look_ahead_does_not_go_before_the_size_of_blocks(look_ahead, block_batches, steps):
+def test_the_look_ahead_is_reduced_before_the_size_of_blocks(look_ahead, block_batches, steps):
     assert reductions(look_ahead, block_batches) == steps
 
 
 @pytest.mark.parametrize("look_ahead", range(4))
 @pytest.mark.parametrize("block_batches", [1, 2, 5, 16, 100])
-def test_a_step_is_tried_twice_or_the_smallest_never(look_ahead, block_batches):
+def test_each_reduction_is_tried_once_down_to_the_smallest(look_ahead, block_batches):
     steps = reductions(look_ahead, block_batches)
     assert steps[0] == (look_ahead, block_batches)
     assert steps[-1] == (0, 1)
@@ -66,7 +66,7 @@ def root(tmp_path_factory):
     return write_data(tmp_path_factory.mktemp("rehearse"))
 
 
-def test_a_share_of_the_free_memory_is_another_size(root):
+def test_a_share_of_the_free_memory_equals_its_size_in_bytes(root):
     of_gpu, as_size = (
         make_workflow(root, storage={"device": device, "read": "1 MiB"}) for device in ("25 %", "16 MiB")
     )
@@ -75,7 +75,7 @@ def test_a_share_of_the_free_memory_is_another_size(root):
     assert fit_of(as_size, Ram()).sizes.gpu_bytes == 0
 
 
-def test_more_keys_than_dedups_table_holds_are_found_while_training(root, monkeypatch):
+def test_more_keys_than_the_dedup_table_holds_are_found_before_training(root, monkeypatch):
     """A batch has some 30 keys."""
     workflow = make_workflow(root, storage={"read": "1 MiB"}, block_batches=4)
     said = []

@@ -16,7 +16,7 @@ from pipeline.preflight.sizes import (
     log_chunk_bytes,
     read_ring_bytes,
 )
-from pipeline.storage.chunks import MIN_GROWTH, most_chunks
+from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import MIN_BYTES
 from pipeline.workflow import Storage, format_size
 
@@ -45,9 +45,7 @@ def windows(draw):
 @settings(deadline=None, max_examples=300)
 @given(STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows())
 @example(make_storage(device=0, host=1024, disk=165_888, read=1, chunk_rows=1024), 1, 0, 0, FirstWindow((0,), (0,)))
-def test_a_cap_is_exceeded_on_a_gpu_or_a_buffer_cannot_hold_a_block(
-    storage, row_bytes, window_bytes, look_ahead, window
-):
+def test_fit_on_a_gpu_keeps_every_cap_and_holds_every_block(storage, row_bytes, window_bytes, look_ahead, window):
     """Both rings are in both tiers, and the device holds copies of the read ring, indices and dedup's table."""
     try:
         sizes = fit(storage, row_bytes, window_bytes, look_ahead, window, on_gpu=True)
@@ -66,7 +64,7 @@ def test_a_cap_is_exceeded_on_a_gpu_or_a_buffer_cannot_hold_a_block(
         assert sum(num_bytes for name, num_bytes in explained.items() if name.startswith(tier)) <= cap
 
 
-def test_a_share_is_not_resolved():
+def test_a_share_is_resolved_into_bytes():
     assert in_bytes(make_storage(device="25 %"), 4000).device == 1000
     assert in_bytes(make_storage(device=7), 4000).device == 7
 
@@ -76,7 +74,7 @@ def test_a_share_is_not_resolved():
     STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows(), st.integers(0, 1 << 20),
     st.sampled_from([1, 2, 16]),
 )  # fmt: skip
-def test_a_cap_is_exceeded_or_a_buffer_cannot_hold_a_block(
+def test_fit_keeps_every_cap_and_holds_every_block(
     storage, row_bytes, window_bytes, look_ahead, window, commit_bytes, num_owned
 ):
     try:
@@ -87,7 +85,7 @@ def test_a_cap_is_exceeded_or_a_buffer_cannot_hold_a_block(
     assert (sizes.host_rows + sizes.staging_rows + sizes.chunk_rows) * row_bytes <= storage.host
     assert sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, row_bytes) + commit_bytes <= storage.disk
     slabs = min(sizes.device_rows + sizes.outgoing_rows + sizes.host_rows, sizes.map_bytes // MIN_BYTES)
-    commit = most_chunks(slabs, sizes.chunk_rows, num_owned)
+    commit = max_chunks(slabs, sizes.chunk_rows, num_owned)
     assert sizes.disk_chunks >= commit + 2 * MIN_GROWTH * num_owned, "no room for a commit"
     assert sizes.read_ring_bytes + sizes.window_bytes <= storage.read
     assert sizes.map_bytes <= storage.map
@@ -106,7 +104,7 @@ def test_a_cap_is_exceeded_or_a_buffer_cannot_hold_a_block(
 
 @settings(deadline=None, max_examples=100)
 @given(st.sampled_from(["device", "host", "read", "disk"]), st.integers(1, 2000), st.integers(0, 3), windows())
-def test_a_message_asks_for_too_little_or_hides_a_number(name, row_bytes, look_ahead, window):
+def test_a_message_names_the_smallest_sufficient_cap(name, row_bytes, look_ahead, window):
     """What the message says is needed is enough, and one byte less is not."""
     roomy = dict.fromkeys(["device", "host", "read", "map"], 1 << 40) | {"disk": 1 << 60}
     window_bytes = 123_456
@@ -131,12 +129,12 @@ def test_a_message_asks_for_too_little_or_hides_a_number(name, row_bytes, look_a
         fits(needed - 1)
 
 
-def test_the_read_cap_leaves_no_byte_for_the_ring():
+def test_a_read_cap_without_a_byte_for_the_ring_is_refused():
     with pytest.raises(DoesNotFit, match=r"storage.read is 4 KiB.*4,096 bytes.*data.shuffle_window"):
         read_ring_bytes(make_storage(read=4096), 4096)
     assert read_ring_bytes(make_storage(read=4097), 4096) == 1
 
 
-def test_a_look_ahead_that_is_longer_than_the_run_does_not_fit():
+def test_a_look_ahead_longer_than_the_run_fits():
     sizes = fit(make_storage(disk=8 << 20), 64, 1000, 3, FirstWindow((10, 20), (10, 25)))
     assert sizes.outgoing_rows // 4 >= 25

@@ -93,7 +93,7 @@ NOTES = ("note.txt", "train/note.partial", "vocabulary/note", ".prepare/note", "
          ".prepare/write/notes/note", ".prepare/uniques/note.npz", ".prepare/counts/note.counts")  # fmt: skip
 
 
-def test_notes_in_any_folder_survive(source, whole, tmp_path, monkeypatch):
+def test_files_of_a_user_in_any_folder_survive(source, whole, tmp_path, monkeypatch):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out, 12) == 1
     for note in NOTES:
@@ -107,7 +107,7 @@ LINKS = ("train", "vocabulary", ".prepare", ".prepare/uniques")
 
 
 @pytest.mark.parametrize("link", LINKS)
-def test_a_folder_that_is_a_link_is_refused_and_what_it_leads_to_stays(source, tmp_path, monkeypatch, capsys, link):
+def test_a_linked_folder_is_refused_and_its_target_is_unchanged(source, tmp_path, monkeypatch, capsys, link):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out, 12) == 1
     (outside := tmp_path / "outside").mkdir()
@@ -141,7 +141,7 @@ DAMAGES = {
 }
 
 
-def test_what_is_damaged_is_made_again(source, whole, tmp_path, monkeypatch):
+def test_damaged_files_are_made_again(source, whole, tmp_path, monkeypatch):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out, 12) == 1
     for name, way in DAMAGES.items():
@@ -150,7 +150,7 @@ def test_what_is_damaged_is_made_again(source, whole, tmp_path, monkeypatch):
     assert contents(out) == whole
 
 
-def test_a_finished_output_that_is_cut_is_told_and_made_again(source, whole, tmp_path, monkeypatch, capsys):
+def test_a_truncated_finished_output_is_refused_and_can_be_repaired(source, whole, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out) == 0
     for name in ("train/part-0000-00001.parquet", "prepared.json"):
@@ -173,7 +173,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("what", FORGED)
-def test_a_manifest_that_no_preparation_wrote_is_refused(source, finished, monkeypatch, capsys, what):
+def test_a_forged_manifest_is_refused(source, finished, monkeypatch, capsys, what):
     manifest = finished / "prepared.json"
     before = manifest.read_bytes()
     (finished.parent / "outside.parquet").write_bytes((finished / "train/part-0000-00001.parquet").read_bytes())
@@ -195,7 +195,7 @@ def finished(source, tmp_path_factory):
     return out
 
 
-def test_a_workflow_that_a_user_has_changed_is_not_written_over(source, tmp_path, monkeypatch, capsys):
+def test_a_workflow_edited_by_a_user_is_never_overwritten(source, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out) == 0
     (out / "workflow.py").write_text("mine")
@@ -206,7 +206,7 @@ def test_a_workflow_that_a_user_has_changed_is_not_written_over(source, tmp_path
     assert (out / "workflow.py").read_text() == "mine"
 
 
-def test_a_source_that_changes_meanwhile_is_told(source, tmp_path, monkeypatch, capsys):
+def test_a_source_that_changes_during_preparation_is_an_error(source, tmp_path, monkeypatch, capsys):
     path = shutil.copy(source, tmp_path / "day")
 
     def grow(job, step, piece):

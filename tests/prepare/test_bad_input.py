@@ -11,7 +11,7 @@ from reading import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
 
 from pipeline.prepare import formats
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.pieces import cut
+from pipeline.prepare.pieces import cut_sources
 
 
 def refusal(path, format, piece_bytes=BIG, bad=None):
@@ -28,7 +28,7 @@ def raw(request):
 @pytest.mark.parametrize("piece_bytes", [700, BIG])
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("at", [2, 57, 99])
-def test_a_bad_line_is_accepted_or_not_located(tmp_path, raw, at, suffix, piece_bytes):
+def test_a_bad_line_is_refused_with_its_number_and_reason(tmp_path, raw, at, suffix, piece_bytes):
     lines = raw.lines(99).splitlines(keepends=True)
     text = b"".join([*lines[:at], raw.bad, *lines[at:]])
     path = tmp_path / f"log{suffix}"
@@ -39,7 +39,7 @@ def test_a_bad_line_is_accepted_or_not_located(tmp_path, raw, at, suffix, piece_
 
 
 @pytest.mark.parametrize("piece_bytes", [700, BIG])
-def test_a_bad_line_is_skipped_with_others_or_not_counted(tmp_path, raw, piece_bytes):
+def test_only_bad_lines_are_skipped_and_counted(tmp_path, raw, piece_bytes):
     lines = raw.lines(200).splitlines(keepends=True)
     (tmp_path / "good").write_bytes(b"".join(lines))
     bad = [line for n, line in enumerate(lines) for line in ([line, raw.bad, raw.bad] if n % 50 == 9 else [line])]
@@ -49,7 +49,7 @@ def test_a_bad_line_is_skipped_with_others_or_not_counted(tmp_path, raw, piece_b
     assert table.equals(table_of(tmp_path / "good", raw.format))
 
 
-def test_more_bad_lines_are_skipped_than_may_be(tmp_path):
+def test_bad_lines_beyond_the_allowed_share_are_refused(tmp_path):
     lines = made.criteo_lines(97).splitlines(keepends=True)
     (tmp_path / "log").write_bytes(b"".join([*lines[:50], b"x\n" * 3, *lines[50:]]))
     assert skipped_of(tmp_path / "log", formats.criteo(), 0.03)[1] == 3
@@ -59,7 +59,7 @@ def test_more_bad_lines_are_skipped_than_may_be(tmp_path):
     assert f"the first is {tmp_path}/log: line 51" in message
 
 
-def test_a_single_bad_line_of_a_short_part_is_not_skipped(tmp_path):
+def test_one_bad_line_of_a_short_part_may_always_be_skipped(tmp_path):
     (tmp_path / "log").write_bytes(made.criteo_lines(3) + b"x\n")
     assert skipped_of(tmp_path / "log", formats.criteo(), 1e-9)[1] == 1
 
@@ -91,7 +91,7 @@ CSV_LINES = {
 
 @pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize("line", CSV_LINES, ids=lambda line: repr(line[:20]))
-def test_a_line_that_is_not_what_the_schema_says_is_accepted(tmp_path, line, ended):
+def test_a_csv_line_that_violates_the_schema_is_refused_or_skipped_on_request(tmp_path, line, ended):
     if not line and not ended:
         pytest.skip("nothing is no line")
     path = tmp_path / "log"
@@ -114,7 +114,7 @@ SPARSE_LINES = {
 
 
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in SPARSE_LINES.items() for line in lines])
-def test_a_sparse_line_that_is_none_is_accepted(tmp_path, name, line):
+def test_a_malformed_sparse_line_is_refused_or_skipped_on_request(tmp_path, name, line):
     good = {"libsvm": b"1 2:1 7:0.5\n0\n", "libffm": b"1 1:5:1 3:1:0.5\n0\n"}[name]
     (tmp_path / "log").write_bytes(good + line + b"\n" + good)
     assert f"{tmp_path}/log: line 3: " in refusal(tmp_path / "log", RAWS[name].format)
@@ -122,14 +122,14 @@ def test_a_sparse_line_that_is_none_is_accepted(tmp_path, name, line):
     assert (table.num_rows, num_skipped) == (4, 1)
 
 
-def test_values_of_ids_are_refused_where_they_are_to_be_ignored(tmp_path):
+def test_ignored_values_of_ids_may_be_any_number_but_no_text(tmp_path):
     (tmp_path / "log").write_bytes(b"1 2:0.25 3:1\n")
     assert table_of(tmp_path / "log", formats.libsvm(ignore_values=True)).to_pylist() == [{"ids": [2, 3], "label": 1}]
     (tmp_path / "log").write_bytes(b"1 2:x 3:1\n")
     assert "expected index:value" in refusal(tmp_path / "log", formats.libsvm(ignore_values=True))
 
 
-def test_a_header_where_none_should_be_is_a_line(tmp_path):
+def test_an_unexpected_header_is_refused_as_a_possible_header(tmp_path):
     names = "\t".join(f.name for f in formats.criteo().fields).encode() + b"\n"
     (tmp_path / "log").write_bytes(names + made.criteo_lines(5))
     message = refusal(tmp_path / "log", formats.criteo())
@@ -145,13 +145,13 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_a_header_that_is_missing_or_another_is_accepted(tmp_path, header):
+def test_a_missing_or_wrong_header_is_refused_with_the_difference(tmp_path, header):
     (tmp_path / "log").write_bytes(header + b"1,2,a\n")
     message = refusal(tmp_path / "log", small_csv())
     assert f"{tmp_path}/log: line 1 should name the columns of csv, but {HEADERS[header]};" in message
 
 
-def test_a_last_line_that_is_cut_is_accepted(tmp_path):
+def test_a_truncated_last_line_is_refused(tmp_path):
     """Criteo's last value has 8 digits: a file that ends within it, or before it, is told from one that is whole."""
     text = made.criteo_lines(20).removesuffix(b"\n")
     text = text[: text.rfind(b"\t") + 1] + b"0123abcd"
@@ -163,7 +163,7 @@ def test_a_last_line_that_is_cut_is_accepted(tmp_path):
             assert "log: line 20: " in refusal(tmp_path / "log", formats.criteo())
 
 
-def test_hours_that_are_none_are_accepted(tmp_path):
+def test_an_invalid_hour_is_refused(tmp_path):
     lines = made.avazu_lines(3).splitlines(keepends=True)
     for hour in (b"14133000", b"14022900", b"14103024", b"114103023", b"-4103023", b"14100023", b""):
         bad = lines[2].split(b",")
@@ -192,14 +192,14 @@ def broken(text):
 @pytest.mark.parametrize("name", broken(b"x"))
 @pytest.mark.parametrize("piece_bytes", [1000, BIG])
 @pytest.mark.parametrize("share", [None, 1.0])
-def test_a_compressed_file_that_is_damaged_is_read_as_far_as_it_goes(tmp_path, name, piece_bytes, share):
+def test_a_damaged_compressed_file_is_always_refused(tmp_path, name, piece_bytes, share):
     path = tmp_path / name
     path.write_bytes(broken(made.criteo_lines(200))[name])
     message = refusal(path, formats.criteo(), piece_bytes, BadLines(share))
     assert message.startswith(f"{path}: is cut off or damaged behind line ")
 
 
-def test_an_empty_file_is_accepted(tmp_path):
+def test_an_empty_or_missing_file_is_refused(tmp_path):
     for name, content in (
         ("log", b""),
         ("log.gz", gzip.compress(b"")),
@@ -210,12 +210,12 @@ def test_an_empty_file_is_accepted(tmp_path):
         assert f"{tmp_path / name}: " in refusal(tmp_path / name, small_csv(), 5)
     assert f"{tmp_path}/log.gz: has no lines" in refusal(tmp_path / "log.gz", formats.criteo())
     with pytest.raises(ValueError, match="is no file"):
-        cut([tmp_path / "absent"], small_csv(), BIG)
+        cut_sources([tmp_path / "absent"], small_csv(), BIG)
     with pytest.raises(ValueError, match="a piece of 0 bytes"):
-        cut([], small_csv(), 0)
+        cut_sources([], small_csv(), 0)
 
 
-def test_a_file_without_lines_fills_the_memory(tmp_path):
+def test_a_file_without_line_ends_is_refused_at_the_length_limit(tmp_path):
     (tmp_path / "log.gz").write_bytes(gzip.compress(b"x" * (40 << 20), 1))
     (tmp_path / "log").write_bytes(b"x" * (40 << 20))
     for name in ("log", "log.gz"):
@@ -223,7 +223,7 @@ def test_a_file_without_lines_fills_the_memory(tmp_path):
         assert f"{tmp_path / name}: line 1 is longer than 1,048,576 bytes" in message
 
 
-def test_a_quote_without_an_end_fills_the_memory(tmp_path):
+def test_an_unclosed_quote_is_refused(tmp_path):
     (tmp_path / "log").write_bytes(b'click,x,city\n1,2,"a\n' + b"1,2,a\n" * (1 << 19))
     message = refusal(tmp_path / "log", small_csv(newlines=True), 1000)
     assert "a value in quotes, begun in line 1" in message
@@ -231,10 +231,10 @@ def test_a_quote_without_an_end_fills_the_memory(tmp_path):
     assert "log: line 2: " in refusal(tmp_path / "log", small_csv(newlines=True), 1000)
 
 
-def test_a_bad_row_of_a_parquet_file_is_accepted_or_not_located(tmp_path):
+def test_a_bad_parquet_row_is_refused_with_its_number_or_skipped_on_request(tmp_path):
     table = pa.table({"click": [0.0, 1, 0.5, None, 1], "x": [1.0, 2, 3, 4, float("inf")], "c": ["a"] * 5})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
-    format = formats.parquet(["click:label", "x:number", "c:category"], tmp_path / "a.parquet")
+    format = formats.parquet_format(["click:label", "x:number", "c:category"], tmp_path / "a.parquet")
     for piece_bytes in (1, BIG):
         message = refusal(tmp_path / "a.parquet", format, piece_bytes)
         assert f"{tmp_path}/a.parquet: row 3: column 'click': a label must be 0 or 1, got" in message
@@ -242,9 +242,9 @@ def test_a_bad_row_of_a_parquet_file_is_accepted_or_not_located(tmp_path):
     assert (found.column("x").to_pylist(), num_skipped) == ([1.0, 2.0], 3)
 
 
-def test_a_parquet_file_that_is_another_is_accepted(tmp_path):
+def test_a_parquet_file_that_does_not_fit_the_format_is_refused(tmp_path):
     pq.write_table(pa.table({"click": [0], "c": ["a"]}), tmp_path / "a.parquet")
-    format = formats.parquet(["click:label", "c:category"], tmp_path / "a.parquet")
+    format = formats.parquet_format(["click:label", "c:category"], tmp_path / "a.parquet")
     others = {
         "has no column c": pa.table({"click": [0]}),
         "other types": pa.table({"click": [0], "c": [[1]]}),
@@ -257,7 +257,7 @@ def test_a_parquet_file_that_is_another_is_accepted(tmp_path):
     assert "cannot be read as Parquet" in refusal(tmp_path / "b.parquet", format)
 
 
-def test_a_column_that_is_skipped_hides_a_quote_without_an_end(tmp_path):
+def test_an_unclosed_quote_in_a_skipped_column_is_refused(tmp_path):
     format = replace(small_csv("click:label", "city:category", "note:skip"), header=False)
     (tmp_path / "log").write_bytes(b'1,a,"x\n')
     assert "log: line 1" in refusal(tmp_path / "log", format)

@@ -7,7 +7,7 @@ import dask
 import pytest
 from preparing import SPLIT, contents, prepare, write_lines
 
-from pipeline.prepare.command import find
+from pipeline.prepare.command import find_sources
 from pipeline.prepare.main import main
 from pipeline.storage.lock import RunLock
 
@@ -50,22 +50,24 @@ def refused(tmp_path, capsys):
         (("criteo", "day", "--scheduler", "127.0.0.1:1"), "--scheduler 127.0.0.1:1: nobody answers"),
     ],
 )
-def test_what_cannot_be_done_is_begun_or_told_otherwise(tmp_path, source, refused, monkeypatch, argv, said):
+def test_an_impossible_request_is_refused_with_its_reason(tmp_path, source, refused, monkeypatch, argv, said):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(dask.config.config["distributed"]["comm"]["timeouts"], "connect", "1s")
     assert said in refused(*argv)
     assert not (tmp_path / "out" / "prepared.json").exists()
 
 
-def test_sources_come_twice_or_in_another_order(tmp_path):
+def test_sources_are_found_once_and_in_order_of_name(tmp_path):
     for name in ("b.gz", "a", "c", ".hidden"):
         (tmp_path / "logs" / name).parent.mkdir(exist_ok=True)
         (tmp_path / "logs" / name).write_text("x")
-    names = [path.name for path in find([str(tmp_path / "logs" / "c"), str(tmp_path / "logs"), f"{tmp_path}/*/a*"])]
+    names = [
+        path.name for path in find_sources([str(tmp_path / "logs" / "c"), str(tmp_path / "logs"), f"{tmp_path}/*/a*"])
+    ]
     assert names == ["a", "b.gz", "c"]
 
 
-def test_a_finished_output_is_made_again(tmp_path, source, capsys):
+def test_a_finished_output_is_left_unchanged(tmp_path, source, capsys):
     assert prepare("criteo", source, tmp_path / "out", *SPLIT) == 0
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*")}
     capsys.readouterr()
@@ -75,7 +77,7 @@ def test_a_finished_output_is_made_again(tmp_path, source, capsys):
     assert [path.name for path in (tmp_path / "out" / ".prepare").iterdir()] == ["command.json"]
 
 
-def test_an_output_holds_parts_of_two_commands(tmp_path, source, refused):
+def test_an_output_made_by_another_command_is_refused_with_the_difference(tmp_path, source, refused):
     out = tmp_path / "out"
     assert prepare("criteo", source, out, *SPLIT) == 0
     (out / "prepared.json").unlink()
@@ -94,7 +96,7 @@ def test_an_output_holds_parts_of_two_commands(tmp_path, source, refused):
     assert contents(tmp_path / "out.1") == before
 
 
-def test_the_file_of_a_schema_changes_unseen(tmp_path, refused):
+def test_a_changed_schema_file_is_refused(tmp_path, refused):
     source, schema = write_lines(tmp_path / "log", "csv", 50), tmp_path / "schema.json"
     columns = ["click:label", "price:number", "city:category"]
     schema.write_text(json.dumps({"columns": columns, "skip_others": True}))
@@ -104,24 +106,24 @@ def test_the_file_of_a_schema_changes_unseen(tmp_path, refused):
     assert "read.fields is" in refused(*argv)
 
 
-def test_something_else_is_overwritten(tmp_path, source, refused):
+def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path, source, refused):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.txt").write_text("all of it")
     assert "holds something else; --fresh moves it aside" in refused("criteo", source)
     assert (tmp_path / "out" / "thesis.txt").read_text() == "all of it"
 
 
-def test_two_processes_prepare_one_output(tmp_path, source, refused):
+def test_an_output_in_use_is_refused_with_its_process(tmp_path, source, refused):
     with RunLock(tmp_path / "out"):
         assert f"is in use by process {os.getpid()}" in refused("criteo", source)
 
 
-def test_no_row_for_training_is_no_error(tmp_path, source, capsys):
+def test_a_preparation_without_training_rows_is_an_error(tmp_path, source, capsys):
     assert prepare("criteo", source, tmp_path / "out", "--split", "time:i1,test_from=-9", "--skip-bad", 0.9) == 1
     assert "error: " in capsys.readouterr().err
 
 
-def test_memory_is_not_stated(tmp_path, source, capsys):
+def test_memory_use_is_announced(tmp_path, source, capsys):
     assert prepare("criteo", source, tmp_path / "out", "--workers", 3, "--piece-size", "1 MiB") == 0
     assert (
         "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB besides"
@@ -129,7 +131,7 @@ def test_memory_is_not_stated(tmp_path, source, capsys):
     )
 
 
-def test_skipped_lines_are_told_at_the_end_and_when_it_is_finished(tmp_path, source, capsys):
+def test_skipped_lines_are_reported_at_the_end_and_on_a_rerun(tmp_path, source, capsys):
     source.write_bytes(source.read_bytes() + b"x\n")
     more = write_lines(tmp_path / "more", "criteo", 10)
     argv = ["criteo", str(source), str(more), "--out", str(tmp_path / "out"), "--skip-bad", "0.1"]
@@ -138,7 +140,7 @@ def test_skipped_lines_are_told_at_the_end_and_when_it_is_finished(tmp_path, sou
         assert "skipped as bad: 1 of 211 lines, in 1 of 2 files; prepared.json says" in capsys.readouterr().out
 
 
-def test_a_split_that_no_row_is_in_is_told(tmp_path, capsys):
+def test_an_empty_split_is_warned_about(tmp_path, capsys):
     lines = write_lines(tmp_path / "log", "avazu", 100)
     split = ("--split", "time:hour,validation_from=14110100,test_from=14110200")
     assert prepare("avazu", lines, tmp_path / "out", *split) == 0
@@ -150,7 +152,7 @@ def test_a_split_that_no_row_is_in_is_told(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("suffix", "text"), [("json", "[" * 100_000), ("toml", "columns = 2020-01-01"), ("json", "1")])
-def test_a_schema_that_is_none_is_told(tmp_path, suffix, text, capsys):
+def test_an_invalid_schema_file_is_refused(tmp_path, suffix, text, capsys):
     source, schema = write_lines(tmp_path / "log", "csv", 5), tmp_path / f"schema.{suffix}"
     schema.write_text(text)
     assert main(["csv", str(source), "--schema", str(schema), "--out", str(tmp_path / "out")]) == 2
@@ -158,12 +160,12 @@ def test_a_schema_that_is_none_is_told(tmp_path, suffix, text, capsys):
 
 
 @pytest.mark.parametrize("name", ["file", "file/below", "/proc/out", "a\nb/" + "x" * 300])
-def test_an_output_that_cannot_be_made_is_told(tmp_path, source, refused, name):
+def test_an_output_that_cannot_be_created_is_refused(tmp_path, source, refused, name):
     (tmp_path / "file").write_text("")
     refused("criteo", source, out=tmp_path / name)
 
 
-def test_names_that_are_no_utf8_are_taken_twice(tmp_path, source):
+def test_paths_that_are_not_utf8_are_accepted_on_every_run(tmp_path, source):
     folder = tmp_path / os.fsdecode(b"\xff")
     folder.mkdir()
     path = source.rename(folder / os.fsdecode(b"day\xff"))

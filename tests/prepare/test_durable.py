@@ -5,7 +5,7 @@ import pytest
 from pipeline.prepare.durable import replacing
 
 
-def test_two_attempts_at_one_file_get_in_each_others_way(tmp_path):
+def test_concurrent_attempts_at_one_file_leave_it_whole(tmp_path):
     path = tmp_path / "a"
     with replacing(path) as first:
         first.write(b"the")
@@ -24,7 +24,7 @@ def fail_at(path):
         raise OSError("full")
 
 
-def test_a_failed_attempt_changes_the_file_or_leaves_another(tmp_path):
+def test_a_failed_attempt_leaves_the_file_unchanged(tmp_path):
     path = tmp_path / "a"
     path.write_bytes(b"before")
     with pytest.raises(OSError, match="full"):

@@ -16,7 +16,7 @@ COLUMNS = ["click:label", "age:number:int32", "city:category", "note:skip"]
 @pytest.mark.parametrize(
     ("format", "workflow"), [(formats.criteo(), criteo.workflow), (formats.avazu(), avazu.workflow)]
 )
-def test_a_format_lacks_a_column_that_its_workflow_reads(format, workflow: Workflow):
+def test_a_format_has_every_column_that_its_workflow_reads(format, workflow: Workflow):
     roles = {f.name: f.role for f in format.fields}
     assert [name for name, role in roles.items() if role == "label"] == list(workflow.data.labels)
     assert {n.name for n in workflow.data.numbers} == {name for name, role in roles.items() if role == "number"}
@@ -24,7 +24,7 @@ def test_a_format_lacks_a_column_that_its_workflow_reads(format, workflow: Workf
     assert format.schema.names == sorted(format.schema.names)
 
 
-def test_a_schema_file_says_something_else_than_the_same_columns_given_by_hand(tmp_path):
+def test_a_schema_file_means_the_same_as_columns_given_by_hand(tmp_path):
     (tmp_path / "s.json").write_text(json.dumps({"columns": COLUMNS, "delimiter": "\t", "header": False}))
     toml = f'columns = {json.dumps(COLUMNS)}\ndelimiter = "\\t"\nheader = false\n'
     (tmp_path / "s.toml").write_text(toml)
@@ -48,21 +48,21 @@ SCHEMAS = {
 
 
 @pytest.mark.parametrize("text", SCHEMAS)
-def test_a_schema_that_is_none_is_accepted(tmp_path, text):
+def test_an_invalid_schema_is_refused_with_its_reason(tmp_path, text):
     (tmp_path / "s.json").write_text(text)
     with pytest.raises(ValueError, match=r"s\.json: is no schema of columns") as caught:
         formats.csv(tmp_path / "s.json")
     assert SCHEMAS[text] in str(caught.value)
 
 
-def test_columns_without_a_label_or_with_a_name_twice_are_accepted():
+def test_columns_need_a_label_and_unique_names():
     with pytest.raises(ValueError, match="no column has the role `label`"):
         formats.csv(["x:number"])
     with pytest.raises(ValueError, match="more than once: x"):
         formats.csv(["y:label", "x:number", "x:category"])
 
 
-def test_fields_of_libffm_that_contradict_each_other_are_accepted():
+def test_invalid_or_contradictory_sparse_fields_are_refused():
     for arguments in (([],), ([1], [2]), ([1], [1], [1]), ([1 << 40],), ([-1],)):
         with pytest.raises(ValueError, match="libffm"):
             formats.libffm(*arguments)
@@ -70,7 +70,7 @@ def test_fields_of_libffm_that_contradict_each_other_are_accepted():
         formats.libsvm([-1])
 
 
-def test_columns_of_a_parquet_file_get_another_role_or_type_than_asked_for(tmp_path):
+def test_parquet_columns_get_the_requested_role_and_a_matching_type(tmp_path):
     table = pa.table({
         "click": pa.array([True]), "i1": pa.array([1.0]), "i2": pa.array([1], pa.int16()), "c1": pa.array([5]),
         "c2": pa.array(["a"]).dictionary_encode(), "tags": pa.array([[1]]), "when": pa.array([1]),
@@ -78,7 +78,7 @@ def test_columns_of_a_parquet_file_get_another_role_or_type_than_asked_for(tmp_p
     })  # fmt: skip
     pq.write_table(table, tmp_path / "a.parquet")
     path = tmp_path / "a.parquet"
-    found = formats.parquet(["click:label", "i*:number", "c*:category", "tags:category", "when:time"], path)
+    found = formats.parquet_format(["click:label", "i*:number", "c*:category", "tags:category", "when:time"], path)
     types = {"c1": pa.int64(), "c2": pa.string(), "click": pa.int8(), "i1": pa.float32(), "i2": pa.int16(),
              "tags": pa.list_(pa.int64()), "when": pa.int64()}  # fmt: skip
     assert found.schema == pa.schema(types)
@@ -89,5 +89,5 @@ def test_columns_of_a_parquet_file_get_another_role_or_type_than_asked_for(tmp_p
         ("click:label:int8",): "expected NAME:ROLE with",
     }.items():
         with pytest.raises(ValueError) as caught:  # noqa: PT011 (the words are checked below)
-            formats.parquet(columns, path)
+            formats.parquet_format(columns, path)
         assert words in str(caught.value)

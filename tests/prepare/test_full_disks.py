@@ -52,7 +52,7 @@ INSTANTS = [
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("options", "pattern", "count"), INSTANTS)
-def test_a_full_disk_is_one_message_and_with_space_it_goes_on(tmp_path, source, whole, options, pattern, count):
+def test_a_full_disk_ends_with_one_message_and_the_rerun_completes(tmp_path, source, whole, options, pattern, count):
     with Disk(tmp_path / "disk", "64m") as disk:
         process = disk.prepare("criteo", source, *PIECE, *options)
         wait_for(process, disk.seen, pattern, count)
@@ -67,7 +67,9 @@ def test_a_full_disk_is_one_message_and_with_space_it_goes_on(tmp_path, source, 
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("options", "pattern", "count"), [INSTANTS[0], INSTANTS[2]])
-def test_a_disk_that_can_only_be_read_is_one_message(tmp_path, source, whole, options, pattern, count):
+def test_a_read_only_disk_ends_with_one_message_and_the_rerun_completes(
+    tmp_path, source, whole, options, pattern, count
+):
     with Disk(tmp_path / "disk", "64m") as disk:
         process = disk.prepare("criteo", source, *PIECE, *options)
         wait_for(process, disk.seen, pattern, count)

@@ -67,7 +67,7 @@ def interrupted(source, out, seconds):
 
 
 @pytest.mark.prove
-def test_an_interrupt_at_any_time_is_no_traceback(tmp_path, source, whole):
+def test_an_interrupt_at_any_time_ends_cleanly_and_the_rerun_completes(tmp_path, source, whole):
     random.seed(0)
     codes = set()
     for number in range(12):

@@ -10,7 +10,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from pipeline.prepare import parts
-from pipeline.prepare.parts import Made, Record, Records, Written, encoded, limits, parquet, part_name, write_splits
+from pipeline.prepare.parts import (
+    Made,
+    OutputFile,
+    Record,
+    Records,
+    encoded,
+    limits,
+    parquet_bytes,
+    part_name,
+    write_splits,
+)
 from pipeline.storage.files import checksum_of
 
 
@@ -39,25 +49,25 @@ def small_groups(monkeypatch):
 
 @pytest.mark.usefixtures("small_groups")
 @pytest.mark.parametrize("change", [lambda t: t, lambda t: t.slice(100, 500), lambda t: t.slice(0, 1)])
-def test_rows_are_not_those_of_the_table(change):
+def test_a_parquet_file_holds_the_rows_of_its_table(change):
     table = change(make_table())
-    content = parquet(encoded(table))
+    content = parquet_bytes(encoded(table))
     assert decoded(content).equals(table.combine_chunks())
     assert pq.read_metadata(io.BytesIO(content)).num_row_groups == -(-table.num_rows // 128)
 
 
 @pytest.mark.usefixtures("small_groups")
-def test_the_same_rows_have_other_bytes_if_they_came_in_other_chunks():
+def test_the_same_rows_have_the_same_bytes_however_chunked():
     table = make_table()
     rechunked = pa.concat_tables([table.slice(0, 11), table.slice(11, 600), table.slice(611)])
     columns = [c.dictionary_encode() if pa.types.is_string(c.type) else c for c in table.combine_chunks().columns]
     of_dictionaries = pa.table(columns, names=table.column_names)
-    assert len({parquet(encoded(t)).to_pybytes() for t in (table, rechunked, of_dictionaries)}) == 1
+    assert len({parquet_bytes(encoded(t)).to_pybytes() for t in (table, rechunked, of_dictionaries)}) == 1
 
 
 @pytest.mark.usefixtures("small_groups")
-def test_readers_hash_texts_that_no_row_of_the_group_has():
-    content = parquet(encoded(make_table()))
+def test_a_dictionary_holds_only_texts_of_its_row_group():
+    content = parquet_bytes(encoded(make_table()))
     with pq.ParquetFile(io.BytesIO(content), read_dictionary=["c"]) as file:
         for group in range(file.num_row_groups):
             texts = file.read_row_group(group).column("c").combine_chunks()
@@ -65,16 +75,16 @@ def test_readers_hash_texts_that_no_row_of_the_group_has():
             assert file.metadata.row_group(group).column(0).has_dictionary_page
 
 
-def test_a_column_of_many_texts_loses_its_dictionary():
+def test_a_column_of_many_texts_keeps_its_dictionary():
     """Parquet's own limit is 1 MiB."""
     table = pa.table({"c": [f"{n:064}" for n in range(40_000)]})
-    content = parquet(encoded(table))
+    content = parquet_bytes(encoded(table))
     chunk = pq.read_metadata(io.BytesIO(content)).row_group(0).column(0)
     assert "PLAIN_DICTIONARY" in chunk.encodings or "RLE_DICTIONARY" in chunk.encodings
     assert chunk.total_uncompressed_size < 40_000 * (64 + 4 + 3)
 
 
-def test_a_split_loses_rows_or_a_file_is_not_what_its_record_says(tmp_path):
+def test_each_split_holds_its_rows_and_matches_its_record(tmp_path):
     table = make_table()
     split_N = np.zeros(1000, np.int8)
     split_N[5:10] = 2
@@ -92,16 +102,16 @@ def test_a_split_loses_rows_or_a_file_is_not_what_its_record_says(tmp_path):
     assert decoded((tmp_path / written[1].name).read_bytes()).equals(table.slice(5, 5).combine_chunks())
 
 
-def test_limits_are_not_those_of_the_column():
+def test_limits_are_the_minimum_and_maximum_of_a_column():
     table = pa.table({"a": [3, None, -2], "b": pa.array([None, None, None], pa.int32()), "c": [0.5, -0.5, 9.0]})
     assert limits(table, ["a", "b", "c"]) == {"a": (-2, 3), "c": (-0.5, 9.0)}
 
 
-def test_records_come_in_another_order_or_back_as_something_else(tmp_path):
+def test_records_are_read_back_unchanged_and_in_order(tmp_path):
     records, all_of = Records(tmp_path), []
     for file, number in itertools.product((0, 10_000, 2), (100_000, 3)):
         name = f"train/{part_name(file, number)}.parquet"
-        written = Written(split="train", name=name, rows=3, positives={"label": 1}, bytes=99, checksum="ab")
+        written = OutputFile(split="train", name=name, rows=3, positives={"label": 1}, bytes=99, checksum="ab")
         of = {"file": file, "number": number, "last": number == 3, "files": (written,)}
         all_of.append(Record(**of, lines=5, skipped=2, numbers={"i": (-1.5, 3), "x": (0.1, math.inf)}, kept="cd"))
     for record in all_of:
@@ -117,7 +127,7 @@ def test_records_come_in_another_order_or_back_as_something_else(tmp_path):
     assert part_name(2, 3) in records.names()
 
 
-def test_truth_values_are_numbers():
+def test_limits_of_truth_values_are_integers():
     found = limits(pa.table({"b": [True, None, False]}), ["b"])
     assert found == {"b": (0, 1)}
     assert [type(value) for value in found["b"]] == [int, int]

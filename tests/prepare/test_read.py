@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from reading import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
 
 from pipeline.prepare import formats
-from pipeline.prepare.pieces import cut
+from pipeline.prepare.pieces import cut_sources
 from pipeline.prepare.read import parts
 
 NUM_LINES = 10_000
@@ -67,7 +67,7 @@ def plain_sparse(line, format):
 
 
 @pytest.mark.parametrize("name", RAWS)
-def test_a_value_of_a_raw_format_becomes_another(tmp_path, name):
+def test_values_of_a_raw_format_match_a_plain_reading(tmp_path, name):
     text = RAWS[name].lines(NUM_LINES, 1)
     (tmp_path / "log").write_bytes(text)
     rows = table_of(tmp_path / "log", RAWS[name].format).to_pylist()
@@ -78,7 +78,7 @@ def test_a_value_of_a_raw_format_becomes_another(tmp_path, name):
 @pytest.mark.parametrize("name", RAWS)
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 99), num=st.integers(1, 25), pieces=st.integers(1, 30), ended=st.booleans())
-def test_rows_depend_on_where_a_file_is_cut(tmp_path_factory, name, seed, num, pieces, ended):
+def test_rows_are_the_same_wherever_a_file_is_cut(tmp_path_factory, name, seed, num, pieces, ended):
     text = RAWS[name].lines(num, seed)
     # Of Criteo's lines one that ends in an empty value is taken for one that is cut off.
     if not ended and text[-2:-1].isalnum():
@@ -100,7 +100,7 @@ CELLS = st.one_of(
     cells=st.lists(st.tuples(st.sampled_from(["0", "1", "2", "", "\ufeff1"]), CELLS), min_size=1, max_size=8),
     piece_bytes=st.integers(1, 40),
 )
-def test_what_is_skipped_depends_on_the_lines_beside_it(tmp_path_factory, cells, piece_bytes):
+def test_a_line_is_skipped_regardless_of_its_neighbours(tmp_path_factory, cells, piece_bytes):
     """Of any text: in any pieces the same lines are skipped, as they are alone; rows and skipped are all lines."""
     format = small_csv("click:label", "city:category", header=False)
     path = tmp_path_factory.mktemp("any") / "log"
@@ -122,7 +122,7 @@ def test_what_is_skipped_depends_on_the_lines_beside_it(tmp_path_factory, cells,
     cells=st.lists(st.text(st.sampled_from('ab",\n'), max_size=5), min_size=1, max_size=8),
     part_bytes=st.integers(1, 40),
 )
-def test_values_with_line_ends_depend_on_where_a_stream_is_cut(tmp_path_factory, cells, part_bytes):
+def test_values_with_line_ends_survive_any_cut_of_the_stream(tmp_path_factory, cells, part_bytes):
     format = small_csv("click:label", "city:category", header=False, newlines=True)
     path = tmp_path_factory.mktemp("any") / "log"
     with open(path, "w", newline="") as file:
@@ -140,7 +140,7 @@ def compressed(suffix, text):
 
 @pytest.mark.parametrize("suffix", [".gz", ".zst"])
 @pytest.mark.parametrize("piece_bytes", [1, 777, BIG])
-def test_a_compressed_file_has_other_rows_than_its_text(tmp_path, raw, suffix, piece_bytes):
+def test_a_compressed_file_has_the_rows_of_its_text(tmp_path, raw, suffix, piece_bytes):
     text = raw.lines(50, 2)
     (tmp_path / "log").write_bytes(text)
     (tmp_path / f"log{suffix}").write_bytes(compressed(suffix, text))
@@ -148,7 +148,7 @@ def test_a_compressed_file_has_other_rows_than_its_text(tmp_path, raw, suffix, p
     assert found.equals(table_of(tmp_path / "log", raw.format))
 
 
-def test_a_part_of_a_compressed_file_is_larger_than_asked_for_by_more_than_a_line(tmp_path):
+def test_parts_of_a_compressed_file_are_about_as_small_as_requested(tmp_path):
     text = made.criteo_lines(1000)
     (tmp_path / "log.gz").write_bytes(gzip.compress(text))
     longest = max(len(line) for line in text.splitlines()) + 1
@@ -158,9 +158,9 @@ def test_a_part_of_a_compressed_file_is_larger_than_asked_for_by_more_than_a_lin
     assert all(part.num_lines < 10_000 / per_line * 1.5 for part in found)
 
 
-def test_a_part_that_is_made_is_parsed_or_shifts_those_behind_it(tmp_path, raw):
+def test_a_finished_part_is_passed_over_without_shifting_later_parts(tmp_path, raw):
     (tmp_path / "log.gz").write_bytes(gzip.compress(raw.lines(60, 3)))
-    piece = cut([tmp_path / "log.gz"], raw.format, 600)[0]
+    piece = cut_sources([tmp_path / "log.gz"], raw.format, 600)[0]
     every = list(parts(piece, raw.format))
     some = list(parts(piece, raw.format, made={0, 2}))
     assert len(every) > 2
@@ -169,7 +169,7 @@ def test_a_part_that_is_made_is_parsed_or_shifts_those_behind_it(tmp_path, raw):
         assert b.table.equals(a.table.slice(0, 0) if b.number in (0, 2) else a.table)
 
 
-def test_windows_line_ends_or_a_byte_order_mark_become_part_of_a_value(tmp_path, raw):
+def test_windows_line_ends_and_a_byte_order_mark_never_enter_a_value(tmp_path, raw):
     text = raw.lines(30, 4)
     (tmp_path / "log").write_bytes(text)
     (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
@@ -179,7 +179,7 @@ def test_windows_line_ends_or_a_byte_order_mark_become_part_of_a_value(tmp_path,
     assert table_of(tmp_path / "windows.gz", raw.format, 500).equals(expected)
 
 
-def test_a_line_end_in_quotes_ends_a_line_where_the_schema_allows_it(tmp_path):
+def test_a_quoted_line_end_belongs_to_the_value_if_the_schema_allows_it(tmp_path):
     text = b'click,x,city\n1,2,"a\nb"\n0,,"c ""d""\n\n"\n1,3,e\n'
     (tmp_path / "log").write_bytes(text)
     for piece_bytes in (1, 20, BIG):
@@ -187,34 +187,34 @@ def test_a_line_end_in_quotes_ends_a_line_where_the_schema_allows_it(tmp_path):
         assert found.column("city").to_pylist() == ["a\nb", 'c "d"\n\n', "e"]
 
 
-def test_columns_are_taken_by_their_place_where_a_header_names_them(tmp_path):
+def test_columns_are_found_by_the_names_in_the_header(tmp_path):
     (tmp_path / "log").write_bytes(b"city,click,other,x\na,1,?,5\n")
     assert table_of(tmp_path / "log", small_csv(skip_others=True)).to_pylist() == [{"city": "a", "click": 1, "x": 5.0}]
 
 
-def test_bytes_that_are_no_text_are_refused_where_any_are_allowed(tmp_path):
+def test_a_binary_column_accepts_any_bytes(tmp_path):
     (tmp_path / "log").write_bytes(b"click,city\n1,\xff\xfe\n")
     found = table_of(tmp_path / "log", small_csv("click:label", "city:category:binary"))
     assert found.to_pylist() == [{"click": 1, "city": b"\xff\xfe"}]
 
 
 @pytest.mark.parametrize(("rows_a_group", "piece_bytes"), [(7, 1), (7, 100), (7, BIG), (100, 50), (100, BIG)])
-def test_rows_of_a_parquet_file_depend_on_its_row_groups(tmp_path, rows_a_group, piece_bytes):
+def test_rows_of_a_parquet_file_are_the_same_for_any_row_groups(tmp_path, rows_a_group, piece_bytes):
     (tmp_path / "log").write_bytes(made.csv_lines(100))
     table = table_of(tmp_path / "log", RAWS["csv"].format)
     stored = table.set_column(0, "age", table.column("age").cast(pa.float64()))
     stored = stored.set_column(1, "city", table.column("city").dictionary_encode())
     pq.write_table(stored, tmp_path / "a.parquet", row_group_size=rows_a_group)
-    format = formats.parquet(["click:label", "[ap]*:number", "day:time", "*:category"], tmp_path / "a.parquet")
+    format = formats.parquet_format(["click:label", "[ap]*:number", "day:time", "*:category"], tmp_path / "a.parquet")
     found = table_of(tmp_path / "a.parquet", format, piece_bytes)
     assert found.drop_columns("age").equals(table.drop_columns("age"))
     assert found.column("age").equals(table.column("age").cast(pa.float32()))
 
 
-def test_pieces_of_a_file_overlap_or_leave_something_out(tmp_path):
+def test_pieces_cover_a_file_without_overlap(tmp_path):
     (tmp_path / "log").write_bytes(b"x" * 1000)
-    pieces = cut([tmp_path / "log"] * 2, formats.criteo(), 300)
-    assert [(p.file, p.number, p.begin, p.past) for p in pieces[:4]] == [
+    pieces = cut_sources([tmp_path / "log"] * 2, formats.criteo(), 300)
+    assert [(p.file, p.number, p.begin, p.end) for p in pieces[:4]] == [
         (0, 0, 0, 300), (0, 1, 300, 600), (0, 2, 600, 900), (0, 3, 900, 1000),
     ]  # fmt: skip
     assert [p.file for p in pieces] == [0] * 4 + [1] * 4

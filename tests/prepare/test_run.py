@@ -20,7 +20,7 @@ from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import SPLITS
 from pipeline.data.source import Source
-from pipeline.prepare.command import arguments, plan
+from pipeline.prepare.command import plan_preparation, prepare_arguments
 from pipeline.prepare.manifest import claim
 from pipeline.prepare.run import begin, so_far, unfinished
 from pipeline.prepare.steps import do_piece
@@ -46,7 +46,7 @@ def whole(source, tmp_path_factory):
 
 
 @pytest.mark.parametrize("format", ["criteo", "avazu", "csv", "libsvm", "libffm"])
-def test_a_workflow_does_not_train_on_what_was_made(tmp_path, format):
+def test_a_prepared_output_trains_with_its_workflow(tmp_path, format):
     lines = write_lines(tmp_path / "raw", format, NUM_LINES)
     assert prepare(format, lines, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
     workflow = load(tmp_path / "out" / "workflow.py")
@@ -74,7 +74,7 @@ def keys_of(root, names, num_rows):
     return keys
 
 
-def test_a_value_has_another_key_than_in_a_column_of_texts(tmp_path, source):
+def test_a_value_has_the_key_of_its_text(tmp_path, source):
     names = [f"c{n}" for n in range(1, 27)]
     fields = [line.split("\t") for line in source.read_text().splitlines()]
     columns = {name: pa.array([f[14 + n] or None for f in fields], pa.string()) for n, name in enumerate(names)}
@@ -87,12 +87,12 @@ def test_a_value_has_another_key_than_in_a_column_of_texts(tmp_path, source):
 
 
 @pytest.mark.parametrize("workers", [2, 4])
-def test_the_number_of_workers_changes_bytes(tmp_path, source, whole, workers):
+def test_the_number_of_workers_changes_no_byte(tmp_path, source, whole, workers):
     assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, "--workers", workers, *SPLIT) == 0
     assert contents(tmp_path / "out") == whole
 
 
-def test_the_manifest_does_not_tell_what_is_there(whole, tmp_path, source):
+def test_the_manifest_describes_the_output(whole, tmp_path, source):
     manifest = json.loads(whole["prepared.json"])
     assert manifest["sources"] == [
         {"name": source.name, "bytes": source.stat().st_size, "lines": NUM_LINES, "skipped": 0}
@@ -121,7 +121,7 @@ def test_the_manifest_does_not_tell_what_is_there(whole, tmp_path, source):
     assert min(counts) < 0
 
 
-def test_a_killed_preparation_leaves_other_bytes(tmp_path, source, whole):
+def test_a_killed_preparation_resumes_to_the_same_bytes(tmp_path, source, whole):
     """At random instants of three runs; none of them is let through, so the last one resumes."""
     random.seed(0)
     for _ in range(3):
@@ -135,14 +135,16 @@ def test_a_killed_preparation_leaves_other_bytes(tmp_path, source, whole):
 
 
 def planned(source, out, *more):
-    args = arguments().parse_args(["criteo", str(source), "--out", str(out), "--piece-size", PIECE, *SPLIT, *more])
-    job, pieces, command = plan(args, out)
+    args = prepare_arguments().parse_args(
+        ["criteo", str(source), "--out", str(out), "--piece-size", PIECE, *SPLIT, *more]
+    )
+    job, pieces, command = plan_preparation(args, out)
     claim(out, False, command)
     begin(job)
     return job, pieces
 
 
-def test_a_task_that_runs_twice_at_once_leaves_other_bytes(tmp_path, source, whole):
+def test_a_task_that_runs_twice_at_once_leaves_the_same_bytes(tmp_path, source, whole):
     """Dask runs a task again when it has lost touch with a worker, which may still be at it."""
     job, pieces = planned(source, tmp_path / "out")
     twice = [threading.Thread(target=do_piece, args=(job, "write", piece)) for piece in pieces[:6] for _ in range(2)]
@@ -156,7 +158,7 @@ def test_a_task_that_runs_twice_at_once_leaves_other_bytes(tmp_path, source, who
     assert contents(tmp_path / "out") == whole
 
 
-def test_a_worker_that_dies_takes_its_parts_with_it(tmp_path, source, whole):
+def test_the_death_of_a_worker_changes_no_byte(tmp_path, source, whole):
     out = tmp_path / "out"
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
         victim = cluster.workers[0].pid
@@ -174,7 +176,7 @@ def test_a_worker_that_dies_takes_its_parts_with_it(tmp_path, source, whole):
     assert contents(out) == whole
 
 
-def test_what_a_killed_attempt_left_stays_for_good(tmp_path, source, whole):
+def test_leftovers_of_a_killed_attempt_are_removed(tmp_path, source, whole):
     out = tmp_path / "out"
     planned(source, out)
     (out / "vocabulary").mkdir()
@@ -204,7 +206,7 @@ class Full:
 
 
 @pytest.mark.parametrize("calls", [40, 100, 200])
-def test_a_full_disk_is_a_traceback_or_the_end(tmp_path, source, whole, monkeypatch, capsys, calls):
+def test_a_full_disk_is_one_error_and_the_rerun_completes(tmp_path, source, whole, monkeypatch, capsys, calls):
     with monkeypatch.context() as patch:
         patch.setattr(Files, "system", Full(calls))
         assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 1
@@ -217,7 +219,7 @@ def test_a_full_disk_is_a_traceback_or_the_end(tmp_path, source, whole, monkeypa
     assert contents(tmp_path / "out") == whole
 
 
-def test_a_stopped_preparation_does_not_go_on(tmp_path, source, whole):
+def test_a_stopped_preparation_goes_on_with_the_same_command(tmp_path, source, whole):
     """A small piece takes as long as its files take to be durable: there are many left at the signal."""
     small = ("--piece-size", "20 KiB", "--workers", 1, *SPLIT)
     with start("criteo", source, tmp_path / "out", *small) as process:
@@ -233,7 +235,7 @@ def test_a_stopped_preparation_does_not_go_on(tmp_path, source, whole):
     assert 0.75 * NUM_LINES < rows < 0.85 * NUM_LINES
 
 
-def test_a_compressed_source_is_read_again_from_its_begin_for_parts_that_are_there(tmp_path, source, whole):
+def test_only_the_missing_part_of_a_compressed_source_is_written_again(tmp_path, source, whole):
     zipped = tmp_path / "day_0.gz"
     with pa.CompressedOutputStream(str(zipped), "gzip") as stream:
         stream.write(source.read_bytes())
@@ -250,7 +252,7 @@ def test_a_compressed_source_is_read_again_from_its_begin_for_parts_that_are_the
     assert contents(tmp_path / "out") == contents(tmp_path / "once")
 
 
-def test_nobody_knows_how_much_of_a_compressed_source_is_left(tmp_path, source):
+def test_progress_through_a_compressed_source_is_known(tmp_path, source):
     zipped = tmp_path / "day_0.gz"
     with pa.CompressedOutputStream(str(zipped), "gzip") as stream:
         stream.write(source.read_bytes())
@@ -265,7 +267,7 @@ def test_nobody_knows_how_much_of_a_compressed_source_is_left(tmp_path, source):
     assert so_far(records, names)[0] == NUM_LINES
 
 
-def test_vocabularies_count_what_is_held_out_or_give_other_ids(tmp_path, source):
+def test_vocabularies_are_built_from_training_rows_alone(tmp_path, source):
     options = ("--piece-size", PIECE, "--vocabulary", "c1", "c3", "--minimum", 20, *SPLIT)
     assert prepare("criteo", source, tmp_path / "out", *options) == 0
     assert prepare("criteo", source, tmp_path / "raw", "--piece-size", PIECE, *SPLIT) == 0
@@ -287,7 +289,7 @@ def read(out, split):
     return pa.concat_tables([pq.read_table(path) for path in sorted((out / split).iterdir())])
 
 
-def test_parquet_comes_out_with_other_rows_than_it_went_in(tmp_path, source):
+def test_parquet_input_keeps_its_rows(tmp_path, source):
     assert prepare("criteo", source, tmp_path / "first", "--piece-size", PIECE) == 0
     columns = ("--schema", "label:label", "i?:number", "c*:category", "--piece-size", PIECE)
     assert prepare("parquet", tmp_path / "first" / "train", tmp_path / "again", *columns, *SPLIT) == 0
@@ -299,7 +301,7 @@ def test_parquet_comes_out_with_other_rows_than_it_went_in(tmp_path, source):
     assert load(tmp_path / "again" / "workflow.py").name == "parquet"
 
 
-def test_skipped_lines_are_lost_without_a_word(tmp_path, source, capsys):
+def test_bad_lines_are_refused_or_counted_within_the_allowed_share(tmp_path, source, capsys):
     lines = source.read_bytes().splitlines(keepends=True)
     for at in (17, 5000, 9000):
         lines[at] = b"nonsense\n"

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.prepare.splits import TEST, TRAIN, VALIDATION, ByFile, ByTime, Ratio, check, parse
+from pipeline.prepare.splits import TEST, TRAIN, VALIDATION, ByFile, ByTime, Ratio, check_split, parse
 
 LOG = Path("logs/day_0.gz")
 
@@ -15,13 +15,13 @@ def rows(count, **columns):
     return pa.table({"x": pa.array(range(count), pa.int32()), **columns})
 
 
-def test_shares_are_not_those_that_were_asked_for():
+def test_ratio_splits_have_the_requested_shares():
     split_N = Ratio(0.1, 0.2).of(3, 4, LOG, rows(200_000))
     shares = np.bincount(split_N, minlength=3) / len(split_N)
     assert shares == pytest.approx([0.7, 0.1, 0.2], abs=0.004)
 
 
-def test_draws_of_parts_files_or_seeds_are_alike():
+def test_draws_of_parts_files_and_seeds_are_independent():
     draws = [
         Ratio(0.25, 0.25, seed).of(file, number, LOG, rows(10_000))
         for seed, file, number in ((0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0))
@@ -33,7 +33,7 @@ def test_draws_of_parts_files_or_seeds_are_alike():
     assert (draws[0] == Ratio(0.25, 0.25).of(0, 0, LOG, rows(10_000))).all()
 
 
-def test_raising_a_share_moves_rows_from_one_held_out_split_to_training():
+def test_raising_the_validation_share_keeps_its_rows_in_validation():
     few, many = (Ratio(share, 0.1).of(0, 0, LOG, rows(10_000)) for share in (0.1, 0.2))
     assert ((few != VALIDATION) | (many == VALIDATION)).all()
 
@@ -48,25 +48,25 @@ def test_raising_a_share_moves_rows_from_one_held_out_split_to_training():
     ],
     ids=["integer", "text", "dictionary", "timestamp"],
 )
-def test_a_row_is_split_on_the_wrong_side_of_a_time(times, validation, test):
+def test_a_time_split_puts_each_row_on_its_side_of_the_boundary(times, validation, test):
     table = rows(4, when=times)
     assert ByTime("when", validation, test).of(0, 0, LOG, table).tolist() == [TRAIN, TEST, VALIDATION, VALIDATION]
     assert ByTime("when", None, test).of(0, 0, LOG, table).tolist() == [TRAIN, TEST, TRAIN, TRAIN]
 
 
-def test_a_row_without_a_time_is_put_into_some_split():
+def test_a_row_without_a_time_is_refused():
     with pytest.raises(ValueError, match=r"1 rows of logs/day_0.gz, part 7, have no when"):
         ByTime("when", "1").of(0, 7, LOG, rows(2, when=pa.array([1, None])))
 
 
-def test_a_source_is_in_another_split_than_its_name_says():
+def test_a_file_split_follows_the_names_of_sources():
     split = ByFile(validation=("day_22*",), test=("*/b/day_23.gz", "day_24.gz"))
     found = [split.split_of(Path(f"logs/{name}")) for name in ("day_2.gz", "day_22.gz", "b/day_23.gz", "day_24.gz")]
     assert found == [TRAIN, VALIDATION, TEST, TEST]
     assert split.of(0, 0, Path("day_22"), rows(3)).tolist() == [VALIDATION] * 3
 
 
-def test_a_split_that_fits_nothing_is_found_out_after_hours():
+def test_a_split_that_does_not_fit_the_data_is_refused_at_the_start():
     schema, paths = rows(0).schema, [Path("a"), Path("b")]
     for split, said in (
         (ByTime("y", "1"), "no column is 'y'; there are x"),
@@ -75,11 +75,11 @@ def test_a_split_that_fits_nothing_is_found_out_after_hours():
         (ByFile(test=("*",)), "no source is left for training"),
     ):
         with pytest.raises(ValueError, match=said):
-            check(split, schema, paths)
-    check(ByFile(test=("b",)), schema, paths)
+            check_split(split, schema, paths)
+    check_split(ByFile(test=("b",)), schema, paths)
 
 
-def test_the_command_line_means_another_split():
+def test_a_split_is_parsed_as_written():
     assert parse(None) == Ratio()
     assert parse("ratio:validation=0.1,test=0.2,seed=7") == Ratio(0.1, 0.2, 7)
     assert parse("time:hour,validation_from=14103000") == ByTime("hour", "14103000")
@@ -91,6 +91,6 @@ def test_the_command_line_means_another_split():
     ["", "ratio", "ratio:valid=0.1", "ratio:test=much", "ratio:test=1.5", "ratio:test=-0.1", "time:", "time:x",
      "time:x=3", "time:x,from=3", "file:", "file:a", "file:train=a", "day:1"],
 )  # fmt: skip
-def test_a_split_that_cannot_be_understood_is_taken_for_another(text):
+def test_an_invalid_split_is_refused(text):
     with pytest.raises(ValueError, match="--split"):
         parse(text)

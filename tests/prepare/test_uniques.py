@@ -27,7 +27,7 @@ def array_of(pieces, bound=BOUND):
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.lists(st.integers(0, 60), max_size=40), max_size=6), st.randoms())
-def test_order_repetition_or_cuts_show_in_what_is_kept(pieces, rng):
+def test_unique_keys_ignore_order_repetition_and_cuts(pieces, rng):
     keys = [key for piece in pieces for key in piece]
     once, again = sorted(set(keys)), keys + keys
     rng.shuffle(again)
@@ -39,7 +39,7 @@ def test_order_repetition_or_cuts_show_in_what_is_kept(pieces, rng):
 
 
 @pytest.mark.parametrize(("size", "exact"), [(0, True), (1, True), (100_000, True), (100_001, False), (400_000, False)])
-def test_a_count_is_wrong_or_its_exactness_is(size, exact):
+def test_a_count_is_exact_up_to_the_bound_and_close_beyond_it(size, exact):
     keys = np.random.default_rng(3).integers(0, 2**64 - 1, size, np.uint64)
     uniques = Uniques(bound=100_000)
     for piece in np.array_split(np.concatenate([keys, keys]), 7):
@@ -76,7 +76,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", COLUMNS)
-def test_a_column_has_other_keys_than_a_workflow_sees(name):
+def test_a_column_has_the_keys_that_a_workflow_sees(name):
     salt = int(hashing.table_salt(name))
     key_of = {int: hashing.hash_integer_reference, bytes: hashing.hash_bytes_reference}
     expected = sorted(key_of[type(value)](value, salt) for value in VALUES[name])
@@ -96,14 +96,14 @@ def of_all(folder):
     return counts(folder, NAMES, BOUND)
 
 
-def test_when_parts_are_folded_shows_in_the_counts(tmp_path):
+def test_counts_are_the_same_whenever_parts_are_folded(tmp_path):
     expected = None
-    for least_bytes in (0, 3_000, 1 << 30):
-        folder = tmp_path / f"{least_bytes}"
+    for min_bytes in (0, 3_000, 1 << 30):
+        folder = tmp_path / f"{min_bytes}"
         folder.mkdir()
-        for number in random.Random(least_bytes).sample(PARTS, len(PARTS)):
+        for number in random.Random(min_bytes).sample(PARTS, len(PARTS)):
             save_part(folder, part_name(0, number), part_of(number), NAMES)
-            fold(folder, NAMES, BOUND, least_bytes)
+            fold(folder, NAMES, BOUND, min_bytes)
         expected = expected or of_all(folder)
         assert of_all(folder) == of_all(folder) == expected
         assert not list(folder.glob("part-*"))
@@ -115,11 +115,11 @@ def test_when_parts_are_folded_shows_in_the_counts(tmp_path):
     assert [exact for _, exact in expected.values()] == [True, False]
 
 
-def test_a_kill_changes_a_count(tmp_path):
+def test_a_kill_at_any_system_call_changes_no_count(tmp_path):
     def work(folder):
         for number in range(3):
             save_part(folder, part_name(0, number), part_of(number), NAMES)
-            fold(folder, NAMES, BOUND, least_bytes=1_500)
+            fold(folder, NAMES, BOUND, min_bytes=1_500)
         return of_all(folder)
 
     (tmp_path / "whole").mkdir()
@@ -131,15 +131,15 @@ def test_a_kill_changes_a_count(tmp_path):
     assert num_kills > 30
 
 
-def test_files_of_parts_pile_up(tmp_path):
+def test_folding_bounds_the_files_of_parts(tmp_path):
     for number in range(40):
         save_part(tmp_path, part_name(0, number), part_of(number), NAMES)
-        fold(tmp_path, NAMES, BOUND, least_bytes=20_000)
+        fold(tmp_path, NAMES, BOUND, min_bytes=20_000)
         assert sum(path.stat().st_size for path in tmp_path.glob("part-*")) < 20_000
     assert len(list(tmp_path.iterdir())) < 30
 
 
-def test_a_failed_write_leaves_a_file(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "no space left on device")
 

@@ -31,7 +31,7 @@ SALT = int(table_salt(NAME))
 def small(few_keys=None, block_bytes=100, fan_in=2, partition_rows=3):
     """Files of many blocks for few values. `few_keys`: there are no more different keys, so values share them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "BLOCK_BYTES", block_bytes)
+        patch.setattr(runs, "RUN_BLOCK_BYTES", block_bytes)
         patch.setattr(runs, "FAN_IN", fan_in)
         patch.setattr(vocabulary, "PARTITION_ROWS", partition_rows)
         if few_keys:
@@ -68,7 +68,7 @@ VALUES = {"binary": st.binary(max_size=3), "int64": st.integers(-3, 20), "int32"
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_an_id_or_a_count_is_not_that_of_all_values_at_once(data):
+def test_ids_and_counts_are_those_of_all_values_at_once(data):
     kind = data.draw(st.sampled_from(sorted(VALUES)))
     values = st.lists(st.none() | VALUES[kind], max_size=15)
     parts, asked = data.draw(st.lists(values, min_size=1, max_size=7)), data.draw(values)
@@ -89,7 +89,7 @@ def test_an_id_or_a_count_is_not_that_of_all_values_at_once(data):
     assert table["value"].type == kind
 
 
-def test_where_blocks_partitions_or_merges_end_shows_in_an_id(tmp_path):
+def test_ids_are_the_same_wherever_blocks_partitions_and_merges_end(tmp_path):
     rng = np.random.default_rng(5)
     texts = [f"{n:x}" for n in rng.zipf(1.3, 20_000) % 5_000]
     tables = []
@@ -115,7 +115,7 @@ ARRAYS = {
 
 
 @pytest.mark.parametrize("kind", ARRAYS)
-def test_how_a_text_is_stored_shows_in_its_id(tmp_path, kind):
+def test_an_id_is_the_same_however_its_text_is_stored(tmp_path, kind):
     column = ARRAYS[kind]
     path = make(tmp_path, [column, pa.chunked_array([column, column[:2]])], 3)
     ids = {value.decode(): n for value, (_, n) in expected_ids([b"x"] * 5, 3).items()}
@@ -127,7 +127,7 @@ def test_how_a_text_is_stored_shows_in_its_id(tmp_path, kind):
     assert pq.read_table(path, columns=["value", "count"]).to_pylist() == [{"value": "x", "count": 5}]
 
 
-def test_lists_become_other_lists(tmp_path):
+def test_lists_of_values_become_lists_of_their_ids(tmp_path):
     column = pa.array([[1, 2], None, [], [2, None], [3]], pa.list_(pa.int64()))
     path = make(tmp_path, [column, column], 4)
     got = Vocabulary(path, NAME).look_up(pa.chunked_array([column, column[3:]]))
@@ -136,7 +136,7 @@ def test_lists_become_other_lists(tmp_path):
 
 
 @pytest.mark.parametrize("column", [pa.array([], pa.string()), pa.nulls(3, pa.int64()), pa.array([1, 2])])
-def test_a_vocabulary_of_nothing_is_an_error(tmp_path, column):
+def test_an_empty_vocabulary_gives_every_value_the_id_zero(tmp_path, column):
     path = make(tmp_path, [column], 2)
     found = Vocabulary(path, NAME)
     assert len(found) == 0
@@ -146,7 +146,7 @@ def test_a_vocabulary_of_nothing_is_an_error(tmp_path, column):
     assert pq.read_schema(path).field("value").type == column.type
 
 
-def test_a_kill_changes_a_byte_or_counts_again(tmp_path):
+def test_a_kill_at_any_system_call_changes_no_byte(tmp_path):
     parts = [pa.array(np.random.default_rng(n).integers(0, 12, 20)) for n in range(3)]
 
     def work(folder):
@@ -163,13 +163,13 @@ def test_a_kill_changes_a_byte_or_counts_again(tmp_path):
     assert num_kills > 80
 
 
-def test_a_merge_that_was_done_is_done_again(tmp_path, monkeypatch):
+def test_a_finished_merge_is_skipped(tmp_path, monkeypatch):
     out = make(tmp_path, [pa.array([1, 1])], 1)
-    monkeypatch.setattr(vocabulary, "merged", None)
+    monkeypatch.setattr(vocabulary, "merge_counts", None)
     merge(tmp_path, NAME, 1, out)
 
 
-def test_more_values_than_ids_are_taken(tmp_path, monkeypatch):
+def test_more_values_than_ids_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "MAX_IDS", 2)
     with pytest.raises(ValueError, match=r"column 'a/b': more than 2 values .* raise the minimum"):
         make(tmp_path, [pa.array([1, 2, 3])], 1)
@@ -197,7 +197,7 @@ def peak_bytes(peak):
 
 
 @pytest.mark.parametrize("num_parts", [50, 100])
-def test_memory_grows_with_the_vocabulary(tmp_path, num_parts):
+def test_memory_stays_bounded_as_the_vocabulary_grows(tmp_path, num_parts):
     """Made and used within 6 MB, though its values, keys and counts take 50 and more."""
     rows = 20_000
     peak = []
@@ -216,7 +216,7 @@ def test_memory_grows_with_the_vocabulary(tmp_path, num_parts):
     assert max(peak) < 6e6, peak
 
 
-def test_threads_that_look_up_at_once_get_in_each_others_way(tmp_path):
+def test_concurrent_lookups_give_the_right_ids(tmp_path):
     values = np.random.default_rng(2).permutation(30_000)
     with small(None, 10_000, 4, 1_000):
         found = Vocabulary(make(tmp_path, [pa.array(values)], 1), NAME, cache_bytes=200_000)

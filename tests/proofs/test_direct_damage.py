@@ -94,7 +94,7 @@ def deleted(file: Path) -> None:
 Damage = Callable[[Path], None]
 
 
-def most_needed(run_dir: Path, of: Callable[[Path, int, int], Path]) -> Path:
+def max_needed(run_dir: Path, of: Callable[[Path, int, int], Path]) -> Path:
     """The chunk with the most live rows."""
     newest = Commits(run_dir, Files(), keep=1).kept()[-1]
     return of(run_dir / "table.zarr", min(newest.chunks, key=lambda chunk: chunk.stale).number, 1)
@@ -105,7 +105,7 @@ def most_needed(run_dir: Path, of: Callable[[Path, int, int], Path]) -> Path:
 def test_a_file_that_is_damaged_between_two_sessions_is_named_by_the_next(
     begun: Begun, run_dir: Path, of: Callable[[Path, int, int], Path], damage: Damage, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    damage(file := most_needed(run_dir, of))
+    damage(file := max_needed(run_dir, of))
     said = message_of(started(of_run(begun.written, "--run-dir", str(run_dir))), 1, 2)
     assert str(file) in said
     assert verify([str(run_dir)]) == 1
@@ -114,7 +114,7 @@ def test_a_file_that_is_damaged_between_two_sessions_is_named_by_the_next(
 
 @pytest.mark.parametrize("damage", [flipped, truncated])
 def test_a_file_that_is_damaged_while_a_run_reads_it_is_named(begun: Begun, run_dir: Path, damage: Damage) -> None:
-    file = most_needed(run_dir, rows_file)
+    file = max_needed(run_dir, rows_file)
     with gated(TRAIN, 5, [begun.written, "--run-dir", str(run_dir)]) as process:
         damage(file)
     assert str(file) in message_of(process, 1)
@@ -124,7 +124,7 @@ def test_a_file_that_is_deleted_while_a_run_reads_it_is_named_or_changes_no_bit(
     begun: Begun, run_dir: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """It is there for who has it open. Where a run comes to its end so, `verify` names it if a kept commit needs it."""
-    file = most_needed(run_dir, rows_file)
+    file = max_needed(run_dir, rows_file)
     with gated(TRAIN, 5, [begun.written, "--run-dir", str(run_dir)]) as process:
         deleted(file)
     out, err = process.communicate(timeout=600)

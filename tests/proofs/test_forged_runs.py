@@ -72,7 +72,7 @@ def watched():
     return Watched()
 
 
-def test_whatever_is_changed_in_a_run_directory_ends_in_the_same_result_or_one_message(runs, watched):
+def test_any_change_in_a_run_directory_ends_in_the_same_result_or_one_message(runs, watched):
     counts = forge(runs, watched, SEED, 2)
     ends = sum(counts.values(), Counter())
     assert ends["same"]

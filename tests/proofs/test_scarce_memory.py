@@ -28,7 +28,7 @@ def test_a_process_that_gets_too_little_memory_at_the_start_says_so(tmp_path: Pa
     assert "for a scratch file of 64 MiB, which tells the disk's speed): lower storage's caps" in said
 
 
-def test_a_scheduler_s_workers_are_refused_caps_that_their_machine_does_not_have(tmp_path: Path) -> None:
+def test_workers_of_a_scheduler_are_refused_caps_beyond_their_machine(tmp_path: Path) -> None:
     """Each alone would fit."""
     workflow = write_workflow(make_run(tmp_path / "data"), tmp_path)
     argv = [workflow, "--run-dir", str(tmp_path / "run"), "--workers", "2", "--set"]

@@ -18,14 +18,14 @@ from harness import make_driver, run, sizes_of
 from late_gpu import LateGpu
 from stopped import kill_after
 
-from pipeline.cluster.alone import Alone
 from pipeline.cluster.local import local_client
+from pipeline.cluster.local_crew import LocalCrew
 from pipeline.device.device import RAM, STREAMS
 from pipeline.errors import PipelineError
 from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 from pipeline.preflight.memory_table import device_table
 from pipeline.preflight.sizes import gpu_bytes
-from pipeline.records import Layout
+from pipeline.records import FieldLayout
 from pipeline.stages import dedup_on_gpu
 from pipeline.stages.dedup_on_gpu import Pending
 from pipeline.storage.slab import Slab
@@ -60,7 +60,7 @@ def expected(root):
 
 @pytest.mark.parametrize("look_ahead", [1, 2, 3])
 @pytest.mark.parametrize("block_batches", [1, 3])
-def test_a_gpu_that_is_as_late_as_it_may_be_gives_other_bits(root, expected, look_ahead, block_batches):
+def test_a_gpu_that_is_as_late_as_it_may_be_gives_the_same_bits(root, expected, look_ahead, block_batches):
     got = result_of(workflow_of(root, look_ahead=look_ahead, block_batches=block_batches), LateGpu())
     assert got["fingerprint"] == expected["fingerprint"]
     assert got["epochs"] == expected["epochs"]
@@ -69,7 +69,7 @@ def test_a_gpu_that_is_as_late_as_it_may_be_gives_other_bits(root, expected, loo
 
 
 @pytest.mark.parametrize("eager", [("unique",), ("up",), ("train",), ("down",), ("unique", "down"), ("up", "train")])
-def test_a_stream_that_runs_ahead_gives_other_bits(root, expected, eager):
+def test_a_stream_that_runs_ahead_gives_the_same_bits(root, expected, eager):
     assert result_of(workflow_of(root), LateGpu(eager))["fingerprint"] == expected["fingerprint"]
 
 
@@ -86,7 +86,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_a_gpu_gives_other_bits_of(root, name):
+def test_a_gpu_gives_the_same_bits_with_each_optimizer(root, name):
     changes = {"optimizer": OPTIMIZERS[name]}
     workflow = workflow_of(root).model_copy(update=changes)
     expected = result_of(workflow)
@@ -96,7 +96,7 @@ def test_a_gpu_gives_other_bits_of(root, name):
         assert got["epochs"] == expected["epochs"]
 
 
-def test_a_gpu_that_goes_on_from_a_commit_has_lost_a_factor_of_a_clipped_step(root, tmp_path, monkeypatch):
+def test_a_killed_run_with_clipped_norms_resumes_on_a_gpu_to_the_same_bits(root, tmp_path, monkeypatch):
     workflow = workflow_of(root).model_copy(
         update={"optimizer": OPTIMIZERS["dense, clipped norm"], "commit": Commit(every_blocks=2)}
     )
@@ -106,7 +106,7 @@ def test_a_gpu_that_goes_on_from_a_commit_has_lost_a_factor_of_a_clipped_step(ro
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_some_order_of_the_streams_gives_other_bits(root, expected, seed):
+def test_any_order_of_the_streams_gives_the_same_bits(root, expected, seed):
     assert result_of(workflow_of(root), LateGpu(seed=seed))["fingerprint"] == expected["fingerprint"]
 
 
@@ -134,17 +134,17 @@ class AnyOrder:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_some_order_of_stages_and_streams_shows(root, expected, monkeypatch, seed):
+def test_any_order_of_stages_and_streams_gives_the_same_result(root, expected, monkeypatch, seed):
     """Now and then with a stream that runs ahead; what evaluation finds counts as well."""
     rng = np.random.default_rng(seed)
-    monkeypatch.setattr(Alone, "executor", lambda self: nullcontext(AnyOrder(self.worker.stages.run, rng)))
+    monkeypatch.setattr(LocalCrew, "executor", lambda self: nullcontext(AnyOrder(self.worker.stages.run, rng)))
     eager = [name for name in STREAMS if rng.random() < 0.3]
     got = result_of(workflow_of(root, look_ahead=1 + seed % 3), LateGpu(eager, seed=seed if seed % 2 else None))
     assert got["fingerprint"] == expected["fingerprint"]
     assert got["epochs"] == expected["epochs"]
 
 
-def test_what_arrived_is_overwritten_while_a_block_is_scored(root, expected, monkeypatch):
+def test_arrivals_of_a_block_are_kept_until_it_is_scored(root, expected, monkeypatch):
     """All that prepares blocks goes first, and uploads are done at once, as late as training is."""
     order = ["write_back", "upload", "prefetch", "plan", "dedup", "read", "train"]
 
@@ -159,13 +159,13 @@ def test_what_arrived_is_overwritten_while_a_block_is_scored(root, expected, mon
         executor._call = crew.worker.stages.run
         return nullcontext(executor)
 
-    monkeypatch.setattr(Alone, "executor", open_executor)
+    monkeypatch.setattr(LocalCrew, "executor", open_executor)
     got = result_of(workflow_of(root, look_ahead=1), LateGpu(("up",)))
     assert got["epochs"] == expected["epochs"]
     assert got["fingerprint"] == expected["fingerprint"]
 
 
-def test_plan_waits_for_more_training_than_it_must(root, monkeypatch):
+def test_plan_gets_its_keys_without_waiting_for_training(root, monkeypatch):
     """The keys do not stand behind blocks that wait for steps to come."""
     get, seen = Pending.get, []
 
@@ -182,13 +182,13 @@ def test_plan_waits_for_more_training_than_it_must(root, monkeypatch):
     assert set(seen) == {0}
 
 
-def test_the_order_shows_under_dask(root, expected):
+def test_a_gpu_under_dask_gives_the_same_bits(root, expected):
     with local_client() as client:
         got = result_of(workflow_of(root, epochs=1), LateGpu(seed=9), client)
     assert got["fingerprint"] == expected["fingerprint"]
 
 
-def test_weights_of_examples_are_lost_on_a_gpu(root):
+def test_weighted_examples_give_the_same_bits_on_a_gpu(root):
     workflow = workflow_of(root, weight="importance")
     assert result_of(workflow, LateGpu())["fingerprint"] == result_of(workflow)["fingerprint"]
 
@@ -205,7 +205,7 @@ LEFT_OUT = {
 
 
 @pytest.mark.parametrize("what", LEFT_OUT)
-def test_an_event_that_is_not_waited_for_does_no_harm(root, expected, what):
+def test_leaving_out_any_wait_spoils_the_result(root, expected, what):
     """Each wait left out, with the streams in the one bad order: the result is wrong, or a stage raises."""
     left_out, eager = LEFT_OUT[what]
     try:
@@ -215,7 +215,7 @@ def test_an_event_that_is_not_waited_for_does_no_harm(root, expected, what):
     assert got["fingerprint"] != expected["fingerprint"]
 
 
-def test_a_run_goes_on_from_a_commit_with_other_bits(root, tmp_path):
+def test_a_stopped_run_resumes_on_a_gpu_to_the_same_bits(root, tmp_path):
     """Commits read the slab of the GPU; its dense model and optimizer come back."""
     workflow = workflow_of(root, epochs=2)
     driver = driver_of(workflow, tmp_path, LateGpu(seed=1))
@@ -233,7 +233,7 @@ def test_a_run_goes_on_from_a_commit_with_other_bits(root, tmp_path):
     assert again["fingerprint"] == result_of(workflow)["fingerprint"]
 
 
-def test_a_loss_that_is_not_finite_is_told_of_another_batch_or_committed(root):
+def test_a_loss_that_is_not_finite_names_the_same_batch_on_cpu_and_gpu(root):
     workflow = workflow_of(root)
     rows = workflow.optimizer.rows.model_copy(update={"lr": 1e30})
     workflow = workflow.model_copy(update={"optimizer": workflow.optimizer.model_copy(update={"rows": rows})})
@@ -245,7 +245,7 @@ def test_a_loss_that_is_not_finite_is_told_of_another_batch_or_committed(root):
     assert told[0] == told[1]
 
 
-def test_more_keys_than_dedups_table_holds_are_lost(root, monkeypatch):
+def test_a_block_with_too_many_keys_for_the_dedup_table_loses_none(root, monkeypatch):
     """As if a block of three batches took too little of its buffer: look-ahead and blocks get smaller."""
     workflow = workflow_of(root, look_ahead=1, block_batches=3)
     monkeypatch.setattr(dedup_on_gpu, "limit_of", lambda limit_bytes: limit_bytes >> 10)
@@ -259,13 +259,13 @@ def test_more_keys_than_dedups_table_holds_are_lost(root, monkeypatch):
 
 
 @pytest.mark.parametrize("ring_bytes", [10_000, 300_000])
-def test_the_gpu_s_memory_is_more_than_was_planned(ring_bytes):
+def test_gpu_memory_stays_within_what_was_planned(ring_bytes):
     """All that lives as long as the run, also when a smaller look-ahead divides the read ring anew."""
     sizes = sizes_of(make_workflow(Path(".")))
     sizes = replace(sizes, read_ring_bytes=ring_bytes, gpu_bytes=gpu_bytes(ring_bytes, 5))
     planned = sum(num_bytes for _, num_bytes, _ in device_table(sizes, 2))
     device = LateGpu()
-    on_gpu = OnGpu(Layout((0, 1), (2,), (True,)), sizes, device)
+    on_gpu = OnGpu(FieldLayout((0, 1), (2,), (True,)), sizes, device)
     slab = Slab(sizes.device_rows, sizes.row_bytes // 4, device=device)
     assert sizes.read_buffer_bytes(5) == ring_bytes // 5
     for buffers in (5, 3, 1):
@@ -274,7 +274,7 @@ def test_the_gpu_s_memory_is_more_than_was_planned(ring_bytes):
     slab.close()
 
 
-def test_what_fails_at_the_end_of_a_stretch_is_a_traceback(root):
+def test_a_failure_at_the_end_of_a_stretch_names_the_commit_that_stands(root):
     """There a block is asked after the stages are through, what it came to."""
     workflow = workflow_of(root)
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})

@@ -70,14 +70,14 @@ ORDERS = {
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("look_ahead", [1, 2])
-def test_two_gpus_give_other_bits_than_two_cpus(root, tmp_path, expected, order, look_ahead):
+def test_two_gpus_give_the_same_bits_as_two_cpus(root, tmp_path, expected, order, look_ahead):
     got = result_of(workflow_of(root, look_ahead=look_ahead), tmp_path, late(**ORDERS[order]))
     assert got["fingerprint"] == expected["fingerprint"]
     assert got["epochs"] == expected["epochs"]
     assert got["tiers"]["disk"]["rows_in"] > 10, "nothing came from the disk"
 
 
-def test_tiers_show_in_what_two_gpus_train(root, tmp_path, expected):
+def test_tier_sizes_never_change_what_two_gpus_train(root, tmp_path, expected):
     got = result_of(workflow_of(root, block_batches=3), tmp_path, late(), **LARGE)
     assert got["fingerprint"] == expected["fingerprint"]
     assert got["tiers"]["disk"]["rows_in"] == 0
@@ -89,7 +89,7 @@ OPTIMIZERS = {name: RULES[name] for name in ("dense CowClip", "clipped norm", "r
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_two_gpus_take_other_steps_than_two_cpus(root, tmp_path, name):
+def test_two_gpus_match_two_cpus_with_each_optimizer(root, tmp_path, name):
     workflow = workflow_of(root, weight="importance").model_copy(update={"optimizer": OPTIMIZERS[name]})
     on_cpus, on_gpus = (
         result_of(workflow, tmp_path / where, gpus) for where, gpus in (("cpus", None), ("gpus", late((1, None))))
@@ -98,7 +98,7 @@ def test_two_gpus_take_other_steps_than_two_cpus(root, tmp_path, name):
     assert on_gpus["epochs"] == on_cpus["epochs"]
 
 
-def test_two_gpus_go_on_from_a_commit_to_other_bits(root, tmp_path, expected):
+def test_two_gpus_resume_from_a_commit_to_the_same_bits(root, tmp_path, expected):
     for epochs in (None, 1):
         with crew_driver(workflow_of(root), tmp_path, 2, gpus=late((2, 1)), **THREE_TIERS) as driver:
             if epochs:
@@ -114,7 +114,7 @@ def test_two_gpus_go_on_from_a_commit_to_other_bits(root, tmp_path, expected):
 
 
 @pytest.mark.parametrize("look_ahead", [1, 2])
-def test_a_block_that_one_of_two_gpus_refuses_is_told_twice_or_never(root, tmp_path, expected, look_ahead):
+def test_a_block_that_one_of_two_gpus_refuses_is_reported_once(root, tmp_path, expected, look_ahead):
     """The other has planned it and blocks after it, whose rows it moves: what it was through with is told once."""
     told, refused = [], []
     with crew_driver(workflow_of(root, look_ahead=look_ahead), tmp_path, 2, gpus=late(), **THREE_TIERS) as driver:
@@ -147,7 +147,7 @@ LEFT_OUT = {
 
 @pytest.mark.parametrize("what", LEFT_OUT)
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
-def test_an_event_that_two_gpus_do_not_wait_for_does_no_harm(root, tmp_path, expected, what):
+def test_leaving_out_any_wait_of_two_gpus_spoils_the_result(root, tmp_path, expected, what):
     left_out, eager, look_ahead = LEFT_OUT[what]
     gpus = late(eager=eager, left_out=[left_out])
     with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
@@ -159,7 +159,7 @@ def test_an_event_that_two_gpus_do_not_wait_for_does_no_harm(root, tmp_path, exp
         assert got["fingerprint"] != expected["fingerprint"]
 
 
-def test_two_gpus_without_look_ahead_give_other_bits(root, tmp_path, expected):
+def test_two_gpus_without_look_ahead_give_the_same_bits(root, tmp_path, expected):
     gpus = late(eager=("up",))
     with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
         driver.pace.look_ahead = 0

@@ -8,7 +8,7 @@ from made_parts import make_block, make_examples
 
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
 from pipeline.machine.threads import Threads
-from pipeline.records import Layout, Refusal
+from pipeline.records import FieldLayout, Refusal
 from pipeline.stages.dedup import Workspace, dedup
 
 POOLS = {num: Threads(num) for num in (1, 2, 3, 5)}
@@ -28,9 +28,9 @@ def check(examples, layout, work):
         own_keys, own_inverse = unique_keys_reference(mine_V)
         assert unique.keys_U[index.unique_P].tolist() == own_keys
         assert index.inverse_V.tolist() == own_inverse
-        begin, past = examples.block.batch_bounds(batch)
+        begin, end = examples.block.batch_bounds(batch)
         groups = sources_reference(
-            index.inverse_V, examples.bags[batch], [*layout.single_S], [*layout.multi_M], past - begin
+            index.inverse_V, examples.bags[batch], [*layout.single_S], [*layout.multi_M], end - begin
         )
         assert index.source_V.tolist() == [source for group in groups for source in group]
         assert index.starts_P.tolist() == np.cumsum([0, *map(len, groups)]).tolist()
@@ -39,10 +39,10 @@ def check(examples, layout, work):
 
 LAYOUTS = st.sampled_from(
     [
-        Layout((0,), (), ()),
-        Layout((0, 2), (1,), (True,)),
-        Layout((), (0,), (False,)),
-        Layout((1,), (0, 2), (False, True)),
+        FieldLayout((0,), (), ()),
+        FieldLayout((0, 2), (1,), (True,)),
+        FieldLayout((), (0,), (False,)),
+        FieldLayout((1,), (0, 2), (False, True)),
     ]
 )
 
@@ -56,7 +56,7 @@ LAYOUTS = st.sampled_from(
     st.sampled_from([*POOLS]),
     st.data(),
 )
-def test_a_block_is_indexed_otherwise_than_by_the_reference(seed, layout, batch_size, sizes, num_threads, data):
+def test_a_block_is_indexed_as_by_the_reference(seed, layout, batch_size, sizes, num_threads, data):
     """One workspace for blocks of any size, one after the other."""
     work = Workspace(layout, POOLS[num_threads])
     for number, num_examples in enumerate(sizes):
@@ -65,35 +65,35 @@ def test_a_block_is_indexed_otherwise_than_by_the_reference(seed, layout, batch_
 
 
 @pytest.mark.parametrize("num_threads", POOLS)
-def test_more_keys_than_the_workspace_begins_with_are_lost(num_threads):
-    layout = Layout((0, 1), (), ())
+def test_the_workspace_grows_with_the_number_of_keys(num_threads):
+    layout = FieldLayout((0, 1), (), ())
     work = Workspace(layout, POOLS[num_threads])
     for num_examples, num_keys in ((5000, 100_000), (10, 5), (6000, 100_000)):
         unique = check(make_examples(num_examples, 700, num_examples, layout, num_keys), layout, work)
     assert len(unique.keys_U) > 10_000
 
 
-def test_a_thread_that_works_on_two_batches_mixes_them_up():
+def test_a_thread_that_works_on_several_batches_keeps_them_apart():
     """Many batches, few threads, and the same tables for block after block."""
-    layout = Layout((0, 1), (2,), (True,))
+    layout = FieldLayout((0, 1), (2,), (True,))
     work = Workspace(layout, POOLS[3])
     for seed in range(3):
         check(make_examples(seed, 400, 400 * 17, layout, 5000), layout, work)
 
 
-def test_the_index_takes_memory_beside_the_read_ring():
-    layout = Layout((0,), (1,), (False,))
+def test_the_index_lies_in_the_memory_of_the_keys():
+    layout = FieldLayout((0,), (1,), (False,))
     examples = make_examples(1, 6, 15, layout, 9)
     unique = check(examples, layout, Workspace(layout))
     for batch, index in enumerate(unique.batches):
-        begin, past = (examples.keys_V.ctypes.data + 8 * int(v) for v in examples.batch_starts[batch : batch + 2])
+        begin, end = (examples.keys_V.ctypes.data + 8 * int(v) for v in examples.batch_starts[batch : batch + 2])
         assert index.inverse_V.ctypes.data == begin
-        assert index.source_V.ctypes.data == begin + (past - begin) // 2
-        assert index.inverse_V.nbytes + index.source_V.nbytes == past - begin
+        assert index.source_V.ctypes.data == begin + (end - begin) // 2
+        assert index.inverse_V.nbytes + index.source_V.nbytes == end - begin
 
 
-def test_the_next_block_overwrites_the_working_set_of_the_one_before():
-    layout = Layout((0,), (), ())
+def test_the_next_block_leaves_the_working_set_of_the_one_before_intact():
+    layout = FieldLayout((0,), (), ())
     work = Workspace(layout)
     unique = check(make_examples(1, 4, 9, layout, 9), layout, work)
     keys, batches = unique.keys_U.copy(), [(b.unique_P.copy(), b.starts_P.copy()) for b in unique.batches]
@@ -104,13 +104,13 @@ def test_the_next_block_overwrites_the_working_set_of_the_one_before():
         np.testing.assert_array_equal(index.starts_P, starts_P)
 
 
-def test_a_block_without_any_value_fails():
-    layout = Layout((), (0,), (False,))
+def test_a_block_without_any_value_has_an_empty_working_set():
+    layout = FieldLayout((), (0,), (False,))
     unique = check(make_examples(0, 2, 5, layout, 3, longest_bag=0), layout, Workspace(layout))
     assert len(unique.keys_U) == 0
     assert [len(index.unique_P) for index in unique.batches] == [0, 0, 0]
 
 
-def test_a_refused_block_is_deduplicated():
+def test_a_refusal_passes_through_dedup():
     refusal = Refusal(make_block(2, 4), "window", "too small")
-    assert dedup(refusal, Workspace(Layout((0,), (), ()))) is refusal
+    assert dedup(refusal, Workspace(FieldLayout((0,), (), ()))) is refusal

@@ -10,7 +10,7 @@ from plan_replay import PLENTY, make_places, make_unique, replay, state_of
 from sharded import SOME, TABLES, in_shards
 
 from pipeline.records import Plan, Refusal
-from pipeline.stages.plan import Room, plan
+from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.to_disk import FILL_SHARE
 from pipeline.storage.shards import Shards
 
@@ -24,7 +24,7 @@ TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size
     st.integers(4, 14), st.integers(3, 14), st.sampled_from([20, 30, 40, PLENTY]), st.sampled_from([1.1, 2.0, 4.0]),
     st.sampled_from(TABLES), st.data(),
 )  # fmt: skip
-def test_a_row_is_lost_or_leaves_while_the_window_needs_it(
+def test_every_row_is_kept_and_stays_while_the_window_needs_it(
     trace, look_ahead, device_rows, host_rows, staging, outgoing, disk_chunks, multiple, shards, data
 ):
     splits = [data.draw(st.sampled_from(["train", "train", "train", "validation"])) for _ in trace]
@@ -32,19 +32,19 @@ def test_a_row_is_lost_or_leaves_while_the_window_needs_it(
     places = make_places(device_rows, host_rows, disk_chunks, multiple=multiple, growth=0.0, shards=shards)
     # So that growth is refused in short traces, too; after a commit there is room for eight chunks of each shard.
     places.chunks.allowance = data.draw(st.integers(0, 8))
-    replay(trace, splits, look_ahead, places, Room(staging, outgoing), commits)
+    replay(trace, splits, look_ahead, places, RingRows(staging, outgoing), commits)
 
 
 @pytest.mark.parametrize("host_rows", [0, 1, 2, 7, 50])
 @pytest.mark.parametrize(("look_ahead", "growth"), [(0, 1e6), (2, 1e6), (2, 0.0)])
 @pytest.mark.parametrize("shards", TABLES)
-def test_a_long_run_loses_a_row(host_rows, look_ahead, growth, shards):
+def test_a_long_run_loses_no_row(host_rows, look_ahead, growth, shards):
     """Ten times as many keys as slots: all moves happen, again and again, and only commits come between."""
     rng = np.random.default_rng(host_rows)
     trace = [np.unique(rng.zipf(1.2, 25) % 300).tolist() for _ in range(120)]
     splits = ["validation" if n % 10 == 9 else "train" for n in range(120)]
     places = make_places(80, host_rows, growth=growth, shards=shards)
-    outcomes = replay(trace, splits, look_ahead, places, Room(30, 30), range(7, 120, 31))
+    outcomes = replay(trace, splits, look_ahead, places, RingRows(30, 30), range(7, 120, 31))
     refused = [outcome for outcome in outcomes if isinstance(outcome, Refusal)]
     assert {refusal.what for refusal in refused} <= {"commit"}
     assert bool(refused) == (growth < 1)
@@ -58,16 +58,16 @@ def test_a_long_run_loses_a_row(host_rows, look_ahead, growth, shards):
 
 @settings(deadline=None, max_examples=30)
 @given(TRACES, st.integers(0, 2))
-def test_the_same_trace_is_planned_otherwise_the_second_time(trace, look_ahead):
+def test_planning_is_deterministic(trace, look_ahead):
     def run():
-        return replay(trace, ["train"] * len(trace), look_ahead, make_places(30, 5), Room(12, 12))
+        return replay(trace, ["train"] * len(trace), look_ahead, make_places(30, 5), RingRows(12, 12))
 
     for one, other in zip(run(), run(), strict=True):
         assert type(one) is type(other)
         if isinstance(one, Plan):
             names = ("rows_U", "arrival_keys_A", "arrival_slots", "victim_slots_E", "host_into", "host_victim_slots")
             assert all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
-            assert [s.at_N.tolist() for s in one.spills] == [s.at_N.tolist() for s in other.spills]
+            assert [s.at_N.tolist() for s in one.disk_writes] == [s.at_N.tolist() for s in other.disk_writes]
 
 
 def refused(what, places, room, *windows):
@@ -86,47 +86,47 @@ def refused(what, places, room, *windows):
     return refusal.message
 
 
-def test_a_staging_buffer_too_small_is_not_refused_or_not_explained():
-    message = refused("window", make_places(10, 0), Room(3, 9), [make_unique(0, range(4))])
+def test_a_staging_buffer_too_small_is_refused_naming_the_setting():
+    message = refused("window", make_places(10, 0), RingRows(3, 9), [make_unique(0, range(4))])
     assert "a staging buffer would need 4 rows and has 3; raise storage.host" in message
-    message = refused("window", make_places(10, 0), Room(3, 9), [make_unique(0, range(4), "test")])
+    message = refused("window", make_places(10, 0), RingRows(3, 9), [make_unique(0, range(4), "test")])
     assert "a staging buffer would need 4 rows and has 3; raise storage.host" in message
 
 
-def test_an_outgoing_buffer_too_small_is_not_refused_or_not_explained():
+def test_an_outgoing_buffer_too_small_is_refused_naming_the_setting():
     windows = [make_unique(0, range(6))], [make_unique(1, range(10, 16))]
-    message = refused("window", make_places(8, 20), Room(9, 3), *windows)
+    message = refused("window", make_places(8, 20), RingRows(9, 3), *windows)
     assert "an outgoing buffer would need 4 rows and has 3; raise storage.device" in message
 
 
-def test_a_device_slab_too_small_is_not_refused_or_not_explained():
-    message = refused("window", make_places(5, 20), Room(9, 9), [make_unique(0, range(6))])
+def test_a_device_slab_too_small_is_refused_naming_the_setting():
+    message = refused("window", make_places(5, 20), RingRows(9, 9), [make_unique(0, range(6))])
     assert "the device slab would need 6 rows and has 5; raise storage.device" in message
     # Four rows that the second block needs stay, and the first one's five find no room beside them.
     window = [make_unique(1, range(10, 15)), make_unique(2, range(4))]
-    message = refused("window", make_places(8, 20), Room(9, 9), [make_unique(0, range(6))], window)
+    message = refused("window", make_places(8, 20), RingRows(9, 9), [make_unique(0, range(6))], window)
     assert "the device slab would need 9 rows and has 8; raise storage.device" in message
 
 
-def test_a_disk_too_small_for_a_commit_of_all_rows_is_not_refused_or_not_explained():
+def test_a_disk_too_small_for_a_whole_commit_is_refused_naming_the_setting():
     """Six rows leave in two chunks; then six slots take two chunks, and what may be merged eight."""
     windows = [make_unique(0, range(6))], [make_unique(1, range(10, 16))]
-    message = refused("disk", make_places(6, 0, disk_chunks=11), Room(9, 9), *windows)
+    message = refused("disk", make_places(6, 0, disk_chunks=11), RingRows(9, 9), *windows)
     assert "the disk, with its reserve for a whole commit, would need 12 chunks and has 11" in message
     assert "raise storage.disk" in message
-    assert isinstance(plan(windows[1], make_places(6, 0, disk_chunks=12), Room(9, 9)), Plan)
+    assert isinstance(plan(windows[1], make_places(6, 0, disk_chunks=12), RingRows(9, 9)), Plan)
 
 
-def test_growth_beyond_what_is_allowed_is_not_refused_or_not_explained():
+def test_growth_beyond_the_allowance_is_refused_naming_the_setting():
     """Each block of four new keys sends four rows, one chunk, to disk; eight are allowed."""
     windows = [[make_unique(n, range(4 * n, 4 * n + 4))] for n in range(10)]
-    message = refused("commit", make_places(4, 0), Room(9, 9), *windows)
+    message = refused("commit", make_places(4, 0), RingRows(9, 9), *windows)
     assert "the log's growth would need 9 chunks and has 8; raise storage.log_growth" in message
 
 
-def test_rows_that_the_next_commit_must_merge_do_not_count_as_growth():
+def test_rows_that_the_next_commit_must_merge_count_as_growth():
     """A chunk of four rows, of which three come back and change: one chunk more that the commit writes."""
-    places, room = make_places(8, 0), Room(20, 20)
+    places, room = make_places(8, 0), RingRows(20, 20)
     for number, keys in enumerate([range(8), range(8, 16)]):
         assert isinstance(plan([make_unique(number, keys)], places, room), Plan)
     assert places.chunks.growth == 2
@@ -137,31 +137,31 @@ def test_rows_that_the_next_commit_must_merge_do_not_count_as_growth():
     assert (refusal.what, refusal.needed) == ("commit", 4)
 
 
-def test_a_map_too_large_is_not_refused_or_not_explained():
+def test_a_key_map_too_large_is_refused_naming_the_setting():
     """200 keys of one partition, which then takes 512 entries instead of 256."""
     keys = [64 * n for n in range(200)]
     first = 64 * 256 * 16
-    message = refused("map", make_places(300, 0, map_bytes=first), Room(300, 300), [make_unique(0, keys)])
+    message = refused("map", make_places(300, 0, map_bytes=first), RingRows(300, 300), [make_unique(0, keys)])
     assert f"the key map would need {first + 256 * 16:,} bytes and has {first:,}; raise storage.map" in message
     places = make_places(300, 0, map_bytes=first + 256 * 16)
-    assert isinstance(plan([make_unique(0, keys)], places, Room(300, 300)), Plan)
+    assert isinstance(plan([make_unique(0, keys)], places, RingRows(300, 300)), Plan)
 
 
 @pytest.mark.parametrize("at", [0, 1])
-def test_a_block_of_the_window_that_could_not_be_read_is_planned(at):
+def test_a_refusal_in_the_window_refuses_its_first_block(at):
     window = [make_unique(0, [1]), make_unique(1, [2])]
     refusal = Refusal(window[at].block, "window", "too small")
     window[at] = refusal
     places = make_places(9, 9)
     before = state_of(places)
     # Whichever block it was, the first of the window is the one that is not planned, and where the next stretch begins.
-    assert plan(window, places, Room(9, 9)) == replace(refusal, block=window[0].block)
+    assert plan(window, places, RingRows(9, 9)) == replace(refusal, block=window[0].block)
     assert state_of(places) == before
 
 
-def test_evaluation_creates_or_moves_a_row():
+def test_evaluation_neither_creates_nor_moves_a_row():
     """Two on the device, two on the host, two on disk, two unknown."""
-    places, room = make_places(2, 2), Room(9, 9)
+    places, room = make_places(2, 2), RingRows(9, 9)
     for number in range(3):
         assert isinstance(plan([make_unique(number, [2 * number, 2 * number + 1])], places, room), Plan)
     before = state_of(places)
@@ -173,25 +173,25 @@ def test_evaluation_creates_or_moves_a_row():
     assert p.arrival_keys_A.tolist()[:2] == [6, 7]
 
 
-def test_a_block_without_keys_fails():
+def test_a_block_without_keys_is_planned():
     places = make_places(2, 0)
-    p = plan([make_unique(0, [])], places, Room(0, 0))
+    p = plan([make_unique(0, [])], places, RingRows(0, 0))
     assert len(p.rows_U) == 0
     assert p.num_to_disk == 0
 
 
-def test_a_key_that_the_same_block_brings_back_from_the_host_gives_its_slot_to_a_victim():
+def test_an_arrival_from_the_host_gives_its_slot_to_a_victim():
     """A full host of one row: the arrival's slot is free for the victim, so nothing goes to disk."""
-    places, room = make_places(1, 1), Room(2, 2)
+    places, room = make_places(1, 1), RingRows(2, 2)
     for number, key in enumerate([5, 6]):
         assert isinstance(plan([make_unique(number, [key])], places, room), Plan)
     p = plan([make_unique(2, [5])], places, room)
     assert (p.moves.host_hits, p.moves.device_to_host, p.num_to_disk) == (1, 1, 0)
 
 
-def test_rows_that_only_change_places_take_space_on_disk():
+def test_rows_that_only_change_places_take_no_space_on_disk():
     """Four on the device, four on the host, again and again: the log stays empty."""
-    places, room = make_places(4, 4, disk_chunks=10), Room(4, 4)
+    places, room = make_places(4, 4, disk_chunks=10), RingRows(4, 4)
     for number in range(6):
         keys = range(4) if number % 2 else range(4, 8)
         p = plan([make_unique(number, keys)], places, room)
@@ -200,29 +200,29 @@ def test_rows_that_only_change_places_take_space_on_disk():
     assert places.chunks.num == 0
 
 
-def test_a_row_that_changes_after_a_commit_is_dropped_for_its_copy():
+def test_a_row_that_changes_after_a_commit_is_written_again():
     """Of four rows with copies two train again; then all leave."""
     trace = [range(4), [0, 1], range(10, 14)]
     places = make_places(4, 0)
-    outcomes = replay(trace, ["train"] * 3, 0, places, Room(9, 9), commits=[1])
+    outcomes = replay(trace, ["train"] * 3, 0, places, RingRows(9, 9), commits=[1])
     m = outcomes[-1].moves
     assert (m.device_to_disk, m.unchanged, outcomes[-1].num_to_disk) == (4, 2, 2)
 
 
-def test_evaluation_makes_copies_stale():
+def test_evaluation_keeps_copies_valid():
     places = make_places(4, 0)
-    outcomes = replay([range(4), range(4), range(10, 14)], ["train", "test", "train"], 0, places, Room(9, 9), [1])
+    outcomes = replay([range(4), range(4), range(10, 14)], ["train", "test", "train"], 0, places, RingRows(9, 9), [1])
     assert outcomes[-1].moves.unchanged == 4
 
 
-def test_chunks_of_several_shards_are_padded_though_the_host_had_rows_of_each():
+def test_rows_of_the_host_fill_up_chunks_of_several_shards():
     """A host of 400 rows, and 14 new ones in each block: of 16 shards most get a row, which fills no chunk."""
     trace = [range(14 * n, 14 * n + 14) for n in range(60)]
     padding = {}
     for host_rows in (0, 400):
         places = make_places(14, host_rows, shards=Shards.all(16))
         places.chunks.allowance = 10_000
-        moves = [outcome.moves for outcome in replay(trace, ["train"] * 60, 0, places, Room(20, 20))]
+        moves = [outcome.moves for outcome in replay(trace, ["train"] * 60, 0, places, RingRows(20, 20))]
         to_disk = sum(m.host_to_disk + m.device_to_disk for m in moves)
         padding[host_rows] = sum(m.padding for m in moves) / to_disk
         assert max(m.host_to_disk for m in moves) <= 14 + host_rows // FILL_SHARE, "the host was emptied for it"
@@ -230,9 +230,9 @@ def test_chunks_of_several_shards_are_padded_though_the_host_had_rows_of_each():
     assert padding[400] < padding[0] / 4
 
 
-def test_rows_that_each_begin_a_chunk_are_counted_as_if_they_shared_one():
+def test_rows_that_leave_for_two_shards_count_as_two_chunks():
     """Two shards, and rows of both leave: two chunks, where one is allowed."""
-    places, room = make_places(2, 0, shards=SOME), Room(9, 9)
+    places, room = make_places(2, 0, shards=SOME), RingRows(9, 9)
     places.chunks.allowance = 1
     windows = [[make_unique(n, [in_shards(key, SOME) for key in (2 * n, 2 * n + 1)])] for n in range(2)]
     assert isinstance(plan(windows[0], places, room), Plan)

@@ -30,7 +30,7 @@ def staging(num_rows=9):
     return np.full((num_rows, WORDS), 9, np.uint32)
 
 
-def test_arrivals_stand_in_another_order_than_the_plan_says():
+def test_arrivals_are_staged_in_the_order_of_the_plan():
     plan, staging_RW = make_plan(), staging()
     staged = prefetch(plan, *TIERS, staging_RW, init)
     host, disk = (tier.words_SW for tier in TIERS)
@@ -41,12 +41,12 @@ def test_arrivals_stand_in_another_order_than_the_plan_says():
     assert (staging_RW[7:] == 9).all(), "wrote past its rows"
 
 
-def test_a_block_that_needs_nothing_cannot_be_prefetched():
+def test_a_block_without_arrivals_is_prefetched():
     staged = prefetch(made_plan(), *TIERS, staging(), init)
     assert staged.rows_AW.shape == (0, WORDS)
 
 
-def test_a_tier_is_written_by_prefetch():
+def test_prefetch_only_reads_the_tiers():
     before = [tier.words_SW.copy() for tier in TIERS]
     prefetch(make_plan(), *TIERS, staging(), init)
     assert all((tier.words_SW == words).all() for tier, words in zip(TIERS, before, strict=True))
@@ -61,7 +61,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changes", "how_many", "place", "got", "asked"), WRONG)
-def test_the_row_of_another_key_is_used_or_its_place_not_named(changes, how_many, place, got, asked):
+def test_the_row_of_another_key_is_refused_with_its_place(changes, how_many, place, got, asked):
     with pytest.raises(Damaged) as caught:
         prefetch(make_plan(**changes), *TIERS, staging(), init)
     said = str(caught.value)

@@ -11,7 +11,7 @@ from pipeline.stages.train import swap
 
 @settings(deadline=None)
 @given(st.permutations(range(10)), st.integers(0, 10), st.permutations(range(10)), st.integers(0, 10))
-def test_an_arrival_overwrites_a_victim_or_a_row_that_stays(victims, num_victims, slots, num_arrivals):
+def test_victims_leave_before_arrivals_take_slots_and_other_rows_stay(victims, num_victims, slots, num_arrivals):
     victims, slots = victims[:num_victims], slots[:num_arrivals]
     before = made_rows(range(10), 100)
     arrivals = made_rows(range(50, 50 + num_arrivals), 700)
@@ -26,7 +26,7 @@ def test_an_arrival_overwrites_a_victim_or_a_row_that_stays(victims, num_victims
     assert (device.words_SW == expected).all()
 
 
-def test_rows_that_evaluation_reads_come_to_stay():
+def test_evaluation_leaves_the_device_slab_unchanged():
     device = made_slab(made_rows(range(4), 100))
     before = device.words_SW.copy()
     plan = made_plan(rows_U=[-1, -2, 3], arrival_keys_A=[50, 51])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sharded import SOME, TABLES
 
-from pipeline.storage.chunks import MIN_GROWTH, Chunks, most_chunks
+from pipeline.storage.chunks import MIN_GROWTH, Chunks, max_chunks
 from pipeline.storage.shards import Shards
 
 
@@ -50,7 +50,7 @@ STEPS = st.lists(
 
 @settings(deadline=None, max_examples=150)
 @given(STEPS, st.integers(1, 9), st.sampled_from([1.1, 2.0, 3.0]), st.sampled_from(TABLES), st.data())
-def test_a_count_of_stale_rows_is_not_what_counting_again_gives(steps, rows, multiple, shards, data):
+def test_counts_of_stale_rows_agree_with_a_recount(steps, rows, multiple, shards, data):
     chunks, plain = Chunks(rows, multiple, shards=shards), Plain(rows, multiple, shards)
     for step in steps:
         if isinstance(step, tuple):
@@ -75,16 +75,16 @@ def test_a_count_of_stale_rows_is_not_what_counting_again_gives(steps, rows, mul
 
 
 @given(st.integers(0, 30), st.integers(1, 9), st.integers(1, 4))
-def test_rows_fill_more_chunks_than_the_most_or_never_so_many(num_rows, rows, num_owned):
+def test_the_max_number_of_chunks_is_reached_and_never_exceeded(num_rows, rows, num_owned):
     def spread(left, shards):
         if shards == 1:
             return -(-left // rows)
         return max(-(-mine // rows) + spread(left - mine, shards - 1) for mine in {*range(min(left, 1) + 1), left})
 
-    assert most_chunks(num_rows, rows, num_owned) == spread(num_rows, num_owned)
+    assert max_chunks(num_rows, rows, num_owned) == spread(num_rows, num_owned)
 
 
-def test_many_chunks_are_added_at_once_or_one_by_one():
+def test_adding_many_chunks_at_once_equals_adding_them_one_by_one():
     one, many = Chunks(3), Chunks(3)
     assert many.add(3 * 1000 - 1).tolist() == list(range(3 * 1000 - 1))
     for _ in range(999):
@@ -94,7 +94,7 @@ def test_many_chunks_are_added_at_once_or_one_by_one():
     assert [one.stale(c) for c in range(1000)] == [many.stale(c) for c in range(1000)] == [0] * 999 + [1]
 
 
-def test_a_log_that_is_loaded_counts_what_was_there_before():
+def test_a_loaded_log_counts_only_its_remaining_chunks():
     """Chunks 0 and 2 were deleted; 1 and 3 are there."""
     chunks = Chunks(4)
     chunks.load((16,), 2)
@@ -110,7 +110,7 @@ def test_a_log_that_is_loaded_counts_what_was_there_before():
     assert (chunks.present, chunks.growth, chunks.tails) == (4, 2, (24,))
 
 
-def test_shards_of_others_are_loaded_as_if_they_were_owned():
+def test_loading_leaves_out_shards_of_other_processes():
     """Of four shards the second and the fourth, in chunks of 4: one chunk was given out in the former, two in the
     latter, and more in the others."""
     chunks = Chunks(4, shards=SOME)
@@ -129,13 +129,13 @@ def test_shards_of_others_are_loaded_as_if_they_were_owned():
         (1.0, 400, -50, 0, MIN_GROWTH), (0.0, 4000, 1000, 0, MIN_GROWTH), (1.0, 400, 60, 77, 77),
     ],
 )  # fmt: skip
-def test_more_may_be_written_than_the_share_or_the_room(growth, live_rows, room, at_least, allowance):
+def test_growth_is_limited_by_its_share_and_half_the_room_above_a_minimum(growth, live_rows, room, at_least, allowance):
     chunks = Chunks(4, growth=growth)
     chunks.add(12)
     chunks.begin_growth(live_rows, room, at_least)
     assert (chunks.allowance, chunks.growth) == (allowance, 0)
 
 
-def test_a_block_that_begins_a_chunk_of_every_shard_is_more_than_may_always_be_written():
+def test_a_block_may_always_begin_a_chunk_of_every_owned_shard():
     assert Chunks(4, shards=Shards.all(16)).allowance == 16 * MIN_GROWTH
     assert Chunks(4, shards=SOME).allowance == 2 * MIN_GROWTH

@@ -15,14 +15,14 @@ from pipeline.storage.disk_speed import DiskSpeed, measure
 SMALL = 4 << 20
 
 
-def test_a_measurement_makes_no_sense_or_leaves_its_file(tmp_path):
+def test_a_measurement_is_plausible_and_leaves_no_file(tmp_path):
     speed = measure(tmp_path, direct=False, num_bytes=SMALL)
     assert 1e-8 < speed.seconds_per_read < 1
     assert 1e4 < speed.bytes_per_second < 1e12
     assert list(tmp_path.iterdir()) == []
 
 
-def test_direct_reads_are_not_measured(tmp_path):
+def test_direct_reads_are_measured(tmp_path):
     try:
         speed = measure(tmp_path, direct=True, num_bytes=SMALL)
     except ValueError as error:
@@ -31,7 +31,7 @@ def test_direct_reads_are_not_measured(tmp_path):
     assert speed.seconds_per_read > 1e-7
 
 
-def test_a_file_system_without_direct_reads_is_not_told(tmp_path, monkeypatch):
+def test_a_file_system_without_direct_reads_is_refused_naming_the_setting(tmp_path, monkeypatch):
     def refuse(file, direct):
         raise OSError(errno.EINVAL, "Invalid argument")
 
@@ -41,7 +41,7 @@ def test_a_file_system_without_direct_reads_is_not_told(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_slow_disk_is_read_to_the_end(tmp_path, monkeypatch):
+def test_measuring_a_slow_disk_stops_early(tmp_path, monkeypatch):
     """64 MiB, 10 ms a call: each reader stops after one call, of 16 scattered pages or of 256 in a row."""
     calls = []
 
@@ -59,7 +59,7 @@ def test_a_slow_disk_is_read_to_the_end(tmp_path, monkeypatch):
     assert speed.bytes_per_second < 8 * 256 * 4096 / 0.01
 
 
-def test_a_read_that_fails_leaves_the_file_or_is_not_told(tmp_path, monkeypatch):
+def test_a_failed_read_is_raised_and_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(disk_speed, "read_rows", lambda *arguments: (0, errno.EIO))
     with pytest.raises(OSError, match="read back") as error:
         measure(tmp_path, direct=False, num_bytes=SMALL)
@@ -79,13 +79,13 @@ def limited(limit, function):
         resource.setrlimit(limit, before)
 
 
-def test_too_little_memory_to_measure_is_told(tmp_path):
+def test_too_little_memory_to_measure_is_reported(tmp_path):
     with pytest.raises(MemoryError, match="for a scratch file of 64 MiB, which tells the disk's speed"):
         limited(resource.RLIMIT_AS, lambda: measure(tmp_path, direct=False))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_scratch_file_that_cannot_be_written_is_told(tmp_path):
+def test_a_scratch_file_that_cannot_be_written_is_reported(tmp_path):
     """By a limit on the sizes of files, of which Python ignores the signal."""
     with pytest.raises(OSError, match=f"File too large: {tmp_path} has to take a scratch file of 64 MiB") as error:
         limited(resource.RLIMIT_FSIZE, lambda: measure(tmp_path, direct=False))
@@ -94,5 +94,5 @@ def test_a_scratch_file_that_cannot_be_written_is_told(tmp_path):
 
 
 @pytest.mark.parametrize(("seconds", "rate", "gap"), [(0, 1e9, 0), (1e-5, 2e9, 20_000), (1e-6, 5e8, 500)])
-def test_a_gap_that_takes_longer_than_a_read_is_read_over(seconds, rate, gap):
+def test_a_gap_is_read_over_if_that_takes_no_longer_than_a_read(seconds, rate, gap):
     assert DiskSpeed(seconds, rate).gap_bytes == gap

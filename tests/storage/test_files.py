@@ -49,27 +49,27 @@ def watched(**how):
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.binary(max_size=40), max_size=4), st.sampled_from([None, 1, 7]))
-def test_a_short_write_loses_bytes_or_gives_another_checksum(tmp_path_factory, parts, shortest):
+def test_short_writes_lose_no_byte_and_give_the_right_checksum(tmp_path_factory, parts, shortest):
     path = tmp_path_factory.mktemp("files") / "a"
     got = watched(shortest=shortest).write(path, parts)
     assert path.read_bytes() == b"".join(parts)
     assert got == xxhash.xxh3_64_hexdigest(b"".join(parts)) == checksum_of(path, 3) == checksum(path.read_bytes())
 
 
-def test_arrays_are_written_otherwise_than_their_bytes(tmp_path):
+def test_arrays_are_written_as_their_bytes(tmp_path):
     arrays = [np.arange(6, dtype=np.uint32).reshape(2, 3), np.empty((0, 4), np.uint64), np.arange(3.0)]
     Files(cached=False).write(tmp_path / "a", arrays)
     assert (tmp_path / "a").read_bytes() == b"".join(array.tobytes() for array in arrays)
 
 
-def test_a_file_is_written_over(tmp_path):
+def test_an_existing_file_is_never_written_over(tmp_path):
     (tmp_path / "a").write_bytes(b"old")
     with pytest.raises(FileExistsError):
         Files().write(tmp_path / "a", [b"new"])
     assert (tmp_path / "a").read_bytes() == b"old"
 
 
-def test_a_new_name_is_published_before_what_is_under_it(tmp_path):
+def test_a_new_name_is_published_after_its_content_is_durable(tmp_path):
     files = watched()
     files.replace(tmp_path / "a", [b"one", b"two"])
     folder = tmp_path.name
@@ -81,7 +81,7 @@ def test_a_new_name_is_published_before_what_is_under_it(tmp_path):
     assert os.listdir(tmp_path) == ["a"]
 
 
-def test_what_an_earlier_try_left_stops_the_next(tmp_path):
+def test_leftovers_of_an_earlier_try_are_replaced(tmp_path):
     (tmp_path / "a.partial").write_bytes(b"torn")
     (tmp_path / "a").write_bytes(b"old")
     Files().replace(tmp_path / "a", [b"new"])
@@ -89,7 +89,7 @@ def test_what_an_earlier_try_left_stops_the_next(tmp_path):
 
 
 @pytest.mark.parametrize("fails", ["open", "write", "fsync", "rename"])
-def test_a_failure_changes_the_file_is_not_raised_or_leaves_a_descriptor_open(tmp_path, fails):
+def test_a_failed_replace_is_raised_and_leaves_the_old_file_and_no_descriptor(tmp_path, fails):
     (tmp_path / "a").write_bytes(b"old")
     files = watched(fails=fails)
     with pytest.raises(OSError, match="the disk failed") as caught:
@@ -101,7 +101,7 @@ def test_a_failure_changes_the_file_is_not_raised_or_leaves_a_descriptor_open(tm
         assert caught.value.filename == str(tmp_path / "a.partial")
 
 
-def test_a_folder_s_own_name_is_not_made_durable(tmp_path):
+def test_the_name_of_a_new_folder_is_made_durable(tmp_path):
     files = watched()
     files.make_folder(tmp_path / "a")
     assert [call for call in files.system.calls if call[0] != "close"] == [
@@ -111,7 +111,7 @@ def test_a_folder_s_own_name_is_not_made_durable(tmp_path):
     assert [name for name, _ in files.system.calls].count("mkdir") == 1
 
 
-def test_a_reserve_takes_no_space(tmp_path):
+def test_a_reserve_takes_its_space_on_disk(tmp_path):
     Files().reserve(tmp_path / "r", 300_000)
     assert os.stat(tmp_path / "r").st_blocks * 512 >= 300_000
     Files().reserve(tmp_path / "r", 0)
@@ -124,7 +124,7 @@ ARRAYS = {
 }  # fmt: skip
 
 
-def test_the_format_s_own_library_reads_other_arrays():
+def test_the_safetensors_library_reads_the_same_arrays():
     loaded = safetensors.numpy.load(b"".join(bytes(part) for part in tensors(ARRAYS)))
     assert loaded.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
@@ -133,6 +133,6 @@ def test_the_format_s_own_library_reads_other_arrays():
     assert safetensors.numpy.load(b"".join(bytes(part) for part in tensors({}))) == {}
 
 
-def test_tensors_begin_where_no_number_of_theirs_can():
+def test_the_data_of_tensors_begins_at_a_multiple_of_eight_bytes():
     parts = tensors({"odd": np.zeros(3, np.uint8)} | ARRAYS)
     assert (8 + len(parts[1])) % 8 == 0

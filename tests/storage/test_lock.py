@@ -29,7 +29,7 @@ def holder(tmp_path):
     process.communicate()
 
 
-def test_two_processes_have_one_run_directory_or_a_dead_one_keeps_it(holder, tmp_path):
+def test_a_run_directory_is_locked_by_one_process_until_that_process_dies(holder, tmp_path):
     with pytest.raises(InUse, match=rf"run is in use by process {holder.pid}; wait .*--run-dir"):
         RunLock(tmp_path / "run")
     with RunLock(tmp_path / "other"):
@@ -40,7 +40,7 @@ def test_two_processes_have_one_run_directory_or_a_dead_one_keeps_it(holder, tmp
         assert lock.path.read_text() == f"{os.getpid()}\n"
 
 
-def test_a_lock_is_held_after_it_was_given_back_or_taken_twice_by_one_process(tmp_path):
+def test_one_process_cannot_lock_twice_until_it_releases(tmp_path):
     lock = RunLock(tmp_path / "run")
     with pytest.raises(InUse, match=f"process {os.getpid()};"):
         RunLock(tmp_path / "run")
@@ -50,7 +50,7 @@ def test_a_lock_is_held_after_it_was_given_back_or_taken_twice_by_one_process(tm
         pass
 
 
-def test_moving_the_directory_aside_moves_the_lock(tmp_path, monkeypatch):
+def test_the_lock_stays_with_the_name_when_the_directory_moves(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run").mkdir()
     with RunLock(tmp_path / "run"):
@@ -61,12 +61,12 @@ def test_moving_the_directory_aside_moves_the_lock(tmp_path, monkeypatch):
             pass
 
 
-def test_a_folder_that_is_not_there_yet_cannot_be_locked(tmp_path):
+def test_a_missing_run_directory_is_locked_without_being_made(tmp_path):
     with RunLock(tmp_path / "deep" / "er" / "run"):
         assert not (tmp_path / "deep" / "er" / "run").exists()
 
 
-def test_a_link_is_a_second_door_to_a_run_directory(holder, tmp_path):
+def test_a_link_to_a_run_directory_shares_its_lock(holder, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "run")
     with pytest.raises(InUse, match="in use by process"):

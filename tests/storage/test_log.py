@@ -57,7 +57,7 @@ def append(log, rows, at=0):
 
 @pytest.mark.parametrize("num_rows", [2, CHUNK, 3 * CHUNK + 5, 200])
 @pytest.mark.parametrize("num_shards", [1, 3])
-def test_the_log_is_not_a_tier(tmp_path, num_rows, num_shards):
+def test_the_log_keeps_the_tier_contract(tmp_path, num_rows, num_shards):
     check_tier(lambda: Tagless(tmp_path, Shards.all(num_shards)), num_rows, WORDS, np.int64, CHUNK)
 
 
@@ -67,7 +67,7 @@ def num_open(log):
     return sum(os.path.realpath(os.path.join(folder, fd)).startswith(str(log.path)) for fd in os.listdir(folder))
 
 
-def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
+def test_zarr_reads_the_rows_keys_and_padding_of_the_log(log):
     first, second = made_rows(CHUNK + 3, WORDS, seed=1), made_rows(2, WORDS, seed=2)
     tail = append(log, second, append(log, first))
     log.describe([tail])
@@ -85,14 +85,14 @@ def test_another_zarr_reader_finds_other_rows_keys_or_padding(log):
     assert (rows[padding] == 2**32 - 1).all()
 
 
-def test_the_log_and_its_plain_twin_read_different_rows(log):
+def test_the_log_and_its_reference_read_the_same_rows(log):
     tail = append(log, made_rows(3 * CHUNK + 5, WORDS))
     log.describe([tail])
     at = np.random.default_rng(0).permutation(3 * CHUNK + 5)[:17]
     np.testing.assert_array_equal(gather_reference(log.path, at), gathered(log, at, WORDS, np.int64))
 
 
-def test_a_zarr_reader_finds_rows_where_chunks_were_deleted(log):
+def test_zarr_reads_a_deleted_chunk_as_reserved_keys(log):
     rows = made_rows(3 * CHUNK, WORDS)
     log.describe([append(log, rows)])
     log.remove([1])
@@ -102,7 +102,7 @@ def test_a_zarr_reader_finds_rows_where_chunks_were_deleted(log):
     assert (group["keys"][:][CHUNK : 2 * CHUNK] == RESERVED).all()
 
 
-def test_the_attributes_do_not_describe_the_row(log):
+def test_the_attributes_describe_the_row_layout(log):
     rows = made_rows(3, WORDS)
     append(log, rows)
     log.describe([CHUNK])
@@ -119,7 +119,7 @@ def test_the_attributes_do_not_describe_the_row(log):
     assert RowLayout.of(dict(row)) == ROW
 
 
-def test_a_row_goes_to_disk_without_its_tag(log):
+def test_a_row_is_tagged_on_its_way_to_disk(log):
     rows = made_rows(CHUNK + 1, WORDS)
     before = rows.copy()
     append(log, rows)
@@ -128,7 +128,7 @@ def test_a_row_goes_to_disk_without_its_tag(log):
     np.testing.assert_array_equal(gathered(log, range(CHUNK + 1), WORDS, np.int64), rows)
 
 
-def test_a_chunk_file_is_not_the_raw_rows_or_lies_in_a_folder_of_its_own(log):
+def test_chunk_files_hold_raw_rows_and_raw_keys(log):
     rows = made_rows(CHUNK + 1, WORDS)
     append(log, rows)
     files = {str(p.relative_to(log.path)) for p in log.path.rglob("*") if p.is_file()}
@@ -141,14 +141,14 @@ def test_a_chunk_file_is_not_the_raw_rows_or_lies_in_a_folder_of_its_own(log):
     assert log.written_bytes == sum(sizes) == 2 * log.chunk_bytes
 
 
-def test_a_chunk_s_checksums_are_not_those_of_its_files(log):
+def test_the_checksums_of_a_chunk_are_those_of_its_files(log):
     append(log, made_rows(CHUNK + 1, WORDS))
     for chunk in (0, 1):
         found = [checksum(file(log.path, chunk).read_bytes()) for file in (rows_file, keys_file)]
         assert log.checksums[chunk] == tuple(found)
 
 
-def test_the_keys_of_a_chunk_lack_padding_or_a_changed_bit_goes_unseen(log):
+def test_the_keys_of_a_chunk_are_padded_and_changes_of_them_detected(log):
     rows = made_rows(CHUNK + 3, WORDS)
     append(log, rows)
     assert log.keys(1).tolist() == [*row_keys(rows)[CHUNK:].tolist(), *[RESERVED] * 5]
@@ -160,7 +160,7 @@ def test_the_keys_of_a_chunk_lack_padding_or_a_changed_bit_goes_unseen(log):
             log.keys(1)
 
 
-def test_a_damaged_row_is_used_or_not_named(log):
+def test_a_damaged_row_is_refused_with_its_file_offset_and_key(log):
     rows = made_rows(2 * CHUNK, WORDS)
     append(log, rows)
     file = rows_file(log.path, 1)
@@ -176,7 +176,7 @@ def test_a_damaged_row_is_used_or_not_named(log):
     np.testing.assert_array_equal(gathered(log, [2, CHUNK + 5], WORDS, np.int64), rows[[2, CHUNK + 5]])
 
 
-def test_a_file_that_was_cut_or_is_gone_is_not_named(log):
+def test_a_truncated_or_missing_file_is_named(log):
     append(log, made_rows(CHUNK, WORDS))
     os.truncate(rows_file(log.path, 0), 5 * ROW.num_bytes - 1)
     with pytest.raises(OSError, match=rf"{re.escape(str(rows_file(log.path, 0)))}.*offset {4 * ROW.num_bytes} "):
@@ -185,7 +185,7 @@ def test_a_file_that_was_cut_or_is_gone_is_not_named(log):
         gathered(log, [CHUNK], WORDS, np.int64)
 
 
-def test_a_removed_chunk_keeps_its_files_its_descriptor_or_its_checksum(log):
+def test_a_removed_chunk_loses_its_files_descriptor_and_checksum(log):
     rows = made_rows(3 * CHUNK, WORDS)
     append(log, rows)
     gathered(log, range(3 * CHUNK), WORDS, np.int64)
@@ -199,7 +199,7 @@ def test_a_removed_chunk_keeps_its_files_its_descriptor_or_its_checksum(log):
     np.testing.assert_array_equal(gathered(log, [CHUNK], WORDS, np.int64), rows[[CHUNK]])
 
 
-def test_a_log_that_is_opened_again_has_other_rows_or_loses_some(tmp_path, log):
+def test_a_reopened_log_has_the_same_rows_and_takes_more(tmp_path, log):
     rows = made_rows(2 * CHUNK, WORDS)
     tail = append(log, rows)
     again = make_log(tmp_path, dict(log.checksums))
@@ -210,7 +210,7 @@ def test_a_log_that_is_opened_again_has_other_rows_or_loses_some(tmp_path, log):
     again.close()
 
 
-def test_a_log_of_no_rows_cannot_be_opened_or_an_equal_description_is_written_again(log):
+def test_an_empty_log_opens_and_an_equal_description_is_not_rewritten(log):
     assert zarr.open_group(log.path, mode="r")["rows"].shape == (0, WORDS)
     files = [log.path / name for name in ("zarr.json", "rows/zarr.json", "keys/zarr.json")]
     before = [file.stat().st_ino for file in files]
@@ -221,7 +221,7 @@ def test_a_log_of_no_rows_cannot_be_opened_or_an_equal_description_is_written_ag
     assert changed == [False, True, True]
 
 
-def test_a_chunk_is_written_twice(log):
+def test_a_chunk_cannot_be_written_twice(log):
     rows = made_rows(3, WORDS)
     append(log, rows)
     with pytest.raises(FileExistsError):
@@ -229,7 +229,7 @@ def test_a_chunk_is_written_twice(log):
     np.testing.assert_array_equal(gathered(log, range(3), WORDS, np.int64), rows)
 
 
-def test_rows_are_appended_in_the_middle_of_a_chunk_or_out_of_order(log):
+def test_rows_are_appended_only_in_order_from_the_start_of_a_chunk(log):
     rows = made_rows(2, WORDS)
     for at in ([3, 4], [CHUNK, CHUNK + 2], [CHUNK + 1, CHUNK]):
         with pytest.raises(AssertionError):
@@ -237,7 +237,7 @@ def test_rows_are_appended_in_the_middle_of_a_chunk_or_out_of_order(log):
     assert not rows_file(log.path, 0).exists()
 
 
-def test_closing_leaves_files_open(log):
+def test_closing_the_log_closes_its_files(log):
     append(log, made_rows(2 * CHUNK, WORDS))
     gathered(log, [0, CHUNK], WORDS, np.int64)
     assert num_open(log) == 2
@@ -245,7 +245,7 @@ def test_closing_leaves_files_open(log):
     assert num_open(log) == 0
 
 
-def test_another_zarr_reader_does_not_find_the_rows_of_each_shard(tmp_path):
+def test_zarr_reads_the_rows_of_each_shard_from_its_own_arrays(tmp_path):
     """Two processes that have two shards each: each of their chunks lies in the arrays of its own shard."""
     rows, chunks = made_rows(8 * CHUNK, WORDS).reshape(8, CHUNK, WORDS), Chunks(CHUNK, shards=Shards.all(4))
     at = {shard: chunks.add(2 * CHUNK, shard) for shard in range(4)}
@@ -269,7 +269,7 @@ def test_another_zarr_reader_does_not_find_the_rows_of_each_shard(tmp_path):
         assert (attributes["shard"], attributes["num_shards"], RowLayout.of(attributes["row"])) == (shard, 4, ROW)
 
 
-def test_a_file_of_a_shard_is_named_as_another(tmp_path):
+def test_a_file_is_named_by_its_shard_and_chunk(tmp_path):
     assert rows_file(tmp_path, 5) == tmp_path / "rows" / "c.5.0"
     assert rows_file(tmp_path, 3 + 16 * 5, 16) == tmp_path / "03" / "rows" / "c.5.0"
     assert keys_file(tmp_path, 3 + 16 * 5, 16) == tmp_path / "03" / "keys" / "c.5"

@@ -14,7 +14,7 @@ from pipeline.storage.places import NO_COPY, Caps, Places, Slots
 
 @settings(deadline=None, max_examples=80)
 @given(st.integers(0, 12), st.lists(st.tuples(st.booleans(), st.integers(0, 12)), max_size=12), st.randoms())
-def test_a_slot_is_given_out_twice_or_lost(num_slots, steps, random):
+def test_a_slot_is_given_out_once_and_never_lost(num_slots, steps, random):
     slots, held, next_key = Slots(num_slots, "clock"), {}, 0
     for takes, num in steps:
         if takes:
@@ -34,13 +34,13 @@ def test_a_slot_is_given_out_twice_or_lost(num_slots, steps, random):
         assert slots.occupied().tolist() == [int(slot in held) for slot in range(num_slots)]
 
 
-def test_more_slots_are_given_out_than_there_are():
+def test_no_more_slots_are_given_out_than_exist():
     slots = Slots(2, "clock")
     with pytest.raises(AssertionError):
         slots.take(np.arange(3, dtype=np.uint64))
 
 
-def test_what_is_occupied_is_kept_by_the_caller():
+def test_the_occupied_mask_is_a_copy():
     slots = Slots(2, "clock")
     slots.take(np.array([5], np.uint64))
     slots.occupied()[:] = 0
@@ -51,7 +51,7 @@ def changed(slots):
     return [slot for part in slots.changed() for slot in part.tolist()]
 
 
-def test_slots_are_left_out_or_named_twice_where_one_part_of_the_scan_ends(monkeypatch):
+def test_a_scan_in_parts_names_every_changed_slot_once(monkeypatch):
     monkeypatch.setattr("pipeline.storage.places.SCANNED", 4)
     slots = Slots(10, "clock")
     at = slots.take(np.arange(9, dtype=np.uint64))
@@ -59,7 +59,7 @@ def test_slots_are_left_out_or_named_twice_where_one_part_of_the_scan_ends(monke
     assert changed(slots) == sorted(np.delete(at, [1, 5]).tolist())
 
 
-def test_a_slot_s_next_row_has_the_copy_of_the_one_before():
+def test_the_next_row_of_a_slot_has_no_copy_of_the_one_before():
     slots = Slots(3, "clock")
     at = slots.take(np.array([5, 6], np.uint64))
     assert changed(slots) == sorted(at.tolist())
@@ -76,25 +76,25 @@ def make_places(device_rows=3, host_rows=2, disk_chunks=1 << 20, map_bytes=1 << 
     return Places(device_rows, host_rows, "clock", Caps(disk_chunks, map_bytes), Chunks(4, **changes))
 
 
-def test_new_places_are_not_empty():
+def test_new_places_are_empty():
     places = make_places()
     assert (places.device.num_free, places.host.num_free, places.chunks.tails, len(places.map)) == (3, 2, (0,), 0)
     assert (places.chunks.present, places.chunks.growth) == (0, 0)
 
 
-def test_the_reserve_of_the_next_commit_leaves_out_a_slab_or_what_may_be_merged():
+def test_the_commit_reserve_covers_both_slabs_and_what_may_be_merged():
     assert make_places(5, 3).commit_chunks == 2 + MIN_GROWTH
     assert make_places(5, 4).commit_chunks == 3 + MIN_GROWTH
     # The map cannot know more rows than these, whatever the slabs could hold.
     assert make_places(10_000, 10_000, map_bytes=MIN_BYTES * 6).commit_chunks == 2 + MIN_GROWTH
 
 
-def test_the_reserve_leaves_out_a_padded_chunk_of_a_shard():
+def test_the_commit_reserve_covers_a_padded_chunk_of_each_shard():
     """Eight slots, of which one may hold a row of another shard than the others: three chunks instead of two."""
     assert make_places(5, 3, shards=SOME).commit_chunks == 3 + 2 * MIN_GROWTH
 
 
-def test_half_of_the_room_is_not_left_to_the_commit():
+def test_half_of_the_disk_room_is_left_to_the_commit():
     """1,000 live rows are 250 chunks, of which the disk has room for so many besides slabs of two chunks."""
     for disk_chunks, expected in ((10_000, 250), (501, 249), (402, 200), (2, MIN_GROWTH), (0, MIN_GROWTH)):
         places = make_places(5, 3, disk_chunks)

@@ -33,12 +33,12 @@ def replay(make_policy, num_slots, steps):
 @pytest.mark.parametrize("name", POLICIES)
 @settings(deadline=None, max_examples=80)
 @given(st.integers(0, 15), STEPS)
-def test_a_policy_chooses_a_pinned_slot_or_one_twice_or_by_chance(name, num_slots, steps):
+def test_a_policy_deterministically_chooses_distinct_evictable_slots(name, num_slots, steps):
     assert replay(POLICIES[name], num_slots, steps) == replay(POLICIES[name], num_slots, steps)
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_does_not_find_the_only_slots_there_are(name):
+def test_a_policy_finds_the_only_evictable_slots(name):
     policy = POLICIES[name](5)
     policy.touch(np.arange(5, dtype=np.int32))
     for _ in range(3):
@@ -46,7 +46,7 @@ def test_a_policy_does_not_find_the_only_slots_there_are(name):
         assert choose(policy, 1, [0, 0, 0, 1, 0]).tolist() == [3]
 
 
-def test_the_clock_gives_no_second_chance():
+def test_the_clock_gives_a_second_chance():
     clock = Clock(4)
     clock.touch(np.array([0, 1, 2, 3], np.int32))
     # All are marked: one turn takes the marks, and the hand goes on from where it stopped.
@@ -57,7 +57,7 @@ def test_the_clock_gives_no_second_chance():
     assert choose(clock, 2, [1] * 4).tolist() == [1, 2]
 
 
-def test_a_slot_used_again_leaves_before_one_that_was_not():
+def test_an_unused_slot_leaves_before_one_used_again():
     clock = Clock(3)
     assert choose(clock, 1, [1] * 3).tolist() == [0]
     clock.touch(np.array([1], np.int32))

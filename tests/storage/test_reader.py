@@ -46,7 +46,7 @@ def gathered(reader, at, number_type=np.int64):
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("number_type", [np.int32, np.int64])
-def test_rows_depend_on_order_repetition_or_speed(tmp_path, speed, number_type):
+def test_rows_never_depend_on_order_repetition_or_disk_speed(tmp_path, speed, number_type):
     rows, file_of = written(tmp_path, 10)
     reader = Reader(file_of, WORDS, CHUNK, speed)
 
@@ -61,7 +61,7 @@ def test_rows_depend_on_order_repetition_or_speed(tmp_path, speed, number_type):
 
 @pytest.mark.parametrize(("num_chunks", "chunk_rows"), [(3, 2048), (150, 40)])
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_many_rows_of_one_call_are_mixed_up_among_the_readers(tmp_path, num_chunks, chunk_rows, speed):
+def test_many_rows_of_one_call_are_returned_in_the_order_asked_for(tmp_path, num_chunks, chunk_rows, speed):
     rows, file_of = written(tmp_path, num_chunks, chunk_rows)
     reader = Reader(file_of, WORDS, chunk_rows, speed)
     at = np.random.default_rng(0).integers(0, len(rows), 5000)
@@ -69,7 +69,7 @@ def test_many_rows_of_one_call_are_mixed_up_among_the_readers(tmp_path, num_chun
     reader.close()
 
 
-def test_direct_reads_give_other_rows(tmp_path):
+def test_direct_reads_give_the_same_rows(tmp_path):
     rows, file_of = written(tmp_path, 3, 1000)
     reader = Reader(file_of, WORDS, 1000, SPEEDS[1], direct=True)
     at = np.random.default_rng(0).permutation(3000)[:500]
@@ -84,7 +84,7 @@ def test_direct_reads_give_other_rows(tmp_path):
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=200))
-def test_parts_leave_a_row_out_or_divide_one_of_many_chunks(rows_of_chunks):
+def test_parts_cover_every_row_and_keep_each_of_many_chunks_whole(rows_of_chunks):
     ends = np.cumsum(rows_of_chunks)
     firsts, num_rows = np.append(0, ends[:-1]), int(ends[-1])
     bounds = _bounds(firsts, num_rows)
@@ -100,7 +100,7 @@ def num_open(folder):
     return sum(os.path.realpath(os.path.join(links, fd)).startswith(str(folder)) for fd in os.listdir(links))
 
 
-def test_more_chunks_than_may_be_open_leak_descriptors_or_close_one_in_use(rows_and_reader, tmp_path, monkeypatch):
+def test_open_files_stay_within_their_limit_and_closing_closes_all(rows_and_reader, tmp_path, monkeypatch):
     rows, reader = rows_and_reader
     monkeypatch.setattr(reader, "_max_files", 3)
     rng = np.random.default_rng(1)
@@ -113,7 +113,7 @@ def test_more_chunks_than_may_be_open_leak_descriptors_or_close_one_in_use(rows_
     reader.close()
 
 
-def test_a_file_that_is_open_makes_way_although_it_is_needed(rows_and_reader, monkeypatch):
+def test_an_open_file_that_a_call_needs_stays_open(rows_and_reader, monkeypatch):
     _, reader = rows_and_reader
     monkeypatch.setattr(reader, "_max_files", 3)
     gathered(reader, [8 * CHUNK, 9 * CHUNK, 5 * CHUNK])
@@ -122,7 +122,7 @@ def test_a_file_that_is_open_makes_way_although_it_is_needed(rows_and_reader, mo
     assert {chunk: before[chunk] for chunk in (8, 9)}.items() <= reader._files.items()
 
 
-def test_a_forgotten_chunk_is_read_from_the_deleted_file(rows_and_reader, tmp_path):
+def test_a_forgotten_chunk_is_read_from_its_new_file(rows_and_reader, tmp_path):
     rows, reader = rows_and_reader
     gathered(reader, range(3 * CHUNK))
     reader.forget([1, 7])
@@ -137,7 +137,7 @@ def test_a_forgotten_chunk_is_read_from_the_deleted_file(rows_and_reader, tmp_pa
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize(("size", "offset"), [(5 * ROW_BYTES - 1, 4), (5 * ROW_BYTES, 6), (0, 0)])
-def test_a_truncated_chunk_is_read_or_blamed_at_the_wrong_offset(tmp_path, size, offset, speed):
+def test_a_truncated_chunk_is_refused_with_the_offset_of_its_first_missing_row(tmp_path, size, offset, speed):
     """Asked for are rows 0, 4 and 6 of the second chunk; the first that is not there whole is named."""
     _, file_of = written(tmp_path, 3)
     os.truncate(file_of(1), size)
@@ -149,7 +149,7 @@ def test_a_truncated_chunk_is_read_or_blamed_at_the_wrong_offset(tmp_path, size,
     reader.close()
 
 
-def test_an_error_of_the_disk_loses_its_number_or_the_row(rows_and_reader, tmp_path):
+def test_a_disk_error_keeps_its_errno_and_names_the_row(rows_and_reader, tmp_path):
     """A folder can be opened, and not read."""
     _, reader = rows_and_reader
     (tmp_path / "c.2.0").unlink()
@@ -168,7 +168,7 @@ def damage(file, row):
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("max_files", [64, 2])
-def test_a_damaged_row_is_not_told_or_not_the_first_of_several(tmp_path, speed, max_files, monkeypatch):
+def test_the_first_of_several_damaged_rows_is_named(tmp_path, speed, max_files, monkeypatch):
     rows, file_of = written(tmp_path, 150)
     reader = Reader(file_of, WORDS, CHUNK, speed)
     monkeypatch.setattr(reader, "_max_files", max_files)

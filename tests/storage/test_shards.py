@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage.shards import MAX_SHARDS, deal, shard_folder, shard_of
+from pipeline.storage.shards import MAX_SHARDS, deal_shards, shard_folder, shard_of
 
 KEYS = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 2**32 - 1, 2**32, 2**63, 2**64 - 2, 2**64 - 1]))
 
 
 @settings(deadline=None)
 @given(st.lists(KEYS, max_size=20), st.integers(1, MAX_SHARDS))
-def test_a_key_belongs_to_another_shard_than_its_high_bits_say(keys, num):
+def test_the_high_bits_of_a_key_choose_its_shard(keys, num):
     shards = shard_of(np.array(keys, np.uint64), num)
     assert shards.dtype == np.int64
     assert shards.tolist() == [key // 2**32 * num // 2**32 for key in keys]
 
 
 @pytest.mark.parametrize("num", [1, 3, 16, 1000])
-def test_hashed_keys_are_not_spread_evenly(num):
+def test_hashed_keys_are_spread_evenly_over_shards(num):
     keys = np.random.default_rng(0).integers(0, 2**64, 1000 * num, np.uint64)
     counts = np.bincount(shard_of(keys, num), minlength=num)
     assert len(counts) == num
@@ -30,7 +30,7 @@ def test_hashed_keys_are_not_spread_evenly(num):
     assert counts.max() < 1200
 
 
-def test_a_table_of_one_shard_has_a_folder_for_it_or_names_do_not_sort():
+def test_shard_folders_sort_by_name_and_a_single_shard_has_none():
     path = Path("table.zarr")
     assert shard_folder(path, 0, 1) == path
     assert [shard_folder(path, shard, 16).name for shard in (0, 3, 15)] == ["00", "03", "15"]
@@ -38,8 +38,8 @@ def test_a_table_of_one_shard_has_a_folder_for_it_or_names_do_not_sort():
 
 
 @st.composite
-def tables(draw, most_shards=6, most_workers=3):
-    num, workers = draw(st.integers(1, most_shards)), [f"w{n}" for n in range(draw(st.integers(1, most_workers)))]
+def tables(draw, max_shards=6, max_workers=3):
+    num, workers = draw(st.integers(1, max_shards)), [f"w{n}" for n in range(draw(st.integers(1, max_workers)))]
     reach = {worker: draw(st.sets(st.integers(0, num - 1))) for worker in workers}
     owners = [draw(st.sampled_from([*workers, "gone"])) for _ in range(num)]
     before = {name: [s for s in range(num) if owners[s] == name] for name in [*workers, "gone"]}
@@ -54,14 +54,14 @@ def cost(dealt, before):
 
 @settings(deadline=None, max_examples=150)
 @given(tables())
-def test_shards_are_dealt_less_evenly_or_moved_more_often_than_need_be(table):
+def test_shards_are_dealt_as_evenly_and_moved_as_rarely_as_possible(table):
     num, workers, reach, before = table
     lost = [str(s) for s in range(num) if not any(s in reached for reached in reach.values())]
     if lost:
         with pytest.raises(ValueError, match=f"shards {', '.join(lost)} of {num}: "):
-            deal(num, workers, reach, before)
+            deal_shards(num, workers, reach, before)
         return
-    dealt = deal(num, workers, reach, before)
+    dealt = deal_shards(num, workers, reach, before)
     assert list(dealt) == workers
     assert sorted(s for shards in dealt.values() for s in shards) == list(range(num))
     assert all(set(shards) <= set(reach[worker]) and list(shards) == sorted(shards) for worker, shards in dealt.items())
@@ -72,10 +72,10 @@ def test_shards_are_dealt_less_evenly_or_moved_more_often_than_need_be(table):
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(1, 8))
-def test_workers_that_come_or_go_move_more_than_they_must(num, few, many):
+def test_workers_that_come_or_go_move_no_more_shards_than_necessary(num, few, many):
     def dealt(count, before=None):
         workers = [f"w{n}" for n in range(count)]
-        return deal(num, workers, dict.fromkeys(workers, range(num)), before)
+        return deal_shards(num, workers, dict.fromkeys(workers, range(num)), before)
 
     one = dealt(few)
     other = dealt(many, one)

@@ -40,9 +40,9 @@ def gathered(tier, at, num_words, number_type):
 def _fill(tier, rows, number_type, chunk_rows):
     """In calls of one chunk, of none, and of all the rest; the caller's array is used again for something else."""
     bounds = [0, min(chunk_rows, len(rows)), min(chunk_rows, len(rows)), len(rows)]
-    for begin, past in pairwise(bounds):
-        mine = rows[begin:past].copy()
-        tier.scatter(np.arange(begin, past, dtype=number_type), mine)
+    for begin, end in pairwise(bounds):
+        mine = rows[begin:end].copy()
+        tier.scatter(np.arange(begin, end, dtype=number_type), mine)
         mine[:] = 0
 
 

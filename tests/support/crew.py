@@ -8,10 +8,10 @@ from typing import Any
 
 from harness import SPEED, setup_of
 
-from pipeline.cluster.pool import Pool
+from pipeline.cluster.pool import WorkerPool
 from pipeline.data.source import Source
 from pipeline.driver.driver import Driver
-from pipeline.driver.open import many
+from pipeline.driver.open import dask_crew
 from pipeline.monitor.progress import Progress
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
@@ -40,11 +40,11 @@ class Lines(Progress):
 
 
 def crew_driver(
-    workflow: Workflow, run_dir: Path, pool: Pool, at_block: Callable[[int], None] = lambda examples: None,
+    workflow: Workflow, run_dir: Path, pool: WorkerPool, at_block: Callable[[int], None] = lambda examples: None,
     source: Source | None = None, **sizes: int,
 ) -> Driver:  # fmt: skip
     source = source or Source(workflow.data, workflow.seed, group=workflow.metrics.group)
     setup = setup_of(workflow, source, pool.world, **sizes)
     progress = Lines(setup.agenda.total_examples, at_block)
     run_dir.mkdir(exist_ok=True)
-    return Driver(setup, source, Folder(run_dir, Files(), SPEED), many(setup, source, pool), progress=progress)
+    return Driver(setup, source, Folder(run_dir, Files(), SPEED), dask_crew(setup, source, pool), progress=progress)

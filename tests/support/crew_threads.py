@@ -1,8 +1,7 @@
 """Several workers in one process: each stage of each worker in a thread of its own, collectives over loopback.
 
-What runs is the product's, but for `pipeline.cluster`: futures of threads stand for Dask's, and a parcel is taken from
-where it lies.
-"""
+What runs is the product's, but for `pipeline.cluster`: futures of threads stand for Dask's, and a key request is taken
+from where it lies."""
 
 from __future__ import annotations
 
@@ -24,17 +23,18 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.device.device import RAM
 from pipeline.driver.driver import Driver, MakeCrew
-from pipeline.driver.open import alone
+from pipeline.driver.open import local_crew
 from pipeline.errors import LostTouch
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup
-from pipeline.records import U32, U64, Array, Block, Done, Refusal, Share
-from pipeline.schedule import Schedule
+from pipeline.records import U32, U64, Array, Block, Rank, Refusal, StageResult
+from pipeline.schedule import BlockSchedule
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
-from pipeline.storage.shards import Shards, deal
-from pipeline.worker.member import Member
-from pipeline.worker.worker import Opening, Worker
+from pipeline.storage.shards import Shards, deal_shards
+from pipeline.worker.membership import Membership
+from pipeline.worker.tiers import WorkerConfig
+from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow
 
 NUM_SHARDS = 6
@@ -54,7 +54,7 @@ class ThreadCrew:
         self.world, self._gpus = len(sizes), gpus
         self.workers: list[Worker] = []
         self.before: Callable[[int, str, int], None] = lambda rank, stage, number: None
-        self.after: Callable[[int, Done], None] = lambda rank, done: None
+        self.after: Callable[[int, StageResult], None] = lambda rank, done: None
         """Both are called in the thread of a worker's stage, around each of its calls."""
         self._setup, self._workflow, self._run_dir = setup, setup.workflow, run_dir
         self._commits, self._sizes = commits, sizes
@@ -62,15 +62,15 @@ class ThreadCrew:
     def open(self, kept: Sequence[Manifest]) -> None:
         self.close()
         ranks = [str(rank) for rank in range(self.world)]
-        owned = deal(NUM_SHARDS, ranks, dict.fromkeys(ranks, range(NUM_SHARDS)))
+        owned = deal_shards(NUM_SHARDS, ranks, dict.fromkeys(ranks, range(NUM_SHARDS)))
         self.owner_of_shard = tuple(
             next(int(rank) for rank in owned if shard in owned[rank]) for shard in range(NUM_SHARDS)
         )
         on_gpus = self._gpus.groups() if self._gpus else [None] * self.world
         # Not at once: initial weights are drawn from the one generator of the process.
         self.workers = [
-            self._open_worker(kept, group, of_steps, owned[str(rank)])
-            for rank, (group, of_steps) in enumerate(zip(make_groups(self.world), on_gpus, strict=True))
+            self._open_worker(kept, group, for_steps, owned[str(rank)])
+            for rank, (group, for_steps) in enumerate(zip(make_groups(self.world), on_gpus, strict=True))
         ]
 
     def _open_worker(
@@ -79,13 +79,13 @@ class ThreadCrew:
         workflow, rank = self._workflow, group.rank
         source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
         dense = self._commits.load_dense(kept[-1], min(rank, len(kept[-1].dense) - 1)) if kept else None
-        opening = Opening(
+        config = WorkerConfig(
             sizes_of(workflow, **self._sizes[rank]), self._setup.row, self._setup.agenda.steps_of_epoch, self._run_dir,
             SPEED, tuple(m.part(mine) for m in kept), dense, Shards(NUM_SHARDS, mine),
         )  # fmt: skip
-        member = Member(Share(rank, self.world), self.owner_of_shard, group, on_gpus=on_gpus)
+        membership = Membership(Rank(rank, self.world), self.owner_of_shard, group, on_gpus=on_gpus)
         device = self._gpus.devices[rank] if self._gpus else RAM
-        return Worker(workflow, opening, source, device, Files(), member)
+        return Worker(workflow, config, source, device, Files(), membership)
 
     def each(self, method: Callable[..., Any], *args: Any, **named: Any) -> list[Any]:
         return [method(worker, *args, **named) for worker in self.workers]
@@ -96,13 +96,13 @@ class ThreadCrew:
     def replicas(self) -> Sequence[Mapping[str, Array]]:
         return self.each(Worker.dense) if self._workflow.optimizer.merge else self.each(Worker.dense)[:1]
 
-    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:
+    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
         stages = self.each(Worker.start, blocks, look_ahead)[0]
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         merge = Merge(self._workflow, self._run_dir, self._scores, watch)
         executor = ThreadsExecutor(self, stages, merge.together)
         try:
-            refusal = Schedule(numbers, look_ahead, stages, executor, merge.tell).run()
+            refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.tell).run()
         finally:
             executor.close()
         merge.end(self.each(Worker.drain))
@@ -130,16 +130,18 @@ class ThreadCrew:
 class ThreadsExecutor:
     """A task of the schedule is one for each worker. A stage follows itself, so it has one thread."""
 
-    def __init__(self, crew: ThreadCrew, stages: Sequence[str], together: Callable[[Sequence[Done]], Done]) -> None:
+    def __init__(
+        self, crew: ThreadCrew, stages: Sequence[str], together: Callable[[Sequence[StageResult]], StageResult]
+    ) -> None:
         self._crew, self._together = crew, together
         self._threads = {(stage, rank): ThreadPoolExecutor(1) for stage in stages for rank in range(crew.world)}
 
-    def submit(self, stage: str, number: int, after: list[list[Future[Done]]]) -> list[Future[Done]]:
+    def submit(self, stage: str, number: int, after: list[list[Future[StageResult]]]) -> list[Future[StageResult]]:
         return [
             self._threads[stage, rank].submit(self._run, rank, stage, number, after) for rank in range(self._crew.world)
         ]
 
-    def _run(self, rank: int, stage: str, number: int, after: list[list[Future[Done]]]) -> Done:
+    def _run(self, rank: int, stage: str, number: int, after: list[list[Future[StageResult]]]) -> StageResult:
         # Parcels come from every worker.
         waits_for = [f for futures in after for f in (futures if stage == "unite" else [futures[rank]])]
         if any(future.exception() for future in waits_for):
@@ -147,15 +149,15 @@ class ThreadsExecutor:
         self._crew.before(rank, stage, number)
         stages = self._crew.workers[rank].stages
         if stage == "unite":
-            stages.deliver(number, [worker.stages.parcel(number, rank) for worker in self._crew.workers])
+            stages.deliver(number, [worker.stages.key_request(number, rank) for worker in self._crew.workers])
         done = stages.run(stage, number)
         self._crew.after(rank, done)
         return done
 
-    def result(self, futures: list[Future[Done]]) -> Done:
+    def result(self, futures: list[Future[StageResult]]) -> StageResult:
         return self._together(outcomes(futures))
 
-    def settle(self, futures: list[list[Future[Done]]]) -> None:
+    def settle(self, futures: list[list[Future[StageResult]]]) -> None:
         wait([future for of_each in futures for future in of_each])
 
     def close(self) -> None:
@@ -173,7 +175,7 @@ def make_crew_driver(
     source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
     setup = setup_of(workflow, source, max(1, world), **sizes)
     each = of_each or [sizes] * world
-    make: MakeCrew = alone(setup, source, RAM)
+    make: MakeCrew = local_crew(setup, source, RAM)
     if world:
         make = lambda folder, commits: ThreadCrew(setup, folder.path, commits, each, gpus)  # noqa: E731
     progress = Progress(setup.agenda.total_examples, stream=StringIO())

@@ -12,8 +12,8 @@ from harness import make_driver
 
 from pipeline.driver.result import table_and_model
 from pipeline.errors import PipelineError
-from pipeline.records import Done, Refusal
-from pipeline.schedule import Schedule, Task, edges
+from pipeline.records import Refusal, StageResult
+from pipeline.schedule import BlockSchedule, Task, edges
 from pipeline.stages import STAGES
 from pipeline.worker.flight import RingLengths
 from pipeline.workflow import Workflow
@@ -27,17 +27,17 @@ Gate = Callable[[Task], list[Task]]
 class GatedExecutor:
     """Runs each task in a thread of its own once its edges allow it and the task at its gate is through."""
 
-    def __init__(self, call: Callable[[str, int], Done], blocks: range, gate: Gate) -> None:
+    def __init__(self, call: Callable[[str, int], StageResult], blocks: range, gate: Gate) -> None:
         self._call = call
         self._gate = gate
         self._through = {(stage, i): threading.Event() for stage in STAGES for i in blocks}
         self._failed = threading.Event()
         self._threads = ThreadPoolExecutor(256)
 
-    def submit(self, stage: str, number: int, after: list[Future[Done]]) -> Future[Done]:
+    def submit(self, stage: str, number: int, after: list[Future[StageResult]]) -> Future[StageResult]:
         return self._threads.submit(self._run, stage, number, after)
 
-    def _run(self, stage: str, number: int, after: list[Future[Done]]) -> Done:
+    def _run(self, stage: str, number: int, after: list[Future[StageResult]]) -> StageResult:
         try:
             for future in after:
                 future.result()
@@ -54,10 +54,10 @@ class GatedExecutor:
         while task in self._through and not self._through[task].wait(0.01) and not self._failed.is_set():
             pass
 
-    def result(self, future: Future[Done]) -> Done:
+    def result(self, future: Future[StageResult]) -> StageResult:
         return future.result(timeout=60)
 
-    def settle(self, futures: list[Future[Done]]) -> None:
+    def settle(self, futures: list[Future[StageResult]]) -> None:
         wait(futures)
         self._threads.shutdown()
 
@@ -84,7 +84,7 @@ def outcome(
     if not check_order:
         driver.crew.worker.stages._expect = lambda stage, number: None  # type: ignore[method-assign]
     executor = GatedExecutor(driver.crew.worker.stages.run, numbers, gate)
-    schedule = Schedule(numbers, look_ahead, ALONE, executor, _ignore, edges)
+    schedule = BlockSchedule(numbers, look_ahead, ALONE, executor, _ignore, edges)
     try:
         refusal: Refusal | None = schedule.run()
     except PipelineError as error:
@@ -98,5 +98,5 @@ def outcome(
     return digest
 
 
-def _ignore(done: Done) -> None:
+def _ignore(done: StageResult) -> None:
     """The result is read at the end."""

@@ -17,7 +17,7 @@ from pipeline.kernels import (
     segment_sum,
     update_rows,
 )
-from pipeline.kernels.row_rules import RULES
+from pipeline.kernels.row_rules import RULE_NUMBERS
 
 if config.ENABLE_CUDASIM:
     from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
@@ -57,7 +57,7 @@ def small_grids():
 
 def compile_what_calls_them():
     """The CPU's kernels, while what they call is compiled; `read` gives them arrays that are not to be written."""
-    for kind in RULES:
+    for kind in RULE_NUMBERS:
         table = Table(kind, np.float32, 1, 2, True, lambda t: (0.1, 0.1), 1)
         for clip in (0, 1):
             table.clip, table.step = (np.float32(clip), np.float32(0)), 0

@@ -11,7 +11,7 @@ from pipeline.data.source import Source
 from pipeline.device.device import Device
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
-from pipeline.driver.open import alone
+from pipeline.driver.open import local_crew
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.check_model import facts_of
 from pipeline.preflight.setup import Setup, agenda_of
@@ -64,7 +64,7 @@ def make_driver(
     setup = setup_of(workflow, source, **sizes)
     progress = Progress(setup.agenda.total_examples, stream=StringIO())
     device, files = device or choose(workflow.device), files or Files(cached=not workflow.storage.direct)
-    crew = alone(setup, source, device, client)
+    crew = local_crew(setup, source, device, client)
     return Driver(setup, source, Folder(run_dir, files, SPEED), crew, device.model, progress)
 
 

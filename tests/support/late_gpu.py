@@ -39,10 +39,10 @@ class Memory:
         self.__array_interface__ = {
             "shape": (num_bytes,), "typestr": "|u1", "data": (ctypes.addressof(raw), False), "version": 3
         }  # fmt: skip
-        weakref.finalize(self, give_back, raw, num_bytes, live)
+        weakref.finalize(self, release_memory, raw, num_bytes, live)
 
 
-def give_back(raw, num_bytes, live):
+def release_memory(raw, num_bytes, live):
     ctypes.memset(raw, GARBAGE, num_bytes)
     live[0] -= num_bytes
 
@@ -144,7 +144,7 @@ class LateGpu:
         at = array.ctypes.data
         return array.nbytes == 0 or any(0 <= at - ctypes.addressof(raw) < len(raw) for raw in self._pinned)
 
-    def there(self, array):
+    def to_device(self, array):
         copy = self.empty(array.shape, array.dtype)
         copy[...] = array
         return copy
@@ -155,7 +155,7 @@ class LateGpu:
     def free_bytes(self):
         return 1 << 30
 
-    def give_back(self):
+    def release_memory(self):
         """Memory is overwritten as soon as nobody holds it."""
 
     @contextmanager

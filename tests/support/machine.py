@@ -10,7 +10,7 @@ from sharded import in_shards
 from pipeline.commits.flush import flush
 from pipeline.commits.manifest import ChunkState, Manifest
 from pipeline.records import Block, Refusal, Trained, Unique
-from pipeline.stages.plan import Room, plan
+from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.prefetch import prefetch
 from pipeline.stages.train import swap
 from pipeline.stages.write_back import write_back
@@ -60,7 +60,7 @@ class Machine:
         keys = [in_shards(key, self.log.shards) for key in keys]
         block = Block(self.blocks, "train", 0, 0, 1, 0, 1, 1, 0, False)
         keys_U = np.array(keys, np.uint64)
-        p = plan([Unique(block, keys_U, ())], self.places, Room(1 << 20, 1 << 20))
+        p = plan([Unique(block, keys_U, ())], self.places, RingRows(1 << 20, 1 << 20))
         if isinstance(p, Refusal):
             return p
         staged = prefetch(p, self.host, self.log, np.empty((len(keys), WORDS), np.uint32), init_rows)

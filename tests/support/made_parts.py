@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import strategies as st
 
-from pipeline.records import Block, Examples, Layout
-from pipeline.stages.dedup import Owners, Workspace, dedup
+from pipeline.records import Block, Examples, FieldLayout
+from pipeline.stages.dedup import KeyOwners, Workspace, dedup
 
-LAYOUTS = st.sampled_from([Layout((0,), (), ()), Layout((0, 2), (1,), (True,)), Layout((), (0, 1), (False, True))])
+LAYOUTS = st.sampled_from(
+    [FieldLayout((0,), (), ()), FieldLayout((0, 2), (1,), (True,)), FieldLayout((), (0, 1), (False, True))]
+)
 
 
 def make_block(batch_size, num_examples):
@@ -24,11 +26,11 @@ def make_examples(seed, batch_size, num_examples, layout, num_keys, longest_bag=
     block = make_block(batch_size, num_examples)
     bags, starts = [], [0]
     for batch in range(block.num_batches):
-        begin, past = block.batch_bounds(batch)
-        at = (past - begin) * len(layout.single_S)
-        bags_MB = np.zeros((len(layout.multi_M), past - begin + 1), np.int32)
+        begin, end = block.batch_bounds(batch)
+        at = (end - begin) * len(layout.single_S)
+        bags_MB = np.zeros((len(layout.multi_M), end - begin + 1), np.int32)
         for m in range(len(layout.multi_M)):
-            bags_MB[m] = at + np.cumsum([0, *rng.integers(0, longest_bag + 1, past - begin)])
+            bags_MB[m] = at + np.cumsum([0, *rng.integers(0, longest_bag + 1, end - begin)])
             at = int(bags_MB[m, -1])
         bags.append(bags_MB)
         starts.append(starts[-1] + at)
@@ -50,12 +52,12 @@ class Part:
 
 
 def plain_pairs(examples, layout, batch):
-    begin, past = examples.block.batch_bounds(batch)
+    begin, end = examples.block.batch_bounds(batch)
     keys = examples.keys_V[examples.batch_starts[batch] : examples.batch_starts[batch + 1]].tolist()
-    holders = [example for _ in layout.single_S for example in range(past - begin)]
+    examples_with_key = [example for _ in layout.single_S for example in range(end - begin)]
     for bag in examples.bags[batch].tolist():
-        holders += [e for e in range(past - begin) for _ in range(bag[e], bag[e + 1])]
-    return list(zip(keys, holders, strict=True))
+        examples_with_key += [e for e in range(end - begin) for _ in range(bag[e], bag[e + 1])]
+    return list(zip(keys, examples_with_key, strict=True))
 
 
 @st.composite
@@ -63,7 +65,7 @@ def crews(draw):
     """Parts of one block of up to five workers, some of whom have no examples of a batch, or none at all."""
     world, layout = draw(st.integers(1, 5)), draw(LAYOUTS)
     owner_of_shard = draw(st.lists(st.integers(0, world - 1), min_size=1, max_size=7))
-    owners = Owners(owner_of_shard, world)
+    owners = KeyOwners(owner_of_shard, world)
     num_batches, num_keys = draw(st.integers(1, 3)), draw(st.sampled_from([1, 4, 40]))
     parts = []
     for _ in range(world):
@@ -79,7 +81,7 @@ def crews(draw):
 
 def examples_of(block, seed, layout, num_keys):
     """`make_examples` of one batch after the other: parts of a batch may be empty."""
-    sizes = [past - begin for begin, past in map(block.batch_bounds, range(block.num_batches))]
+    sizes = [end - begin for begin, end in map(block.batch_bounds, range(block.num_batches))]
     each = [make_examples(seed + n, max(1, size), size, layout, num_keys) for n, size in enumerate(sizes)]
     no_bags = np.zeros((len(layout.multi_M), 1), np.int32)
     return replace(

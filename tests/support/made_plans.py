@@ -33,4 +33,4 @@ def made_plan(**fields):
         "arrival_slots": np.int32, "victim_slots_E": np.int32, "host_into": np.int32, "host_victim_slots": np.int32,
     }  # fmt: skip
     arrays = {name: np.array(fields.pop(name, []), dtype) for name, dtype in types.items()}
-    return Plan(**({"block": block, "num_new": 0, "spills": (), "moves": Moves()} | fields | arrays))
+    return Plan(**({"block": block, "num_new": 0, "disk_writes": (), "moves": Moves()} | fields | arrays))

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Ftrl, Optimizer, RowWiseAdagrad, Sgd
-from pipeline.records import Done
+from pipeline.records import StageResult
 from pipeline.workflow import Workflow
 
 
@@ -71,5 +71,5 @@ def workflow_of(root: Path, optimizer: Optimizer, **changes: Any) -> Workflow:
     return workflow.model_copy(update={"optimizer": optimizer})
 
 
-def ignore(done: Done) -> None:
+def ignore(done: StageResult) -> None:
     """The workers are looked at when all is done."""

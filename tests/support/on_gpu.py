@@ -14,7 +14,7 @@ def reason():
     return ""
 
 
-def there(array):
+def to_device(array):
     import cupy
 
     return cupy.asarray(array)

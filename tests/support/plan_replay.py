@@ -135,9 +135,9 @@ def check_plan(p, window, tiers, places, room):
 def shard_by_shard(p, host_victims, device_victims):
     """The victims in the order in which they are written: of each shard the host's, then the device's."""
     written = []
-    for spill in p.spills:
-        written += host_victims[: spill.num_host] + device_victims[: spill.num_device]
-        host_victims, device_victims = host_victims[spill.num_host :], device_victims[spill.num_device :]
+    for write in p.disk_writes:
+        written += host_victims[: write.num_host] + device_victims[: write.num_device]
+        host_victims, device_victims = host_victims[write.num_host :], device_victims[write.num_device :]
     assert host_victims == device_victims == []
     return written
 
@@ -170,18 +170,18 @@ def check_arrivals(p, unique, tiers, look_ahead):
 
 def check_log_positions(p, to_disk, tiers, places):
     """Given out once, in each shard from the end of its own arrays, in chunks that hold rows of no other block."""
-    at = [position for spill in p.spills for position in spill.at_N.tolist()]
+    at = [position for write in p.disk_writes for position in write.at_N.tolist()]
     assert not {position // CHUNK for position in at} & tiers.chunks
     num = places.chunks.shards.num
     shards = shard_of(np.array(to_disk, np.uint64), num).tolist()
     assert shards == sorted(shards)
     assert [position // CHUNK % num for position in at] == shards, "a row lies in another shard than its key's"
-    for spill in p.spills:
-        assert len(spill.at_N) == spill.num_host + spill.num_device > 0
-        own = [position // CHUNK // num * CHUNK + position % CHUNK for position in spill.at_N.tolist()]
+    for write in p.disk_writes:
+        assert len(write.at_N) == write.num_host + write.num_device > 0
+        own = [position // CHUNK // num * CHUNK + position % CHUNK for position in write.at_N.tolist()]
         assert own[0] % CHUNK == 0
         assert own == list(range(own[0], own[0] + len(own)))
-        assert places.chunks.tails[spill.at_N[0] // CHUNK % num] == (own[-1] // CHUNK + 1) * CHUNK
+        assert places.chunks.tails[write.at_N[0] // CHUNK % num] == (own[-1] // CHUNK + 1) * CHUNK
     tiers.log |= dict(zip(at, to_disk, strict=True))
     return at
 
@@ -197,7 +197,7 @@ def check_moves(p, keys, arrivals, victims, to_host, host_victims, host_dropped)
     assert m.device_to_disk == len(victims) - len(to_host)
     assert m.host_to_disk == len(host_victims) + len(host_dropped)
     assert m.unchanged == m.device_to_disk + m.host_to_disk - p.num_to_disk
-    assert m.padding == sum(-len(spill.at_N) % CHUNK for spill in p.spills)
+    assert m.padding == sum(-len(write.at_N) % CHUNK for write in p.disk_writes)
 
 
 def check_places(places, tiers):
@@ -263,19 +263,19 @@ def due_refusal(window, tiers, places):
     victims = max(0, arrivals - (len(places.device.keys_S) - len(tiers.device)))
     room = len(places.host.keys_S) - len(on_host) + len(on_host & keys)
     to_disk = min(len(on_host - needed), max(0, victims - room)) + max(0, victims - room - len(on_host - needed))
-    written = most_chunks(to_disk, chunks)
+    written = max_chunks(to_disk, chunks)
     merged = dict.fromkeys(range(chunks.shards.num), 0)
     for chunk, count in tiers.live_in_chunks(without=keys).items():
         merged[chunk % chunks.shards.num] += count if 0 < count * chunks._multiple < CHUNK else 0
     growth = tiers.num_chunks - tiers.since + written + sum(-(-count // CHUNK) for count in merged.values())
     if growth > chunks.allowance:
         return "commit", growth, chunks.allowance
-    slabs = most_chunks(len(places.device.keys_S) + len(places.host.keys_S), chunks)
+    slabs = max_chunks(len(places.device.keys_S) + len(places.host.keys_S), chunks)
     disk = tiers.num_chunks - len(tiers.deleted) + written + slabs + chunks.allowance
     return ("disk" if disk > places.caps.disk_chunks else None), disk, places.caps.disk_chunks
 
 
-def most_chunks(num_rows, chunks):
+def max_chunks(num_rows, chunks):
     """One row in each shard, and the others in full chunks."""
     begun = min(num_rows, len(chunks.shards.owned))
     return begun + (num_rows - begun) // CHUNK

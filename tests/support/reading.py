@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from pipeline.prepare import formats
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.pieces import cut
+from pipeline.prepare.pieces import cut_sources
 from pipeline.prepare.read import RAISE, parts
 
 
@@ -37,7 +37,7 @@ BIG = 1 << 24
 
 
 def parts_of(path, format, piece_bytes=BIG, bad=RAISE, made=()):
-    return [part for piece in cut([path], format, piece_bytes) for part in parts(piece, format, bad, made)]
+    return [part for piece in cut_sources([path], format, piece_bytes) for part in parts(piece, format, bad, made)]
 
 
 def table_of(path, format, piece_bytes=BIG, bad=RAISE):

@@ -20,7 +20,7 @@ from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_referenc
 from pipeline.kernels.init_rows import init_weights_reference
 from pipeline.kernels.pool import pool_reference
 from pipeline.kernels.row_hash import row_hash_reference
-from pipeline.kernels.row_rules import RULES, adam_size, step_reference
+from pipeline.kernels.row_rules import RULE_NUMBERS, adam_size, step_reference
 from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.machine.memory import aligned_empty
 from pipeline.optim.dense import clip_factor
@@ -151,7 +151,7 @@ class Reference:
         settings = [np.float32(s) for s in settings]
         clip = clip and [np.float32(c) for c in clip]
         dim = self.row.embedding_dim
-        step_reference(RULES[o.kind], row["w"], row["state"], grad, rates, settings, dim, clip, count)
+        step_reference(RULE_NUMBERS[o.kind], row["w"], row["state"], grad, rates, settings, dim, clip, count)
 
     def values_of(self, batch: list[dict[str, object]]) -> tuple[np.ndarray, np.ndarray, list[int], list[int], list]:
         """Keys of the batch in the documented order, and the bags of its multi-hot fields."""

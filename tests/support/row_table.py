@@ -4,7 +4,7 @@ import numpy as np
 
 from pipeline.kernels.catch_up import catch_up
 from pipeline.kernels.clip_gradients import clip_gradients
-from pipeline.kernels.row_rules import ADAM, FTRL, ROWWISE_ADAGRAD, RULES, SGD, adam_size, step_reference
+from pipeline.kernels.row_rules import ADAM, FTRL, ROWWISE_ADAGRAD, RULE_NUMBERS, SGD, adam_size, step_reference
 from pipeline.kernels.update_rows import update_rows
 
 NUM_STATE = {"sgd": 0, "adagrad": 1, "rowwise_adagrad": 2, "adam": 2, "ftrl": 2}
@@ -17,7 +17,7 @@ class Table:
 
     def __init__(self, kind, dtype, num_rows, dim, first_order, rates_of, num_steps, eps=1e-8, torch_eps=False,
                  beta1=0.9, beta2=0.999, ftrl=(1.0, 0.0, 0.0), seed=0, std=0.1):  # fmt: skip
-        self.kind, self.rule, self.dtype = kind, RULES[kind], np.dtype(dtype).type
+        self.kind, self.rule, self.dtype = kind, RULE_NUMBERS[kind], np.dtype(dtype).type
         self.dim, self.width = dim, dim + first_order
         self.num_state = (dim > 0) + first_order if self.rule == ROWWISE_ADAGRAD else NUM_STATE[kind] * self.width
         self.floats = np.zeros((num_rows, self.width + self.num_state), dtype)

@@ -1,5 +1,5 @@
-"""What every CUDA twin must do, at any size: give the bits of the CPU's twin. `gpu.there` takes arrays to the device,
-`gpu.back` brings them back; the simulator and a real GPU run the same checks."""
+"""What every CUDA twin must do, at any size: give the bits of the CPU's twin. `gpu.to_device` takes arrays to the
+device, `gpu.back` brings them back; the simulator and a real GPU run the same checks."""
 
 from dataclasses import replace
 
@@ -23,7 +23,7 @@ from pipeline.records import RESERVED, TILE
 def same(gpu, operation, args, changed):
     """Both twins on copies of the same arguments; those at the numbers `changed` must have the same bits after."""
     here = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
-    there = [gpu.there(a) if isinstance(a, np.ndarray) else a for a in args]
+    there = [gpu.to_device(a) if isinstance(a, np.ndarray) else a for a in args]
     operation(*here)
     operation(*there)
     for number in changed:
@@ -154,11 +154,11 @@ def check_unique(gpu, keys, limit):
     expected, inverse = unique_keys_reference(keys) if len(keys) < 10_000 else by_first_appearance(keys)
     slots = 1 << (2 * limit - 1).bit_length()
     table, first, position, unique, count = map(
-        gpu.there,
+        gpu.to_device,
         (np.zeros(slots, np.uint64), np.zeros(slots, np.int32), np.zeros(len(keys), np.int32),
          np.zeros(limit, np.uint64), np.zeros(1, np.int32)),
     )  # fmt: skip
-    unique_keys_cuda(gpu.there(keys), table, first, position, limit, unique, count)
+    unique_keys_cuda(gpu.to_device(keys), table, first, position, limit, unique, count)
     found = int(gpu.back(count)[0])
     if len(expected) > limit:
         assert found > limit
@@ -184,10 +184,10 @@ def check_index(gpu, batch, shift):
     unique, expected = by_first_appearance(position)
     found = len(unique)
     starts, source = fast_sources(replace(batch, inverse_V=expected.astype(np.int32), num_unique=found))[::-1]
-    out = [gpu.there(np.zeros(n, np.int32)) for n in (size, size + 1, size, size, 1)]
-    single, multi, bags = map(gpu.there, (batch.single_S, batch.multi_M, batch.bags_MB))
-    first = gpu.there(np.zeros(limit, np.int32))
-    index_batch_cuda(gpu.there(position), bags, single, multi, first, *out)
+    out = [gpu.to_device(np.zeros(n, np.int32)) for n in (size, size + 1, size, size, 1)]
+    single, multi, bags = map(gpu.to_device, (batch.single_S, batch.multi_M, batch.bags_MB))
+    first = gpu.to_device(np.zeros(limit, np.int32))
+    index_batch_cuda(gpu.to_device(position), bags, single, multi, first, *out)
     unique_P, starts_P, inverse_V, source_V, count = map(gpu.back, out)
     assert count[0] == found
     np.testing.assert_array_equal(unique_P[:found], unique)

@@ -34,7 +34,7 @@ def through_a_file(saved):
 
 
 @pytest.mark.parametrize("steps", [0, 1, 5])
-def test_training_goes_on_with_other_bits(steps):
+def test_training_goes_on_with_the_same_bits_after_loading(steps):
     one, other = make_model(), make_model(seed=1)
     train(*one, steps, 1)
     load_dense(*other, through_a_file(save_dense(*one)))
@@ -45,7 +45,7 @@ def test_training_goes_on_with_other_bits(steps):
     assert all(np.array_equal(a, b) for a, b in zip(*(model_state(m[0]).values() for m in (one, other)), strict=True))
 
 
-def test_what_was_loaded_shares_memory_with_the_file_or_with_the_other_model():
+def test_loaded_state_has_memory_of_its_own():
     one, other = make_model(), make_model(seed=1)
     train(*one, 2, 1)
     saved = {name: array.copy() for name, array in save_dense(*one).items()}
@@ -58,7 +58,7 @@ def test_what_was_loaded_shares_memory_with_the_file_or_with_the_other_model():
 
 
 @pytest.mark.parametrize("part", ["model/0.weight", "model/1.running_mean", "model/3.bias"])
-def test_another_model_s_state_is_loaded(part):
+def test_the_state_of_another_model_is_refused(part):
     one = make_model()
     saved = save_dense(*one)
     with pytest.raises(ValueError, match="the dense part of the commit is not this one: 0"):
@@ -68,7 +68,7 @@ def test_another_model_s_state_is_loaded(part):
         load_dense(*make_model(), less)
 
 
-def test_a_parameter_or_moment_is_left_out():
+def test_every_parameter_and_moment_is_saved_within_the_estimated_bytes():
     model, optimizer = make_model()
     assert not [name for name in save_dense(model, optimizer) if name.startswith("optimizer/")]
     train(model, optimizer, 1, 0)

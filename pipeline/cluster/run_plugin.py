@@ -33,11 +33,11 @@ from pipeline.machine.affinity import pin
 from pipeline.machine.limits import memory_limits
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.threads import share_of
-from pipeline.records import Done, Parcel, Refusal, Share
+from pipeline.records import KeyRequest, Rank, Refusal, StageResult
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
-from pipeline.worker.member import Member
-from pipeline.worker.tiers import Opening
+from pipeline.worker.membership import Membership
+from pipeline.worker.tiers import WorkerConfig
 from pipeline.worker.worker import Worker
 from pipeline.workflow import Workflow
 
@@ -47,11 +47,11 @@ PACKAGES = ("numba", "numpy", "pyarrow", "torch", "zarr", "distributed")
 
 
 @dataclass(frozen=True, slots=True)
-class Invitation:
+class JoinRequest:
     """Everything that a worker needs to know to become one of several: text that any machine can read, and numbers."""
 
     token: str
-    share: Share
+    rank: Rank
     owner_of_shard: tuple[int, ...]
     workflow: str
     """As JSON."""
@@ -62,7 +62,7 @@ class Invitation:
     """Name and source text of the workflow's own Python files, by module name."""
     hosts: tuple[str, ...]
     """Hosts of all workers, in the order of ranks."""
-    by_mail: bool
+    by_collective: bool
     """Keys travel by a collective of their own."""
     cpus: tuple[int, ...]
     """That the process is kept on; empty: all of the machine's."""
@@ -72,7 +72,7 @@ class Invitation:
     check: bool
 
 
-class Station(WorkerPlugin):
+class RunPlugin(WorkerPlugin):
     """The part of a run that a Dask worker has open."""
 
     name = NAME
@@ -102,42 +102,42 @@ class Station(WorkerPlugin):
         self._store = Store(host, serves=True, timeout_seconds=timeout_seconds)
         return self._store.port
 
-    def join(self, invitation: Invitation, opening: Opening) -> None:
+    def join(self, join_request: JoinRequest, config: WorkerConfig) -> None:
         self.leave()
-        if invitation.cpus:
-            pin(invitation.cpus)
-        workflow = read_workflow(invitation)
+        if join_request.cpus:
+            pin(join_request.cpus)
+        workflow = read_workflow(join_request)
         self._device = device = choose(workflow.device)
-        store = Store(invitation.store_host, invitation.store_port, timeout_seconds=invitation.timeout_seconds)
-        share = invitation.share
+        store = Store(join_request.store_host, join_request.store_port, timeout_seconds=join_request.timeout_seconds)
+        rank = join_request.rank
         meet = partial(
-            Group, store, interface=interface_of(invitation.store_host), timeout_seconds=invitation.timeout_seconds,
-            check=invitation.check,
+            Group, store, interface=interface_of(join_request.store_host), timeout_seconds=join_request.timeout_seconds,
+            check=join_request.check,
         )  # fmt: skip
         merge = workflow.optimizer.merge
         try:
-            group = meet(invitation.token, share.rank, share.world)
-            of_steps = partial(meet, on_gpus=device.on_gpu)
+            group = meet(join_request.token, rank.number, rank.world)
+            for_steps = partial(meet, on_gpus=device.on_gpu)
             on_gpus = None
             if device.on_gpu:
-                on_gpus = of_steps(f"{invitation.token}/steps", share.rank, share.world, traffic=group.traffic)
-            levels = two_levels(invitation, of_steps, group.traffic) if merge and merge.inner else None
-            mail = None
-            if invitation.by_mail:
-                mail = meet(f"{invitation.token}/keys", share.rank, share.world, traffic=group.traffic)
+                on_gpus = for_steps(f"{join_request.token}/steps", rank.number, rank.world, traffic=group.traffic)
+            levels = two_levels(join_request, for_steps, group.traffic) if merge and merge.inner else None
+            key_group = None
+            if join_request.by_collective:
+                key_group = meet(f"{join_request.token}/keys", rank.number, rank.world, traffic=group.traffic)
         except RuntimeError as error:
-            raise LostTouch(f"worker {share.rank} did not meet the others: {error}") from error
-        member = Member(share, invitation.owner_of_shard, group, levels, mail, on_gpus)
+            raise LostTouch(f"worker {rank.number} did not meet the others: {error}") from error
+        membership = Membership(rank, join_request.owner_of_shard, group, levels, key_group, on_gpus)
         source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
         self._source = source
-        if said := differences(json.loads(invitation.data), as_json(source.identity)):
+        if said := differences(json.loads(join_request.data), as_json(source.identity)):
             raise ValueError(
-                f"worker {share.rank} on {invitation.hosts[share.rank]} reads other data: "
+                f"worker {rank.number} on {join_request.hosts[rank.number]} reads other data: "
                 f"{'; '.join(f'data.{split}: {text}' for split, text in said.items())}"
             )
         files = Files(cached=not workflow.storage.direct)
-        self.worker = Worker(workflow, opening, source, device, files, member)
-        self.token = invitation.token
+        self.worker = Worker(workflow, config, source, device, files, membership)
+        self.token = join_request.token
 
     def leave(self) -> None:
         self.token = ""
@@ -147,7 +147,7 @@ class Station(WorkerPlugin):
             self._source.close()
         self.worker = self._source = None
         if self._device:
-            self._device.give_back()
+            self._device.release_memory()
 
     def of(self, token: str) -> Worker:
         if self.worker is None or token != self.token:
@@ -157,14 +157,14 @@ class Station(WorkerPlugin):
         return self.worker
 
 
-def station() -> Station:
-    found: Station = get_worker().plugins[NAME]
+def run_plugin() -> RunPlugin:
+    found: RunPlugin = get_worker().plugins[NAME]
     return found
 
 
-def two_levels(invitation: Invitation, meet: Callable[..., Group], traffic: dict[str, Traffic]) -> TwoLevels:
+def two_levels(join_request: JoinRequest, meet: Callable[..., Group], traffic: dict[str, Traffic]) -> TwoLevels:
     """Workers of this machine, and those of the same place on others. ValueError: machines have different numbers."""
-    hosts, rank = invitation.hosts, invitation.share.rank
+    hosts, rank = join_request.hosts, join_request.rank.number
     machines = [[r for r, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
     if len({len(ranks) for ranks in machines}) > 1:
         raise ValueError(
@@ -174,14 +174,14 @@ def two_levels(invitation: Invitation, meet: Callable[..., Group], traffic: dict
     number = next(n for n, ranks in enumerate(machines) if rank in ranks)
     place = machines[number].index(rank)
     return TwoLevels(
-        meet(f"{invitation.token}/machine{number}", place, len(machines[0]), traffic=traffic),
-        meet(f"{invitation.token}/place{place}", number, len(machines), traffic=traffic),
+        meet(f"{join_request.token}/machine{number}", place, len(machines[0]), traffic=traffic),
+        meet(f"{join_request.token}/place{place}", number, len(machines), traffic=traffic),
     )
 
 
-def read_workflow(invitation: Invitation) -> Workflow:
+def read_workflow(join_request: JoinRequest) -> Workflow:
     """The workflow, once the modules that its model may be from are there."""
-    for name, (file, text) in invitation.modules.items():
+    for name, (file, text) in join_request.modules.items():
         if name not in sys.modules:
             module = sys.modules[name] = ModuleType(name)
             module.__file__ = file
@@ -190,7 +190,7 @@ def read_workflow(invitation: Invitation) -> Workflow:
             except Exception as error:
                 del sys.modules[name]
                 raise ValueError(f"{file}: {type(error).__name__}: {error}") from error
-    return Workflow.model_validate_json(invitation.workflow)
+    return Workflow.model_validate_json(join_request.workflow)
 
 
 def interface_of(host: str) -> str:
@@ -206,7 +206,7 @@ def interface_of(host: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class WorkerInfo:
     """A description of a worker's machine, as the worker gives it of itself before a run."""
 
     host: str
@@ -230,7 +230,7 @@ class Machine:
     """PCI address of the GPU; empty: none."""
 
 
-def describe(run_dir: Path, folders: Sequence[str], device: str) -> Machine:
+def worker_info(run_dir: Path, folders: Sequence[str], device: str) -> WorkerInfo:
     """`folders`: of the shards, in their order, relative to the run directory. `device`: what the workflow asks for."""
     # The first thing that runs in the process: before anything large is allocated.
     keep_freed_memory()
@@ -238,7 +238,7 @@ def describe(run_dir: Path, folders: Sequence[str], device: str) -> Machine:
     worker = get_worker()
     there = next(path for path in (run_dir, *run_dir.parents) if path.exists())
     model, gpu = identify(device)
-    return Machine(
+    return WorkerInfo(
         host=worker.address.split("://")[1].rsplit(":", 1)[0],
         pid=os.getpid(),
         versions={"python": platform.python_version()} | {name: version(name) for name in PACKAGES},
@@ -255,34 +255,34 @@ def describe(run_dir: Path, folders: Sequence[str], device: str) -> Machine:
 
 def serve(host: str, timeout_seconds: float) -> int:
     """Have the process of the first worker be where all find each other; returns the port."""
-    return station().serve(host, timeout_seconds)
+    return run_plugin().serve(host, timeout_seconds)
 
 
-def join(invitation: Invitation, opening: Opening) -> None:
-    station().join(invitation, opening)
+def join_run(join_request: JoinRequest, config: WorkerConfig) -> None:
+    run_plugin().join(join_request, config)
 
 
-def leave() -> None:
-    station().leave()
+def leave_run() -> None:
+    run_plugin().leave()
 
 
-def call(token: str, method: Callable[..., T], args: Sequence[Any], named: Mapping[str, Any]) -> T:
-    return method(station().of(token), *args, **named)
+def call_worker(token: str, method: Callable[..., T], args: Sequence[Any], named: Mapping[str, Any]) -> T:
+    return method(run_plugin().of(token), *args, **named)
 
 
-def run_stage(stage: str, number: int, token: str, after: Sequence[Done]) -> Done:
+def run_worker_stage(stage: str, number: int, token: str, after: Sequence[StageResult]) -> StageResult:
     """`after` is there to be waited for."""
-    return station().of(token).stages.run(stage, number)
+    return run_plugin().of(token).stages.run(stage, number)
 
 
-def take_parcel(number: int, owner: int, token: str, after: Done) -> Parcel | Refusal | None:
-    return station().of(token).stages.parcel(number, owner)
+def take_key_request(number: int, owner: int, token: str, after: StageResult) -> KeyRequest | Refusal | None:
+    return run_plugin().of(token).stages.key_request(number, owner)
 
 
 def run_unite(
-    number: int, rank: int, token: str, after: Sequence[Done], received: Sequence[Parcel | Refusal | None]
-) -> Done:
+    number: int, rank: int, token: str, after: Sequence[StageResult], received: Sequence[KeyRequest | Refusal | None]
+) -> StageResult:
     """`received`: from each of the other workers, in the order of ranks."""
-    stages = station().of(token).stages
-    stages.deliver(number, [*received[:rank], stages.parcel(number, rank), *received[rank:]])
+    stages = run_plugin().of(token).stages
+    stages.deliver(number, [*received[:rank], stages.key_request(number, rank), *received[rank:]])
     return stages.run("unite", number)

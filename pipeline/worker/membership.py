@@ -6,31 +6,31 @@ from dataclasses import dataclass
 
 from pipeline.comm.collective import Collective
 from pipeline.comm.group import Group
-from pipeline.records import Share
+from pipeline.records import Rank
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Membership:
     """Everything that makes a worker one of several."""
 
-    share: Share
+    rank: Rank
     owner_of_shard: tuple[int, ...]
     """Rank of the worker that has each shard of the table."""
     group: Group
     levels: Collective | None = None
     """The same workers as machines of some each, if the dense part is merged on two levels."""
-    mail: Group | None = None
+    key_group: Group | None = None
     """For keys, if they do not come as tasks."""
     on_gpus: Group | None = None
     """For what steps exchange, where that lies in the memory of GPUs: work of the stream `train`. `group` is then for
     what the hosts agree upon."""
 
     @property
-    def of_steps(self) -> Group:
+    def for_steps(self) -> Group:
         """For rows and gradients."""
         return self.on_gpus or self.group
 
     @property
     def collective(self) -> Collective:
         """For the dense part."""
-        return self.levels or self.of_steps
+        return self.levels or self.for_steps

@@ -8,8 +8,8 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.errors import PipelineError
-from pipeline.machine.affinity import Seat
-from pipeline.records import Array, Block, Done, Refusal
+from pipeline.machine.affinity import Affinity
+from pipeline.records import Array, Block, Refusal, StageResult
 from pipeline.training.dense_state import merge_dense
 from pipeline.worker.worker import Worker
 
@@ -18,12 +18,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Team:
+class WorkerSpec:
     """Who trains: so many workers, of a cluster that is started here or of a scheduler's."""
 
     world: int
     scheduler: str | None = None
-    seats: tuple[Seat, ...] = ()
+    affinities: tuple[Affinity, ...] = ()
     """The part of this machine that each has; empty where the scheduler's machines are not known."""
     modules: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Name and source text of the workflow's own files, by module name: workers cannot import them."""
@@ -59,7 +59,7 @@ class Crew(Protocol):
     def replicas(self) -> Sequence[Mapping[str, Array]]:
         """`Worker.dense` of each, or of the first alone where they are the same."""
 
-    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:
+    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
         """Run the pipeline for these blocks, or up to the first that is refused; nothing is in flight afterwards."""
 
     def pause(self, why: str | None) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Concatenate
 
+from pipeline.cluster.crew import P, T, replicas_for
 from pipeline.cluster.local import DaskExecutor, dashboard_link
-from pipeline.cluster.team import P, T, replicas_for
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.device.device import Device
@@ -16,15 +16,15 @@ from pipeline.errors import PipelineError
 from pipeline.preflight.memory_table import no_room
 from pipeline.preflight.setup import Setup
 from pipeline.preflight.sizes import DoesNotFit
-from pipeline.records import Array, Block, Done, Refusal
-from pipeline.schedule import Executor, Schedule, SerialExecutor
+from pipeline.records import Array, Block, Refusal, StageResult
+from pipeline.schedule import BlockSchedule, Executor, SerialExecutor
 from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards
-from pipeline.worker.tiers import Opening
+from pipeline.worker.tiers import WorkerConfig
 from pipeline.worker.worker import Worker
 
 
-class Alone:
+class LocalCrew:
     """Stages run in plain order, or on Dask if there is a client."""
 
     world = 1
@@ -45,16 +45,16 @@ class Alone:
     def open(self, kept: Sequence[Manifest]) -> None:
         if self._worker:
             self.close()
-            self._device.give_back()
+            self._device.release_memory()
         setup, fit = self._setup, self._setup.fit
         num_shards = kept[-1].num_shards if kept else setup.workflow.workers.num_shards(1)
         (dense,) = replicas_for(1, self._commits, kept)
-        opening = Opening(
+        config = WorkerConfig(
             fit.sizes, setup.row, setup.agenda.steps_of_epoch, self._folder.path, self._folder.measured, tuple(kept),
             dense, Shards.all(num_shards),
         )  # fmt: skip
         try:
-            self._worker = Worker(setup.workflow, opening, self._source, self._device, self._folder.files)
+            self._worker = Worker(setup.workflow, config, self._source, self._device, self._folder.files)
         except MemoryError as error:
             raise DoesNotFit(no_room(error, fit.sizes, fit.look_ahead, self._device)) from error
 
@@ -67,11 +67,11 @@ class Alone:
     def replicas(self) -> Sequence[Mapping[str, Array]]:
         return [self.worker.dense()]
 
-    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[Done], None]) -> Refusal | None:
+    def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
         stages = self.worker.start(blocks, look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)
         with self.executor() as executor:
-            refusal = Schedule(numbers, look_ahead, stages, executor, watch).run()
+            refusal = BlockSchedule(numbers, look_ahead, stages, executor, watch).run()
         for done in self.worker.drain():
             watch(done)
         return refusal
