@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pipeline.comm.collective import SINGLE_WORKER, Collective, take_all_steps
 from pipeline.comm.flat import Flat
+from pipeline.optim.fused_adam import FusedAdam
 from pipeline.optimizer import DenseAdam
 
 NORM_EPS = 1e-6
@@ -35,16 +36,14 @@ class Dense:
             self._flat.hold_gradients(self._flat.vectors[0])
         self.lr = adam.lr
         """Once warm."""
-        self.optimizer = torch.optim.Adam(
-            self._parameters, lr=adam.lr, betas=(adam.beta1, adam.beta2), eps=adam.eps, fused=True
-        )
+        self.optimizer = FusedAdam(self._parameters, adam.lr, (adam.beta1, adam.beta2), adam.eps)
 
     def zero_grad(self) -> None:
         """Before the backward pass, or instead of it where a worker has no examples."""
         if self._flat:
             self._flat.vectors[0].zero_()
         else:
-            self.optimizer.zero_grad(set_to_none=True)
+            self.optimizer.zero_grad()
 
     def exchange(self) -> None:
         """The gradients become the sum over all workers, and the float buffers of the model their mean."""
@@ -70,10 +69,9 @@ class Dense:
 
     def step(self, step: int, last_of_epoch: bool = False) -> None:
         """One update, the run's number `step`, counted from 1."""
-        group = self.optimizer.param_groups[0]
-        group["lr"] = warmed_up(self.lr, step, self._warm_up_steps)
+        self.optimizer.lr = warmed_up(self.lr, step, self._warm_up_steps)
         if self._adam.eps_place == "keras":
-            group["eps"] = self._adam.eps / (1.0 - self._adam.beta2**step) ** 0.5
+            self.optimizer.eps = self._adam.eps / (1.0 - self._adam.beta2**step) ** 0.5
         self.optimizer.step()
 
 

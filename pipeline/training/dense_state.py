@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline.optim.fused_adam import FusedAdam
 from pipeline.records import Array
 
 MODEL, OPTIMIZER = "model/", "optimizer/"
@@ -23,7 +24,7 @@ class Replica(Protocol):
     def state(self) -> Mapping[Tensor, Mapping[str, Tensor]]: ...
 
 
-DenseOptimizer = torch.optim.Optimizer | Replica
+DenseOptimizer = FusedAdam | Replica
 
 
 def model_state(model: torch.nn.Module) -> dict[str, Array]:
@@ -65,15 +66,15 @@ def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping
             if name not in parameters:
                 raise ValueError(f"the dense optimizer of the commit is not this one: it has {full_name}")
             state[name][key] = value
-    if isinstance(optimizer, torch.optim.Optimizer):
+    if isinstance(optimizer, FusedAdam):
+        optimizer.state.clear()
         for name, of_one in state.items():
             if of_one:
                 _check_names(f"the dense optimizer, for {name},", ADAM_STATE, of_one)
                 for key, value in of_one.items():
                     _check_like(f"{key} of {name}", torch.zeros(()) if key == "step" else parameters[name], value)
-        numbers = {name: number for number, name in enumerate(parameters)}
-        numbered = {numbers[name]: values for name, values in state.items() if values}
-        optimizer.load_state_dict({"state": numbered, "param_groups": optimizer.state_dict()["param_groups"]})
+                held = parameters[name]
+                optimizer.state[held] = {key: value.to(held.device) for key, value in of_one.items()}
     else:
         _fill(parameters, optimizer, state)
 

@@ -63,7 +63,7 @@ def test_the_warm_up_is_linear_and_ends():
     dense = Dense(model_of(), DenseAdam(lr=0.3, warm_up_epochs=1.5), 4)
     for step in range(1, 9):
         dense.step(step)
-        rates.append(dense.optimizer.param_groups[0]["lr"])
+        rates.append(dense.optimizer.lr)
     assert rates == pytest.approx([0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.3, 0.3])
 
 

@@ -6,6 +6,7 @@ import safetensors.numpy
 import torch
 from torch import nn
 
+from pipeline.optim.fused_adam import FusedAdam
 from pipeline.storage.files import tensors
 from pipeline.training.dense_state import dense_bytes, dense_state, load_dense, model_state, save_dense
 
@@ -13,14 +14,14 @@ from pipeline.training.dense_state import dense_bytes, dense_state, load_dense, 
 def make_model(width=4, seed=0):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(3, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))
-    return model, torch.optim.Adam(model.parameters(), lr=0.01, fused=True)
+    return model, FusedAdam(model.parameters(), 0.01, (0.9, 0.999), 1e-8)
 
 
 def train(model, optimizer, steps, seed):
     rng = np.random.default_rng(seed)
     for _ in range(steps):
         inputs = torch.from_numpy(rng.random((8, 3), np.float32))
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad()
         model(inputs).square().mean().backward()
         optimizer.step()
 
