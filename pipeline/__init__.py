@@ -5,7 +5,8 @@ import sys
 
 from pipeline.machine.signals import end_at_interrupt
 
-# A command of ours, whose imports take seconds: `python -m` finds the package before it knows the script's name.
+# A command of this package was started with `python -m`, and its imports take seconds. At this point sys.argv[0] is
+# still "-m": Python imports the package before it knows the script's name.
 if sys.argv[:1] == ["-m"] and any(arg.removeprefix("-m").split(".")[0] == __name__ for arg in sys.orig_argv):
     end_at_interrupt()
 
@@ -13,8 +14,8 @@ from pipeline.machine.memory import share_one_arena
 
 # torch's OpenMP threads spin while they wait for each other. With other stages on the same cores that costs more than
 # it gains: measured on two cores, a training step beside one busy thread is 2.2 times as fast with short spinning, and
-# no slower alone. Read once, when torch is first imported.
+# no slower alone. The variable is read once, when torch is first imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
-# Before other libraries start threads: Arrow does when it is imported.
+# Must come before other libraries start threads; Arrow starts some when it is imported.
 share_one_arena()

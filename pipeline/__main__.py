@@ -1,4 +1,5 @@
-"""python -m pipeline COMMAND ...: the one command of this project. A subcommand is imported when it is called."""
+"""python -m pipeline COMMAND ...: the one command of this project. A subcommand's module is imported when it is
+called."""
 
 from __future__ import annotations
 
@@ -10,14 +11,14 @@ from pipeline.machine.signals import end_at_interrupt
 
 COMMANDS = {
     "run": ("pipeline.run", "train the workflow of a Python file"),
-    "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, of raw logs"),
+    "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, from raw logs"),
     "verify": ("pipeline.verify", "check every committed bit of a run; --repair goes back to the newest whole commit"),
 }
 """Name, module with a `main(argv)`, and one line of help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code of the subcommand; 2 if there is none of that name."""
+    """Run a subcommand and return its exit code; 2 if there is no subcommand of that name."""
     argv = sys.argv[1:] if argv is None else list(argv)
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(), file=sys.stdout if argv else sys.stderr)
@@ -33,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def usage() -> str:
     lines = [f"  {name:10}{what}" for name, (_, what) in COMMANDS.items()]
-    return "\n".join(["usage: pipeline COMMAND ...   (pipeline COMMAND --help tells of each)", *lines])
+    return "\n".join(["usage: pipeline COMMAND ...   (for details: pipeline COMMAND --help)", *lines])
 
 
 if __name__ == "__main__":

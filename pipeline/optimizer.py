@@ -1,6 +1,6 @@
-"""Settings of optimizers: one for the rows, one for the dense part.
+"""Settings of the row optimizer and of the dense optimizer.
 
-L2 is stated as the gradient that it adds, `l2 * w`, as torch's weight_decay. Keras's `l2(x)` adds 2 * x * w.
+L2 is defined by the gradient that it adds, `l2 * w`, like torch's weight_decay. Keras's `l2(x)` adds 2 * x * w.
 """
 
 from __future__ import annotations
@@ -15,31 +15,33 @@ Positive = Annotated[float, Field(gt=0.0)]
 NotNegative = Annotated[float, Field(ge=0.0)]
 Beta = Annotated[float, Field(ge=0.0, lt=1.0)]
 EpsPlace = Literal["torch", "keras"]
-"""Of Adam's eps. "torch": added to sqrt(v / (1 - beta2^t)), as torch.optim.Adam does. "keras": added to sqrt(v) before
-the bias correction, as Keras and torch.optim.SparseAdam do."""
+"""Place of Adam's eps. "torch": added to sqrt(v / (1 - beta2^t)), as in torch.optim.Adam. "keras": added to sqrt(v)
+before the bias correction, as in Keras and torch.optim.SparseAdam."""
 
 
 class CowClip(Strict):
-    """Clips each row's gradient by its norm, L2 included and first-order weight left out (Zheng et al., AAAI 2023,
-    algorithm 1): at most count * max(r * |w|, floor), where count is the batch's examples that hold the key."""
+    """Clips the norm of each row's gradient to count * max(r * |w|, floor), where count is the number of the batch's
+    examples that hold the key (Zheng et al., AAAI 2023, algorithm 1). The gradient includes L2; the first-order weight
+    is left out."""
 
     r: Positive = 1.0
     zeta: NotNegative = 1e-5
     floor: Literal["released", "paper"] = "released"
-    """"released": r * r * sqrt(D) * zeta, as the authors' code has it. "paper": zeta."""
+    """Definition of the floor. "released": r * r * sqrt(D) * zeta, as in the authors' code. "paper": zeta."""
 
     def floor_of(self, embedding_dim: int) -> float:
         return self.zeta * (self.r**2 * embedding_dim**0.5 if self.floor == "released" else 1.0)
 
 
 class Rows(Strict):
-    """Settings that every row optimizer has."""
+    """Settings that all row optimizers share."""
 
     lr: Positive
     l2: NotNegative = 0.0
     semantics: Literal["lazy", "dense"] = "lazy"
-    """"lazy": a row moves when it is in the batch; L2 once, whatever the count. "dense": as if every row of a table in
-    memory moved at every step. A row that was absent is caught up before training next reads it."""
+    """"lazy": a row is updated only by steps whose batch holds its key; L2 is then added once, whatever the key's
+    count. "dense": rows have the values as if every row of a table in memory were updated at every step; a row that
+    missed steps is caught up before training reads it again."""
 
 
 class Sgd(Rows):
@@ -54,7 +56,8 @@ class Adagrad(Rows):
 
 
 class RowWiseAdagrad(Rows):
-    """One accumulator for a row's embedding, of its gradient's mean square, and one for its first-order weight."""
+    """Row-wise Adagrad: one accumulator per row for the mean square of the embedding's gradient, and one for the
+    first-order weight."""
 
     kind: Literal["rowwise_adagrad"] = "rowwise_adagrad"
     lr: Positive = 1e-2
@@ -62,7 +65,7 @@ class RowWiseAdagrad(Rows):
 
 
 class Adam(Rows):
-    """Bias correction is by the run's step, whenever the row was in a batch last."""
+    """Adam. Bias correction uses the step of the run, not the number of updates of the row."""
 
     kind: Literal["adam"] = "adam"
     lr: Positive = 1e-3
@@ -76,24 +79,24 @@ class Adam(Rows):
     def _absent_rows_can_be_caught_up(self) -> Adam:
         if self.semantics == "dense" and self.beta1**2 >= self.beta2 and self.beta1:
             raise ValueError(
-                f"beta1 is {self.beta1} and beta2 {self.beta2}: m would outlive v, and dense semantics could not tell "
-                "when an absent row stands still; take a beta2 above beta1 * beta1"
+                f"beta1 is {self.beta1} and beta2 {self.beta2}: m / sqrt(v) of an absent row would not shrink, and "
+                "dense semantics could not tell when the row stops moving; set beta2 above beta1 * beta1"
             )
         if self.clip and self.semantics == "dense" and self.l2 > self.clip.r:
             raise ValueError(
-                f"l2 is {self.l2} and clip.r {self.clip.r}: rows that are absent from a batch would be clipped, which "
-                "dense semantics does not catch up; lower l2 to at most clip.r"
+                f"l2 is {self.l2} and clip.r {self.clip.r}: the L2 gradients of absent rows would be clipped, which "
+                "the catch-up of dense semantics does not do; lower l2 to at most clip.r"
             )
         return self
 
 
 class Ftrl(Rows):
-    """Follow the regularized leader, per coordinate (McMahan et al., KDD 2013, algorithm 1), with L1 and L2 in closed
-    form. A weight is a function of its sums, so rows start from zero."""
+    """FTRL-Proximal, per coordinate (McMahan et al., KDD 2013, algorithm 1), with L1 and L2 in closed form. A weight is
+    a function of its sums, so rows start from zero."""
 
     kind: Literal["ftrl"] = "ftrl"
     lr: Positive = 0.1
-    """alpha"""
+    """Learning rate alpha of the paper."""
     beta: Positive = 1.0
     l1: NotNegative = 0.0
 
@@ -119,47 +122,49 @@ class DenseAdam(Strict):
     eps: Positive = 1e-8
     eps_place: EpsPlace = "torch"
     l2: NotNegative = 0.0
-    """Of all parameters of the dense part."""
+    """L2 of all parameters of the dense part."""
     warm_up_epochs: NotNegative = 0.0
-    """In which the learning rate rises linearly, from that of the first step to `lr`."""
+    """Number of epochs in which the learning rate rises linearly, step by step, to `lr`."""
 
 
 class KStep(Strict):
-    """k-step Adam of many workers: each takes steps of its own on its replica of the dense part, and at every k-th step
-    of the run they merge (Zhao et al., arXiv 2201.05500, after Chen, Li and Li, FODS 2020).
+    """k-step Adam for several workers: each worker takes local steps on its replica of the dense part, and the replicas
+    merge at every k-th step of the run (Zhao et al., arXiv 2201.05500, after Chen, Li and Li, FODS 2020).
 
-    They merge after an epoch's last step too. Weights and the float buffers of the model become the mean of all
-    workers'. Adam is that of `dense`, with v from 0: x -= lr * m / (sqrt(v_hat) + eps). With a frozen denominator
-    dense.eps should be 1e-4 or so: a weight whose gradient was zero for long has a v_hat near zero, and when the
-    gradient comes back between two merges, 1e-8 throws it far away."""
+    They also merge after an epoch's last step. A merge sets the weights and the model's float buffers to the mean over
+    all workers. Adam has the settings of `dense`, and v starts from 0: x -= lr * m / (sqrt(v_hat) + eps). With a frozen
+    denominator dense.eps should be about 1e-4: a weight whose gradient was zero for long has a v_hat near zero, and
+    with 1e-8 its next gradient between two merges would move it very far."""
 
     k: Annotated[int, Field(ge=1)]
     start: Annotated[int, Field(ge=1)] = 200
-    """Up to this step they merge at every step: v begins at 0, and a denominator near that, if it stayed for k steps,
-    would throw the weights far away."""
+    """Number of first steps at each of which the replicas merge: v starts at 0, and a denominator near 0 that is frozen
+    for k steps would move the weights very far."""
     denominator: Literal["frozen", "local"] = "frozen"
-    """"frozen": v_hat is of all workers, and stays from one merge to the next. "local": each worker's own v."""
+    """"frozen": v_hat is computed from all workers at a merge, and constant until the next. "local": each worker's own
+    v."""
     form: Literal["adam", "amsgrad"] = "adam"
-    """What a frozen v_hat becomes at a merge. "adam": the mean of v. "amsgrad": that, where it is larger."""
+    """New value of a frozen v_hat at a merge. "adam": the mean of v. "amsgrad": the maximum of v_hat and that mean."""
     merged: Literal["x", "xv", "xmv"] = "xv"
-    """What becomes the mean of all workers': weights, and the moments m and v."""
+    """State that a merge sets to the mean over all workers: the weights x, and the moments m and v."""
     bias_correction: bool = False
     inner: Annotated[int, Field(ge=1)] | None = None
-    """Two levels: `k` is of merges between machines. Workers of one machine sum their gradients at every step if this
-    is 1, else their weights, and nothing more, become their mean at every step that it divides. None: one level."""
+    """Second level within each machine; None: one level. `k` then counts steps between merges of machines. If 1, the
+    workers of a machine sum their gradients at every step; otherwise, at every step that `inner` divides, their weights
+    alone are set to the mean over the machine."""
 
     @model_validator(mode="after")
     def _settings_agree(self) -> KStep:
         if self.denominator == "frozen" and self.merged == "x":
             raise ValueError(
-                'merged is "x", and a frozen denominator is the mean of all v; take "xv", "xmv" or denominator "local"'
+                'merged is "x", but a frozen denominator needs the mean of v; take "xv", "xmv" or denominator "local"'
             )
         if self.denominator == "local" and self.form == "amsgrad":
             raise ValueError(
-                'form is "amsgrad", which is of a frozen denominator; take "adam", or denominator "frozen"'
+                'form is "amsgrad", which needs a frozen denominator; take "adam", or denominator "frozen"'
             )
         if self.inner and self.k % self.inner:
-            raise ValueError(f"inner is {self.inner} and k {self.k}; take a k that inner divides")
+            raise ValueError(f"inner is {self.inner} and k is {self.k}; set k to a multiple of inner")
         return self
 
 
@@ -167,10 +172,10 @@ class Optimizer(Strict):
     rows: RowOptimizerConfig = Adam()
     dense: DenseAdam = DenseAdam()
     merge: KStep | None = None
-    """How the dense parts of many workers stay together. None: by the sum of their gradients, at every step."""
+    """k-step Adam for the dense parts of several workers. None: they sum their gradients at every step."""
     max_grad_norm: Positive | None = None
-    """The gradient of a step, over all parameters of the dense part and the batch's rows (L2 included), is scaled down
-    to this norm. Rows that are not in the batch do not count."""
+    """Maximum norm of a step's gradient, to which larger gradients are scaled down. The norm is over all parameters of
+    the dense part and the batch's rows, L2 included; rows that are not in the batch are left out."""
 
     @model_validator(mode="after")
     def _clips_once(self) -> Optimizer:
@@ -182,27 +187,27 @@ class Optimizer(Strict):
     def _merges_what_there_is(self) -> Optimizer:
         if self.merge and self.max_grad_norm is not None:
             raise ValueError(
-                "max_grad_norm is of the whole batch's gradient, and with merge nobody has the dense part of it; leave "
-                "one out"
+                "max_grad_norm needs the gradient of the whole batch, and with merge no worker has its dense part; "
+                "leave one out"
             )
         if self.merge and self.merge.bias_correction and self.dense.eps_place == "keras":
-            raise ValueError('merge.bias_correction has eps where torch has it; set dense.eps_place to "torch"')
+            raise ValueError('merge.bias_correction places eps as torch does; set dense.eps_place to "torch"')
         return self
 
     @property
     def numbers_a_parameter(self) -> int:
-        """Numbers of the dense part's optimizer state for each parameter."""
+        """Number of optimizer state values for each parameter of the dense part."""
         return 3 if self.merge and self.merge.denominator == "frozen" else 2
 
 
 class Plateau(Strict):
-    """Settings for what follows an epoch whose validation is no better, by more than 1e-6, than the best one so far.
-    The weights of the best epoch are those that are tested, and what the result tells of."""
+    """Early stopping and learning rate reduction, applied after each epoch whose validation metric does not beat the
+    best one so far by more than 1e-6. The result reports the test of the best epoch's weights."""
 
     metric: Literal["auc", "logloss"] = "auc"
     lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    """Both learning rates are multiplied by it after each such epoch."""
+    """Factor by which both learning rates are multiplied after each such epoch."""
     lr_floor: NotNegative = 0.0
-    """No learning rate is brought below it."""
+    """Lower bound: no learning rate is reduced below it."""
     stop_after: Annotated[int, Field(ge=1)] | None = None
-    """So many such epochs in a row end the training."""
+    """Number of such epochs in a row after which training ends; None: it never ends early."""

@@ -1,4 +1,4 @@
-"""Records that flow between the stages, in the order in which it comes to be.
+"""Records that flow between the stages, in the order in which the stages make them.
 
 Shape letters, everywhere in this project:
   N examples of a block     B examples of a batch      T labels           X numbers
@@ -25,21 +25,21 @@ U32 = NDArray[np.uint32]
 U64 = NDArray[np.uint64]
 
 RESERVED = np.uint64(0xFFFFFFFFFFFFFFFF)
-"""Never a key: empty slot of a hash table, fill value and padding of the log."""
+"""A value that is never a key. It marks empty slots of hash tables, and fills and pads the log."""
 
 TILE = 1024
-"""Examples of a tile: gradients of equal keys are summed within a tile first, then tile by tile."""
+"""Number of examples in a tile. Gradients of equal keys are summed within a tile first, then tile by tile."""
 
 
 class Event(Protocol):
-    """Something that a GPU was given to do, and may not have done yet."""
+    """A point in the work given to a GPU, which the GPU may not have reached yet."""
 
     def wait(self) -> None:
-        """Return once it is done, with all that the same stream had been given before."""
+        """Block until the GPU has done all work that was given to the stream before this event."""
 
 
 class AlreadyDone:
-    """An event that has happened: what is computed in RAM is done when the call returns."""
+    """An event that has already happened: work in RAM is done when the call returns."""
 
     def wait(self) -> None:
         pass
@@ -63,37 +63,40 @@ class Block:
     """Position of the block's first example in the order of the split's epoch."""
     num_examples: int
     batch_size: int
-    """Every batch has this many examples, but for the last of an epoch, which may have fewer, or a few more."""
+    """Examples of every batch but the last one of an epoch, which may have fewer, or a few more."""
     first_step: int
     """Optimizer steps taken before this block, over the whole run."""
     closes_split: bool
-    """No further block of this split follows in this epoch."""
+    """True for the last block of this split in this epoch."""
 
     @property
     def trains(self) -> bool:
         return self.split == "train"
 
     def batch_bounds(self, batch: int) -> tuple[int, int]:
-        """First and end (exclusive) example of a batch, counted from the block's first."""
+        """Range [begin, end) of a batch's examples, counted from the block's first example."""
         begin = batch * self.batch_size
         return begin, self.num_examples if batch == self.num_batches - 1 else begin + self.batch_size
 
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The rank of this worker among W. Each batch is cut into W parts, in order, that differ by one example at most."""
+    """Rank of this worker among W workers.
+
+    Each batch is cut into W contiguous parts, in the order of ranks, whose sizes differ by at most one example.
+    """
 
     number: int = 0
     world: int = 1
 
     def bounds(self, num_examples: int) -> tuple[int, int]:
-        """First and end (exclusive) example of the worker's part of so many."""
+        """Range [begin, end) of this worker's part of `num_examples` examples."""
         each, more = divmod(num_examples, self.world)
         begin = self.number * each + min(self.number, more)
         return begin, begin + each + (self.number < more)
 
     def part_of(self, block: Block) -> Block:
-        """The block as this worker reads it: parts of batches, counted from the first of the first part."""
+        """The block as this worker sees it: its part of each batch; examples count from the start of the first part."""
         sizes = [self._size(end - begin) for begin, end in map(block.batch_bounds, range(block.num_batches))]
         return replace(block, num_examples=sum(sizes), batch_size=self._size(block.batch_size))
 
@@ -104,14 +107,14 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class FieldLayout:
-    """Where the values of each categorical field stand in a batch; the same for all blocks of a run."""
+    """Position of each categorical field's values within a batch; the same for all blocks of a run."""
 
     single_S: tuple[int, ...]
     """Field numbers of the single-valued fields, in the order of the workflow."""
     multi_M: tuple[int, ...]
     """Field numbers of the multi-hot fields, in the order of the workflow."""
     mean_M: tuple[bool, ...]
-    """Whether a multi-hot field is pooled by mean (else by sum)."""
+    """True for each multi-hot field that is pooled by mean; the others are pooled by sum."""
 
     @property
     def num_fields(self) -> int:
@@ -120,10 +123,10 @@ class FieldLayout:
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """A block as `read` left it in its buffer of the read ring.
+    """A block as `read` leaves it in its buffer of the read ring.
 
-    The values of a batch are contiguous in `keys_V`, from `batch_starts[b]` to `batch_starts[b + 1]`: first the
-    single-valued fields, field by field, B values each, then the multi-hot fields, field by field.
+    The values of batch b are `keys_V[batch_starts[b] : batch_starts[b + 1]]`: first the single-valued fields, field by
+    field, B values each, then the multi-hot fields, field by field.
     """
 
     block: Block
@@ -131,18 +134,18 @@ class Examples:
     weights_N: F32 | None
     numbers_NX: F32
     keys_V: U64
-    """`dedup` overwrites it, batch by batch, with the batch's inverse and source (see `BatchIndex`)."""
+    """Keys of all values. `dedup` overwrites each batch's keys with its inverse and source (see `BatchIndex`)."""
     batch_starts: I64
-    """[K + 1] where the values of each batch begin in `keys_V`."""
+    """[K + 1] start of each batch's values in `keys_V`."""
     bags: tuple[I32, ...]
-    """Per batch [M, B + 1]: where each example's bag begins, counted from the batch's first value."""
+    """Per batch [M, B + 1]: start of each example's bag, counted from the batch's first value."""
     nbytes: int
-    """Bytes of the read ring that the block takes."""
+    """Bytes that the block takes in the read ring."""
     groups_N: U64 | None = None
-    """Which group each example belongs to, for the metrics; None if the workflow names none. On the host alone."""
+    """Group of each example, for metrics within groups; None if the workflow names no group. Stays on the host."""
 
     def batch_weights(self) -> list[float]:
-        """Return what the examples of each batch weigh together: 1 each, where there is no weight."""
+        """Total example weight of each batch; without a weight column each example weighs 1."""
         bounds = map(self.block.batch_bounds, range(self.block.num_batches))
         if self.weights_N is None:
             return [float(end - begin) for begin, end in bounds]
@@ -151,32 +154,33 @@ class Examples:
 
 @dataclass(frozen=True, slots=True)
 class BatchIndex:
-    """One batch's own view of the block's unique keys. `inverse_V` and `source_V` live in the read ring."""
+    """Index of one batch into the block's unique keys. `inverse_V` and `source_V` lie in the read ring."""
 
     unique_P: I32
-    """Positions in the block's `keys_U` of the keys of this batch, in order of first appearance."""
+    """Positions in the block's `keys_U` of this batch's unique keys, in order of first appearance."""
     starts_P: I32
-    """[P + 1] where each unique key's occurrences begin in `source_V`."""
+    """[P + 1] start of each unique key's occurrences in `source_V`."""
     inverse_V: I32
-    """For each value, in the batch's order, the position of its key in `unique_P`."""
+    """Position in `unique_P` of each value's key, in the batch's order."""
     source_V: I32
-    """Occurrences grouped by unique key, each as example * F + field. Within a key: tiles of `TILE` examples in
-    order, within a tile field by field, within a field example by example. The batch alone fixes this order."""
+    """Occurrences grouped by unique key, each encoded as example * F + field. Within a key they are ordered by tile of
+    `TILE` examples, then by field, then by example. This order depends on nothing but the batch."""
     parts_W: tuple[int, ...] = ()
-    """Among several workers: unique keys of each worker, in whose order they come."""
+    """Several workers: number of unique keys of each owner. The keys are then in the order of their owners."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRequest:
-    """The keys that one worker needs of those that another one owns, for one block."""
+    """The keys of one owner that one worker needs for a block."""
 
     keys_U: U64
     positions: tuple[I32, ...]
-    """Per batch [P] positions in `keys_U`, in the order in which the worker holds the batch's unique keys."""
+    """Per batch [P] positions in `keys_U`, in the order of the requesting worker's unique keys of the batch."""
     occurrences: tuple[I32, ...]
-    """Per batch [P] how often the worker's part of the batch holds each."""
+    """Per batch [P] number of occurrences of each key in the worker's part of the batch."""
     examples_with_key: tuple[I32, ...]
-    """Per batch [P] how many examples of it hold each; empty where the optimizer does not ask, or they are the same."""
+    """Per batch [P] number of examples that hold each key; empty if the optimizer does not need it, or if no example
+    can hold a key twice, so that it equals `occurrences`."""
 
     @property
     def num_bytes(self) -> int:
@@ -187,16 +191,17 @@ class KeyRequest:
 
 @dataclass(frozen=True, slots=True)
 class RowRequests:
-    """The requests of all workers to an owner for one batch. R requests, rank by rank, each in its own order."""
+    """Requests of all workers to one owner for one batch: R requests, in the order of ranks, and within a rank in the
+    order of its `KeyRequest`."""
 
     index: BatchIndex
-    """The keys they ask for as those of a batch with one field whose values are the requests."""
+    """Index of the requested keys, built as for a batch with one field whose values are the requests."""
     parts_W: tuple[int, ...]
-    """Requests of each rank."""
+    """Number of requests of each rank."""
     starts_P: I32
-    """[P + 1] differences are the occurrences in the whole batch."""
+    """[P + 1] cumulative counts; the differences are each key's occurrences in the whole batch."""
     examples_with_key_P: I32
-    """Examples of the whole batch; empty as in `KeyRequest`."""
+    """Number of examples of the whole batch that hold each key; empty as in `KeyRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,24 +211,25 @@ class Unique:
     block: Block
     keys_U: U64
     batches: tuple[BatchIndex, ...]
-    """On a GPU they lie in its memory."""
+    """Index of each batch; in the GPU's memory if `dedup` ran there."""
     examples: Examples | None = None
-    """The block's examples in the memory of the GPU; None where `train` takes those that `read` left."""
+    """The block's examples in the GPU's memory; None if `train` uses those that `read` returned."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnedKeys:
-    """The working set of an owner: the keys of its shards that any worker needs for a block. As `Unique` to `plan`."""
+    """The working set of an owner: the keys of its shards that any worker needs for a block. `plan` treats it like
+    `Unique`."""
 
     block: Block
     keys_U: U64
     row_requests: tuple[RowRequests, ...]
-    """Per batch."""
+    """One for each batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moves:
-    """Rows that a plan moves, and where the working set was found. Counts of rows."""
+    """Row counts of a plan: where the working set was found, and how many rows move between tiers."""
 
     keys: int = 0
     device_hits: int = 0
@@ -234,36 +240,36 @@ class Moves:
     device_to_disk: int = 0
     host_to_disk: int = 0
     unchanged: int = 0
-    """Of the rows that went to disk, those that the log had already as they are: nothing was written."""
+    """Rows that left for the disk without a write, since the log already holds them unchanged."""
     padding: int = 0
-    """Rows of the log that a block's last chunk leaves unused."""
+    """Unused rows at the end of the block's last chunks in the log."""
     arrives: bool = True
-    """False for evaluation, whose rows are read into staging and stay where they are."""
+    """False for evaluation: its rows are read into staging, and stay in their tiers."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskWrite:
-    """Rows that go to disk into one shard: the next rows of the host's victims, then the next of the device's."""
+    """Rows that go to one shard on disk: the next `num_host` of the host's victims, then the next `num_device` of the
+    device's victims."""
 
     num_host: int
     num_device: int
     at_N: I64
-    """[num_host + num_device] positions of the log: chunk after chunk, each from its first row."""
+    """[num_host + num_device] positions in the log: chunk after chunk, each from its first row."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The moves of a block: which row comes from where, who leaves, where to; all that the later stages need to know of
-    a block.
+    """All row moves of a block: the source of each arrival, the victims and their destinations.
 
-    Staging holds the arrivals in this order: new rows, rows from the host, rows from the disk. The outgoing buffer
-    holds the victims: first those that go to the host, then those that go to the disk. The victims that go to disk, the
-    host's and the device's, are both in the order of their shards.
+    The staging buffer holds the arrivals in this order: new rows, rows from the host, rows from the disk. The outgoing
+    buffer holds the device's victims: first those that go to the host, then those that go to the disk. Victims that go
+    to disk, from the host and from the device, are each in the order of their shards.
     """
 
     block: Block
     rows_U: I32
-    """Where `train` finds each key's row: a device slot, or -1 - r for row r of staging (evaluation only)."""
+    """Location of each key's row for `train`: a device slot, or -1 - r for row r of staging (evaluation only)."""
     arrival_keys_A: U64
     num_new: int
     arrival_host_slots: I32
@@ -271,13 +277,13 @@ class Plan:
     arrival_slots: I32
     """[A] device slot of each arrival; empty for evaluation."""
     victim_slots_E: I32
-    """Device slots whose row goes somewhere: one that lies on disk as it is just gives up its slot."""
+    """Device slots of the victims that have to be copied; a victim whose unchanged row is in the log is left out."""
     host_into: I32
-    """Host slots of the first len(host_into) victims of the device; the rest of them go to disk."""
+    """Host slots that take the first len(host_into) victims of the device; the other victims go to disk."""
     host_victim_slots: I32
-    """Those whose row is written to disk."""
+    """Host slots whose row is written to disk."""
     disk_writes: tuple[DiskWrite, ...]
-    """One for each shard that receives rows, in their order."""
+    """One for each shard that receives rows, in the order of shards."""
     moves: Moves
 
     @property
@@ -287,54 +293,58 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a block cannot be planned (or read). Nothing was changed; the blocks before it finish."""
+    """A block that `plan` (or `read`) does not take, and why. Nothing was changed; the blocks before it finish."""
 
     block: Block
     what: str
-    """"pause": so asked. "commit": it goes on after one. "window": a smaller look-ahead or block may help. "disk": it
-    may go on once older commits are given up. "map": the run stops."""
+    """Kind of the reason. "pause": the driver asked for it. "commit": a commit is due first. "window": a smaller
+    look-ahead or block may fit. "disk": the run may continue once older commits are deleted. "map": the run stops."""
     message: str
-    """What is needed, what there is, which setting to change."""
+    """Text for the user: what is needed, what is available, which setting to change."""
     needed: int = 0
-    """What the message says is needed."""
+    """The amount needed, as in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A block's arrivals, filled in; `rows_AW` is a view of a staging buffer."""
+    """The rows of a block's arrivals; `rows_AW` is a view of a staging buffer."""
 
     block: Block
     rows_AW: U32
     plan: Plan | None = None
-    """On a GPU, the plan with the indices that `train` uses in the GPU's memory."""
+    """The plan with the arrays that `train` uses copied to the GPU's memory; None without a GPU."""
     ready: Event = DONE
-    """When all of it is there."""
+    """Happens when all of it has been copied to the GPU."""
     source: object = None
-    """Host memory that it is copied from."""
+    """Host memory that the copies read from; the reference keeps it allocated until they are done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A block that was trained or scored, or that a GPU was told to; `outgoing_EW` is a view of an outgoing buffer."""
+    """A block that was trained or scored, or whose work was given to a GPU.
+
+    `outgoing_EW` is a view of an outgoing buffer.
+    """
 
     block: Block
     outgoing_EW: U32
     found: Callable[[], BlockResult] | None = None
-    """What came of it; to be called once the block's work is done."""
+    """Returns the block's result; may be called once the block's work is done. None if the block was not trained."""
     swapped: Event = DONE
-    """When `outgoing_EW` is filled, and what arrived is not read any more: after the swap, or after the last score."""
+    """Happens when `outgoing_EW` is filled and the arrivals have been read: after the swap, or, when the block
+    evaluates, after its last score."""
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A block whose rows are all at rest."""
+    """A block whose rows are all in the tiers where its plan put them."""
 
     block: Block
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """When one call of one stage ran."""
+    """Time span of one call of a stage."""
 
     stage: str
     number: int
@@ -343,19 +353,19 @@ class Span:
     stop: float
     """Seconds on `time.perf_counter`'s clock."""
     cpu_seconds: float
-    """CPU time of the calling thread (of the whole process under the serial executor)."""
+    """CPU time of the calling thread, or of the whole process under the serial executor."""
     ready: int = 0
-    """For `train`: blocks that were staged and waiting when it began, its own not counted."""
+    """Blocks that were staged and waiting when `train` began, its own block not counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """The result of a stage's call, for the driver: small enough to travel anywhere. The arrays stay where they are."""
+    """Result of a stage's call for the driver: a few numbers. The arrays stay in the worker's process."""
 
     stage: str
     number: int
     span: Span | None = None
-    """None where the call did nothing, since `plan` had refused this block or one before it."""
+    """None if the call did nothing because this block or an earlier one had been refused."""
     refusal: Refusal | None = None
     moves: Moves | None = None
     trained: BlockResult | None = None
@@ -371,19 +381,19 @@ class SplitSums:
     """Cross-entropy, predicted probability and label, each times the weight."""
     clipped: float = 0.0
     clippable: float = 0.0
-    """Rows whose gradient CowClip clipped in this epoch, and all that it looked at."""
+    """Number of row gradients that CowClip clipped in this epoch, and of those that it checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockResult:
-    """The result of a block once `train` is through with it."""
+    """Result of a block after `train`."""
 
     block: Block
     loss: float
     """Mean loss over the block's examples, weighted."""
     metrics: dict[str, float]
-    """Filled by the block that closes a split of which there are metrics."""
+    """Metrics of the split; empty except in its last block."""
     weight: float = 0.0
-    """Of the examples that the loss is the mean of."""
+    """Total weight of the examples of `loss`."""
     closed: SplitSums | None = None
-    """In place of metrics, where a worker has a part of the examples alone."""
+    """Metric sums in place of `metrics` if this worker has only a part of the examples."""

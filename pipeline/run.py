@@ -20,18 +20,19 @@ from pipeline.workflow import Workflow
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 for anything wrong before the run; 1 for a run that ended early. One message, no traceback."""
+    """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began, 130 after
+    an interrupt before or after training. Errors are printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
         return train_command(args)
     except KeyboardInterrupt:
-        print("interrupted at its end: what was committed stands, and the same command goes on", file=sys.stderr)
+        print("interrupted at its end: the commits are kept, and the same command goes on", file=sys.stderr)
         return 130
 
 
 def train_command(args: argparse.Namespace) -> int:
-    """The exit code."""
-    # These take seconds, and --help needs none of them.
+    """Train as the arguments say, and return the exit code."""
+    # These imports take seconds, and --help needs none of them.
     from pipeline.device.gpu import choose
     from pipeline.driver.open import affinities_for, make_run_dir, open_crew, open_run, recruit, shared_by
     from pipeline.machine.affinity import layout_lines
@@ -55,7 +56,7 @@ def train_command(args: argparse.Namespace) -> int:
                 )
             device, spec = (choose(workflow.device), None) if alone else recruit(workflow, world, args.scheduler)
             if spec:
-                # Where it is for the machine to choose, all are to have the same.
+                # "auto" is resolved here, so that all workers use the same kind of device.
                 workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
             setup, source = set_up(workflow, device, say, world, args.scheduler is None)
             if args.explain:
@@ -90,7 +91,7 @@ def train_command(args: argparse.Namespace) -> int:
 
 
 def say(line: str) -> None:
-    """On stderr, where it is a warning."""
+    """Print a line: to stderr if it is a warning, else to stdout."""
     print(line, file=sys.stderr if line.startswith("warning: ") else sys.stdout, flush=True)
 
 
@@ -98,19 +99,20 @@ def train_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline.run", description="Train the workflow of a Python file.")
     parser.add_argument("workflow", type=Path, help="a Python file with a module-level `workflow`, or FILE.py:NAME")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
-    parser.add_argument("--run-dir", type=Path, help="where the run leaves everything (default: runs/NAME)")
-    parser.add_argument("--fresh", action="store_true", help="move what is in the run directory aside first")
+    parser.add_argument("--run-dir", type=Path, help="folder for all that the run writes (default: runs/NAME)")
+    parser.add_argument("--fresh", action="store_true", help="start anew, and move an earlier run aside")
     parser.add_argument("--serial", action="store_true", help="one thread, plain order, no Dask")
-    parser.add_argument("--workers", type=int, metavar="N", help="N processes, one a GPU where there are GPUs")
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="take the workers from this Dask scheduler's cluster")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes, one for each GPU if any")
+    parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler's cluster")
     parser.add_argument(
-        "--explain", action="store_true", help="print the workflow and the bytes it will take, and stop"
+        "--explain", action="store_true", help="print the workflow and the space it will take, and stop"
     )
     return parser
 
 
 def load(path: Path) -> Workflow:
-    """The value named `workflow` of a Python file, or, of FILE.py:NAME, that of another name."""
+    """Load the value named `workflow` from a Python file, or, for FILE.py:NAME, the value named NAME. Raises ValueError
+    if there is none."""
     before, colon, wanted = str(path).rpartition(".py:")
     path, wanted = (Path(f"{before}.py"), wanted) if colon else (path, "workflow")
     if not path.is_file():
@@ -120,7 +122,7 @@ def load(path: Path) -> Workflow:
     if spec is None or spec.loader is None:
         raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    # A model class of the file's own is found again by its dotted name.
+    # Registered so that a model class defined in the file can be imported by its dotted name.
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
@@ -135,7 +137,7 @@ def load(path: Path) -> Workflow:
 
 
 def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
-    """The workflow with `a.b=value` applied, validated by the same rules as the file's own."""
+    """Apply the settings `a.b=value` to the workflow, and validate the result as the file's own was."""
     fields: dict[str, Any] = workflow.model_dump(mode="json")
     for setting in settings:
         path, equals, text = setting.partition("=")
@@ -160,7 +162,7 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
 
 
 def error_lines(error: Exception) -> str:
-    """One message; a validation error as one line for each field."""
+    """Message of an error; a validation error has one line for each field."""
     if not isinstance(error, ValidationError):
         return error_text(error)
     lines = [
@@ -171,7 +173,7 @@ def error_lines(error: Exception) -> str:
 
 
 def _path(location: Sequence[int | str]) -> str:
-    """As --set takes it; pydantic names the kind of a row optimizer as well."""
+    """Dotted path of a field, as --set takes it: pydantic's location without the kind of the row optimizer."""
     return ".".join(str(part) for at, part in enumerate(location) if location[max(0, at - 1)] != "rows" or not at)
 
 

@@ -1,14 +1,14 @@
-"""The schedule: what may overlap, and why no update is lost. The edges of the task graph, and the window that is kept
-in flight.
+"""The schedule of the stages: the edges of the task graph, and the blocks kept in flight. It says what may overlap, and
+why no update is lost.
 
-While block i trains, blocks i+1 .. i+L are planned and prefetched, and up to i+2L are read and deduplicated.
-`plan(i)` never lets a row go that a block of i .. i+L needs. So a row that block i lets go is next needed by a block
+While block i trains, blocks i+1 .. i+L are planned and prefetched, and blocks up to i+2L are read and deduplicated.
+`plan(i)` never evicts a row that a block of i .. i+L needs. So a row that `plan(i)` evicts is next needed by a block
 j > i+L, and `prefetch(j)` waits for `write_back(j-L-1)`: by then the row is where the map says. Nothing else orders
-the stages: no lock, no ledger, no waiting inside a stage.
+the stages: there is no lock and no waiting inside a stage.
 
-Buffers are rings picked by block number: 2L+1 read buffers, L+1 staging and L+1 outgoing buffers. The same edges free
-them: `read` takes the buffer of the block that `train` has finished, and the `write_back` that `prefetch` waits for
-has emptied both the staging and the outgoing buffer of its block.
+Buffers are rings indexed by block number: 2L+1 read buffers, L+1 staging and L+1 outgoing buffers. The same edges free
+them: `read` takes the buffer of a block that `train` has finished, and the `write_back` that `prefetch` waits for has
+emptied both the staging and the outgoing buffer of its block.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from pipeline.records import Refusal, StageResult
 from pipeline.stages import STAGES
 
 FAR_AHEAD = STAGES[: STAGES.index("plan")]
-"""Stages that are 2L blocks ahead of training."""
+"""Stages that run up to 2L blocks ahead of `train`."""
 Task = tuple[str, int]
 Future = Any
 
 
 def edges(stage: str, i: int, look_ahead: int) -> list[Task]:
-    """The tasks that `stage` of block i waits for. A stage follows itself: each is one orderly machine."""
+    """The tasks that `stage` of block i waits for. Each stage also waits for itself at block i-1, since it has
+    state."""
     after: dict[str, list[Task]] = {
         "read": [("train", i - 2 * look_ahead - 1)],
         "dedup": [("read", i)],
@@ -41,20 +42,20 @@ def edges(stage: str, i: int, look_ahead: int) -> list[Task]:
 
 
 class Executor(Protocol):
-    """Where stages run. The driver gives it names and block numbers, never arrays."""
+    """Runs stages. The driver passes it names of stages and block numbers, never arrays."""
 
     def submit(self, stage: str, number: int, after: list[Future]) -> Future:
-        """Run a stage once all of `after` has finished."""
+        """Run a stage once all tasks of `after` have finished."""
 
     def result(self, future: Future) -> StageResult:
-        """Wait for a task; raises what it raised."""
+        """Wait for a task and return its result, or raise its exception."""
 
     def settle(self, futures: list[Future]) -> None:
-        """Wait until none of these runs any more, whatever came of them."""
+        """Wait until none of these tasks is running, whether they succeeded or failed."""
 
 
 class SerialExecutor:
-    """One thread, plain order, no Dask: the reference, and the debugger's friend."""
+    """Runs stages in one thread, in plain order, without Dask: the reference, and the easiest to debug."""
 
     def __init__(self, call: Callable[[str, int], StageResult]) -> None:
         self._call = call
@@ -70,7 +71,7 @@ class SerialExecutor:
 
 
 class BlockSchedule:
-    """Submits the stages of blocks `first` .. `end` - 1 and hands what comes back to `watch`, block by block."""
+    """Submits the stages of `blocks` to an executor, and passes their results to `watch`, block by block."""
 
     def __init__(
         self,
@@ -91,9 +92,11 @@ class BlockSchedule:
         self._refusal: Refusal | None = None
 
     def run(self) -> Refusal | None:
-        """Run all blocks, or those before the one that `plan` refused. Returns once nothing is in flight.
+        """Run all blocks, or those before the first refused one. Returns the refusal, if any, once nothing is in
+        flight.
 
-        A stage that raises ends the run: nothing more is submitted, what still runs is waited for, then it is raised.
+        A stage that raises ends the run: no further task is submitted, running tasks are waited for, and the exception
+        is raised.
         """
         try:
             return self._run()
@@ -122,7 +125,7 @@ class BlockSchedule:
                     self._submit(stage, i)
 
     def _submit(self, stage: str, i: int) -> None:
-        # A stage that has nothing to do on this device is not submitted; what waits for it waits for the one before.
+        # A stage with nothing to do on this device is not submitted; tasks that wait for it wait for the stage before.
         tasks = [self._present(task) for task in self._edges(stage, i, self._look_ahead)]
         after = [self._futures[task] for task in tasks if task in self._futures]
         self._futures[stage, i] = self._executor.submit(stage, i, after)
@@ -132,7 +135,8 @@ class BlockSchedule:
         return task if stage in self._stages else (STAGES[STAGES.index(stage) - 1], i)
 
     def _retire(self, i: int) -> None:
-        """Wait for a block. Its futures stay referenced until then, or Dask would cancel them."""
+        """Wait for a block's tasks. Their futures stay referenced until then, since Dask would cancel them
+        otherwise."""
         for stage in self._stages:
             if (stage, i) in self._futures:
                 done = self._executor.result(self._futures[stage, i])

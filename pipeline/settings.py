@@ -1,5 +1,5 @@
-"""The rules of all values that come from outside: they cannot be changed, are of the very types that are named, and
-there are no others."""
+"""Base of all settings and stored records: values are immutable, types are exact (no conversion), and unknown fields
+are refused."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ T = TypeVar("T", bound=Strict)
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Amount = Annotated[float, Field(ge=0.0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
-"""XXH3, 64 bits, in hexadecimal digits."""
+"""64-bit XXH3 checksum as 16 hexadecimal digits."""
 
 
 def read_json(kind: type[T], content: str | bytes) -> T:
-    """The value that a JSON text holds. ValueError, in one line, says where it is another kind of value and why."""
+    """Parse a JSON text as a value of type `kind`. Raises ValueError, with one line that names the first wrong field
+    and what is wrong, if it is not one."""
     try:
         return kind.model_validate_json(content)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""python -m pipeline.verify RUN_DIR: whether everything that was committed is still there, to the last bit."""
+"""python -m pipeline.verify RUN_DIR: check that every committed bit of a run is intact."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ from pipeline.storage.shards import Shards
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0 if all is well, or was brought back so; 1 if not; 2 if there is nothing to look at."""
+    """Run the command. Exit code 0 if every commit is intact, or if --repair went back to an intact one; 1 if something
+    is damaged or missing; 2 if there is no run to check; 130 if interrupted."""
     heed_interrupts()
     parser = argparse.ArgumentParser(prog="python -m pipeline.verify", description=__doc__)
     parser.add_argument("run_dir", type=Path)
@@ -53,12 +54,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("interrupted: nothing is lost, --repair may be given again", file=sys.stderr)
+        print("interrupted: nothing is lost, and the command may be repeated", file=sys.stderr)
         return 130
 
 
 def verify(run_dir: Path, repair: bool = False) -> int:
-    """Check every file that a commit names, and say what is wrong."""
+    """Check every file that a commit names, and print what is wrong; returns the exit code."""
     commits = Commits(run_dir, Files(), keep=1)
     manifests, findings = read_manifests(commits)
     if manifests:
@@ -82,7 +83,7 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     if bad:
         say_keys(run_dir, manifests, bad)
     for path in older_descriptions(run_dir, manifests):
-        print(f"{path}: tells Zarr readers of an older commit, or is damaged; going on with the run writes it anew")
+        print(f"{path}: describes an older commit to Zarr readers, or is damaged; going on with the run writes it anew")
     for path in unnamed(run_dir, commits, manifests):
         print(
             f"{path}: no commit names it; going on with the run deletes it, if it has the name of a commit or a chunk"
@@ -96,7 +97,7 @@ def verify(run_dir: Path, repair: bool = False) -> int:
 
 
 def impossible_states(commits: Commits, manifests: Iterable[Manifest]) -> Iterator[Finding]:
-    """Manifests that a run would not go on from, whatever their checksums say."""
+    """Findings for manifests whose checksums are right, but whose state no run could go on from."""
     for manifest in manifests:
         try:
             read_state(manifest.state)
@@ -118,9 +119,9 @@ def _numbers(numbers: Iterable[int]) -> str:
 
 
 def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRows]) -> None:
-    """Print which keys are affected, and which commits have them."""
+    """Print the keys whose rows are damaged, and how many of them each commit has whole."""
     keys_N: U64 = np.unique(np.concatenate([rows.keys_N for rows in bad.values()]))
-    # Padding, which is no row, may be damaged too.
+    # Padding may be damaged too, but is no row.
     keys_N = keys_N[keys_N != RESERVED][:MAX_KEYS]
     if not len(keys_N):
         return
@@ -134,7 +135,7 @@ def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRow
 
 
 def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int:
-    """Forget every commit that is not whole, and what only those need."""
+    """Delete every commit that is not whole, and the files that only those need; returns the exit code."""
     if not whole:
         print("no commit is whole: nothing was changed; begin anew with --fresh", file=sys.stderr)
         return 1

@@ -1,4 +1,4 @@
-"""A workflow, everything that a user configures: one frozen, strict value that is validated before anything runs."""
+"""The workflow: everything that a user configures, as one frozen, strict value that is validated before a run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 def parse_size(value: object) -> object:
-    """Bytes of a size such as "512 MiB"; anything but text is left to pydantic."""
+    """Convert a size such as "512 MiB" to bytes; values that are not text are returned as they are, for pydantic."""
     if not isinstance(value, str):
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]iB|B)\s*", value)
@@ -36,7 +36,7 @@ def parse_size(value: object) -> object:
 
 
 def format_size(num_bytes: int) -> str:
-    """The size in the largest unit that divides it, so that `parse_size` gives it back exactly."""
+    """Format a size in the largest unit that divides it, so that `parse_size` returns exactly the same number."""
     for unit, scale in reversed(UNITS.items()):
         if num_bytes and num_bytes % scale == 0:
             return f"{num_bytes // scale} {unit}"
@@ -45,12 +45,12 @@ def format_size(num_bytes: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MemoryShare:
-    """A share of the memory that is free when a run begins; as text "80 %"."""
+    """A share of the memory that is free when a run begins; written "80 %"."""
 
     of_free: float
 
     def of(self, free_bytes: int) -> int:
-        """Bytes of it."""
+        """Number of bytes, given the free bytes."""
         return int(self.of_free * free_bytes)
 
     def __str__(self) -> str:
@@ -58,7 +58,7 @@ class MemoryShare:
 
 
 def parse_size_or_share(value: object) -> object:
-    """As `parse_size`; "80 %", or a number from 0 to 1 that is no whole one, as a share."""
+    """Convert a size as `parse_size` does; "80 %", or a float above 0 and up to 1, becomes a `MemoryShare`."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value) if isinstance(value, str) else None
     if not match and not isinstance(value, float):
         return parse_size(value)
@@ -89,7 +89,8 @@ FilePath = Annotated[Path, Field(strict=False)]
 
 
 class Number(Strict):
-    """A numeric column. Nulls (and NaN) become `fill`; then `shift` is added, then log1p is taken, if so asked."""
+    """A numeric column. Nulls and NaN become `fill`; then `shift` is added; then, if `log1p` is true, log1p is
+    applied."""
 
     name: str
     fill: float = 0.0
@@ -98,13 +99,13 @@ class Number(Strict):
 
 
 class Category(Strict):
-    """A categorical column: integers, strings or a dictionary, one value or a list of values per example."""
+    """A categorical column of integers, strings or dictionary values; one value or a list of values per example."""
 
     name: str
     table: str | None = None
-    """The table that its keys belong to; by default a table of the column's own name."""
+    """Name of the table that its keys belong to; by default the column's name."""
     pooling: Literal["sum", "mean"] = "sum"
-    """How the rows of a list of values become one embedding; no effect on a column of single values."""
+    """Operation that turns the rows of a list of values into one embedding; no effect on a column of single values."""
 
     @property
     def table_name(self) -> str:
@@ -112,15 +113,16 @@ class Category(Strict):
 
 
 class Synthetic(Strict):
-    """Data made once, as Parquet, under `Data.root`: Zipf keys and a planted model that makes the label learnable."""
+    """Synthetic data, made once as Parquet files under `Data.root`: Zipf-distributed keys, and labels drawn from a
+    planted model so that they can be learned."""
 
     train_examples: Annotated[int, Field(ge=1, le=1 << 40)]
     validation_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
     test_examples: Annotated[int, Field(ge=0, le=1 << 40)] = 0
     keys_per_field: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Field(min_length=1)]
-    """Number of different values of each categorical field c0, c1, ..."""
+    """Number of distinct values of each categorical field c0, c1, ..."""
     num_numbers: Annotated[int, Field(ge=0)] = 0
-    """Numeric columns i0, i1, ..."""
+    """Number of numeric columns i0, i1, ..."""
     zipf: Annotated[float, Field(ge=0.0)] = 1.05
     """Exponent of the key distribution; 0 is uniform."""
     seed: int = 0
@@ -128,7 +130,8 @@ class Synthetic(Strict):
 
 class Data(Strict):
     root: FilePath = Path(".")
-    """Folder that the patterns below are relative to. `~` is expanded; a relative root starts where you are."""
+    """Folder that the patterns below are relative to. `~` is expanded; a relative root is relative to the current
+    directory."""
     train: Annotated[tuple[str, ...], Field(min_length=1)]
     """Parquet files, directories or globs."""
     validation: tuple[str, ...] = ()
@@ -138,7 +141,7 @@ class Data(Strict):
     numbers: tuple[Number, ...] = ()
     categories: Annotated[tuple[Category, ...], Field(min_length=1)]
     shuffle_window: Annotated[int, Field(ge=0)] = 1 << 17
-    """Examples that are shuffled together; 0 keeps the order of the files."""
+    """Number of examples that are shuffled together; 0 keeps the order of the files."""
     synthetic: Synthetic | None = None
 
     @model_validator(mode="after")
@@ -156,40 +159,43 @@ class Model(Strict):
     """A `torch.nn.Module` class, or its dotted name. Called as
     kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16
-    """Of every field: rows are moved whole, and all are equally wide. 0 for a model of first-order weights alone."""
+    """Embedding width, the same for every field, since all rows have the same width. 0: first-order weights only."""
     init_std: Annotated[float, Field(ge=0.0)] = 0.01
     """Standard deviation of a new row's embedding weights; first-order weights start at 0."""
     args: dict[str, Any] = Field(default_factory=dict)
     precision: Literal["float32", "bfloat16"] = "float32"
-    """Of the dense model's matrix products (torch.autocast). Rows, gradients and optimizers are float32 always."""
+    """Precision of the dense model's matrix products (torch.autocast). Rows, their gradients and all optimizer state
+    are always float32."""
 
 
 class Storage(Strict):
-    """Hard caps. Each covers a tier's slab and its ring of buffers; the key map has a cap of its own."""
+    """Hard caps on memory and disk. `device` and `host` each cover the tier's slab and its ring of buffers."""
 
     device: SizeOrShare
-    """A size, or a share of the memory that is free when the run begins: of the GPU's, or of RAM without one, as far as
-    this process may take it."""
+    """A size, or a share of the memory that is free when the run begins: the GPU's memory, or without a GPU the RAM
+    that this process may use."""
     host: Size
     disk: Size
-    """Everything that lies on the disk for long: the chunks of all kept commits, what was written since, dense models,
-    and space held free for one whole commit."""
+    """Covers the chunks of all kept commits, the chunks written since, the dense models, and the space reserved for one
+    whole commit."""
     read: Size = 1 << 30
-    """Read ring and shuffle window."""
+    """Covers the read ring and the shuffle window."""
     map: Size = 1 << 30
     chunk_rows: Annotated[int, Field(ge=1024, multiple_of=1024)] = 8192
-    """Rows of one chunk file of the log."""
+    """Number of rows of a chunk file of the log."""
     log_multiple: Annotated[float, Field(ge=1.1)] = 2.0
-    """A commit refers to at most so many rows of the log, stale ones counted, per live row (and one chunk more)."""
+    """Maximum number of log rows, stale ones included, that a commit keeps per live row (plus one chunk)."""
     log_growth: Annotated[float, Field(ge=0.0)] = 1.0
-    """Rows written to the log, as a share of the live rows, after which a commit is brought forward."""
+    """Growth of the log since the last commit, as a share of the live rows, after which the next commit is taken
+    early."""
     direct: bool = False
-    """Read the log past the page cache, which else is a tier that no cap covers, and drop from it what was written."""
+    """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as one
+    more tier, which no cap covers."""
     policy: Literal["clock"] = "clock"
 
     @property
     def device_bytes(self) -> int:
-        """The device's cap, where it is a size."""
+        """Device cap in bytes; the setting must be a size already."""
         assert isinstance(self.device, int), "a share of memory is made a size before a run"
         return self.device
 
@@ -198,65 +204,68 @@ class Schedule(Strict):
     batch_size: Annotated[int, Field(ge=1)]
     epochs: Annotated[int, Field(ge=1)] = 1
     block_batches: Annotated[int, Field(ge=1)] = 16
-    """Batches of a block (k); an upper bound."""
+    """Maximum number of batches of a block (k); fewer if the caps allow no more."""
     look_ahead: Annotated[int, Field(ge=1)] = 2
-    """Blocks that are planned and prefetched while one trains (L); an upper bound."""
+    """Maximum number of blocks that are planned and prefetched while one trains (L); fewer if the caps allow no
+    more."""
     threads: Annotated[int, Field(ge=1)] = Field(default_factory=cpus)
-    """Threads of `train`, by default one a CPU that this process may use. Part of what fixes a result's bits."""
+    """Number of threads of `train`; by default one for each CPU that this process may use. It affects the result's
+    bits."""
     plateau: Plateau | None = None
-    """Early stopping, and lower learning rates, by the validation split. `epochs` is then an upper bound."""
+    """Early stopping and lower learning rates, decided on the validation split. `epochs` is then a maximum."""
 
 
 MAX_KEPT = 16
 
 
 class Commit(Strict):
-    """When all that was learned is made durable: besides at the end of every epoch, and when a signal stops the run."""
+    """Settings for commits, which are also taken at the end of every epoch and when a signal stops the run."""
 
     every_blocks: Annotated[int, Field(ge=1)] | None = None
-    """Training blocks from one commit to the next."""
+    """Number of training blocks from one commit to the next."""
     every_minutes: Annotated[float, Field(gt=0.0)] | None = 10.0
     keep: Annotated[int, Field(ge=1, le=MAX_KEPT)] = 2
-    """The last so many commits are kept."""
+    """Number of most recent commits to keep."""
     keep_best: bool = True
-    """So is that of the best epoch on the validation split, by AUC or by schedule.plateau's metric, as "best"."""
+    """Also keep, named "best", the commit of the best epoch on the validation split, by AUC or by the metric of
+    schedule.plateau."""
 
 
 SHARDS = 16
-"""Of a table that several workers make, unless the workflow says otherwise."""
+"""Default number of shards of a table that several workers create."""
 
 
 class Workers(Strict):
     """Settings for several workers (`--workers`, `--scheduler`). Storage caps are per worker; schedule.threads is per
-    machine, and shared by its workers."""
+    machine, and its workers share them."""
 
     shards: Annotated[int, Field(ge=1, le=1024)] | None = None
-    """Of a table that is made: it stays with that number, so there are never more workers. By default 16 with several
-    workers, 1 with one."""
+    """Number of shards of a new table. It never changes afterwards, and limits the number of workers. By default 16
+    with several workers, 1 with one."""
     pairs_up_to: Annotated[int, Field(ge=0)] = 8
-    """Up to so many workers keys travel from each to each as a Dask task of their own; among more by one collective."""
+    """Maximum number of workers that exchange keys by a Dask task for each pair; more workers use one collective."""
     timeout_seconds: Annotated[float, Field(gt=0.0)] = 120.0
-    """How long one worker waits for another; longer than a commit takes."""
+    """Time that a worker waits for another one in a collective; must be longer than a commit takes."""
     silent_seconds: Annotated[float, Field(gt=0.0)] = 30.0
-    """A worker that Dask has not heard of for so long is taken for lost."""
+    """Time without a heartbeat after which a worker counts as lost."""
     check_collectives: bool = False
-    """Have workers compare, before each, what they are about to do together. For those who change this code."""
+    """Before each collective, compare its number and kind among the workers. A check for developers of this code."""
 
     def num_shards(self, world: int) -> int:
-        """Return the number of shards of a table that so many workers make."""
+        """Number of shards of a table that `world` workers create."""
         return self.shards or (SHARDS if world > 1 else 1)
 
 
 class Metrics(Strict):
-    """Settings of what is reported besides AUC, logloss, normalized entropy and calibration of the evaluated splits;
-    and, with CowClip, the share of an epoch's rows whose gradient was clipped."""
+    """Additional metrics. Always reported are AUC, logloss, normalized entropy and calibration of the evaluated splits
+    and, with CowClip, the share of an epoch's row gradients that were clipped."""
 
     group: str | None = None
-    """A column of integers or strings, a user's id say: AUC within each of its values, averaged over them."""
+    """A column of integers or strings, such as a user id: reports the AUC within each of its values, averaged."""
     progressive: bool = False
-    """The same metrics of the training split, each batch scored by the model that has not trained on it yet. By its own
-    forward pass, so dropout and batch norm are as in training. Where a run went on within an epoch, of the examples of
-    that epoch since then."""
+    """Report the same metrics for the training split, each batch scored before its update. The scores are those of the
+    training forward pass, so dropout and batch norm are as in training. After a resume within an epoch they cover the
+    rest of that epoch."""
 
 
 MIN_FROZEN_EPS = 1e-6
@@ -273,7 +282,7 @@ class Workflow(Strict):
     metrics: Metrics = Metrics()
     workers: Workers = Workers()
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where the device tier is and the model trains: "auto" takes a GPU if there is one."""
+    """Location of the device tier and of training; "auto" takes a GPU if there is one."""
     seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
 
     @model_validator(mode="after")
@@ -281,19 +290,20 @@ class Workflow(Strict):
         if self.optimizer.rows.kind == "ftrl" and self.model.embedding_dim and self.model.init_std:
             raise ValueError(
                 "optimizer.rows is Ftrl, whose weights start from zero, and model.init_std is not 0; set it to 0, or "
-                "take Ftrl for a model of first-order weights (model.embedding_dim = 0)"
+                "use Ftrl for a model with first-order weights only (model.embedding_dim = 0)"
             )
         merge, eps = self.optimizer.merge, self.optimizer.dense.eps
         if merge and merge.denominator == "frozen" and merge.k > 1 and eps < MIN_FROZEN_EPS:
             raise ValueError(
                 f"optimizer.dense.eps is {eps}, and optimizer.merge has a frozen denominator: a weight whose gradient "
-                f"was 0 for long would be thrown away when it comes back; take at least {MIN_FROZEN_EPS}, 1e-4 say"
+                f"was 0 for long would take far too large a step at its next gradient; set eps to at least "
+                f"{MIN_FROZEN_EPS}, for example 1e-4"
             )
         plateau = self.schedule.plateau
         if self.optimizer.rows.kind == "ftrl" and plateau and plateau.lr_factor < 1:
             raise ValueError(
-                "schedule.plateau.lr_factor is below 1, and a weight of optimizer.rows, Ftrl, is a function of its "
-                "sums and of the one learning rate that they were made with; set it to 1"
+                "schedule.plateau.lr_factor is below 1, but optimizer.rows is Ftrl, which computes a weight from sums "
+                "made with one learning rate, so the rate must not change; set lr_factor to 1"
             )
         if self.schedule.plateau and not self.data.validation:
             raise ValueError("schedule.plateau needs data.validation; name the files, or leave plateau out")

@@ -398,9 +398,8 @@ def test_a_folder_matched_with_files_is_reported_and_if_empty_refused(refused, w
     assert f"data.train: 'tr*' matches {tmp_path}/traces, too, a folder that holds no Parquet file; correct" in said
     (tmp_path / "traces/part.parquet").write_bytes((tmp_path / "train.parquet").read_bytes())
     assert main([str(workflow_file), "--explain", *pattern]) == 0
-    assert (
-        "data.train: 'tr*' matches 2 names, of which 1 are folders (traces): the Parquet files in them are taken"
-        in (capsys.readouterr().err)
+    assert "data.train: 'tr*' matches 2 names, of which 1 are folders (traces): the Parquet files in them are read" in (
+        capsys.readouterr().err
     )
     assert main([str(workflow_file), "--explain", "--set", 'data.train=["traces"]']) == 0
     assert main([str(workflow_file), "--explain", "--set", 'data.train=["trac*"]']) == 0
@@ -439,7 +438,7 @@ def two_gpus(monkeypatch):
 
 def test_more_workers_than_gpus_are_refused_with_both_numbers(refused, workflow_file, two_gpus):
     said = refused(workflow_file, "--workers", 3, "--set", "device=cuda")
-    assert "--workers 3: each has a GPU of its own, and there are 2 here that NVML" in said
+    assert "--workers 3: each needs a GPU of its own, and 2 can be used here (seen by NVML" in said
     assert "take fewer workers, or set device to cpu" in said
 
 
@@ -469,4 +468,4 @@ def test_an_interrupt_while_a_run_closes_ends_it_with_a_message(workflow_file, t
 
     monkeypatch.setattr("pipeline.cluster.local_crew.LocalCrew.close", interrupted)
     assert main([str(workflow_file), "--run-dir", str(tmp_path / "run"), "--serial"]) == 130
-    assert "interrupted at its end: what was committed stands, and the same command goes on" in capsys.readouterr().err
+    assert "interrupted at its end: the commits are kept, and the same command goes on" in capsys.readouterr().err

@@ -207,7 +207,7 @@ def test_a_frozen_denominator_with_too_small_an_eps_is_refused(tmp_path):
         optimizer = {"dense": {"eps": eps}, "merge": {"k": 20} | merge}
         return Workflow.model_validate(workflow.model_dump() | {"optimizer": optimizer})
 
-    with pytest.raises(ValidationError, match="take at least 1e-06"):
+    with pytest.raises(ValidationError, match="set eps to at least 1e-06"):
         with_merge(1e-8)
     for taken in (with_merge(1e-4), with_merge(1e-8, k=1), with_merge(1e-8, denominator="local")):
         assert taken.optimizer.merge

@@ -1,1 +1,1 @@
-"""Dask: where stages run, in this process or in workers of their own. Nothing else imports it."""
+"""Dask: runs stages in this process or in worker processes. No other folder imports Dask."""

@@ -1,5 +1,5 @@
-"""Limits of waits, in seconds that this process was awake for: a pause of any length, or a step of a clock, uses up
-next to nothing of them."""
+"""Time limits of waits, counted in seconds for which this process was awake: a pause of the process or a step of a
+clock, however long, uses up at most two seconds of a limit."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipeline.errors import PipelineError
 T = TypeVar("T")
 
 LOOK_SECONDS = 1.0
-"""The time from one look at whether there is progress to the next, while the driver waits."""
+"""Interval at which the driver checks for progress while it waits."""
 ANSWER_SECONDS = 30.0
-"""The time that whoever is asked for a few numbers has to answer."""
+"""Time limit for answers to small queries."""
 
 
 class NoAnswer(PipelineError):
@@ -26,7 +26,7 @@ class NoAnswer(PipelineError):
 
 
 class Awake:
-    """A clock that goes on while it is looked at. No look adds more than two intervals."""
+    """A clock that advances when `look` is called, each time by at most two intervals."""
 
     def __init__(self) -> None:
         self._at, self.seconds = time.monotonic(), 0.0
@@ -39,8 +39,8 @@ class Awake:
 
 
 def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -> T:
-    """Return, or raise, what a call does. Raises NoAnswer, which says `what` the call was for, if it does neither in so
-    many seconds; it is left to itself then."""
+    """Make a call in a thread, and return its result or raise its exception. Raises NoAnswer, whose message has `what`
+    the call was for, if it takes longer than `seconds`; the thread is then abandoned."""
     outcome: list[T] = []
     raised: list[BaseException] = []
 
@@ -52,7 +52,7 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
 
     thread, awake = Thread(target=run, daemon=True), Awake()
     thread.start()
-    # Some of Dask's calls have limits of their own, by clocks that go on while this process does not.
+    # Some of Dask's calls have time limits of their own, on clocks that run on while this process is paused.
     while thread.is_alive():
         thread.join(LOOK_SECONDS)
         if thread.is_alive() and awake.look() > seconds:
@@ -63,8 +63,8 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
 
 
 def heard_of(futures: Iterable[Future]) -> Event:
-    """An event that is set whenever one of the futures ends. Waiting for it takes none of Dask's timers, which stand
-    still after a step backwards of the monotonic clock, for as long as that was."""
+    """Return an event that is set whenever one of the futures ends. Waiting for it uses no timer of Dask: those stand
+    still after a backwards step of the monotonic clock, for as long as the step."""
     ended = Event()
     for future in futures:
         future.add_done_callback(lambda _: ended.set())
@@ -72,18 +72,18 @@ def heard_of(futures: Iterable[Future]) -> Event:
 
 
 class Silence:
-    """For how many seconds each worker of a scheduler was not heard of, as far as somebody looked."""
+    """Measures for how many seconds each worker of a scheduler has had no new heartbeat, as seen by calls of `look`."""
 
     def __init__(self) -> None:
         self._awake = Awake()
         self._heard: dict[str, tuple[float, float]] = {}
 
     def look(self, client: Client) -> dict[str, float]:
-        """Return seconds by address; workers that are gone are not in it. Raises NoAnswer if the scheduler does not
-        answer."""
+        """Return seconds without a heartbeat, by address, of the workers that the scheduler has. Raises NoAnswer if the
+        scheduler does not answer."""
 
-        # By the scheduler's wall clock: this tells whether there was another heartbeat, and no more. A function of a
-        # function travels whole; the scheduler of others need not have this package.
+        # last_seen is a time of the scheduler's wall clock, and only compared for equality, to detect a new heartbeat.
+        # A nested function is pickled by value, so another scheduler's process need not have this package.
         def last_seen(dask_scheduler: Any) -> dict[str, float]:
             return {address: worker.last_seen for address, worker in dask_scheduler.workers.items()}
 
@@ -98,7 +98,8 @@ class Silence:
 
 @contextmanager
 def closed_in_time() -> Iterator[ExitStack]:
-    """Close what is entered; whatever cannot be is left to the end of the process."""
+    """Provide an ExitStack that is closed within a time limit; what does not close in time is left to the process's
+    end."""
     stack = ExitStack()
     try:
         yield stack

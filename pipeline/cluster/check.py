@@ -1,4 +1,4 @@
-"""Checks whether workers can take part in a run, by what they say of themselves."""
+"""Checks whether workers can take part in a run, by the `WorkerInfo` that they report."""
 
 from __future__ import annotations
 
@@ -12,21 +12,22 @@ from pipeline.storage.places import max_rows
 from pipeline.workflow import Storage
 
 MIN_THREADS = 4
-"""One for `train`, one for `unite`, one for what the driver asks, and one that goes on."""
+"""Minimum number of threads of a Dask worker. Up to three tasks may wait for other workers at a time (`train`, `unite`,
+a call of the driver), and one thread must be left to make progress."""
 SHARE_OF_LIMIT = 0.6
-"""The share of Dask's limit above which it would spill, pause or end the worker."""
+"""Share of Dask's memory limit above which Dask would spill, pause or end the worker."""
 
 
 def min_disk_bytes(sizes: Sizes, num_owned: int) -> int:
-    """Return what a worker of so many shards holds free on its disk from the start: for a commit of all that device
+    """Bytes that a worker with `num_owned` shards reserves on its disk from the start: a commit of all rows that device
     and host can hold."""
     rows = max_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
     return max_chunks(rows, sizes.chunk_rows, num_owned) * log_chunk_bytes(sizes.chunk_rows, sizes.row_bytes)
 
 
 def check_machines(machines: Sequence[WorkerInfo], device: str, storage: Storage, min_disk_bytes: int = 0) -> None:
-    """ValueError, which names the worker, where one cannot take part. `device`: what the workflow asks for; `storage`:
-    the caps of each, the device's in bytes; `least_disk_bytes`: of each."""
+    """Raises ValueError, which names the worker, if one cannot take part. `device`: the workflow's setting; `storage`:
+    the caps per worker, the device's in bytes; `min_disk_bytes`: free bytes that each worker needs on its disk."""
     check_devices(machines, device)
     check_disks(machines, min_disk_bytes)
     check_workers_memory(machines, storage)
@@ -39,8 +40,8 @@ def check_machines(machines: Sequence[WorkerInfo], device: str, storage: Storage
                 )
         if machine.threads < MIN_THREADS:
             raise ValueError(
-                f"worker {rank} on {machine.host} has {machine.threads} threads, and what waits for others takes "
-                f"{MIN_THREADS - 1}; start it with --nthreads {len(STAGES) + 4}, or {MIN_THREADS} at least"
+                f"worker {rank} on {machine.host} has {machine.threads} threads, and {MIN_THREADS - 1} may wait for "
+                f"other workers; start it with --nthreads {len(STAGES) + 4}, or at least {MIN_THREADS}"
             )
         in_ram = caps_in_ram(machine, storage)
         if machine.memory_limit and in_ram > SHARE_OF_LIMIT * machine.memory_limit:
@@ -52,7 +53,7 @@ def check_machines(machines: Sequence[WorkerInfo], device: str, storage: Storage
 
 
 def caps_in_ram(machine: WorkerInfo, storage: Storage) -> int:
-    """Bytes that a worker's caps take of its machine's RAM."""
+    """Bytes of its machine's RAM that a worker's caps allow it."""
     return (0 if machine.gpu else storage.device_bytes) + storage.host + storage.read + storage.map
 
 
@@ -61,7 +62,7 @@ def names_in_ram(machine: WorkerInfo) -> str:
 
 
 def check_workers_memory(machines: Sequence[WorkerInfo], storage: Storage) -> None:
-    """Workers of a machine share its RAM, and those of a control group what that may have."""
+    """Raises ValueError if the caps of all workers that share a machine, or a control group, exceed its memory."""
     for rank, machine in enumerate(machines):
         for group, there_is in machine.memory.items():
             sharing = [other for other in machines if other.host == machine.host and group in other.memory]
@@ -76,7 +77,7 @@ def check_workers_memory(machines: Sequence[WorkerInfo], storage: Storage) -> No
 
 
 def check_devices(machines: Sequence[WorkerInfo], device: str) -> None:
-    """All workers train on CPUs, or each on a GPU of its own."""
+    """Raises ValueError unless all workers train on CPUs, or each on a GPU of its own."""
     taken: dict[tuple[str, str], int] = {}
     for rank, machine in enumerate(machines):
         if bool(machine.gpu) != {"cuda": True, "cpu": False}.get(device, bool(machines[0].gpu)):
@@ -93,7 +94,7 @@ def check_devices(machines: Sequence[WorkerInfo], device: str) -> None:
 
 
 def check_disks(machines: Sequence[WorkerInfo], min_bytes: int) -> None:
-    """Workers of a machine may share a disk."""
+    """Raises ValueError if a disk has too little space for all workers of its machine that share it."""
     for rank, machine in enumerate(machines):
         sharing = sum(other.host == machine.host and other.disk == machine.disk for other in machines)
         if machine.free_bytes < sharing * min_bytes:

@@ -1,4 +1,4 @@
-"""The workers of a run as the driver sees them: one in its own process (`alone`), or many (`dask_crew`)."""
+"""The workers of a run as the driver sees them: one in its own process (`local_crew`), or many (`dask_crew`)."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class WorkerSpec:
-    """Who trains: so many workers, of a cluster that is started here or of a scheduler's."""
+    """The workers that are to train: their number, and whether they are started here or belong to a scheduler."""
 
     world: int
     scheduler: str | None = None
     affinities: tuple[Affinity, ...] = ()
-    """The part of this machine that each has; empty where the scheduler's machines are not known."""
+    """GPU, CPUs and network card of each worker; empty for the workers of a scheduler, whose machines are unknown."""
     modules: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Name and source text of the workflow's own files, by module name: workers cannot import them."""
+    """Path and source text of the workflow's own files, by module name; workers cannot import them."""
 
 
 def replicas_for(world: int, commits: Commits, kept: Sequence[Manifest]) -> list[Mapping[str, Array] | None]:
-    """The dense part that each of `world` workers begins with: what it had itself, or, where there were other workers,
-    the mean of what they had."""
+    """Load the dense part that each of `world` workers begins with: its own if the last commit has one for each, else
+    the mean of those in the commit; None without a commit."""
     if not kept:
         return [None] * world
     saved = [commits.load_dense(kept[-1], replica) for replica in range(len(kept[-1].dense))]
@@ -39,37 +39,38 @@ def replicas_for(world: int, commits: Commits, kept: Sequence[Manifest]) -> list
 
 
 class WorkerLost(PipelineError):
-    """A worker is gone, or hangs. The others were told nothing; `open` begins anew with new processes."""
+    """A worker is gone, or hangs. The other workers have not been notified; call `restart`, then `open`."""
 
 
 class Crew(Protocol):
     world: int
     dashboard: str | None
-    """Where it listens."""
+    """Address of the Dask dashboard; None without Dask."""
 
     def open(self, kept: Sequence[Manifest]) -> None:
-        """Have the last of these commits open, or nothing trained yet; whatever was open before is closed."""
+        """Open the last of these commits on all workers, or an empty table if there is none. Closes what was open."""
 
     def each(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> list[T]:
-        """Return what a method of `Worker` returns on each, in the order of ranks."""
+        """Call a method of `Worker` on each worker; returns the results in the order of ranks."""
 
     def first(self, method: Callable[Concatenate[Worker, P], T], *args: P.args, **named: P.kwargs) -> T:
-        """The same of the first worker alone."""
+        """Call a method of `Worker` on the first worker."""
 
     def replicas(self) -> Sequence[Mapping[str, Array]]:
-        """`Worker.dense` of each, or of the first alone where they are the same."""
+        """Result of `Worker.dense` of each worker, or of the first alone if all are the same."""
 
     def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
-        """Run the pipeline for these blocks, or up to the first that is refused; nothing is in flight afterwards."""
+        """Run the pipeline for these blocks, or up to the first refused one; nothing is in flight afterwards."""
 
     def pause(self, why: str | None) -> None:
-        """Plan no further block, or go on (None). From any thread."""
+        """Stop planning blocks, for the reason `why`; None: go on. May be called from any thread."""
 
     def interrupt(self, why: str) -> None:
-        """As `pause`, from a signal handler; nothing where that takes long: the driver pauses at the next block."""
+        """Same as `pause`, but callable from a signal handler. Does nothing if that would take long: the driver then
+        pauses at the next block."""
 
     def restart(self) -> None:
-        """New processes in place of lost and stuck ones; `open` comes next."""
+        """Replace all processes, lost and stuck ones included, by new ones. `open` must follow."""
 
     def close(self) -> None:
-        """Give back what the workers hold. May be called twice."""
+        """Release what the workers hold. May be called twice."""

@@ -1,4 +1,4 @@
-"""Many workers, each in a Dask worker of its own, as the driver sees them."""
+"""The crew of a run with many workers, each in a Dask worker of its own."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ TABLE = Path("table.zarr")
 
 class DaskCrew:
     def __init__(self, pool: WorkerPool, setup: Setup, folder: Folder, commits: Commits, identity: Identity) -> None:
-        """`identity`: of the data that every worker is to read."""
+        """`identity`: identity of the data, which every worker must read."""
         self._data = json.dumps(as_json(identity))
         self._pool, self._setup, self._spec = pool, setup, pool.spec
         self._workflow = workflow = setup.workflow
@@ -56,12 +56,12 @@ class DaskCrew:
         if num_shards < self.world:
             there_are = f"{num_shards} shard{'s' * (num_shards > 1)}"
             raise ValueError(
-                f"the table in {self._run_dir} has {there_are}, which stays so, and each of {self.world} workers needs "
-                "one; take fewer workers, or begin anew with --fresh and workers.shards"
+                f"the table in {self._run_dir} has {there_are}, which cannot change, and each of {self.world} workers "
+                "needs one; take fewer workers, or begin anew with --fresh and more workers.shards"
             )
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
         self.machines = self._each(worker_info, self._run_dir, folders, self._workflow.device)
-        # What lies on the disk already is part of the cap, and not free.
+        # Not checked when going on from a commit: its chunks count towards the cap, but are not free space.
         minimum = 0 if kept else min_disk_bytes(self._setup.fit.sizes, -(-num_shards // self.world))
         check_machines(self.machines, self._workflow.device, self._setup.storage, minimum)
         owned, owner_of_shard = self._deal(num_shards, bool(kept))
@@ -96,8 +96,8 @@ class DaskCrew:
         self._watch.results(joining)
 
     def _deal(self, num_shards: int, made: bool) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-        """Shards of each worker, and the worker of each shard. Those of a table that is `made` go to workers whose
-        machine has their directory; ValueError: a shard is on none."""
+        """Deal the shards; returns the shards of each worker, and the owner of each shard. If the table is already
+        `made`, a shard goes to a worker whose machine has its directory; raises ValueError if no machine has it."""
         ranks = [str(rank) for rank in range(self.world)]
         everything = range(num_shards)
         reach = {
@@ -118,7 +118,7 @@ class DaskCrew:
         return result
 
     def replicas(self) -> list[dict[str, Array]]:
-        """Return what each worker trained but the rows, or that of the first, where all have the same."""
+        """Result of `Worker.dense` of each worker, or of the first alone if all are the same."""
         return [self.first(Worker.dense)] if self._workflow.optimizer.merge is None else self.each(Worker.dense)
 
     def run(self, blocks: Sequence[Block], look_ahead: int, watch: Callable[[StageResult], None]) -> Refusal | None:
@@ -138,13 +138,13 @@ class DaskCrew:
         return refusal
 
     def _scores(self, rank: int, number: int, table: int) -> Iterator[U64]:
-        """A worker's sorted entries of a table, piece by piece."""
+        """Yield a worker's sorted entries of a table, piece by piece."""
         while (piece := self._call(rank, Worker.scores, number, table)) is not None:
             yield piece
 
     def pause(self, why: str | None) -> None:
-        # Not a task: those wait for a free thread, and for each other. Who is not reached learns of it from the others,
-        # since refusals are agreed upon, and one that hangs is noticed elsewhere.
+        # Not submitted as a task, which would wait for a free thread and for other tasks. A worker that is not reached
+        # learns of the pause from the others, since refusals are agreed upon; one that hangs is noticed elsewhere.
         telling = Thread(target=self._tell, args=(why,), daemon=True)
         telling.start()
         telling.join(LOOK_SECONDS)
@@ -160,7 +160,7 @@ class DaskCrew:
         self._pool.restart()
 
     def close(self) -> None:
-        """Whoever is stuck is not waited for."""
+        """Make the workers leave the run, without waiting for any that is stuck."""
         if self._token:
             self._token = ""
             leaving = [self._submit(leave_run, rank) for rank in range(self.world)]
@@ -182,7 +182,7 @@ class DaskCrew:
 
 
 def cpus_of(spec: WorkerSpec, rank: int) -> tuple[int, ...]:
-    """CPUs that a worker is kept on: those near to it, where some are nearer than others; empty: all."""
+    """CPUs that a worker is pinned to: those near to it, if workers are on different NUMA nodes; empty: all."""
     nodes = {affinity.node for affinity in spec.affinities}
     return spec.affinities[rank].cpus if len(nodes) > 1 else ()
 

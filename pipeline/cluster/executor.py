@@ -1,5 +1,5 @@
-"""Tasks of the schedule as tasks of Dask: one for each worker, pinned to it, and for each pair of them one that takes
-keys from the one to the other."""
+"""Execution of the schedule on many workers: each task of the schedule is one Dask task per worker, pinned to it, and
+each pair of workers has a Dask task that carries the key request from one to the other."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pipeline.records import StageResult
 
 
 class CrewExecutor:
-    """A task of the schedule is one task for each worker."""
+    """Runs each task of the schedule as one Dask task per worker."""
 
     def __init__(
         self, client: Client, addresses: Sequence[str], token: str, results: Callable[[Sequence[Future]], list[Any]],
         together: Callable[[Sequence[StageResult]], StageResult], by_collective: bool = False,
     ) -> None:  # fmt: skip
-        """`results`: waits for tasks; `together`: what all workers say of a task as one. `by_mail`: workers send each
-        other keys by a collective, not by tasks."""
+        """`results`: waits for tasks and returns their results; `together`: merges the results of all workers for a
+        task. `by_collective`: workers exchange keys by a collective, not by Dask tasks."""
         self._client, self._addresses, self._token = client, addresses, token
         self._results, self._together, self._by_collective = results, together, by_collective
-        # Keys are global to the scheduler, and stretches of one run have blocks of the same numbers.
+        # Dask keys are global to the scheduler, and a block number may occur in several stretches of a run.
         self._id = uuid.uuid4().hex[:8]
         self._key_requests: dict[int, list[Future]] = {}
 
@@ -38,7 +38,7 @@ class CrewExecutor:
         ]
 
     def _unite(self, number: int, after: list[list[Future]]) -> list[Future]:
-        """One task for each pair of workers carries a key request from one to the other."""
+        """Submit a task for each pair of workers that carries a key request, and a `unite` task for each owner."""
         ranks = range(len(self._addresses))
         deduplicated = after[-1]
         sent = {
@@ -73,5 +73,5 @@ class CrewExecutor:
         return done
 
     def settle(self, futures: list[list[Future]]) -> None:
-        """Nobody waits for what runs: it may be stuck in a collective, and its process is about to end. What has not
-        begun is cancelled as the futures are let go."""
+        """Does not wait for running tasks: they may be stuck in a collective, and their processes are about to end.
+        Tasks that have not begun are cancelled when their futures are released."""

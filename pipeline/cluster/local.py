@@ -20,44 +20,45 @@ from pipeline.records import StageResult
 from pipeline.stages import STAGES
 
 SETTINGS = {
-    # By the wall clock, and a worker in the scheduler's own process is dropped as any other: after every longer pause.
+    # This limit is on the wall clock: after a longer pause Dask would drop the worker in its own process, too.
     "distributed.scheduler.worker-ttl": None,
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.work-stealing": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.tick.limit": "1h",
-    # Each of a process's servers looks fifty times a second whether its loop is late: 1 % of a core for a worker.
+    # By default each server of a process checks its event loop 50 times a second: 1 % of a core for a worker.
     "distributed.admin.tick.interval": "1s",
 }
 
 _open: dict[str, Callable[[str, int], StageResult]] = {}
-"""What each token stands for in this process. A task that Dask runs elsewhere, or after the run, finds nothing."""
+"""Function that runs stages in this process, by token. A task that Dask runs elsewhere, or after the run, finds
+none."""
 
 
 def run_local_stage(stage: str, number: int, token: str, after: list[StageResult]) -> StageResult:
-    """The one function that Dask runs. `after` is there to be waited for."""
+    """Run a stage; the only function submitted to Dask here. `after` exists so that Dask waits for those tasks."""
     if token not in _open:
         raise RuntimeError(
-            f"{stage} of block {number} was run for {token}, which is not open in this process: a stage has state "
-            "and is never run again or elsewhere"
+            f"{stage} of block {number} was called for run {token}, which is not open in this process: a stage "
+            "has state, and is never run twice or elsewhere"
         )
     return _open[token](stage, number)
 
 
 class InProcessCluster:
-    """The scheduler and the one worker that live in this process."""
+    """A Dask scheduler and its one worker, both in this process."""
 
     def __init__(self, client: Client) -> None:
-        """PipelineError: Dask has taken the worker for lost."""
+        """Raises PipelineError if Dask has dropped the worker."""
         self._client, self._scheduler = client, client.cluster.scheduler
-        # Not from the client: what that knows of workers is asked for every two seconds, and is empty at times.
+        # Not from the client: it polls the workers every two seconds, and its list is empty at times.
         self.worker: Any = next(iter(client.cluster.workers.values()), None)
         self._awake, self._seen, self._since = Awake(), -1, 0.0
         self._check()
 
     def look(self, busy: bool, through: int) -> None:
-        """Have a look, while something is waited for, at whether a task runs, and how many have. PipelineError: nothing
-        will come any more."""
+        """Check for progress while the caller waits. `busy`: a task is running; `through`: number of finished tasks.
+        Raises PipelineError if no task will be run."""
         now = self._awake.look()
         if busy or through != self._seen:
             self._seen, self._since = through, now
@@ -73,8 +74,8 @@ class InProcessCluster:
             raise PipelineError(f"the connection to Dask's scheduler in this process is {self._client.status}")
 
     def _wake(self) -> None:
-        """Send what waits to be sent together. The end of that wait is a time of the wall clock, and that of the timer
-        one of the monotonic clock: a step backwards of either would make it longer by as much."""
+        """Send Dask's batched messages now. Dask waits until a time of the wall clock, with a timer of the monotonic
+        clock; a backwards step of either would delay the messages by as much."""
         senders = (*self._scheduler.stream_comms.values(), *self._scheduler.client_comms.values())
         for sender in (self._client.scheduler_comm, self.worker.batched_stream, *senders):
             sender.next_deadline = None
@@ -82,7 +83,7 @@ class InProcessCluster:
 
 
 class DaskExecutor:
-    """One worker runs all stages, since they share its tiers; `train` has a thread of its own."""
+    """Runs all stages on one Dask worker, since they share its tiers; `train` has a thread of its own."""
 
     def __init__(self, client: Client, call: Callable[[str, int], StageResult]) -> None:
         self._client, self._call, self._here = client, call, InProcessCluster(client)
@@ -101,7 +102,7 @@ class DaskExecutor:
                 self._inside, self._through = self._inside - 1, self._through + 1
 
     def submit(self, stage: str, number: int, after: list[Future]) -> Future:
-        # Keys are global to the scheduler: the token keeps runs apart. The dashboard groups by the stage's name.
+        # Dask keys are global to the scheduler: the token keeps runs apart. The dashboard groups by the stage's name.
         with dask.annotate(executor="train" if stage == "train" else "default"):
             return self._client.submit(
                 run_local_stage,
@@ -124,7 +125,7 @@ class DaskExecutor:
             raise PipelineError(f"Dask has given up a stage: {error}") from error
 
     def _wait(self, futures: list[Future]) -> None:
-        """Return when all of them have ended. Raises PipelineError if nothing will come any more."""
+        """Wait until all futures have ended. Raises PipelineError if Dask will not run their tasks."""
         ended = heard_of(futures)
         while not all(future.done() for future in futures):
             if not ended.wait(LOOK_SECONDS):
@@ -135,25 +136,25 @@ class DaskExecutor:
         with suppress(PipelineError):
             self._wait(futures)
         self.close()
-        # Where Dask has lost its worker, the threads of that know nothing of it.
+        # If Dask has dropped its worker, the worker's threads may still be running stages.
         while self._inside:
             time.sleep(LOOK_SECONDS / 100)
 
     def close(self) -> None:
-        """Tasks of this token raise from now on."""
+        """Close the token: later tasks that carry it raise."""
         _open.pop(self.token, None)
 
 
 @contextmanager
 def client_here(num_threads: int) -> Iterator[Client]:
-    """A scheduler and a worker in this process, all their sockets on loopback."""
+    """Start a scheduler and a worker in this process, with all sockets on loopback."""
     with dask.config.set(SETTINGS), closed_in_time() as stack:
         cluster = LocalCluster(
             n_workers=1,
             threads_per_worker=num_threads,
             processes=False,
             memory_limit=0,
-            # What a task raises is told once, by who asked for it.
+            # A task's exception is reported once, by the caller.
             silence_logs=logging.CRITICAL,
             dashboard_address="127.0.0.1:0",
             worker_dashboard_address="127.0.0.1:0",
@@ -166,13 +167,13 @@ def client_here(num_threads: int) -> Iterator[Client]:
 
 @contextmanager
 def local_client() -> Iterator[Client]:
-    """For stages."""
+    """Start a client for stages: a thread for each, and a thread of its own for `train`."""
     with client_here(len(STAGES) + 1) as client, ThreadPoolExecutor(1, thread_name_prefix="train") as thread:
         InProcessCluster(client).worker.executors["train"] = thread
         yield client
 
 
 def dashboard_link(client: Client) -> str:
-    """Where the dashboard listens; Dask's own link names the machine, where nothing does."""
+    """Address of the dashboard. Dask's own link has the machine's name, but the dashboard listens on loopback only."""
     cluster: Any = client.cluster
     return f"http://127.0.0.1:{cluster.scheduler.http_server.port}/status"

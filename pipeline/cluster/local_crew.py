@@ -1,4 +1,4 @@
-"""The one worker of a run in the driver's own process."""
+"""The crew of a run with a single worker, in the driver's own process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pipeline.worker.worker import Worker
 
 
 class LocalCrew:
-    """Stages run in plain order, or on Dask if there is a client."""
+    """One worker in this process. Its stages run in plain order, or on Dask if there is a client."""
 
     world = 1
 

@@ -1,4 +1,4 @@
-"""Results of several workers for the tasks of a stretch, merged into what one worker would report."""
+"""Merging of the results of several workers for the tasks of a stretch into those that one worker would report."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pipeline.records import U64, BlockResult, Moves, Refusal, SplitSums, StageR
 from pipeline.workflow import Workflow
 
 Scores = Callable[[int, int, int], Iterator[U64]]
-"""Sorted scores, piece by piece; by a worker's rank, the number of a block that closed a split, and a table."""
+"""Function of (rank, number of the block that closed a split, table) that yields a worker's sorted scores in pieces."""
 
 
 class Merge:
-    """Belongs to one stretch. Tells `watch` what all workers together came to."""
+    """Merges the workers' results of one stretch, and passes the merged results to `watch`."""
 
     def __init__(self, workflow: Workflow, run_dir: Path, scores: Scores, watch: Callable[[StageResult], None]) -> None:
         self._workflow, self._run_dir, self._scores, self._watch = workflow, run_dir, scores, watch
         self._parts: dict[int, Sequence[SplitSums]] = {}
-        """Metric sums of each worker for the splits that blocks closed, by block."""
+        """Metric sums of each worker for a finished split, by the number of the block that closed it."""
         self._closed: list[BlockResult] = []
 
     def together(self, dones: Sequence[StageResult]) -> StageResult:
-        """Return what the workers, in the order of ranks, say of the same task."""
+        """Merge the workers' results for one task, given in the order of ranks."""
         moves = [done.moves for done in dones if done.moves]
         trained = [done.trained for done in dones if done.trained]
         if any(part.closed for part in trained):
-            # On a GPU what a block came to is told with a later one.
+            # On a GPU the result of a block comes with a later task, so the block's own number is used.
             self._parts[trained[0].block.number] = [part.closed or SplitSums() for part in trained]
         return replace(
             dones[0], refusal=first_refusal(dones), moves=sum_of(moves) if moves else None,
@@ -37,16 +37,16 @@ class Merge:
         )  # fmt: skip
 
     def tell(self, done: StageResult) -> None:
-        """Pass a result on to `watch`. One that closes a split waits: it has its metrics once the scores of all workers
-        are together."""
+        """Pass a merged result on to `watch`. The result of a block that closes a split is held back until `end`, when
+        its metrics can be computed."""
         if done.trained and done.trained.block.number in self._parts:
             self._closed.append(done.trained)
             done = replace(done, trained=None)
         self._watch(done)
 
     def end(self, of_each: Sequence[Sequence[StageResult]]) -> None:
-        """The stretch is over: tell what `drain` gave on each worker (when the GPU of the first did what, and what
-        blocks came to on all), then the splits that were closed."""
+        """Finish the stretch. `of_each`: results of `Worker.drain` by worker. Passes on the spans of the first worker's
+        GPU, the remaining results of blocks merged over all workers, and then the closed splits with their metrics."""
         for done in of_each[0]:
             if not done.trained:
                 self.tell(done)
@@ -58,7 +58,7 @@ class Merge:
             self._watch(StageResult("train", number, trained=replace(trained, metrics=metrics)))
 
     def _metrics(self, number: int, parts: Sequence[SplitSums]) -> dict[str, float]:
-        """Exact metrics of what all workers found of a split."""
+        """Compute exact metrics of a split from the sums and scores of all workers."""
         labels, grouped = self._workflow.data.labels, self._workflow.metrics.group is not None
         metrics: dict[str, float] = {}
         if any(part.sums_3T for part in parts):
@@ -71,13 +71,13 @@ class Merge:
 
 
 def first_refusal(dones: Sequence[StageResult]) -> Refusal | None:
-    """The refusal of the earliest block, with the rank of who refused it."""
+    """Return the refusal of the earliest block, with the worker's rank in its message."""
     refusals = [
         replace(done.refusal, message=f"worker {rank}: {done.refusal.message}")
         for rank, done in enumerate(dones)
         if done.refusal
     ]
-    # Those that stop since another one did come after it.
+    # For the same block, a worker's own reason goes before a pause that another worker's refusal caused.
     return min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
 
 
@@ -87,7 +87,7 @@ def sum_of(moves: Sequence[Moves]) -> Moves:
 
 
 def mean_of(trained: Sequence[BlockResult]) -> BlockResult:
-    """Merge a block's parts: the mean loss, by the weight of their examples."""
+    """Merge the results of a block's parts: the mean loss, weighted by the weight of their examples."""
     weight = sum(part.weight for part in trained)
     loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)
     return replace(trained[0], loss=loss, weight=weight, closed=None)

@@ -1,4 +1,4 @@
-"""Dask workers of their own processes: a cluster that is started for a run, or one that is there already."""
+"""Dask workers in processes of their own: a cluster started for the run, or an existing one."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from pipeline.errors import PipelineError
 from pipeline.stages import STAGES
 
 THREADS = len(STAGES) + 4
-"""Of a worker: one for each stage, one that takes key requests, one for what the driver asks, and two to spare."""
+"""Threads of a worker: one for each stage, one for key requests, one for calls of the driver, and two to spare."""
 START_SECONDS = 120.0
 CLOSE_SECONDS = 10.0
-"""The time that Dask has to close a cluster in order, before what is left of it is killed."""
+"""Time that Dask has to close a cluster before its remaining processes are killed."""
 MARK = "PIPELINE_POOL"
-"""Environment variable by which a pool knows the processes that were started for it."""
+"""Environment variable that marks the processes started for a pool."""
 STARTS = 3
-"""Of a cluster: Dask gives up where one of its processes dies before it is up."""
+"""Number of attempts to start a cluster: Dask gives up if one of its processes dies before it is up."""
 
 
 class NoWorkers(PipelineError):
-    """There are fewer workers than are needed."""
+    """Fewer workers came up than the run needs."""
 
 
 class WorkerPool:
-    """The workers of a run, in an order that stays as long as they do."""
+    """The Dask workers of a run, in an order that stays the same until `restart`."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Start a cluster on this machine, all its sockets on loopback; or use the scheduler that the user named, as it
-        is configured. NoWorkers: they did not come."""
+        """Start a cluster on this machine, with all sockets on loopback, or use the user's scheduler as it is
+        configured. Raises NoWorkers if too few workers come up."""
         self.spec, self.world = spec, spec.world
         if spec.scheduler is None:
-            # Dask's own silence ends when a cluster is closed, which may be after the next one was opened. What it has
-            # to say of workers that are killed, with tracebacks, is told by the driver in a line.
+            # Dask's silence_logs ends when a cluster is closed, which may be after the next one was opened. Dask would
+            # log killed workers with tracebacks; the driver reports them in one line.
             for handler in logging.getLogger("distributed").handlers:
                 handler.addFilter(_is_critical)
-        # A wait of Dask's that ended since a worker did, and that nobody asks for any more: with a traceback, too.
+        # asyncio would log, with a traceback, a Dask coroutine that failed with a worker and that nobody awaits.
         logging.getLogger("asyncio").addFilter(_is_not_of_dask)
         self._mark = uuid.uuid4().hex
-        """A name in the environment of every process that is started here."""
+        """Value of the environment variable `MARK` in every process that this pool starts."""
         self._open()
 
     def _open(self) -> None:
-        """NoWorkers: processes of a cluster that is started here died, each time, before it was up."""
+        """Start or connect to the cluster. Raises NoWorkers if every attempt fails."""
         failed: Exception | None = None
         for _ in range(STARTS if self.spec.scheduler is None else 1):
             self._stack = ExitStack()
@@ -68,12 +68,12 @@ class WorkerPool:
         raise NoWorkers(f"{self.world} workers did not come up: {failed}") from failed
 
     def _connect(self) -> None:
-        # As `share_one_arena`, which comes too late for the threads that Dask starts with a process.
+        # Same as `share_one_arena`, which would come too late for the threads that Dask starts with a process.
         environment = {"MALLOC_ARENA_MAX": 1, MARK: self._mark}
         settings = SETTINGS | {f"distributed.nanny.pre-spawn-environ.{name}": v for name, v in environment.items()}
         self._stack.enter_context(dask.config.set(settings))
         if self.spec.scheduler is None:
-            # Dask's own limit is that of each of the processes.
+            # Dask's own time limit, death_timeout, is per process.
             self.cluster = in_time("starting processes", lambda: _start(self.spec), 2 * START_SECONDS)
             self._stack.enter_context(self.cluster)
         self.client = Client(self.cluster or self.spec.scheduler)
@@ -83,7 +83,8 @@ class WorkerPool:
         self.addresses = self._wait(())
 
     def _wait(self, gone: Sequence[str]) -> list[str]:
-        """The addresses of the workers, in the order of their names, once there are enough besides those."""
+        """Wait until there are enough workers besides those of the addresses `gone`; returns their addresses, ordered
+        by host, then by name."""
         awake = Awake()
         while awake.look() < START_SECONDS:
             workers = {a: name for a, name in self._names().items() if a not in gone}
@@ -93,8 +94,8 @@ class WorkerPool:
         raise NoWorkers(f"{len(workers)} workers came in {START_SECONDS:.0f} s, and {self.world} are needed")
 
     def devices(self, name: str) -> list[str]:
-        """Models of what the workers train on, where the workflow asks for this device; each once. NoAnswer: a worker
-        does not say."""
+        """Return the distinct models of the devices that the workers train on, if the workflow's device is `name`.
+        Raises NoAnswer if a worker does not answer."""
         found: dict[str, tuple[str, str]] = in_time(
             "asking workers for their devices",
             lambda: self.client.run(identify, name, workers=list(self.addresses)),
@@ -103,20 +104,20 @@ class WorkerPool:
         return sorted({model for model, _ in found.values()})
 
     def _names(self) -> dict[str, Any]:
-        """Return the names of all workers of the scheduler, by address."""
+        """Names of all workers of the scheduler, by address."""
         names: dict[str, Any] = in_time(
             "asking the scheduler for its workers", lambda: self.client.run_on_scheduler(_names)
         )
         return names
 
     def restart(self) -> None:
-        """New processes in place of all workers: a thread in a collective cannot be stopped otherwise."""
+        """Replace the processes of all workers: a thread that is stuck in a collective cannot be stopped otherwise."""
         if self.cluster:
             self.close()
             self._open()
         else:
             gone = self.addresses
-            # Asked for one that it does not know, Dask raises KeyError.
+            # Dask raises KeyError for a worker that it does not know.
             names = self._names()
             if there := [address for address in gone if address in names]:
                 try:
@@ -130,22 +131,22 @@ class WorkerPool:
             self.addresses = self._wait(gone)
 
     def close(self) -> None:
-        """End the processes that were started here, whatever they are doing."""
+        """End the processes that this pool started, whatever they are doing."""
         for nanny in list(self.cluster.workers.values()) if self.cluster else ():
             nanny.auto_restart = False
         self._kill()
-        # What a scheduler says that has lost its workers is of no interest any more.
+        # Errors of a scheduler whose workers were killed do not matter here.
         with suppress(NoAnswer, OSError):
             in_time("closing", self._stack.close, CLOSE_SECONDS)
-        # A nanny that was starting another process meanwhile has left it behind; workers ignore the signals with which
-        # Python ends its children, and waits for them.
+        # A nanny may have started another process meanwhile and left it behind. At exit Python sends its children a
+        # signal, which workers ignore, and waits for them; so such a process must be killed here.
         self._kill()
 
     def _kill(self) -> None:
-        """Kill the workers' processes, which bear this pool's mark."""
+        """Kill the workers' processes, which carry this pool's mark."""
         for child in psutil.Process().children():
             with suppress(psutil.Error):
-                # Python's own tracker of resources may have been started among them, and has the mark then.
+                # Python's resource tracker may have inherited the mark, and must not be killed.
                 if child.environ().get(MARK) == self._mark and "spawn_main" in " ".join(child.cmdline()):
                     child.kill()
 

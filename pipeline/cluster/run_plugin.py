@@ -1,5 +1,5 @@
-"""The part of a run in the process of a Dask worker that is one of several: a plugin that holds its part of a run, and
-the functions that Dask calls there. All of them name the run that they are for, and raise where another one is open."""
+"""The code of a run in the process of a Dask worker that is one of several: a plugin that holds the worker's part of
+the run, and the functions that Dask calls there. Their `token` names the run; they raise if it is not the open one."""
 
 from __future__ import annotations
 
@@ -48,24 +48,23 @@ PACKAGES = ("numba", "numpy", "pyarrow", "torch", "zarr", "distributed")
 
 @dataclass(frozen=True, slots=True)
 class JoinRequest:
-    """Everything that a worker needs to know to become one of several: text that any machine can read, and numbers."""
+    """Everything that a worker needs to join a run, as text and numbers that any machine can read."""
 
     token: str
     rank: Rank
     owner_of_shard: tuple[int, ...]
     workflow: str
-    """As JSON."""
+    """The workflow as JSON."""
     data: str
-    """The identity of the data that the driver reads, as JSON of `pipeline.data.identity`: every worker is to read the
-    same."""
+    """Identity of the driver's data, as JSON of `pipeline.data.identity`; every worker must read the same data."""
     modules: Mapping[str, tuple[str, str]]
-    """Name and source text of the workflow's own Python files, by module name."""
+    """Path and source text of the workflow's own Python files, by module name."""
     hosts: tuple[str, ...]
     """Hosts of all workers, in the order of ranks."""
     by_collective: bool
-    """Keys travel by a collective of their own."""
+    """True if keys are exchanged by a collective, False if by Dask tasks."""
     cpus: tuple[int, ...]
-    """That the process is kept on; empty: all of the machine's."""
+    """CPUs that the process is pinned to; empty: all of the machine's."""
     store_host: str
     store_port: int
     timeout_seconds: float
@@ -73,12 +72,12 @@ class JoinRequest:
 
 
 class RunPlugin(WorkerPlugin):
-    """The part of a run that a Dask worker has open."""
+    """Holds the part of a run that a Dask worker has open."""
 
     name = NAME
 
     def __init__(self, ours: bool) -> None:
-        """`ours`: the driver started the process, and ends it."""
+        """`ours`: True if the driver started this process, and will end it."""
         self._ours = ours
         self.token = ""
         self.worker: Worker | None = None
@@ -88,8 +87,8 @@ class RunPlugin(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         if self._ours:
-            # What a terminal or a batch system sends to all processes is for the driver, which then has the planned
-            # blocks finished and committed.
+            # A terminal or a batch system sends signals to all processes. Only the driver handles them: it has the
+            # planned blocks finished and committed.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
         for name in ("train", "keys"):
@@ -163,12 +162,13 @@ def run_plugin() -> RunPlugin:
 
 
 def two_levels(join_request: JoinRequest, meet: Callable[..., Group], traffic: dict[str, Traffic]) -> TwoLevels:
-    """Workers of this machine, and those of the same place on others. ValueError: machines have different numbers."""
+    """Make the two levels of groups: the workers of this machine, and the workers at the same position on all machines.
+    Raises ValueError if machines have different numbers of workers."""
     hosts, rank = join_request.hosts, join_request.rank.number
     machines = [[r for r, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
     if len({len(ranks) for ranks in machines}) > 1:
         raise ValueError(
-            f"optimizer.merge.inner needs as many workers on every machine, and they have "
+            f"optimizer.merge.inner needs the same number of workers on every machine, and the machines have "
             f"{[len(ranks) for ranks in machines]}; leave it out, or start others"
         )
     number = next(n for n, ranks in enumerate(machines) if rank in ranks)
@@ -180,7 +180,8 @@ def two_levels(join_request: JoinRequest, meet: Callable[..., Group], traffic: d
 
 
 def read_workflow(join_request: JoinRequest) -> Workflow:
-    """The workflow, once the modules that its model may be from are there."""
+    """Read the workflow, after loading the modules that its model class may come from. Raises ValueError if a module
+    fails."""
     for name, (file, text) in join_request.modules.items():
         if name not in sys.modules:
             module = sys.modules[name] = ModuleType(name)
@@ -194,12 +195,12 @@ def read_workflow(join_request: JoinRequest) -> Workflow:
 
 
 def interface_of(host: str) -> str:
-    """The network interface that reaches a host of the cluster: loopback if it is this machine's own address alone."""
+    """Name of the network interface that reaches `host`: the one that has this address, if it is this machine's."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(address.address == host for address in addresses):
             return name
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        # Nothing is sent: this asks the system which of its addresses it would use.
+        # Connecting a datagram socket sends nothing; the system only chooses the local address.
         probe.connect((host, 9))
         mine = probe.getsockname()[0]
     return next((n for n, all_of in psutil.net_if_addrs().items() if any(a.address == mine for a in all_of)), "")
@@ -207,7 +208,7 @@ def interface_of(host: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """A description of a worker's machine, as the worker gives it of itself before a run."""
+    """Description of a worker's process and machine, which the worker reports before a run."""
 
     host: str
     pid: int
@@ -215,15 +216,15 @@ class WorkerInfo:
     threads: int
     """Threads of the Dask worker."""
     memory_limit: int
-    """Bytes that Dask allows this worker; 0: no limit."""
+    """Dask's memory limit for this worker, in bytes; 0: no limit."""
     memory: Mapping[int, int]
-    """Bytes of RAM of the machine and of each control group that limits it, as of `limits.memory_limits`."""
+    """Memory limits in bytes, of the machine and of each control group; see `limits.memory_limits`."""
     reach: tuple[int, ...]
-    """Shards whose directories are there."""
+    """Shards whose directories exist on this machine."""
     disk: int
-    """Number that the system has for the disk of the run directory."""
+    """Device number (`st_dev`) of the disk of the run directory."""
     free_bytes: int
-    """Free bytes of that disk, with what reserves of an earlier session take of it."""
+    """Free bytes of that disk, plus the reserves of an earlier session."""
     device: str
     """Model of the GPU, or "cpu"."""
     gpu: str
@@ -231,8 +232,9 @@ class WorkerInfo:
 
 
 def worker_info(run_dir: Path, folders: Sequence[str], device: str) -> WorkerInfo:
-    """`folders`: of the shards, in their order, relative to the run directory. `device`: what the workflow asks for."""
-    # The first thing that runs in the process: before anything large is allocated.
+    """Describe this worker. `folders`: folders of the shards, in order, relative to the run directory; `device`: the
+    workflow's setting."""
+    # This function runs first in the process, before anything large is allocated.
     keep_freed_memory()
     allow_many_files()
     worker = get_worker()
@@ -254,7 +256,7 @@ def worker_info(run_dir: Path, folders: Sequence[str], device: str) -> WorkerInf
 
 
 def serve(host: str, timeout_seconds: float) -> int:
-    """Have the process of the first worker be where all find each other; returns the port."""
+    """Start the store through which all workers find each other, in this process; returns its port."""
     return run_plugin().serve(host, timeout_seconds)
 
 
@@ -271,7 +273,7 @@ def call_worker(token: str, method: Callable[..., T], args: Sequence[Any], named
 
 
 def run_worker_stage(stage: str, number: int, token: str, after: Sequence[StageResult]) -> StageResult:
-    """`after` is there to be waited for."""
+    """Run a stage on this worker. `after` exists so that Dask waits for those tasks."""
     return run_plugin().of(token).stages.run(stage, number)
 
 
@@ -282,7 +284,7 @@ def take_key_request(number: int, owner: int, token: str, after: StageResult) ->
 def run_unite(
     number: int, rank: int, token: str, after: Sequence[StageResult], received: Sequence[KeyRequest | Refusal | None]
 ) -> StageResult:
-    """`received`: from each of the other workers, in the order of ranks."""
+    """Run `unite` on this worker. `received`: key requests from the other workers, in the order of ranks."""
     stages = run_plugin().of(token).stages
     stages.deliver(number, [*received[:rank], stages.key_request(number, rank), *received[rank:]])
     return stages.run("unite", number)

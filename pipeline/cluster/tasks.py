@@ -1,4 +1,4 @@
-"""Tasks that depend on nothing but their item, on threads of this process or on workers of another scheduler."""
+"""Independent tasks, each on one item, run on threads of this process or on workers of another scheduler."""
 
 from __future__ import annotations
 
@@ -20,30 +20,31 @@ T = TypeVar("T")
 
 
 SILENT_SECONDS = 600.0
-"""For which a worker of another scheduler may not be heard of. Most give its tasks to others after half of it."""
+"""Time that a worker of another scheduler may be without a heartbeat. Most schedulers give its tasks to other workers
+after half of this time."""
 
 WORKERLESS_SECONDS = 120.0
-"""For which another scheduler may have no worker at all."""
+"""Time that another scheduler may have no worker at all."""
 
 
 class Tasks:
     """A cluster that runs as many tasks at a time as its workers have threads."""
 
     def __init__(self, client: Client, num_threads: int, here: InProcessCluster | None = None) -> None:
-        """`here`: the one worker, where that is in this process."""
+        """`here`: the cluster in this process; None for another scheduler's workers."""
         self._client, self._here, self._silence = client, here, Silence()
         self._awake, self._had_workers = Awake(), 0.0
         self.num_threads = num_threads
 
     def each(self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float) -> Iterator[list[T]]:
-        """Do `work` on every item, at most one at a time in a thread: memory is that of so many items. Yields what
-        was done since it last did, at least once in `tick_seconds`. The dashboard groups by `name`.
+        """Do `work` on every item, at most one at a time per thread, which bounds memory. Yields the items done since
+        the last yield, at least every `tick_seconds`. The dashboard groups tasks by `name`.
 
-        What a task raises is raised here, after those beside it have ended; PipelineError: workers died of a task, or
-        nothing will come of those that are left.
-        A generator that is closed early begins nothing more, and waits as well.
+        Raises a task's exception, after the running tasks have ended. Raises PipelineError if workers died of a task,
+        or if the remaining tasks will not be run. If the generator is closed early, it starts no further task, and
+        waits for the running ones.
         """
-        # Keys are global to the scheduler, and the same item may come again.
+        # Dask keys are global to the scheduler, and the same item may be given again.
         left, token = enumerate(items), uuid.uuid4().hex
         flying: dict[Future, T] = {}
         ended = Event()
@@ -59,7 +60,7 @@ class Tasks:
                 done = []
                 for future in self._ended(flying, ended, tick_seconds):
                     done.append(flying.pop(future))
-                    # It returns nothing, so what has finished is not asked for: its worker may be gone.
+                    # Results of finished tasks are not fetched: they are None, and the worker may be gone.
                     if future.status != "finished":
                         future.result()
                 yield done
@@ -72,8 +73,8 @@ class Tasks:
                         del flying[future]
 
     def _ended(self, flying: Collection[Future], ended: Event, seconds: float) -> set[Future]:
-        """Return those that ended within so many seconds; `ended` is set when one does. Raises PipelineError if no
-        other will."""
+        """Return the futures that ended within `seconds`; `ended` is set when one ends. Raises PipelineError if no
+        other will end."""
         if not any(future.done() for future in flying) and not ended.wait(seconds):
             self._look()
         ended.clear()
@@ -95,14 +96,14 @@ class Tasks:
 
 @contextmanager
 def local_tasks(num_threads: int) -> Iterator[Tasks]:
-    """A cluster in this process, all its sockets on loopback."""
+    """Start a cluster in this process, with all sockets on loopback."""
     with client_here(num_threads) as client:
         yield Tasks(client, num_threads, InProcessCluster(client))
 
 
 @contextmanager
 def tasks_of(scheduler: str) -> Iterator[Tasks]:
-    """A cluster that is there already. PipelineError: it has no workers, or does not answer."""
+    """Use the cluster of an existing scheduler. Raises PipelineError if it has no workers or does not answer."""
     try:
         client = Client(scheduler)
     except (OSError, TimeoutError) as error:

@@ -1,5 +1,5 @@
-"""Waiting for tasks, and learning that a worker is lost: a task that is pinned to it is pending for ever, and Dask says
-nothing of it, or runs tasks again whose results went with it."""
+"""Waiting for tasks, with detection of lost workers. Dask does not report them: a task pinned to a lost worker stays
+pending forever, and tasks whose results were lost with it are run again."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 
 class Watch:
     def __init__(self, pool: WorkerPool, silence_limit: float) -> None:
-        """`silence_limit`: seconds for which a worker may not be heard of."""
+        """`silence_limit`: seconds without a heartbeat after which a worker counts as lost."""
         self._pool, self._longest_silent = pool, silence_limit
         self._silence = Silence()
 
     def results(self, futures: Sequence[Future]) -> list[Any]:
-        """Return the results of tasks of all workers. Raises what the first of them raised, though others still run;
-        WorkerLost if a worker is not there any more, was not heard of for too long, or did not come to a collective."""
+        """Wait for tasks and return their results. Raises the exception of the first task that fails, without waiting
+        for the others. Raises WorkerLost if a worker is gone, had no heartbeat for too long, or was missing from a
+        collective."""
         ended = heard_of(futures)
         while not all(future.done() for future in futures):
             if not ended.wait(LOOK_SECONDS):
@@ -36,9 +37,9 @@ class Watch:
         return [self._fetch(future) for future in futures]
 
     def _fetch(self, future: Future) -> Any:
-        """The result of a task that is through; the worker that has it may be gone since."""
+        """Fetch the result of a finished task; the worker that holds it may be gone."""
         while True:
-            # A task may have raised a TimeoutError of its own.
+            # Checked first, since the task itself may have raised a TimeoutError.
             if future.status not in ("pending", "finished"):
                 self._fail(future)
             try:
@@ -49,7 +50,8 @@ class Watch:
                 self._fail(future)
 
     def _fail(self, future: Future) -> None:
-        """Say why a task failed: by itself, or since a worker is gone, which may be told of a little later."""
+        """Raise the reason of a failed task: WorkerLost if a worker is gone, which the scheduler may report a little
+        later than the failure, or the task's own exception."""
         error = in_time("fetching an error", future.exception) if future.status == "error" else None
         if error is None or isinstance(error, (KilledWorker, CommClosedError, LostTouch, OutOfTurn)):
             raise WorkerLost(f"a worker is gone: {error or 'its task was cancelled'}") from error

@@ -1,1 +1,1 @@
-"""Several workers of one run: their process group, what they send each other, and what the driver asks of them."""
+"""Communication between the workers of one run: process group, collectives, exchange of keys, rows and gradients."""

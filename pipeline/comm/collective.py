@@ -1,8 +1,8 @@
-"""Collectives: what workers do together with a tensor that each of them has.
+"""Collectives: operations that all workers perform together on a tensor that each of them has.
 
-All workers of a group make the same calls in the same order, each from one thread. `kind` says as what the payload is
-counted: "dense" for gradients, "merge" for weights and moments. The last `num_buffers` of a tensor's numbers are those
-of the model's buffers, and counted as "buffers".
+All workers of a group make the same calls in the same order, each from one thread. `kind` selects the counter of the
+payload: "dense" for gradients, "merge" for weights and moments. The last `num_buffers` numbers of a tensor belong to
+the model's buffers and are counted as "buffers".
 """
 
 from __future__ import annotations
@@ -24,27 +24,28 @@ class Collective(Protocol):
     def world(self) -> int: ...
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        """The sum over all workers, in place, of a contiguous vector; the same bits on all."""
+        """Replace a contiguous vector by its sum over all workers, with the same bits on all of them."""
 
     def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
-        """The same in steps. Between them what is sent is on its way, and the caller may do something else, other
-        collectives too; nobody changes the tensor before the last one. All workers take each step at the same place in
-        the order of their calls, or more than one there: `take_all_steps` takes those that are left."""
+        """All-reduce in steps, as an iterator. Between steps data is in transit and the caller may do other work,
+        including other collectives; the tensor must not be changed before the last step. All workers must take the same
+        steps at the same place in the order of their calls; `take_all_steps` takes the remaining ones."""
 
 
 class LevelGroup(Collective, Protocol):
-    """A group of workers of which two levels are made. A vector's length is a multiple of the number of workers."""
+    """Group of workers that can be the inner level of `TwoLevels`. Lengths of vectors are multiples of its number of
+    workers."""
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
-        """The part of the vector that is this worker's by its rank, in place, with the sum over all workers. The other
-        parts have no value then."""
+        """Sum this worker's part of the vector (by rank) over all workers, in place, and return it. The content of the
+        other parts is undefined afterwards."""
 
     def all_gather(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        """Every worker's own part, in place."""
+        """Fill the vector, in place, with every worker's own part."""
 
 
 class SingleWorker:
-    """The only worker."""
+    """Collective of a single worker: nothing is sent."""
 
     rank, world = 0, 1
 
@@ -63,15 +64,16 @@ SINGLE_WORKER = SingleWorker()
 
 
 class TwoLevels:
-    """Workers of several machines, as many on each: sums are scattered within a machine, added up between workers of
-    the same index, and gathered within the machine. So each number crosses a link between machines once per machine,
-    whichever worker's link it is (Zhao et al., arXiv 2201.05500, as PaddleBox has it)."""
+    """Two-level all-reduce for several machines with equal numbers of workers: reduce-scatter within a machine,
+    all-reduce between workers of the same index, all-gather within the machine. Each number thus crosses a link between
+    machines once per machine, over the link of whichever worker holds it (Zhao et al., arXiv 2201.05500; used in
+    PaddleBox)."""
 
     def __init__(self, inner: LevelGroup, outer: Collective) -> None:
-        """`inner`: workers of one machine. `outer`: those of the same index on all machines. ValueError: a machine has
-        a number of workers that vectors cannot be divided among."""
+        """`inner`: workers of one machine. `outer`: workers of the same index on all machines. Raises ValueError if
+        vectors cannot be divided among the workers of a machine."""
         if ALIGNED % inner.world:
-            raise ValueError(f"{inner.world} workers of one machine; two levels need 1, 2, 4, 8 or {ALIGNED}")
+            raise ValueError(f"{inner.world} workers of one machine; two-level sums need 1, 2, 4, 8 or {ALIGNED}")
         self.inner, self._outer = inner, outer
         self.rank, self.world = outer.rank * inner.world + inner.rank, outer.world * inner.world
 

@@ -1,6 +1,7 @@
-"""Rows from their owners to those who need them, and gradients back: only unique keys, each once a worker and batch.
+"""Exchange of rows and gradients: rows go from their owners to the workers that need them, gradients go back. Only
+unique keys travel, each once per worker and batch.
 
-Who sends what to whom was settled by `dedup` and `unite`; nothing is looked up here.
+`dedup` and `unite` have settled what is sent to whom; no key is looked up here.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, BatchIndex, RowRequests
 
 ONE_TILE = 1 << 30
-"""Requests that are summed one after the other: all, so that the order is that of the ranks, whoever owns what else."""
+"""Tile size that puts all requests of a key into one tile, so that gradients are always summed in the order of ranks,
+whichever other keys an owner has."""
 
 
 class Exchange:
-    """C weights of a row. Its arrays are used again for every batch, and grow to what the largest needs."""
+    """Exchange of the C weights of a row and of their gradients. The arrays are reused for every batch and grow as
+    needed."""
 
     def __init__(self, group: Group, num_weights: int, threads: Threads | Whole, device: Device) -> None:
         self._group, self._threads, self._device = group, threads, device
@@ -29,7 +32,8 @@ class Exchange:
         self._none: F32 = self._empty(0).reshape(-1)
 
     def fetch(self, weights_QC: F32, row_requests: RowRequests, index: BatchIndex) -> F32:
-        """[P, C] weights of the worker's unique keys, from [Q, C] of those that it owns; valid until the next call."""
+        """Return the weights [P, C] of this worker's unique keys. `weights_QC` are those of the keys that it owns. The
+        result is valid until the next call."""
         num_wanted = sum(index.parts_W)
         if len(self._wanted_PC) < num_wanted:
             self._wanted_PC = self._empty(num_wanted + num_wanted // 2)
@@ -40,8 +44,8 @@ class Exchange:
         return wanted_PC
 
     def push_gradients(self, sums_PC: F32, row_requests: RowRequests, index: BatchIndex) -> F32:
-        """[Q, C] gradients of the keys that the worker owns, summed in the order of ranks, from those [P, C] of the
-        keys of its own part; valid until the next call."""
+        """Return the gradients [Q, C] of the keys that this worker owns, summed in the order of ranks. `sums_PC` are
+        the gradients of its own part of the batch. The result is valid until the next call."""
         received_RC, num_owned = self._sent(row_requests), len(row_requests.index.unique_P)
         self._group.all_to_all(
             tensor_of(sums_PC), index.parts_W, tensor_of(received_RC), row_requests.parts_W, "gradients"

@@ -1,6 +1,7 @@
-"""A model's parameters, gradients and buffers as parts of one vector, so that a message is one call and no copy.
+"""Flat storage of a model's parameters, gradients and buffers in one vector, so that a message is one call without a
+copy.
 
-Q numbers of all parameters, each parameter from a multiple of 64 bytes on
+Q is the number of values of all parameters, each of which begins at a multiple of 64 bytes.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ import torch
 from torch import Tensor
 
 ALIGNED = 16
-"""Numbers from one place where a parameter or vector may begin to the next: matrix libraries are faster there. Vectors
-can also be divided among 2, 4, 8 or 16 workers."""
+"""Alignment of parameters and vectors, in float32 numbers: matrix libraries are faster on aligned data, and vectors can
+be divided among 2, 4, 8 or 16 workers."""
 
 
 class Flat:
-    """`num_vectors` vectors [Q], zero at first, and behind them the model's float buffers, which lie there from now on.
+    """`num_vectors` vectors [Q], initially zero, followed by the model's float buffers, which are moved there.
 
-    Parameters that are not trained are not part of it. ValueError: a parameter or buffer is not of float32.
+    Parameters that are not trained are left out. Raises ValueError if a parameter or buffer is not float32.
     """
 
     def __init__(self, model: torch.nn.Module, num_vectors: int) -> None:
@@ -27,7 +28,7 @@ class Flat:
         self.num_buffers = _room(sum(buffer.numel() for buffer in buffers))
         device = next((tensor.device for tensor in (*self.parameters, *buffers)), None)
         self.numbers = torch.zeros(num_vectors * self.size + self.num_buffers, device=device)
-        """All of it."""
+        """The whole storage: all vectors, then the buffers."""
         *self.vectors, self.buffers = self.numbers.split([self.size] * num_vectors + [self.num_buffers])
         begin = 0
         for buffer in buffers:
@@ -35,7 +36,7 @@ class Flat:
             begin += buffer.numel()
 
     def parts(self, vector: Tensor) -> list[Tensor]:
-        """Return the part of each parameter, in its shape, of a vector [Q]."""
+        """Views of a vector [Q]: the part of each parameter, in its shape."""
         rooms = vector.split([_room(parameter.numel()) for parameter in self.parameters])
         return [
             room[: parameter.numel()].view(parameter.shape)
@@ -43,12 +44,12 @@ class Flat:
         ]
 
     def hold_gradients(self, vector: Tensor) -> None:
-        """Backward adds to `vector` [Q] from now on."""
+        """Make `vector` [Q] hold the parameters' gradients: backward adds to it from now on."""
         for parameter, part in zip(self.parameters, self.parts(vector), strict=True):
             parameter.grad = part
 
     def hold_parameters(self, vector: Tensor) -> None:
-        """The parameters lie in `vector` [Q] from now on."""
+        """Move the parameters into `vector` [Q]."""
         for parameter, part in zip(self.parameters, self.parts(vector), strict=True):
             _move(parameter, part)
 
@@ -68,5 +69,5 @@ def _check_types(model: torch.nn.Module) -> None:
     for name, value in named:
         if value.dtype is not torch.float32:
             raise ValueError(
-                f"{name} of the dense model is of {value.dtype}; workers exchange float32, so make it of float32"
+                f"{name} of the dense model is of {value.dtype}, but workers exchange float32; convert it to float32"
             )

@@ -1,7 +1,7 @@
-"""The process group of a run's workers: every collective of a worker goes through here, and is counted.
+"""Process group of a run's workers. Every collective of a worker goes through it and is counted.
 
-A worker issues all of them from one thread, `train`'s, in an order that the block alone fixes: two threads that use one
-gloo group get wrong sums without an error.
+A worker issues all collectives from one thread, that of `train`, in an order that depends on the block alone: two
+threads that use one gloo group get wrong sums without an error.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from pipeline.comm.collective import take_all_steps
 
 GLOO: Any = dist.ProcessGroupGloo
 NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
-"""What torch's watchdog does once a collective has failed or is too late: it ends the process, and neither cleans up,
-which can hang, nor writes a report first. A GPU that waits for one that is gone waits for ever, and its host with it,
-so the process has to go in any case; the driver, which sees to that within seconds where it knows that a worker is
-lost, then learns of it as of any process that dies."""
+"""Settings of torch's watchdog: if a collective has failed or is late, it ends the process, without a cleanup (which
+can hang) and without a report. A GPU that waits for a lost GPU waits for ever, and so does its host, so the process
+must end in any case. The driver kills it within seconds if it knows of the lost worker; if not, it learns of the loss
+when this process ends."""
 TRAFFIC_KINDS = ("keys", "rows", "gradients", "dense", "buffers", "merge", "agreement")
 
 
 class Disconnected(RuntimeError):
-    """Another worker is gone, or did not come in time."""
+    """Raised if another worker is gone or did not join in time."""
 
 
 class OutOfOrder(RuntimeError):
-    """Workers met in collectives that do not belong together."""
+    """Raised if workers are about to run different collectives together."""
 
 
 @contextmanager
 def lost_others() -> Iterator[None]:
-    """Within it what torch raises is Disconnected."""
+    """Context in which a RuntimeError of torch is raised as Disconnected."""
     try:
         yield
     except RuntimeError as error:
@@ -49,21 +49,23 @@ def lost_others() -> Iterator[None]:
 
 @dataclass(slots=True)
 class Traffic:
-    """Payload that a worker sent to others, and in how many messages. An all-reduce counts its tensor once."""
+    """Payload bytes and number of messages that a worker sent to others. An all-reduce counts its tensor once."""
 
     num_bytes: int = 0
     messages: int = 0
 
 
 class Store:
-    """Where workers of a new group find each other: a server in the process of the first one."""
+    """Key-value store through which workers of a new group find each other; its server is in the first one's
+    process."""
 
     def __init__(self, host: str, port: int = 0, serves: bool = False, timeout_seconds: float = 120.0) -> None:
-        """`serves`: the server is here, and listens on this address of the host alone: whoever reaches it may write."""
+        """`serves`: True if this process runs the server. It listens on this address of the host only, because anyone
+        who reaches it may write."""
         self.host = host
         listening = None
         if serves:
-            # torch's own would listen on all.
+            # torch's own socket would listen on all addresses.
             family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             server = socket.socket(family, kind)
             server.bind(address)
@@ -79,13 +81,13 @@ class Store:
         return int(self._store.port)
 
     def under(self, prefix: str) -> dist.Store:
-        """A part of it that no earlier group has written to."""
+        """Return the part of the store under `prefix`; each group must use a new one."""
         return dist.PrefixStore(prefix, self._store)
 
 
 def gloo(store: Store, name: str, rank: int, world: int, interface: str, timeout_seconds: float) -> Any:
-    """A process group for tensors in host memory."""
-    # Not torch's default group, of which a process has one: tests have all workers in one process.
+    """Make a process group for tensors in host memory."""
+    # Not torch's default group, since a process has only one of it and tests have all workers in one process.
     options = GLOO._Options()
     options._timeout = datetime.timedelta(seconds=timeout_seconds)
     options._devices = [GLOO.create_device(**({"interface": interface} if interface else {"hostname": store.host}))]
@@ -93,7 +95,7 @@ def gloo(store: Store, name: str, rank: int, world: int, interface: str, timeout
 
 
 def nccl(store: Store, name: str, rank: int, world: int, timeout_seconds: float) -> Any:
-    """A process group for tensors in the memory of GPUs, one GPU a process."""
+    """Make a process group for tensors in the memory of GPUs, one GPU per process."""
     for variable, value in NCCL_SETTINGS.items():
         os.environ.setdefault(variable, value)
     options = dist.ProcessGroupNCCL.Options()
@@ -102,16 +104,17 @@ def nccl(store: Store, name: str, rank: int, world: int, timeout_seconds: float)
 
 
 class Group:
-    """One worker's end of it. Used by one thread."""
+    """One worker's member of a process group. Only one thread may use it."""
 
     def __init__(
         self, store: Store, name: str, rank: int, world: int, interface: str = "", timeout_seconds: float = 120.0,
         check: bool = False, traffic: dict[str, Traffic] | None = None, on_gpus: bool = False,
     ) -> None:  # fmt: skip
-        """Returns when all of `world` workers have come. `interface`: of the network; by default the host name's.
-        `check`: before each collective, compare what all workers are about to do. `traffic`: what counts, if it is to
-        be counted with another group's. `on_gpus`: tensors lie in the memory of GPUs, and NCCL moves them, on the
-        current stream's turn: nothing here waits then. RuntimeError: they did not come."""
+        """Wait until all `world` workers have joined. Raises RuntimeError if some do not join in time.
+
+        `interface`: network interface; by default that of the host name. `check`: before each collective, verify that
+        all workers are about to run the same one. `traffic`: counters shared with another group. `on_gpus`: tensors lie
+        in GPU memory and NCCL moves them as work of the current stream; no call waits for it then."""
         self.rank, self.world = rank, world
         self._check = check
         self._sequence = 0
@@ -119,21 +122,21 @@ class Group:
         self._host = self._backend = gloo(store, name, rank, world, interface, timeout_seconds)
         if on_gpus:
             self._backend = nccl(store, f"{name}/gpus", rank, world, timeout_seconds)
-            # NCCL connects at the first collective, and whoever does not come is to be missed here.
+            # NCCL connects at the first collective; run one here, so that a missing worker is noticed here.
             self._send_parts(torch.zeros(world, device="cuda"))()
             torch.cuda.synchronize()
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        """The sum over all workers, in place, with the same bits on all. The last `num_buffers` numbers are counted as
-        those of the model's buffers."""
+        """Replace the tensor by its sum over all workers, with the same bits on all of them. The last `num_buffers`
+        numbers are counted as those of the model's buffers."""
         take_all_steps(self.summing(tensor, kind, num_buffers))
 
     def summing(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Iterator[None]:
         """See `pipeline.comm.collective.Collective`."""
         self._meet(kind)
         self._count_vector(kind, tensor, num_buffers)
-        # Each sums a part, in the order of ranks, and sends it to all. gloo's own all-reduce takes 2 to 4 ms for small
-        # tensors on loopback, and its all-to-all a tenth of that.
+        # Each worker sums one part, in the order of ranks, and sends it to all. gloo's own all-reduce takes 2 to 4 ms
+        # for small tensors on loopback, its all-to-all a tenth of that.
         numbers = tensor.view(-1)
         own_sum = self._send_parts(numbers)
         yield
@@ -142,19 +145,19 @@ class Group:
         gathered()
 
     def reduce_scatter(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> Tensor:
-        """See `pipeline.comm.collective.Group`."""
+        """See `pipeline.comm.collective.LevelGroup`."""
         self._meet(kind)
         self._count_vector(kind, tensor, num_buffers)
         return tensor.chunk(self.world)[self.rank].copy_(self._send_parts(tensor)())
 
     def all_gather(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
-        """See `pipeline.comm.collective.Group`."""
+        """See `pipeline.comm.collective.LevelGroup`."""
         self._meet(kind)
         self._send_own(tensor, tensor.chunk(self.world)[self.rank])()
 
     def _send_parts(self, vector: Tensor) -> Callable[[], Tensor]:
-        """To each worker its part of the vector. What this returns waits for theirs, and gives the sum over all
-        workers, in the order of ranks, of the part that is this worker's."""
+        """Send each worker its part of the vector. The returned function waits for the others' data and returns the sum
+        of this worker's part over all workers, in the order of ranks."""
         sizes = self._parts(vector)
         received = vector.new_empty(self.world * sizes[self.rank])
         arrived = self._start(self._backend.alltoall_base, received, vector, [sizes[self.rank]] * self.world, sizes)
@@ -169,7 +172,8 @@ class Group:
         return own_sum
 
     def _send_own(self, vector: Tensor, own: Tensor) -> Callable[[], None]:
-        """Its own part, which may lie in `vector`, to every worker. What this returns waits for theirs."""
+        """Send this worker's own part, which may lie in `vector`, to every worker. The returned function waits until
+        `vector` has the parts of all."""
         sizes = self._parts(vector)
         return self._start(self._backend.alltoall_base, vector, own.repeat(self.world), sizes, [len(own)] * self.world)
 
@@ -178,7 +182,7 @@ class Group:
         return [each + (rank < more) for rank in range(self.world)]
 
     def sums(self, numbers: Sequence[float]) -> list[float]:
-        """Return the sums over all workers of a few numbers of each."""
+        """Sum each of a few numbers over all workers."""
         tensor = torch.tensor(numbers, dtype=torch.float64)
         self.all_reduce(tensor, "agreement")
         return list(tensor.tolist())
@@ -186,7 +190,8 @@ class Group:
     def all_to_all(
         self, send: Tensor, send_W: Sequence[int], receive: Tensor, receive_W: Sequence[int], kind: str
     ) -> None:
-        """Rows of `send` [sum(send_W), ...] to each worker, and into `receive` those of each, in the order of ranks."""
+        """Send send_W[w] rows of `send` [sum(send_W), ...] to each worker w, and receive receive_W[w] rows from each
+        into `receive`, in the order of ranks."""
         self._meet(kind)
         others = sum(send_W) - send_W[self.rank]
         messages = sum(1 for rank, rows in enumerate(send_W) if rows and rank != self.rank)
@@ -207,7 +212,7 @@ class Group:
             raise OutOfOrder(f"workers are not at the same collective: {met}")
 
     def _start(self, collective: Callable[..., Any], *args: Any) -> Callable[[], None]:
-        """Begin an exchange; what this returns waits until the tensors are sent and received."""
+        """Begin a collective. The returned function waits until all tensors are sent and received."""
         with lost_others():
             work = collective(*args)
 
@@ -222,7 +227,7 @@ class Group:
         self.count("buffers", num_buffers * tensor.element_size(), 0)
 
     def count(self, kind: str, num_bytes: int, messages: int) -> None:
-        """Payload that goes, or went another way, to other workers."""
+        """Count payload sent to other workers, also if it was not sent through this group."""
         traffic = self.traffic[kind]
         traffic.num_bytes += num_bytes
         traffic.messages += messages

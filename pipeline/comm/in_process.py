@@ -1,4 +1,5 @@
-"""Workers that are threads of one process: for tests, and for studies of many replicas. Sums are in rank order."""
+"""Collectives of workers that are threads of one process, for tests and studies of many replicas. Sums are in the order
+of ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class Rendezvous:
-    """Where the threads of a group meet."""
+    """State that the threads of a group share: a barrier and the tensor of each."""
 
     def __init__(self, world: int) -> None:
         self.barrier = threading.Barrier(world, timeout=TIMEOUT_SECONDS)
@@ -24,19 +25,19 @@ class Rendezvous:
 
 
 class ThreadGroup:
-    """A worker of a group."""
+    """One worker of a group of threads."""
 
     def __init__(self, rank: int, room: Rendezvous) -> None:
         self.rank, self.world, self._room = rank, len(room.tensors), room
         self.bytes: Counter[str] = Counter()
-        """Payload, by kind: that of every vector that is summed or gathered, once."""
+        """Payload bytes by kind; every vector that is summed or gathered counts once."""
         self.messages: Counter[str] = Counter()
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:
         self._show(tensor, kind, num_buffers)
         tensors = self._room.tensors
         total = sum(tensors[1:], tensors[0].clone())
-        # Each adds up by itself; nobody writes before all have read.
+        # Each worker computes the sum by itself; none writes before all have read.
         self._room.barrier.wait()
         tensor.copy_(total)
 
@@ -55,7 +56,7 @@ class ThreadGroup:
         self._show(tensor, kind, num_buffers)
         for rank in range(self.world):
             if rank != self.rank:
-                # Which that worker itself does not write.
+                # No race: that worker does not write its own part here.
                 self._part(tensor, rank).copy_(self._part(self._room.tensors[rank], rank))
         self._room.barrier.wait()
 
@@ -64,7 +65,7 @@ class ThreadGroup:
         return tensor[rank * length : (rank + 1) * length]
 
     def _show(self, tensor: Tensor, kind: str, num_buffers: int) -> None:
-        """Returns when all have shown theirs."""
+        """Publish this worker's tensor and wait until all workers have done so."""
         self.messages[kind] += 1
         self.bytes[kind] += (tensor.numel() - num_buffers) * tensor.element_size()
         self.bytes["buffers"] += num_buffers * tensor.element_size()
@@ -73,20 +74,21 @@ class ThreadGroup:
 
 
 def in_process(world: int) -> list[ThreadGroup]:
-    """The workers of one group."""
+    """Make the workers of one group."""
     room = Rendezvous(world)
     return [ThreadGroup(rank, room) for rank in range(world)]
 
 
 def in_machines(num_machines: int, num_inner: int) -> list[TwoLevels]:
-    """Workers of several machines, machine by machine, all in one process."""
+    """Make the workers of several simulated machines in one process, machine by machine."""
     inner = [in_process(num_inner) for _ in range(num_machines)]
     outer = [in_process(num_machines) for _ in range(num_inner)]
     return [TwoLevels(inner[m][i], outer[i][m]) for m in range(num_machines) for i in range(num_inner)]
 
 
 def together(works: Sequence[Callable[[], object]]) -> None:
-    """Do the work of every worker, each in a thread, and raise what the first of them raised."""
+    """Run every worker's function in a thread of its own. Raises the error of the first worker, in order, that
+    failed."""
     with ThreadPoolExecutor(len(works)) as threads:
         for done in [threads.submit(work) for work in works]:
             done.result()

@@ -1,4 +1,4 @@
-"""Key requests by one collective: beyond a few workers, one future for each pair of them is too many."""
+"""Exchange of key requests by one collective: with more than a few workers, one Dask future per pair is too many."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ U8 = NDArray[np.uint8]
 
 
 def exchange_keys(block: Block, sent: Sequence[KeyRequest | Refusal], group: Group) -> list[KeyRequest | Refusal]:
-    """Return what all workers, in the order of ranks, sent of a block, for what one sends to each. `group` is for
-    this alone, and used by one thread."""
+    """Send `sent[w]` to each worker w and return what the workers sent to this one, in the order of ranks. `group` must
+    be used for nothing else, and by one thread only."""
     messages = [to_message(key_request) for key_request in sent]
     sizes_W = np.array([len(message) for message in messages], np.int64)
     coming_W = np.empty_like(sizes_W)
@@ -31,7 +31,8 @@ def exchange_keys(block: Block, sent: Sequence[KeyRequest | Refusal], group: Gro
 
 
 def to_message(key_request: KeyRequest | Refusal) -> U8:
-    """As bytes: how many keys, how many of each batch and of how many of those the examples are counted, then all."""
+    """Pack a request as bytes: the number of keys; for each batch the numbers of its positions and of its counts of
+    examples; then the arrays. A refusal is packed as `REFUSED` and its message."""
     if isinstance(key_request, Refusal):
         text = np.frombuffer(key_request.message.encode(), np.uint8)
         return np.concatenate([np.array([REFUSED], np.int64).view(np.uint8), text])
@@ -50,7 +51,7 @@ def to_message(key_request: KeyRequest | Refusal) -> U8:
 
 
 def from_message(message: U8, block: Block) -> KeyRequest | Refusal:
-    """Return what was packed for this block; copies."""
+    """Unpack a message for this block. The arrays are copies."""
     content = message.tobytes()
     num_keys = int(np.frombuffer(content, np.int64, 1)[0])
     if num_keys == REFUSED:

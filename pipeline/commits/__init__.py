@@ -1,1 +1,1 @@
-"""Commits, which survive a run's end: manifests, what a commit writes, opening and checking what is there."""
+"""Commits, which outlive a run: manifests, writing a commit, opening one, checking files for damage."""

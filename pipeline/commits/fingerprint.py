@@ -1,4 +1,4 @@
-"""One number that tells whether two tables, and the models above them, hold the same."""
+"""Fingerprint of the table and the dense part: equal fingerprints mean equal bits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from pipeline.storage.tier import check_keys
 def table_hash(
     places: Places, log: Log, chunk_RW: U32, catch_up: Callable[[U32], None] = lambda rows_UW: None
 ) -> tuple[int, int]:
-    """Sum modulo 2^128 of the hashes of all live rows, tag left out, and their number. All rows are in the log.
+    """Return the sum modulo 2^128 of the hashes of all live rows (without tags), and their number. All rows must be in
+    the log.
 
-    `catch_up` brings copies of rows to where they stand now, if absence moves them.
+    `catch_up` applies to copies of rows the steps that they missed (dense semantics).
     """
     total = np.zeros(2, np.uint64)
     count = 0
@@ -35,7 +36,8 @@ def table_hash(
 
 
 def fingerprint(rows: int, dense: Iterable[tuple[str, np.ndarray]]) -> str:
-    """Hex digest of the table's hash and of named arrays, in the order given: parameters, buffers, optimizer state."""
+    """Hexadecimal digest of the table's hash and of named arrays (parameters, buffers, optimizer state) in the order
+    given."""
     digest = hashlib.blake2b(rows.to_bytes(16, "little"), digest_size=16)
     for name, array in dense:
         digest.update(f"{name} {array.dtype} {array.shape}".encode())

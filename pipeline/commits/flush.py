@@ -1,6 +1,6 @@
-"""The rows that a commit writes into the log: every changed row of device and host, and the live rows of sparse chunks.
+"""Writing of a commit's rows into the log: every changed row of device and host, and the live rows of sparse chunks.
 
-Only for a drained pipeline, since places must be true of the bytes. Rows stay where they are, and have a copy now.
+The pipeline must be drained, since places must agree with the bytes. Rows stay in their tier and get a copy in the log.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pipeline.storage.shards import shard_of
 from pipeline.storage.tier import Tier, check_keys
 
 Settle = Callable[[Any, U64, I64], None]
-"""Takes where rows were, their keys, and where in the log they are now."""
+"""Callback that records new log positions: called with the rows' slots or old positions, keys, and new positions."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlushedRows:
-    """Rows that a commit wrote."""
+    """Numbers of rows that a commit wrote: changed rows of the slabs, rows merged from sparse chunks."""
 
     changed: int
     merged: int
 
 
 def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> FlushedRows:
-    """Write them all, as one stream of chunks for each shard, of which the last alone has padding. `chunk_RW` holds one
-    chunk. Damaged: a row is not that of the key that should lie there.
+    """Write all of these rows, as one stream of chunks per shard; only the last chunk of a stream has padding.
+    `chunk_RW` is a buffer of one chunk. Raises Damaged if a row has another key than the one expected there.
     """
     shards = places.chunks.shards
     slabs = ((places.device, device), (places.host, host))
@@ -46,7 +46,7 @@ def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> 
     for shard in shards.owned:
         stream = _Stream(places, log, chunk_RW, shard)
         for slots, tier in slabs:
-            # Once for each shard: to keep the slots of them all would take memory.
+            # The slots are scanned once per shard, since a list of all of them would take too much memory.
             for in_slab in slots.changed():
                 mine = in_slab[shard_of(slots.keys_S[in_slab], shards.num) == shard]
                 stream.add(tier, mine, slots.keys_S[mine], _copied(slots))
@@ -59,9 +59,9 @@ def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> 
 
 
 def _to_merge(places: Places, changed_S: I64) -> I64:
-    """Sparse chunks, those with the fewest live rows first, for which there is room on the disk beside the changed rows
-    of each shard. `plan` brings a commit forward before it runs out, so none is left out but where the settings of the
-    log were changed."""
+    """Sparse chunks to merge, those with the fewest live rows first, as far as the disk has room for them beside the
+    changed rows of each shard. `plan` brings a commit forward before the room runs out, so all sparse chunks fit unless
+    the settings of the log were changed."""
     chunks, rows_S = places.chunks, changed_S.tolist()
     room = min(places.commit_chunks, places.caps.disk_chunks - chunks.present)
     room -= sum(map(chunks.of_rows, rows_S))
@@ -77,7 +77,7 @@ def _to_merge(places: Places, changed_S: I64) -> I64:
 
 
 class _Stream:
-    """Chunks of one shard."""
+    """Writer of one shard's chunks: collects rows in a buffer and writes it whenever it is full."""
 
     def __init__(self, places: Places, log: Log, chunk_RW: U32, shard: int) -> None:
         self._places, self._log, self._chunk_RW, self._shard = places, log, chunk_RW, shard
@@ -85,8 +85,8 @@ class _Stream:
         self._parts: list[tuple[Settle, Any, int]] = []
 
     def add(self, tier: Tier, at: Any, keys: U64, settle: Settle) -> None:
-        """The rows of these keys at these slots or positions; `settle` is called for each part of them once it is
-        written."""
+        """Add the rows of these keys, which lie at the slots or positions `at` of `tier`. `settle` is called for each
+        part of them once it is written."""
         while len(at):
             part = at[: len(self._chunk_RW) - self._filled]
             rows_RW = self._chunk_RW[self._filled : self._filled + len(part)]
@@ -117,7 +117,7 @@ def _copied(slots: Slots) -> Settle:
 
 
 def _move(places: Places, old: I64, keys: U64, new: I64) -> None:
-    """Live rows of the log, or copies of unchanged rows, are elsewhere in it."""
+    """Record that live rows of the log, or copies of unchanged rows, moved within the log."""
     places_N = places.map.find(keys)
     tier_N = tier_of(places_N)
     on_disk = tier_N == DISK
@@ -128,7 +128,7 @@ def _move(places: Places, old: I64, keys: U64, new: I64) -> None:
 
 
 def is_live(places: Places, keys_N: U64, at_N: I64) -> NDArray[np.bool_]:
-    """Return whether the row of each key at each position of the log is its last version."""
+    """[N] True if the row of the key at this position of the log is its last version."""
     places_N = places.map.find(keys_N)
     live_N = places_N == place(DISK, at_N)
     tier_N = tier_of(places_N)

@@ -18,7 +18,7 @@ from pipeline.storage.log import keys_file, metadata, rows_file
 from pipeline.storage.shards import Shards, shard_folder
 
 MAX_KEYS = 1 << 20
-"""Affected keys that are followed up, and those of one chunk more; beyond that only files are named."""
+"""Limit of affected keys that are followed up, not counting those of the last chunk; beyond it only files are named."""
 OURS = (
     "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
 )  # fmt: skip
@@ -26,17 +26,17 @@ OURS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One file that is not what a commit says of it."""
+    """One file that differs from what a commit recorded."""
 
     file: Path
     what: str
     commits: tuple[int, ...]
-    """Numbers of the commits that are not whole because of it."""
+    """Numbers of the commits that are damaged by it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BadRows:
-    """Rows of a chunk that cannot be used, as far as they still tell which they are."""
+    """Rows of a chunk that cannot be used, and their keys as far as they can still be read."""
 
     chunk: int
     rows_N: I64
@@ -44,7 +44,7 @@ class BadRows:
 
 
 def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Finding]]:
-    """Return the manifests that can be read, ascending, and what is wrong with the others."""
+    """Return the manifests that can be read, ascending, and a finding for each of the others."""
     manifests, findings = [], []
     for number in commits.numbers():
         file = commits.manifest_file(number)
@@ -56,7 +56,7 @@ def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Finding]]:
 
 
 def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tuple[int, Finding]]:
-    """Shards whose folder is not there. A table of one shard has none for it."""
+    """Yield shards whose folder is missing. A table of one shard has no folder for it."""
     num = manifests[-1].num_shards if manifests else 1
     for shard in range(num if num > 1 else 0):
         folder = shard_folder(run_dir / "table.zarr", shard, num)
@@ -68,8 +68,8 @@ def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tup
 def check_small_files(
     run_dir: Path, commits: Commits, manifests: Sequence[Manifest], missing: Collection[int] = ()
 ) -> Iterator[Finding]:
-    """The dense states of each commit, and the table's Zarr metadata, which is that of one of them; but not that of
-    `missing` shards."""
+    """Check the dense states of each commit and the table's Zarr metadata, which must be that of one of the commits;
+    the metadata of `missing` shards is skipped."""
     expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
     expected += [
         (commits.dense_file(m.number, replica), {digest}, (m.number,))
@@ -87,15 +87,15 @@ def check_small_files(
 
 
 def _described(manifest: Manifest) -> Iterator[dict[str, str]]:
-    """Yield descriptions that opening would write: another version of Zarr may put it in other words; and that of an
-    empty log."""
+    """Yield the checksums of metadata as the present version of Zarr would write it, for this commit and for an empty
+    log: another version may have written other bytes."""
     for tails in (manifest.tails, [0] * manifest.num_shards):
         described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, tails, Shards.all(manifest.num_shards))
         yield {name: checksum(content) for name, content in described.items()}
 
 
 def older_descriptions(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[Path]:
-    """Zarr metadata of an older commit: the last thing that a commit does is to replace it."""
+    """Yield Zarr metadata files of an older commit. They are harmless: a commit replaces them as its last step."""
     for name, newest in (manifests[-1].metadata if manifests else {}).items():
         file = run_dir / "table.zarr" / name
         if file.is_file() and checksum_of(file) != newest:
@@ -107,12 +107,12 @@ def _without(manifest: Manifest, missing: Collection[int]) -> Manifest:
 
 
 def named_chunks(manifests: Sequence[Manifest], missing: Collection[int] = ()) -> dict[ChunkState, tuple[int, ...]]:
-    """Every chunk that a commit names, but for those of `missing` shards, in the order of the log, and the numbers of
-    those commits. One that two commits disagree about is there twice."""
+    """Return every chunk that a commit names, except those of `missing` shards, in the order of the log, with the
+    numbers of these commits. A chunk that two commits describe differently appears twice."""
     named: dict[ChunkState, tuple[int, ...]] = {}
     for m in manifests:
         for c in _without(m, missing).chunks:
-            # Commits may count other rows of it as stale.
+            # Commits may differ in the number of stale rows.
             chunk = c._replace(stale=0)
             named[chunk] = (*named.get(chunk, ()), m.number)
     return dict(sorted(named.items()))
@@ -121,7 +121,7 @@ def named_chunks(manifests: Sequence[Manifest], missing: Collection[int] = ()) -
 def check_chunk(
     run_dir: Path, manifest: Manifest, chunk: ChunkState, numbers: tuple[int, ...]
 ) -> tuple[list[Finding], BadRows | None]:
-    """Checksums of both files, then each row's tag, and its key against the column of keys."""
+    """Check the checksums of both files, then each row's tag, and its key against the file of keys."""
     findings, contents = [], []
     row_bytes = 4 * (manifest.row["tag"] + 1)
     for file_of, expected, num_bytes in (
@@ -137,7 +137,7 @@ def check_chunk(
     bad_R = _bad(rows_RW, keys_R)
     if bad_R.any() and not findings:
         file = rows_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
-        findings.append(Finding(file, "it is as it was written, and yet rows have a wrong tag or key", numbers))
+        findings.append(Finding(file, "its checksum is right, but rows in it have a wrong tag or key", numbers))
     if not findings:
         return [], None
     by_rows, by_keys = row_keys(rows_RW)[bad_R], keys_R[bad_R]
@@ -146,8 +146,8 @@ def check_chunk(
 
 
 def _first_bytes(file: Path, num_bytes: int) -> bytes:
-    """At most so many bytes of a file; none of one that is missing. A file that somebody made longer may not fit into
-    memory."""
+    """Read at most `num_bytes` of a file, and nothing if it is missing. A file that was made longer by someone may not
+    fit into memory as a whole."""
     if not file.is_file():
         return b""
     with open(file, "rb") as opened:
@@ -155,8 +155,8 @@ def _first_bytes(file: Path, num_bytes: int) -> bytes:
 
 
 def _parse(rows: bytes, keys: bytes, manifest: Manifest) -> tuple[U32, U64]:
-    """Return the rows and keys of a chunk as far as they are there; the rest are zeros, which no row or key is.
-    Takes no more memory than the files call for, whatever the manifest says."""
+    """Return the rows and keys of a chunk as far as the files go; the rest are zeros, which no valid row has. The size
+    of the arrays follows from the files, so a wrong manifest cannot make them larger."""
     words = manifest.row["tag"] + 1
     num_rows = min(manifest.chunk_rows, max(-(-len(rows) // (4 * words)), -(-len(keys) // 8)))
     rows_RW = np.zeros((num_rows, words), np.uint32)
@@ -168,7 +168,7 @@ def _parse(rows: bytes, keys: bytes, manifest: Manifest) -> tuple[U32, U64]:
 
 
 def _bad(rows_RW: U32, keys_R: U64) -> np.ndarray:
-    """[R] rows with a wrong tag, or with another key than the column of keys; padding is all ones."""
+    """[R] True for a row with a wrong tag, or with another key than the file of keys has. Padding has all bits set."""
     bad_R = row_keys(rows_RW) != keys_R
     padding_R = keys_R == RESERVED
     bad_R |= padding_R & (rows_RW != 2**32 - 1).any(axis=1)
@@ -180,7 +180,7 @@ def _bad(rows_RW: U32, keys_R: U64) -> np.ndarray:
 
 
 def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], keys_N: U64) -> tuple[int, int]:
-    """Return how many of these sorted keys this commit has, and of how many of them the last version is a bad row."""
+    """Return how many of these sorted keys this commit has, and for how many of them the last version is a bad row."""
     last_N = np.full(len(keys_N), -1, np.int64)
     for chunk in manifest.chunks:
         file = keys_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
@@ -188,7 +188,7 @@ def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], key
         keys_R = keys_R[: len(keys_R) // 8 * 8].view(np.uint64)
         at_R = chunk.number * manifest.chunk_rows + np.arange(len(keys_R))
         if chunk.number in bad:
-            # What the column says there may be wrong; this is what the rows are known to be.
+            # The file of keys may be wrong at bad rows; replace its entries by the keys known for them.
             rows = bad[chunk.number].rows_N
             keys_R = np.concatenate([np.delete(keys_R, rows[rows < len(keys_R)]), bad[chunk.number].keys_N])
             at_R = np.concatenate([
@@ -201,7 +201,7 @@ def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], key
 
 
 def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> list[Path]:
-    """Files that no commit names, and that are none of those that a run leaves beside its commits."""
+    """List files that no commit names and that are not among those that a run leaves beside its commits."""
     manifests = list(manifests)
     table = run_dir / "table.zarr"
     described = [name for m in manifests for name in m.metadata] or ["zarr.json", "rows/zarr.json", "keys/zarr.json"]

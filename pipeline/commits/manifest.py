@@ -1,10 +1,10 @@
-"""Commits: a manifest names every file of a state and its checksum. It is published by one rename, after all that it
-names is on the disk; what no kept commit names is deleted, and only then.
+"""Commits: a manifest names every file of a state and its checksum. It is published by one rename, after all files that
+it names are on the disk; only after that are files deleted that no kept commit names.
 
 RUN_DIR/commits/000007.json          the manifest
 RUN_DIR/commits/000007.safetensors   the dense model and its optimizer
-RUN_DIR/commits/000007-3.safetensors those of the fourth replica, where there are several
-RUN_DIR/reserve                      space that the next commit can count on; reserve-3 that of the fourth worker
+RUN_DIR/commits/000007-3.safetensors the same of the fourth replica, if there are several
+RUN_DIR/reserve                      disk space held for the next commit; reserve-3 is the fourth worker's
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back
 NUMBER = r"[0-9]{6,18}"
 MANIFEST_NAME = re.compile(rf"{NUMBER}\.json")
 OWN_NAME = re.compile(rf"{NUMBER}(\.json|(-[0-9]+)?\.safetensors)(\.partial)?")
-"""Names of files in the folder of commits that this format knows. Others are somebody else's, and stay."""
+"""Names of files in the folder of commits that belong to this format. Other files are never deleted."""
 RESERVE_NAME = re.compile(r"reserve(-[0-9]+)?")
 
 
@@ -43,14 +43,14 @@ class ChunkState(NamedTuple):
 
     number: Count
     stale: Count
-    """Rows of it that are padding or have a later version."""
+    """Number of its rows that are padding or have a later version."""
     rows_checksum: Digest
     keys_checksum: Digest
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One commit, but for the bytes of the files that it names."""
+    """One commit: its values, and the checksums of all files that belong to it."""
 
     __pydantic_config__: ClassVar[Any] = STRICT
 
@@ -59,7 +59,7 @@ class Manifest:
     """A named commit is kept until a later one takes its name."""
     num_shards: Count
     tails: tuple[Count, ...]
-    """Rows of each shard's own arrays."""
+    """Number of rows in each shard's arrays."""
     live_rows: Count
     row: dict[str, Any]
     chunk_rows: Count
@@ -67,19 +67,20 @@ class Manifest:
     metadata: dict[str, Digest]
     """Checksums of the table's Zarr metadata as of this commit."""
     dense: tuple[Digest, ...]
-    """Checksums of the safetensors files, one a replica."""
+    """Checksums of the safetensors files, one per replica."""
     state: dict[str, Any]
     """The state of the run itself: position, workflow, progress (`pipeline.commits.run_state`)."""
     format: Literal[3] = FORMAT
 
     def content(self) -> bytes:
-        """The manifest's file. Every byte of it follows from the values, one of which is a checksum of the others."""
+        """Content of the manifest's file: a function of the values alone, which begins with a checksum of them."""
         text = json.dumps({field.name: getattr(self, field.name) for field in fields(self)})
         return f'{{"checksum": "{checksum(text.encode())}", "commit": {text}}}\n'.encode()
 
     @classmethod
     def of(cls, path: Path) -> Manifest:
-        """Damaged if the file is not, to the last bit, what was published, or no run can have published it."""
+        """Read a manifest. Raises Damaged if the file is not bit for bit as published, or has values that no run
+        publishes."""
         content = path.read_bytes()
         try:
             manifest = read_json(_File, content).commit
@@ -91,40 +92,42 @@ class Manifest:
         return manifest
 
     def _check(self) -> None:
-        """ValueError: values that are right each by itself do not fit together. Nothing but such a manifest names a
-        file outside of the table, or a chunk beyond its end."""
+        """Raises ValueError if values that are valid by themselves do not fit together. A manifest that passes names no
+        file outside of the table and no chunk beyond its end."""
         RowLayout.of(self.row)
         if self.name not in (None, "best"):
-            raise ValueError(f"name is {self.name[:99]!r}")
+            raise ValueError(f"name is {self.name[:99]!r}, expected null or 'best'")
         if not (self.number and self.dense and 0 < self.num_shards <= MAX_SHARDS and 0 < self.chunk_rows <= 1 << 40):
-            raise ValueError("number, dense, num_shards or chunk_rows cannot be of a commit")
+            raise ValueError("number, dense, num_shards or chunk_rows is out of range")
         if self.metadata.keys() != metadata_files(self.num_shards):
-            raise ValueError(f"metadata names other files than those of a table of {self.num_shards} shards")
+            raise ValueError(f"metadata does not name exactly the files of a table of {self.num_shards} shards")
         if len(self.tails) != self.num_shards or any(tail % self.chunk_rows for tail in self.tails):
-            raise ValueError(f"tails are not whole chunks of each of {self.num_shards} shards")
+            raise ValueError(f"tails must have a multiple of chunk_rows for each of {self.num_shards} shards")
         before = -1
         for chunk in self.chunks:
             own, shard = divmod(chunk.number, self.num_shards)
             inside = before < chunk.number and (own + 1) * self.chunk_rows <= self.tails[shard]
             if not inside or chunk.stale >= self.chunk_rows:
-                raise ValueError(f"chunks has {chunk.number}, with {chunk.stale} stale rows, which cannot be")
+                raise ValueError(
+                    f"chunks: {chunk.number}, with {chunk.stale} stale rows, is out of order, beyond the tail or empty"
+                )
             before = chunk.number
         if self.live_rows != sum(self.chunk_rows - chunk.stale for chunk in self.chunks):
             raise ValueError("live_rows is not the sum over all chunks")
 
     @property
     def shards(self) -> set[int]:
-        """The shards that it describes."""
+        """Shards whose metadata is in this manifest."""
         names = {str(shard_folder(Path(), s, self.num_shards) / "zarr.json"): s for s in range(self.num_shards)}
         return {names[name] for name in names.keys() & self.metadata.keys()}
 
     def part(self, owned: Iterable[int]) -> Manifest:
-        """The commit as a process sees it that has only these shards open."""
+        """Return the part of the commit that concerns the owned shards."""
         mine = set(owned)
         if mine >= set(range(self.num_shards)):
             return self
         chunks = tuple(chunk for chunk in self.chunks if chunk.number % self.num_shards in mine)
-        # The group of all shards is described with the first one.
+        # The metadata of the whole table belongs to the owner of shard 0.
         folders = {str(shard_folder(Path(), s, self.num_shards)) for s in mine} | (
             {"zarr.json"} if 0 in mine else set()
         )
@@ -145,15 +148,17 @@ class _File(Strict):
 
 
 def metadata_files(num_shards: int) -> set[str]:
-    """The files, relative to the table, that describe it to a Zarr reader."""
+    """Paths, relative to the table, of its Zarr metadata files."""
     shards = {shard_folder(Path(), shard, num_shards) for shard in range(num_shards)}
     arrays = {shard / name for shard in shards for name in ("rows", "keys")}
     return {str(folder / "zarr.json") for folder in {Path(), *shards, *arrays}}
 
 
 def join_parts(parts: Sequence[Manifest]) -> Manifest:
-    """One manifest of those of processes that have a part of the shards each, with their replicas' dense states in this
-    order; name and state are the first one's. ValueError: they are not of one commit, or a shard is in none or in two.
+    """Join the manifests of workers that own a part of the shards each into one, with the dense states of their
+    replicas in this order; name and state are those of the first part.
+
+    Raises ValueError if the parts do not belong to one commit, or a shard is in none or in several of them.
     """
     first = parts[0]
     for what in ("number", "row", "chunk_rows", "num_shards"):
@@ -181,16 +186,16 @@ def stem(number: int) -> str:
 
 
 class Commits:
-    """The commits of a run directory. Belongs to the driver; used while the pipeline is drained."""
+    """The commits of a run directory. They belong to the driver, which uses them while the pipeline is drained."""
 
     def __init__(self, run_dir: Path, files: Files, keep: int) -> None:
-        """ValueError: the folder of commits is a symbolic link."""
+        """Raises ValueError if the folder of commits is a symbolic link."""
         self.folder = run_dir / "commits"
         refuse_links([self.folder])
         self.files = files
         self._keep = keep
         self._read: dict[int, Manifest] = {}
-        """Those that were read or published: what is kept does not change."""
+        """Cache of manifests that were read or published, by number. Published manifests never change."""
 
     def manifest_file(self, number: int) -> Path:
         return self.folder / f"{stem(number)}.json"
@@ -210,21 +215,22 @@ class Commits:
         try:
             arrays: dict[str, Array] = load(content)
         except (SafetensorError, ValueError, KeyError, TypeError) as error:
-            raise Damaged(f"{file}: it is no safetensors file: {error}; {DETAILS}") from error
+            raise Damaged(f"{file}: it is not a safetensors file: {error}; {DETAILS}") from error
         return arrays
 
     def write_dense(self, number: int, arrays: Mapping[str, Array], replica: int = 0) -> str:
-        """The dense state of a commit to come; returns its checksum."""
+        """Write the dense state of the next commit; returns its checksum."""
         return self.files.write(self.dense_file(number, replica), tensors(arrays))
 
     def publish(self, manifest: Manifest) -> None:
-        """Make it a commit. What it names is durable, but for the name of the dense state's file."""
+        """Publish the manifest as a commit. All files that it names must be durable; only the names of the dense
+        states' files are made durable here."""
         self.files.sync_folder(self.folder)
         self.files.replace(self.manifest_file(manifest.number), [manifest.content()])
         self._read[manifest.number] = manifest
 
     def kept(self, give_up: bool = False) -> list[Manifest]:
-        """The last `keep` commits, or the last one alone, and the last one of each name; ascending."""
+        """Return the last `keep` commits (only the last one if `give_up`) and the last one of each name, ascending."""
         for number in self.numbers():
             if number not in self._read:
                 self._read[number] = Manifest.of(self.manifest_file(number))
@@ -234,7 +240,8 @@ class Commits:
         return [m for m in manifests if m in last or m in named.values()]
 
     def prune(self, kept: Iterable[Manifest]) -> None:
-        """Forget all other commits. Their manifests go first: none may be left that names a file which is gone."""
+        """Delete all other commits. Their manifests are deleted first, so that no manifest is left that names a missing
+        file."""
         self._read = {manifest.number: manifest for manifest in kept}
         named = {self.manifest_file(number) for number in self._read}
         ours = [path for path in self.folder.iterdir() if OWN_NAME.fullmatch(path.name) and not path.is_dir()]
@@ -250,7 +257,7 @@ class Commits:
 
 
 class Reserve:
-    """Space of the disk that a worker's part of the next commit can count on."""
+    """Disk space held for a worker's part of the next commit."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self._path, self._files = path, files

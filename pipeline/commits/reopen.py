@@ -1,4 +1,5 @@
-"""Opening what an earlier run left: delete what no kept commit names, and rebuild the key map from the log's keys."""
+"""Opening of an earlier run's log: delete files that no kept commit names, and rebuild the key map from the log's
+keys."""
 
 from __future__ import annotations
 
@@ -20,14 +21,17 @@ from pipeline.storage.shards import ONE_SHARD, Shards
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
-    """Return the checksums of the files of rows and of keys of each chunk that a kept commit refers to."""
+    """Checksums of each chunk that a kept commit refers to: (file of rows, file of keys)."""
     return {c.number: (c.rows_checksum, c.keys_checksum) for manifest in kept for c in manifest.chunks}
 
 
 def clean(path: Path, kept: Sequence[Manifest], files: Files, shards: Shards = ONE_SHARD) -> None:
-    """Delete the chunks of the owned shards that no kept commit names, and what was being written when a session ended.
-    Files with other names stay. What is being written beside them is left to those whose it is; the description of all
-    shards is with the first one. ValueError: a folder is a symbolic link."""
+    """Delete the chunks of the owned shards that no kept commit names, and metadata files that were only partly written
+    when a session ended.
+
+    Files with other names stay, and so do files of other workers; the metadata of the whole table belongs to the owner
+    of shard 0. Raises ValueError if a folder is a symbolic link.
+    """
     named = {file_of(path, chunk, shards.num) for file_of in (rows_file, keys_file) for chunk in checksums(kept)}
     refuse_links(folders_of(path, shards))
     for folder in folders_of(path, shards):
@@ -48,11 +52,11 @@ def open_log(
     files: Files,
     direct: bool = False,
 ) -> Log:
-    """The log as of the last of the kept commits, and `places`, which are empty, true of it; without commits, a log
-    without rows. Of the shards that `places` own.
+    """Open the log as of the last kept commit and fill `places`, which must be empty, to match; without commits, make
+    an empty log. Both cover the shards that `places` own.
 
-    ValueError: it has rows of another layout or other shards, or more keys than the map may hold. Damaged: as of
-    `rebuild`.
+    Raises ValueError if the log has rows of another layout, other shards, or more keys than the map may hold, and
+    Damaged like `rebuild`.
     """
     shards = places.chunks.shards
     kept = [manifest.part(shards.owned) for manifest in kept]
@@ -61,12 +65,12 @@ def open_log(
         newest = kept[-1]
         if (newest.row, newest.chunk_rows, newest.num_shards) != (row.describe(), places.chunks.rows, shards.num):
             raise ValueError(
-                f"{path} has rows {newest.row} in chunks of {newest.chunk_rows} in {newest.num_shards} shards, and "
-                f"this workflow rows {row.describe()} in chunks of {places.chunks.rows} in {shards.num} shards"
+                f"{path} has rows {newest.row} in chunks of {newest.chunk_rows} in {newest.num_shards} shards, but "
+                f"this workflow has rows {row.describe()} in chunks of {places.chunks.rows} in {shards.num} shards"
             )
         if (needed := bytes_for(newest.live_rows)) > places.caps.map_bytes:
             raise ValueError(
-                f"storage.map is {places.caps.map_bytes:,} bytes, and the {newest.live_rows:,} keys of the last commit "
+                f"storage.map is {places.caps.map_bytes:,} bytes, but the {newest.live_rows:,} keys of the last commit "
                 f"need {needed:,}; raise it"
             )
         rebuild(places, log, newest)
@@ -76,10 +80,10 @@ def open_log(
 
 
 def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
-    """Put every key of the commit, or of the owned shards' part of it, into the map; of several versions the last
-    position wins.
+    """Insert every key of the commit (or of the owned shards' part of it) into the map; of several versions of a key
+    the last position is used.
 
-    Damaged: a chunk is missing or short, or the keys are not those that were written.
+    Raises Damaged if a chunk is missing or short, or the keys differ from those written.
     """
     chunks = places.chunks
     chunks.load(manifest.tails, len(log.checksums))
@@ -97,8 +101,8 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
     wrong = [c.number for c in manifest.chunks if chunks.stale(c.number) != c.stale]
     if wrong or len(places.map) != manifest.live_rows:
         raise Damaged(
-            f"{log.path}: the keys of commit {manifest.number} are {len(places.map):,}, expected "
-            f"{manifest.live_rows:,}; chunks with another number of stale rows: {wrong}; {DETAILS}"
+            f"{log.path}: commit {manifest.number} has {len(places.map):,} keys in the log, expected "
+            f"{manifest.live_rows:,}; chunks with a wrong number of stale rows: {wrong}; {DETAILS}"
         )
 
 
@@ -107,4 +111,6 @@ def _check_size(log: Log, chunk: int) -> None:
     expected = log.chunk_rows * log.layout.num_bytes
     size = file.stat().st_size if file.exists() else None
     if size != expected:
-        raise Damaged(f"{file}: it {'is missing' if size is None else f'has {size} bytes'}, not {expected}; {DETAILS}")
+        raise Damaged(
+            f"{file}: it {'is missing' if size is None else f'has {size} bytes'}, expected {expected} bytes; {DETAILS}"
+        )

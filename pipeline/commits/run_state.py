@@ -1,5 +1,5 @@
-"""The state of the run itself in a commit, beside rows and dense states. It is read back strictly: a right checksum
-does not make values right that somebody changed."""
+"""State of the run itself in a commit, beside rows and dense states. Reading validates every value strictly: a file
+that someone edited can have a right checksum and wrong values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.settings import Amount, Count, Strict, read_json
 from pipeline.storage.files import Damaged
 
 REPORTED = ("auc", "logloss")
-"""Metrics that every evaluation has."""
+"""Metrics that every evaluation must have."""
 
 
 class SavedPosition(Strict):
@@ -39,7 +39,8 @@ class SavedDiskSpeed(Strict):
 
 
 class RunDescription(Strict):
-    """See `pipeline.driver.resume.description`: this must be the same, or a difference is told, when a run goes on."""
+    """See `pipeline.driver.resume.description`. When a run resumes, differences from these values are refused or
+    reported."""
 
     workflow: dict[str, Any]
     data: dict[str, SplitIdentity]
@@ -63,14 +64,14 @@ class RunState(RunDescription):
         return Position(**self.position.model_dump())
 
     def check_trained(self, num_examples: int) -> None:
-        """Raises ValueError if other than so many examples were trained, which lie before the position."""
+        """Raises ValueError if `trained` differs from `num_examples`, the number of examples before the position."""
         if self.trained != num_examples:
-            raise ValueError(f"trained: {self.trained:,} examples, and {num_examples:,} lie before the position")
+            raise ValueError(f"trained: {self.trained:,} examples, but {num_examples:,} lie before the position")
 
 
 @contextmanager
 def naming(manifest: Manifest) -> Iterator[None]:
-    """Within it a ValueError becomes Damaged, with the number of the commit."""
+    """Context in which a ValueError is raised as Damaged with the number of the commit."""
     try:
         yield
     except ValueError as error:
@@ -78,7 +79,7 @@ def naming(manifest: Manifest) -> Iterator[None]:
 
 
 def newest_state(kept: Sequence[Manifest]) -> RunState:
-    """The state of the last of these commits. Raises Damaged if that of one is none that a run can have written."""
+    """Return the state of the last of these commits. Raises Damaged if the state of any of them is not valid."""
     for manifest in kept:
         with naming(manifest):
             state = read_state(manifest.state)
@@ -86,7 +87,7 @@ def newest_state(kept: Sequence[Manifest]) -> RunState:
 
 
 def read_state(state: Mapping[str, Any]) -> RunState:
-    """The state of a manifest. ValueError: it is none that a run can have written."""
+    """Return the state of a manifest. Raises ValueError if no run can have written it."""
     read = read_json(RunState, json.dumps(state))
     known: dict[str, tuple[Mapping[str, object], tuple[str, ...]]] = {
         "data": (read.data, SPLITS),
@@ -100,11 +101,11 @@ def read_state(state: Mapping[str, Any]) -> RunState:
     for entry in read.epochs:
         shown = json.dumps(entry)[:200]
         if entry.get("split") not in SPLITS or not isinstance(entry.get("epoch"), int):
-            raise ValueError(f"epochs: {shown} is of no epoch and split")
+            raise ValueError(f"epochs: {shown} has no valid epoch and split")
         if entry["split"] != "train" and any(isinstance(entry.get(name, ""), str) for name in REPORTED):
             raise ValueError(f"epochs: {shown} has no {' or '.join(REPORTED)}")
     if read.position.split not in SPLITS:
-        raise ValueError(f"position: {read.position.split[:99]!r} is no split")
+        raise ValueError(f"position: {read.position.split[:99]!r} is not a split")
     if not (read.speed.seconds_per_read and read.speed.bytes_per_second):
-        raise ValueError("speed: a disk takes longer than no time")
+        raise ValueError("speed: seconds_per_read and bytes_per_second must be above 0")
     return read

@@ -1,1 +1,1 @@
-"""Where the device tier is: RAM, or the memory of a GPU; arrays as CuPy and torch see them."""
+"""Devices for the device tier: RAM or a GPU; arrays of NumPy, CuPy and torch over the same memory."""

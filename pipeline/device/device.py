@@ -1,7 +1,7 @@
-"""Where the device tier is: in RAM, or in the memory of a GPU. The streams that work is given to, and their events.
+"""Device that holds the device tier: RAM or a GPU, with the streams that run its work and their events.
 
-A stage gives work to a stream and goes on. A stream does its work in the order in which it was given; between streams
-nothing is ordered but by events. What is computed in RAM is done at once, so there all of this is nothing.
+A stage enqueues work on a stream and goes on. A stream runs its work in order; work on different streams is ordered by
+events only. In RAM each call is complete when it returns, so streams and events do nothing there.
 
 On a GPU there are five streams: `unique` (dedup), `keys` (unique keys on their way to `plan`), `up` (arrivals), `train`
 (the swap and the steps), `down` (victims on their way to the host). DESIGN.md says which event each of them waits for.
@@ -24,34 +24,35 @@ STREAMS = ("unique", "keys", "up", "train", "down")
 
 class Stream(Protocol):
     pointer: int
-    """A cudaStream_t; 0 where there is none."""
+    """The cudaStream_t; 0 in RAM."""
 
     def run(self, work: Callable[..., None], *args: Any) -> None:
-        """Have `work(*args)` done, which itself waits for nothing on a GPU."""
+        """Enqueue the kernels of `work(*args)`, which must not wait for the GPU."""
 
     def copy(self, source: Any, into: Any) -> None:
-        """Copy between arrays of the same size in bytes, one in host memory (`pinned`) and one on the device."""
+        """Enqueue a copy between two arrays of the same number of bytes: one in `pinned` host memory, one on the
+        device."""
 
     def record(self) -> Event: ...
 
     def after(self, event: Event) -> None:
-        """Have what this stream is given from now on done after the event, of whichever stream."""
+        """Make all work enqueued later on this stream wait for the event, which may be of any stream."""
 
 
 class Described(Protocol):
-    """A description of a device, for everything that is decided before a run."""
+    """Properties of a device that are needed before a run."""
 
     on_gpu: bool
 
     def free_bytes(self) -> int:
-        """Memory of the device that nobody has taken."""
+        """Free bytes of the device's memory."""
 
 
 class Device(Described, Protocol):
     name: str
     """"cpu" or "cuda"."""
     model: str
-    """Which one: with another, other bits may come of the same workflow."""
+    """Model name of the hardware; another model may give other bits for the same workflow."""
     unique: Stream
     keys: Stream
     up: Stream
@@ -59,29 +60,29 @@ class Device(Described, Protocol):
     down: Stream
 
     def empty(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
-        """Memory of the device. MemoryError: there is not so much."""
+        """Allocate an uninitialized array in the device's memory. Raises MemoryError if there is too little."""
 
     def pinned(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
-        """Host memory, a NumPy array, that streams copy from and to."""
+        """Allocate a NumPy array in host memory that streams can copy from and to."""
 
     def to_device(self, array: Any) -> Any:
-        """A host array as the device reaches it: a copy, made before this returns, or in RAM the array itself."""
+        """Return a copy of a host array in the device's memory, complete on return; in RAM the array itself."""
 
     def array(self, tensor: Any) -> Any:
-        """The device's array over the memory of a torch tensor that needs no gradient."""
+        """Wrap the memory of a torch tensor without gradient as an array of the device."""
 
     def release_memory(self) -> None:
-        """Let others have the memory that no array holds any more. Nothing is under way."""
+        """Return memory that no array uses to the system. No work may be in progress."""
 
     def timed(self, name: str, number: int, stream: Stream) -> Any:
-        """A context: when what the stream is given within it was done will be among `drain`'s spans."""
+        """Context that times the work enqueued on the stream within it; `drain` returns the span."""
 
     def drain(self) -> list[Span]:
-        """Wait for all streams; when timed work was done, on `time.perf_counter`'s clock."""
+        """Wait for all streams and return the spans of timed work, on `time.perf_counter`'s clock."""
 
 
 class Inline:
-    """The stream of what is computed in RAM."""
+    """Stream of RAM: work is done within the call."""
 
     pointer = 0
 
@@ -100,7 +101,7 @@ class Inline:
 
 
 class Ram:
-    """The device tier is a slab of RAM."""
+    """RAM as the device."""
 
     name = model = "cpu"
     on_gpu = False

@@ -1,4 +1,4 @@
-"""The device that is a GPU, by way of CuPy; and which device a workflow gets."""
+"""The GPU as the device, through CuPy, and the choice of a workflow's device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pipeline.kernels.launch import on_stream
 from pipeline.records import DONE, Event, Span
 
 POOLED_BYTES = 1 << 26
-"""Pinned memory of at most this size comes from CuPy's pool, which gives twice what is asked for and keeps it."""
+"""Maximum size of pinned memory taken from CuPy's pool, which allocates up to twice the size asked for and keeps it."""
 
 
 class GpuEvent:
     def __init__(self, cupy: Any, stream: Any) -> None:
-        # Blocking: a thread that waits leaves its core to the other stages.
+        # A blocking event: a thread that waits leaves its core to the other stages.
         self.event = cupy.cuda.Event(block=True)
         self.event.record(stream)
 
@@ -54,7 +54,7 @@ class GpuStream:
 
 
 class Gpu:
-    """The device tier is in the memory of the first visible GPU."""
+    """The first visible GPU as the device."""
 
     name, on_gpu = "cuda", True
 
@@ -116,20 +116,20 @@ def _address(array: Any) -> int:
 
 
 def choose(name: str) -> Device:
-    """The device that a workflow asks for; ValueError if this machine has none."""
+    """Return the device that a workflow asks for. Raises ValueError if this machine does not have it."""
     return Gpu() if gets_gpu(name) else RAM
 
 
 def gets_gpu(name: str) -> bool:
-    """Return whether that is a GPU; ValueError if this machine has none and is to have one."""
+    """Return True if the workflow's device is a GPU. Raises ValueError if it must be one and this machine has none."""
     why = "" if name == "cpu" else _why_no_gpu()
     if name == "cuda" and why:
-        raise ValueError(f"device is cuda, and there is none: {why}; set device to cpu or auto")
+        raise ValueError(f"device is cuda, but no GPU is usable: {why}; set device to cpu or auto")
     return not (name == "cpu" or why)
 
 
 def identify(name: str) -> tuple[str, str]:
-    """Model of the device that a workflow asks for, and of a GPU its PCI address; "cpu" also where it is missing."""
+    """Return the model of the workflow's device and, for a GPU, its PCI address; ("cpu", "") if no GPU can be used."""
     if name == "cpu" or _why_no_gpu():
         return "cpu", ""
     import cupy
@@ -140,10 +140,11 @@ def identify(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class GpusOfWorkers:
-    """GPUs that only other processes use: this one begins nothing on them, which would take of their memory."""
+    """GPUs that only other processes use. This process does not initialize them, since that would take some of their
+    memory."""
 
     free: int
-    """Bytes of the one with the least."""
+    """Free bytes of the GPU with the fewest."""
     on_gpu = True
 
     def free_bytes(self) -> int:

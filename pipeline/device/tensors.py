@@ -1,4 +1,4 @@
-"""Arrays as torch sees them, and how torch is set up on a GPU. The memory is the same; nothing is copied."""
+"""Torch tensors over the memory of arrays, without a copy, and torch's set-up on a GPU."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def torch_device(device: Device) -> torch.device:
 
 
 def tensor_of(array: Any) -> Tensor:
-    """A tensor over the memory of a NumPy array, or of one of CuPy's."""
+    """Wrap the memory of a NumPy or CuPy array as a tensor."""
     return torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
 
 
 def make_deterministic() -> None:
-    """Have torch use algorithms that give the same bits every time on a GPU, and refuse what has none."""
-    # cuBLAS chooses by the workspace that it finds free; it looks at this when it is first used.
+    """Make torch use deterministic algorithms on a GPU and refuse operations that have none."""
+    # cuBLAS chooses an algorithm by its free workspace; it reads this variable at its first use.
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
-    # What it would fill is overwritten before it is read.
+    # Uninitialized memory is always overwritten before it is read here, so filling it is wasted time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""Taking a commit: everything that a drained pipeline holds becomes durable together.
+"""Commits: all state of a drained pipeline becomes durable at once.
 
-Two phases: every worker writes its part under names that no commit names; then the driver renames one manifest that
-names them all.
+A commit has two phases: every worker writes its part to files that no manifest names yet; then the driver publishes one
+manifest that names them all, by a rename.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from pipeline.worker.worker import Worker
 
 
 class Committer:
-    """Belongs to the driver; only for a drained pipeline."""
+    """Takes commits. Belongs to the driver; use it only while the pipeline is drained."""
 
     def __init__(self, crew: Crew, commits: Commits, kept: Sequence[Manifest], totals: DiskTotals) -> None:
-        """`kept`: the commits that are there. `totals` counts what is written."""
+        """`kept`: the existing commits. `totals`: counters that every commit adds to."""
         self._crew = crew
         self._commits = commits
         self.newest = kept[-1] if kept else None
-        """The commit that a run would go on from now."""
+        """The commit that a resumed run would start from; None if there is none."""
         self.totals = totals
 
     @property
     def position(self) -> Position:
-        """Where the run would go on from the newest commit."""
+        """Position at which a run resumes from the newest commit."""
         return Position(**self.newest.state["position"]) if self.newest else START
 
     def what_stands(self, is_over: bool, best_is_tested: bool) -> str:
-        """Return what the newest commit holds, in words. `is_over`: all is trained; `best_is_tested`: and then the
-        best epoch is to be tested."""
+        """Describe the newest commit for the user. `is_over`: training is finished. `best_is_tested`: the best epoch is
+        tested after training."""
         if self.newest is None:
             return "nothing is committed yet: the same command begins anew"
         number, at = self.newest.number, self.position
@@ -46,17 +46,18 @@ class Committer:
                 f"commit {number} stands, up to epoch {at.epoch + 1}, {at.split}, batch {at.batch}: the same command "
                 "goes on from there"
             )
-        others = "writes the result where it is missing; more epochs go on from it, --fresh anew"
+        others = "writes missing results; raise schedule.epochs to train on from it, or begin anew with --fresh"
         then = "tests the best epoch" if best_is_tested else others
         return f"commit {number} holds all of the training: the same command {then}"
 
     def commit(
         self, state: Callable[[], dict[str, Any]], name: str | None = None, at_least: int = 0, give_up: bool = False
     ) -> None:
-        """Publish a commit, then delete what no kept one needs. OSError: `newest` stands, this one if it got so far.
+        """Publish a commit, then delete all files that no kept commit needs. Raises OSError if a write fails; `newest`
+        is then the last published commit, which may be the new one.
 
-        `state`: called once all rows are written. `at_least`: chunks that must fit in before the next commit.
-        `give_up`: keep no older commit without a name.
+        `state`: called once all rows are written. `at_least`: number of chunks that the log must be able to grow by
+        before the next commit. `give_up`: keep no older commit without a name.
         """
         start = time.perf_counter()
         number = self.newest.number + 1 if self.newest else 1

@@ -28,21 +28,22 @@ from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
 
 ATTEMPTS = {"commit": 3, "disk": 2, "window": 1, "map": 1}
-"""How often the same block may be refused before the run stops: a commit makes room, in the log or on the disk."""
+"""Maximum number of refusals of the same block, by kind, before the run stops. The commit after a refusal may make room
+in the log or on the disk."""
 
 MakeCrew = Callable[[Folder, Commits], Crew]
 
 
 class Driver:
-    """Hands block numbers to the crew, tells observers what comes back, and commits between stretches."""
+    """Gives the crew blocks to train, passes results to observers, and commits after each stretch."""
 
     def __init__(
         self, setup: Setup, source: Source, folder: Folder, crew: MakeCrew, model: str = "cpu", progress: Any = None
     ) -> None:
-        """Goes on from the last commit in `folder`, if there is one; ValueError if it is one of another workflow.
+        """Open the last commit in `folder`, if there is one. Raises ValueError if it belongs to another workflow.
 
-        `crew`: makes the workers, of which each trains on a device of this `model`. The disk's speed is measured if
-        `folder` does not know it and no commit does.
+        `crew`: factory of the workers; `model`: model of the device that each trains on. The disk's speed is measured
+        unless `folder` or a commit has it.
         """
         self.setup, self._source = setup, source
         self.agenda, workflow = setup.agenda, setup.workflow
@@ -68,7 +69,7 @@ class Driver:
         folder.files.replace(folder.path / WORKFLOW, [(workflow.model_dump_json(indent=1) + "\n").encode()])
 
     def _read_commits(self, folder: Folder) -> list[Manifest]:
-        """The kept commits, after a look at whether this workflow may go on from the last one."""
+        """Read the kept commits, check that this workflow may go on from the last one, and load its history."""
         folder.files.make_folder(self.commits.folder)
         kept = self.commits.kept()
         self.history = History({split: of_split.digest for split, of_split in self._source.identity.items()})
@@ -78,8 +79,8 @@ class Driver:
         return kept
 
     def _open(self, kept: Sequence[Manifest]) -> None:
-        """Have the last commit open on all workers. What was being written when an earlier run ended goes then, since
-        that commit is known to be readable."""
+        """Open the last commit on all workers, and then delete the unfinished files of an earlier run: only now is it
+        known that the commit can be read."""
         self.crew.open(kept)
         self.commits.prune(kept)
         remove_leftovers(self.folder)
@@ -88,7 +89,7 @@ class Driver:
 
     def run(self) -> dict[str, Any] | None:
         """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
-        early, at a commit. PipelineError: a stage or a commit failed, or the disk or the map is full."""
+        early, at a commit. Raises PipelineError if a stage or a commit failed, or if the disk or the map is full."""
         try:
             self.history.begin()
             self._begin()
@@ -113,8 +114,8 @@ class Driver:
             observer.on_begin(examples, self.history)
 
     def _go_on(self) -> tuple[Refusal | None, dict[str, Any] | None]:
-        """Train and finish, beginning again from the last commit where a worker was lost: the refusal that nothing
-        mends, and the result. WorkerLost: it happened too often without a commit in between."""
+        """Train and finish; if a worker is lost, restart from the last commit. Returns the refusal that stopped the run
+        and the result, each or None. Raises WorkerLost if workers were lost too often without a commit in between."""
         while True:
             try:
                 stopped = self._train()
@@ -132,11 +133,11 @@ class Driver:
 
     @property
     def _is_over(self) -> bool:
-        """Return whether nothing is left to train."""
+        """True if nothing is left to train."""
         return self.committer.position == self.agenda.end or self.best.stops(self.history)
 
     def what_stands(self) -> str:
-        """Return what the last commit holds, in words."""
+        """Describe the last commit for the user."""
         return self.committer.what_stands(self._is_over, self.best.is_tested)
 
     def _say(self, text: str) -> None:
@@ -144,7 +145,8 @@ class Driver:
             observer.on_line(text)
 
     def _train(self) -> Refusal | None:
-        """All that is left of the run; the refusal that nothing mends, if there was one."""
+        """Train the rest of the run. Returns the refusal that stopped it, if neither a smaller pace nor commits
+        helped."""
         self.pauses.go_on()
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, self.pace.block_batches)
         refused: list[Refusal] = []
@@ -164,14 +166,16 @@ class Driver:
         return None
 
     def _stretch(self, begin: Block) -> tuple[Refusal | None, Block | None]:
-        """Run the pipeline from block `begin` to the next commit, or to the block that `plan` refuses."""
+        """Run the pipeline from block `begin` to the next commit, or to the first refused block. Returns the refusal,
+        if any, and the first block after the stretch."""
         every = self.setup.workflow.commit.every_blocks
         blocks, following = self.agenda.stretch(self.pace.block_batches, begin, every)
         self.crew.each(Worker.set_learning_rates, *self.best.learning_rates(self.history))
         return self.crew.run(blocks, self.pace.look_ahead, self._watch), following
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
-        """The result of the run, or, where the test is of the best epoch, of that commit; None: a signal came."""
+        """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal
+        came."""
         epoch = self._open_best() if self.best.is_tested and not stopped else None
         result = None if self.history.spans else earlier_result(self.folder.path, self.crew, self.history)
         if result is None:
@@ -184,7 +188,7 @@ class Driver:
         return write_outputs(self.folder, self.crew, result)
 
     def _open_best(self) -> int:
-        """Have the weights of the best epoch open, in place of those that were trained last; the epoch they are of."""
+        """Open the weights of the best epoch in place of the last ones. Returns the epoch."""
         opened, epoch, remark = self.best.commit(self.commits.kept(), self.history)
         if opened != self.committer.newest:
             try:
@@ -196,7 +200,8 @@ class Driver:
         return epoch
 
     def _test(self, epoch: int) -> None:
-        """Score the test split with the weights that are open, those of this epoch. PipelineError: there is no room."""
+        """Score the test split with the open weights, those of `epoch`. Raises PipelineError if a block does not
+        fit."""
         self.pauses.go_on(commits_follow=False)
         blocks = self.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self.pauses.signal:
@@ -206,8 +211,8 @@ class Driver:
             blocks = self.agenda.test(epoch, self.pace.block_batches, refusal.block.first_batch) if refusal else []
 
     def _commit(self, begin: Block | None, refused: Sequence[Refusal]) -> None:
-        """Commit what is trained, to go on with block `begin`; `refused`: what was refused of it, so that this commit
-        must make room."""
+        """Take a commit after which the run goes on with block `begin` (None: it is over). `refused`: refusals of that
+        block, for which this commit must make room."""
         workflow, position = self.setup.workflow, asdict(self.agenda.position(begin))
         epoch_ended = begin is None or (begin.trains and begin.first_batch == 0)
         best = workflow.commit.keep_best and epoch_ended and self.best.is_last(self.history)
@@ -221,7 +226,7 @@ class Driver:
         self.pauses.go_on()
 
     def _reduce(self, refusal: Refusal) -> bool:
-        """Take a smaller pace, and return whether there was one."""
+        """Take a smaller pace; returns False if it is already at its minimum."""
         if remark := self.pace.reduce(refusal):
             self._say(remark)
         return remark is not None

@@ -1,4 +1,4 @@
-"""Observers, which are told what a run does while it does it. The driver does not know what they do with it."""
+"""Observers: objects that the driver calls for each event of a run. The driver knows nothing else about them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from pipeline.storage.folder import Folder
 
 
 class Observer:
-    """The protocol, with calls that do nothing."""
+    """Base class of observers; its methods do nothing."""
 
     def on_begin(self, examples: int, history: History) -> None:
-        """A run begins, or begins anew from a commit that holds so many examples of its agenda; `history` is of it."""
+        """Called when a run begins, or restarts from a commit. `examples`: examples of the agenda before that position;
+        `history`: the history up to it."""
 
     def on_stage(self, done: StageResult) -> None:
-        """A stage of a block is through. The history has it already."""
+        """Called after each stage of a block; the history already includes it."""
 
     def on_line(self, text: str) -> None:
-        """Something that a user should read."""
+        """Called with a line of text for the user."""
 
 
 class TerminalDisplay(Observer):
@@ -45,7 +46,7 @@ class TerminalDisplay(Observer):
 
 
 class MetricsFile(Observer):
-    """Keeps `metrics.jsonl`: a line for each evaluation."""
+    """Writes `metrics.jsonl`, one line for each evaluation."""
 
     def __init__(self, folder: Folder) -> None:
         self._folder = folder

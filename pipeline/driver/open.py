@@ -1,4 +1,4 @@
-"""Opening a run: who trains it, where its directory is, and a driver for it."""
+"""Opening a run: its workers, its directory, and its driver."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from pipeline.workflow import MemoryShare, Workflow
 def open_run(
     setup: Setup, source: Source, run_dir: Path, serial: bool = False, device: Device | None = None
 ) -> Iterator[Driver]:
-    """A driver for a directory that is empty or holds a run, with Dask in this process unless `serial`. `device`: by
-    default the one that the workflow asks for."""
+    """Open a driver with one worker in this process. `run_dir` must be empty or hold a run. Stages run on Dask in this
+    process unless `serial`. `device`: by default the one that the workflow names."""
     device = device or choose(setup.workflow.device)
     allow_many_files()
     with nullcontext() if serial else local_client() as client:
@@ -40,8 +40,8 @@ def open_run(
 
 @contextmanager
 def open_crew(setup: Setup, source: Source, run_dir: Path, spec: WorkerSpec) -> Iterator[Driver]:
-    """A driver whose workers are processes of a cluster. NoWorkers: too few came. WorkerLost: they die, each time.
-    PipelineError: Dask does not answer."""
+    """Open a driver whose workers are processes of a cluster. Raises NoWorkers if too few workers come up, WorkerLost
+    if they die at each attempt, and PipelineError if Dask does not answer."""
     with closing(WorkerPool(spec)) as pool:
         models = pool.devices(setup.workflow.device)
         if len(models) > 1:
@@ -54,46 +54,46 @@ def folder_of(setup: Setup, run_dir: Path) -> Folder:
 
 
 def local_crew(setup: Setup, source: Source, device: Device, client: Any = None) -> MakeCrew:
-    """One worker in this process, on this device."""
+    """Factory of a crew with one worker in this process, on `device`."""
     return lambda folder, commits: LocalCrew(setup, source, folder, commits, device, client)
 
 
 def dask_crew(setup: Setup, source: Source, pool: WorkerPool) -> MakeCrew:
-    """The workers of a pool."""
+    """Factory of a crew with the workers of a pool."""
     return lambda folder, commits: DaskCrew(pool, setup, folder, commits, source.identity)
 
 
 def make_run_dir(run_dir: Path, fresh: bool) -> None:
-    """A run directory that is empty, or holds a run of ours. What was there is moved aside if so asked, and never
-    deleted."""
+    """Make the run directory, or check that an existing one is empty or holds a run. `fresh`: move an existing one
+    aside; nothing is ever deleted. Raises ValueError if it holds anything else."""
     if run_dir.exists() and any(run_dir.iterdir()):
         if fresh:
             beside = (run_dir.with_name(f"{run_dir.name}.{n}") for n in range(1, 1 << 20))
             run_dir.rename(next(path for path in beside if not path.exists()))
         elif not (run_dir / "commits").is_dir():
             raise ValueError(
-                f"{run_dir} holds something else than a run; --fresh moves it aside, --run-dir names another place"
+                f"{run_dir} holds something else than a run; --fresh moves it aside, --run-dir names another folder"
             )
     for folder in (run_dir.absolute().parent, run_dir):
         Files().make_folder(folder)
 
 
 def affinities_for(on_gpu: bool, world: int, run_dir: Path) -> MachineLayout:
-    """Return what each worker gets of this machine."""
+    """Affinities of the workers on this machine."""
     there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.exists())
     return lay_out(read_topology(on_gpu), world, disk_of(there))
 
 
 def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any, WorkerSpec]:
-    """Return what workers that are processes of their own train on, as far as this one has to know it, and who they
-    are. Of a scheduler's workers "auto" asks for what this machine has. ValueError: this machine has too few GPUs,
-    or storage.device is a share of memory that is not known here."""
+    """Return a description of the device of workers in processes of their own, and their `WorkerSpec`. For workers of
+    another scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
+    GPUs, or if storage.device is a share of memory that this machine cannot see."""
     elsewhere = scheduler and workflow.device == "cuda"
     topology = read_topology(on_gpu := bool(elsewhere or gets_gpu(workflow.device)))
     if on_gpu and not scheduler and world > len(topology.gpus):
         raise ValueError(
-            f"--workers {world}: each has a GPU of its own, and there are {len(topology.gpus)} here that NVML, of the "
-            "extra gpu, tells of and CUDA_VISIBLE_DEVICES leaves; take fewer workers, or set device to cpu"
+            f"--workers {world}: each needs a GPU of its own, and {len(topology.gpus)} can be used here (seen by "
+            "NVML, of the extra gpu, and allowed by CUDA_VISIBLE_DEVICES); take fewer workers, or set device to cpu"
         )
     affinities = () if scheduler else lay_out(topology, world).affinities
     if scheduler and not on_gpu:
@@ -103,17 +103,18 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any,
 
 
 def min_free(workflow: Workflow, affinities: Sequence[Affinity]) -> int:
-    """Bytes of the GPU that has the least. ValueError: nobody knows here, and storage.device is a share."""
+    """Free bytes of the GPU with the least free memory; unlimited if unknown. Raises ValueError if it is unknown and
+    storage.device is a share."""
     free = [affinity.gpu.free_bytes for affinity in affinities if affinity.gpu]
     known = [num_bytes for num_bytes in free if num_bytes is not None]
     if len(known) < max(1, len(free)):
         check_is_size(workflow, "workers' GPUs")
-    # A worker that has less than a size says so when it takes it.
+    # If storage.device is a size that a worker's GPU cannot hold, the worker reports it when it allocates.
     return min(known, default=sys.maxsize)
 
 
 def check_is_size(workflow: Workflow, whose: str) -> None:
-    """ValueError: storage.device is a share of memory that this machine does not see."""
+    """Raises ValueError if storage.device is a share, for memory that this machine cannot see."""
     if isinstance(workflow.storage.device, MemoryShare):
         raise ValueError(
             f"storage.device is {workflow.storage.device}, and how much memory of the {whose} is "
@@ -122,12 +123,13 @@ def check_is_size(workflow: Workflow, whose: str) -> None:
 
 
 def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow:
-    """The workflow as each worker trains it: those of a machine share its threads. ValueError: they are too many."""
+    """Return the workflow as each worker trains it: workers of one machine share its threads. Raises ValueError if
+    there are more workers than shards."""
     if world < 1:
         raise ValueError(f"--workers {world}: give at least 1")
     if world > (maximum := workflow.workers.num_shards(world)):
         raise ValueError(
-            f"--workers {world}: the table has {maximum} shards, one a worker at least; raise workers.shards"
+            f"--workers {world}: the table has {maximum} shards, and each worker needs one; raise workers.shards"
         )
     if scheduler or world == 1:
         return workflow
@@ -137,7 +139,8 @@ def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow
 
 
 def own_modules(workflow: Workflow) -> dict[str, tuple[str, str]]:
-    """Name and source text of the workflow's file, if its model is from there: workers cannot import it."""
+    """Path and source text of the workflow's file, by module name, if it defines the model class. Workers cannot import
+    that file."""
     name = workflow.model.kind.__module__
     file = getattr(sys.modules[name], "__file__", None)
     return {name: (file, Path(file).read_text())} if name.startswith("workflow_") and file else {}

@@ -1,4 +1,4 @@
-"""How far ahead is planned, and in how large blocks: as much as fits, and less where `plan` says that it does not."""
+"""The look-ahead and block size of a run: at first what fits the caps; smaller after `plan` refuses a block."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class Pace:
         self.look_ahead, self.block_batches = fit.look_ahead, fit.block_batches
 
     def reduce(self, refusal: Refusal) -> str | None:
-        """Take a smaller look-ahead, then smaller blocks; what a user should read of it, or None if both are at their
-        least."""
+        """Reduce the look-ahead or, if it is 0, the block size. Returns a remark for the user, or None if both are
+        already at their minimum."""
         batches = self.block_batches if self.look_ahead else min(self.block_batches, refusal.block.num_batches)
         smaller = reductions(self.look_ahead, batches)[1:]
         if not smaller:

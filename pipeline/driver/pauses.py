@@ -1,4 +1,4 @@
-"""Pauses of planning: a signal came, or it is time for a commit."""
+"""Pauses of planning, because of a signal or because a commit is due."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from pipeline.cluster.crew import Crew
 
 class Pauses:
     def __init__(self, crew: Crew, every_minutes: float | None) -> None:
-        """`every_minutes`: from one commit to the next, if it is for time to tell."""
+        """`every_minutes`: time from one commit to the next; None: no commits by time."""
         self._crew, self._seconds = crew, 60 * every_minutes if every_minutes else math.inf
         self._committed = time.perf_counter()
         self._told: str | None = None
-        """The reason to pause that workers were told last."""
+        """Reason to pause that was last sent to the workers."""
         self.signal: str | None = None
-        """The signal that asked the run to end at a commit."""
+        """Name of the signal that asked the run to end at a commit; None: none came."""
 
     def stop(self, signal: str) -> None:
-        """For a signal handler."""
+        """Ask the run to end at a commit. Called from a signal handler."""
         self.signal = signal
-        # The progress display may be in the middle of a line of its own.
+        # The leading newline ends the progress display's unfinished line.
         os.write(2, f"\n{signal}: the planned blocks finish, then a commit; once more: stops at once\n".encode())
         self._crew.interrupt(signal)
 
     def look(self) -> None:
-        """Have workers pause if there is a reason. Not before a block of a stretch is through, or a commit could follow
-        a commit for ever."""
+        """Pause the workers if there is a reason. Call it only after a block of the stretch is trained; otherwise
+        commits could follow each other without progress."""
         due = time.perf_counter() - self._committed > self._seconds
         why = self.signal or ("time for a commit" if due else None)
         if why and why != self._told:
@@ -36,7 +36,8 @@ class Pauses:
             self._crew.pause(why)
 
     def go_on(self, commits_follow: bool = True) -> None:
-        """Have workers plan again, unless a signal came meanwhile: a stretch begins, or a commit was taken."""
+        """Let the workers plan again, unless a signal came. Call it when a stretch begins or a commit was taken.
+        `commits_follow`: restart the time to the next commit; False: no commit is taken by time."""
         self._committed = time.perf_counter() if commits_follow else math.inf
         self._told = self.signal
         self._crew.pause(self.signal)

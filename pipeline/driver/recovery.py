@@ -1,4 +1,4 @@
-"""Recovery from lost workers, as long as there is a commit now and then."""
+"""Recovery from lost workers, limited to a number of attempts without a commit in between."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from pipeline.data.agenda import Position
 from pipeline.errors import PipelineError
 
 MAX_LOST = 5
-"""Times that workers may be lost in a row, with no commit in between, until the run stops."""
+"""Maximum number of losses of workers in a row without a commit in between; one more ends the run."""
 
 
 class Recovery:
     def __init__(self) -> None:
         self._lost = 0
         self._lost_at: Position | None = None
-        """Position of the commit from which workers began anew so many times."""
+        """Position of the last commit; `_lost` counts the losses since then."""
 
     def recover(
         self, lost: WorkerLost, at: Position, begin_anew: Callable[[], None], say: Callable[[str], None]
     ) -> None:
-        """Begin anew until it works. `at`: position of the last commit. Raises WorkerLost if workers were lost too
-        often from there; PipelineError if what is committed cannot be opened."""
+        """Call `begin_anew` until it succeeds. `at`: position of the last commit. Raises WorkerLost if workers were
+        lost more than `MAX_LOST` times from there, and PipelineError if the commit cannot be opened."""
         if at != self._lost_at:
             self._lost, self._lost_at = 0, at
         while True:

@@ -1,4 +1,4 @@
-"""The files that a run leaves besides its commits: the dense model, metrics, and `result.json`."""
+"""The output files of a run besides its commits: the dense model, metrics, workflow, and `result.json`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OptionalAmount = Amount | None
 
 
 class TierReport(Strict):
-    """See `TierTotals.report`."""
+    """Totals of a tier; see `TierTotals.report`."""
 
     capacity_rows: Count | None = None
     capacity_bytes: Count | None = None
@@ -37,7 +37,7 @@ class TierReport(Strict):
 
 
 class DiskReport(Strict):
-    """See `DiskTotals.report`."""
+    """Totals of commits; see `DiskTotals.report`."""
 
     commits: Count
     commit_seconds: Amount
@@ -49,7 +49,7 @@ class DiskReport(Strict):
 
 
 class Result(Strict):
-    """`result.json`."""
+    """Contents of `result.json`."""
 
     name: str
     stopped: str | None
@@ -71,7 +71,7 @@ class Result(Strict):
     tiers: dict[str, TierReport]
     disk: DiskReport
     workers: list[dict[str, dict[str, Amount]]]
-    """Bytes and messages sent, by kind, of each of several workers; empty for one alone."""
+    """Bytes and messages that each worker sent, by kind; empty for a single worker."""
     data: dict[str, dict[str, Any]]
     fingerprint: str
     files: dict[str, Digest]
@@ -82,16 +82,16 @@ SUMMED = ("map_bytes", "device_rows", "host_rows", "disk_bytes", "disk_cap_bytes
 
 
 def table_and_model(crew: Crew) -> tuple[str, int]:
-    """The fingerprint, and the number of rows, of all workers; all of them are in the log, since a commit was just
-    taken or opened."""
+    """Return the fingerprint of the run and its number of rows. Requires that all rows are in the log: call it after a
+    commit was taken or opened."""
     hashes = crew.each(Worker.table_hash)
     table = sum(hashed for hashed, _ in hashes) % (1 << 128)
     return crew.first(Worker.fingerprint, table), sum(num_rows for _, num_rows in hashes)
 
 
 def earlier_result(run_dir: Path, crew: Crew, history: History) -> dict[str, Any] | None:
-    """Return the result of an earlier session, if it is as it was written, of these rows and this model, and says what
-    the newest commit says."""
+    """Return the result of an earlier session if it is unchanged, agrees with the newest commit, and has the
+    fingerprint of the present rows and model; else None."""
     earlier = read_result(run_dir)
     if earlier is None or not agrees(earlier, json_value(history.epochs), history.trained):
         return None
@@ -99,8 +99,8 @@ def earlier_result(run_dir: Path, crew: Crew, history: History) -> dict[str, Any
 
 
 def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], trained: int) -> bool:
-    """Return whether a result has the evaluations and the number of trained examples of a commit. A test of the best
-    epoch comes after the last commit."""
+    """True if a result has the evaluations and the number of trained examples of a commit. It may also have a test of
+    the best epoch, which follows the last commit."""
     tests = result["epochs"][len(epochs) :]
     before = [epoch["split"] for epoch in epochs]
     return (
@@ -114,8 +114,8 @@ def agrees(result: Mapping[str, Any], epochs: Sequence[Mapping[str, Any]], train
 def write_result(
     name: str, crew: Crew, history: History, stopped: Refusal | None, newest: Manifest | None, identity: Identity
 ) -> dict[str, Any]:
-    """The result of a run with this newest commit. `identity`: of the data of this session."""
-    # What was evaluated in other sessions is of the data of then.
+    """Make the result of a run. `newest`: its newest commit; `identity`: identity of this session's data."""
+    # If this session ran nothing, the metrics belong to the data of the newest commit.
     data = newest.state["data"] if newest and not history.spans else as_json(identity)
     digest, num_rows = table_and_model(crew)
     reports = crew.each(Worker.report)
@@ -141,14 +141,14 @@ def write_result(
 
 
 def write_outputs(folder: Folder, crew: Crew, result: dict[str, Any]) -> dict[str, Any]:
-    """Have the model, the metrics and the result in the run directory as they should be: what is, is not touched.
-    Returns the result, with the checksums of the others and its own."""
+    """Write the model, the metrics and the result to the run directory, except files that are already right. Returns
+    the result with the checksums of the other files and its own."""
     run_dir = folder.path
     left = {MODEL: tensors(crew.first(Worker.model)), METRICS: [lines_of(result["epochs"])]}
     sums = {name: checksum(*buffers) for name, buffers in left.items()} | {WORKFLOW: checksum_of(run_dir / WORKFLOW)}
     result = {name: value for name, value in result.items() if name != "checksum"} | {"files": sums}
     result["checksum"] = own_checksum(result)
-    # The last one: where it is, so are the others.
+    # Written last: if it exists, so do the others.
     left[RESULT] = [(json.dumps(result, indent=1) + "\n").encode()]
     for name, buffers in left.items():
         if not (run_dir / name).is_file() or checksum_of(run_dir / name) != checksum(*buffers):
@@ -157,7 +157,7 @@ def write_outputs(folder: Folder, crew: Crew, result: dict[str, Any]) -> dict[st
 
 
 def read_result(run_dir: Path) -> dict[str, Any] | None:
-    """Return what `write_outputs` wrote, if nobody has changed it since, and a run can have written it."""
+    """Read `result.json`; None if it is missing, invalid, or was changed after it was written."""
     try:
         content = (run_dir / RESULT).read_bytes()
         read_json(Result, content)
@@ -168,33 +168,33 @@ def read_result(run_dir: Path) -> dict[str, Any] | None:
 
 
 def own_checksum(result: Mapping[str, Any]) -> str:
-    """Return the checksum of all values of a result but itself."""
+    """Checksum of all values of a result except the checksum."""
     return checksum(json.dumps({name: value for name, value in result.items() if name != "checksum"}).encode())
 
 
 def check_outputs(run_dir: Path, newest: Manifest) -> Iterator[tuple[str, str]]:
-    """Name and what is wrong with each file that a finished run has left. `newest`: where the run goes on since, the
-    files are of an older commit, and replaced at its end."""
+    """Yield (name, problem) for each damaged output file of a finished run. Outputs of an older commit than `newest`
+    are not compared with it: the run goes on, and replaces them at its end."""
     if not (run_dir / RESULT).exists():
         return
     result = read_result(run_dir)
     if result is None:
-        yield RESULT, "is not what was written"
+        yield RESULT, "is damaged, or was changed"
     elif result["commit"] == newest.number:
         if not agrees(result, newest.state["epochs"], newest.state["trained"]):
-            yield RESULT, f"does not say what commit {newest.number} says"
+            yield RESULT, f"does not agree with commit {newest.number}"
         if not (run_dir / MODEL).is_file():
             yield MODEL, "is missing"
         elif checksum_of(run_dir / MODEL) != result["files"].get(MODEL):
             yield MODEL, f"its checksum is not that of {RESULT}"
-        # A run that goes on adds lines.
+        # A run that goes on appends lines.
         path = run_dir / METRICS
         if not path.is_file() or not path.read_bytes().startswith(lines_of(result["epochs"])):
             yield METRICS, f"does not have the metrics of {RESULT}"
 
 
 def workers_report(reports: Sequence[Report], history: History) -> list[dict[str, Any]]:
-    """Return what each of several workers sent to others in this session, by kind, and per step of it."""
+    """Bytes and messages that each worker sent in this session, by kind, and bytes per step; empty for one worker."""
     if len(reports) == 1:
         return []
     steps = max(1, history.steps)

@@ -1,5 +1,5 @@
-"""The check whether a workflow may go on from a commit: what must be the same, what may differ, and what is said about
-it."""
+"""The check whether a workflow may go on from a commit: which settings must be the same, which may differ, and the
+warnings about those that differ."""
 
 from __future__ import annotations
 
@@ -28,25 +28,25 @@ HARMLESS = (
     "storage.log_growth", "storage.direct", "schedule.block_batches", "schedule.look_ahead", "schedule.epochs",
     "commit", "metrics", "workers", "device",
 )  # fmt: skip
-"""Change no bit of the result (more epochs: none of those before). Which data the patterns find is told by their
-identity, which device it is by the environment."""
+"""Settings that may differ, since they change no bit of the result (more epochs change no bit of the earlier ones). The
+data are compared by their identity and the device by the environment instead."""
 TOLD = (
     "optimizer.dense", "optimizer.max_grad_norm", "optimizer.rows.lr", "optimizer.rows.l2", "optimizer.rows.clip",
     "schedule.plateau", "schedule.threads",
 )  # fmt: skip
-"""May change, with a warning: the result is not that of one workflow any more."""
+"""Settings that may differ, with a warning: the result is then not that of a single workflow."""
 PROCESSOR_VARIABLES = (
     "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_INSTRUCTIONS",
     "NUMBA_CPU_FEATURES", "NUMBA_CPU_NAME", "NUMBA_ENABLE_AVX", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
 )  # fmt: skip
-"""Environment variables by which libraries take other instructions of the processor: other instructions, other bits."""
+"""Environment variables that choose the processor instructions which libraries use, and so may change bits."""
 
 
 def description(
     workflow: Workflow, identity: Identity, device: str = "cpu", world: int = 1, steps_of_epoch: int = 0
 ) -> dict[str, Any]:
-    """Return what a commit keeps of the run, to be compared when it goes on. JSON values. `device`: the model of it.
-    `world`: the number of workers."""
+    """Describe the run, as JSON values, for its commits and for the comparison on resuming. `device`: model of the
+    device; `world`: number of workers."""
     return {
         "workflow": json.loads(workflow.model_dump_json()),
         "data": as_json(identity),
@@ -56,8 +56,8 @@ def description(
 
 
 def environment() -> dict[str, str]:
-    """Return what else can change bits: library versions, the processor model, and which of its instructions are
-    taken."""
+    """Environment that can change bits: processor model, versions of libraries, and variables that choose processor
+    instructions."""
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     processor = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
     variables = {name: os.environ[name] for name in PROCESSOR_VARIABLES if name in os.environ}
@@ -67,53 +67,55 @@ def environment() -> dict[str, str]:
 def check_same_run(
     before: Mapping[str, Any], now: Mapping[str, Any], position: Position, kind: Callable[..., Any] | None = None
 ) -> list[str]:
-    """Lines that tell what differs and may; ValueError with every difference that may not.
+    """Compare two runs, and return a warning for each difference that is allowed. Raises ValueError, with every
+    difference, if any is not allowed.
 
-    Both are `description`s; `position` is the commit's; `kind` is the present workflow's `model.kind`. Nothing that
-    `before` names is imported.
+    `before` and `now` are `description`s; `position` is the commit's; `kind` is the present workflow's `model.kind`.
+    Nothing that `before` names is imported.
     """
     other, types = differences(before["data"], now["data"]), now["data"]["train"]["types"]
     workflow_before = _plain(_completed(before["workflow"], now["workflow"]), types, kind, now["workflow"])
     workflow_now = _plain(now["workflow"], types, kind, now["workflow"])
     changes = list(_differences(workflow_before, workflow_now, ""))
-    # A weight of Ftrl is a function of its sums and of the settings that they were made with.
+    # A weight of Ftrl is a function of its sums and of the settings with which they were made.
     fixed = ("optimizer.rows",) if now["workflow"]["optimizer"]["rows"]["kind"] == "ftrl" else ()
     refused = [text for path, text in changes if not _is_in(path, HARMLESS + TOLD) or _is_in(path, fixed)]
     steps_were, steps = before["steps_of_epoch"], now["steps_of_epoch"]
     if train := other.pop("train", None):
         refused.append(f"data.train: {train}")
     elif steps != steps_were and not refused:
-        # Rows and their rates are counted in steps of the run.
+        # A row's last step and the history of rates are counted in steps of the run.
         refused.append(
             f"steps of an epoch: were {steps_were}, are {steps}, since with batch norm a last batch that is too small "
             "for all workers is joined to the one before"
         )
     was, epochs = (d["workflow"]["schedule"]["epochs"] for d in (before, now))
-    # Between two epochs a run cannot end any more: what follows the last one, the test, would be left out.
+    # The run cannot be ended at an earlier epoch: the test that follows the last epoch would be left out.
     if position.epoch >= epochs and epochs != was:
-        refused.append(f"schedule.epochs: was {was}, is {epochs}, and the commit goes on in epoch {position.epoch + 1}")
+        refused.append(f"schedule.epochs: was {was}, is {epochs}, and the commit is at epoch {position.epoch + 1}")
     if refused:
         raise ValueError(
             "the run directory holds a commit of another workflow:\n       "
             + "\n       ".join(refused)
-            + "\n       change the workflow back, begin anew with --fresh, or name another place with --run-dir"
+            + "\n       change the workflow back, begin anew with --fresh, or name another folder with --run-dir"
         )
     told = [text for path, text in changes if _is_in(path, TOLD)]
     told += [text for _, text in _differences(before["environment"], now["environment"], "")]
     return [f"changed since the run began, so the result will not be bit-identical: {text}" for text in told] + [
-        f"metrics of {split} are from here on of other data, and not to be compared with those before: {text}"
+        f"metrics of {split} are from here on of other data, and cannot be compared with earlier ones: {text}"
         for split, text in other.items()
     ]
 
 
 def _completed(workflow: Mapping[str, Any], present: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A commit's workflow with the fields that came after it was taken, as they then were. ValueError: it is none.
+    """Add the fields to a commit's workflow that were added to the package after it, with their defaults. Raises
+    ValueError if it is not a valid workflow.
 
-    Validation imports the class that `model.kind` names, so it is that of the present workflow meanwhile.
+    Validation imports the class that `model.kind` names, so the present workflow's kind stands in for it meanwhile.
     """
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
-        raise ValueError(f"model.kind of the commit's workflow is no name of a class: {_short(model)}")
+        raise ValueError(f"model.kind of the commit's workflow is not the name of a class: {_short(model)}")
     importable = {**workflow, "model": model | {"kind": present["model"]["kind"]}}
     try:
         completed = json.loads(read_json(Workflow, json.dumps(importable)).model_dump_json())
@@ -126,8 +128,8 @@ def _completed(workflow: Mapping[str, Any], present: Mapping[str, Any]) -> Mappi
 def _plain(
     workflow: Mapping[str, Any], types: Mapping[str, str], kind: Callable[..., Any] | None, present: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The workflow with everything written out that may be left to its default, and without what has no effect:
-    workflows that mean the same become equal. `types`: of columns."""
+    """Normalize a workflow, so that workflows with the same meaning become equal: defaults are written out, and
+    settings without effect are removed. `types`: types of the data's columns, by name."""
     categories = [
         c | {"table": c["table"] or c["name"], "pooling": c["pooling"] if "list" in types[c["name"]] else "sum"}
         if c["name"] in types
@@ -147,7 +149,7 @@ def _is_in(path: str, prefixes: tuple[str, ...]) -> bool:
 
 
 def _differences(before: Any, now: Any, path: str) -> Iterator[tuple[str, str]]:
-    """Dotted path and text of each value that is not the same."""
+    """Yield the dotted path and a text for each value that differs."""
     if isinstance(before, dict) and isinstance(now, dict):
         separator = "." if path and not path.endswith(" ") else ""
         for name in dict.fromkeys([*before, *now]):
@@ -162,7 +164,8 @@ def _short(value: Any) -> str:
 
 
 def check_newest(kept: Sequence[Manifest], described: Mapping[str, Any], agenda: Agenda, kind: Any) -> list[str]:
-    """Warnings about going on from the last of these commits. ValueError: this run may not; Damaged: nobody can."""
+    """Check that the run may go on from the last of `kept`, and return warnings. Raises ValueError if this run may not,
+    and Damaged if no run can."""
     newest = newest_state(kept)
     warnings = check_same_run(kept[-1].state, described, newest.at, kind)
     with naming(kept[-1]):
@@ -171,13 +174,13 @@ def check_newest(kept: Sequence[Manifest], described: Mapping[str, Any], agenda:
 
 
 def known_speed(kept: Sequence[Manifest], direct: bool) -> DiskSpeed | None:
-    """The disk's, as the last of these commits has it, if it was measured in the same way."""
+    """Disk speed from the last of `kept`, if it was measured with the same setting of storage.direct; else None."""
     known = dict(kept[-1].state["speed"]) if kept else {"direct": None}
     return DiskSpeed(**known) if known.pop("direct") == direct else None
 
 
 def remove_leftovers(folder: Folder) -> None:
-    """Delete temporary files and reserves of earlier sessions, of another number of workers, too."""
+    """Delete temporary files and reserves of earlier sessions, including those with another number of workers."""
     for name in OUTPUTS:
         if os.path.lexists(partial := folder.path / f"{name}.partial"):
             folder.files.remove(partial)

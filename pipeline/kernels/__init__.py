@@ -1,8 +1,8 @@
-"""Every hot operation: one file each, the plain reference, the CPU kernel and the CUDA kernel side by side.
+"""Kernels of all hot operations, one file per operation: plain reference, CPU kernel and CUDA kernel side by side.
 
-CPU kernels run without the GIL, all write into arrays of the caller, and are compiled once and cached on disk. Where
-an operation runs is decided by where its arrays lie (`launch.on_host`). No fastmath: it would change the bits of a
-result with the order in which a compiler finds it convenient to add.
+CPU kernels run without the GIL. All kernels write into arrays of the caller; they are compiled once and cached on disk.
+The memory that holds an operation's arrays decides where it runs (`launch.on_host`). Fastmath is off: it lets the
+compiler choose the order of additions, which changes the bits of a result.
 """
 
 import hashlib
@@ -13,8 +13,8 @@ from numba import config, cuda, njit
 
 
 def digest_of_sources() -> str:
-    """Return a digest of the sources of all kernels. A compiled one holds what it calls, also from other files, and
-    Numba looks at its own alone."""
+    """Digest of the sources of all kernels. A compiled kernel contains functions of other files, too, but Numba checks
+    only its own file for changes."""
     digest = hashlib.blake2b(digest_size=8)
     for path in sorted(Path(__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
@@ -29,6 +29,7 @@ gpu = cuda.jit(cache=True)
 
 
 def gpu_blocks_of(threads: int) -> Any:
-    """`gpu` for a kernel of so large blocks that a compiler which did not know could give it too many registers."""
-    # The simulator knows no bounds.
+    """Return a decorator like `gpu` for kernels with blocks of `threads` threads, so large that the compiler must limit
+    the registers per thread."""
+    # The simulator does not support launch bounds.
     return gpu if config.ENABLE_CUDASIM else cuda.jit(cache=True, launch_bounds=threads)

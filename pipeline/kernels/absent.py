@@ -1,4 +1,5 @@
-"""Missed steps of SGD's and Adagrad's rows: a closed form for all, or for those after a few (see `catch_up`)."""
+"""Missed steps of rows under SGD and Adagrad: a closed form for all steps, or for those after the first few (see
+`catch_up`)."""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from pipeline.records import F32, I32
 def shrinkage(
     after: int, step: int, rates_T4: F32, begins_T: I32, root: float, divided: bool
 ) -> float:  # fmt: skip
-    """Return what a weight is multiplied by from `after` to `step`, if a step takes lr * l2 * w, `divided` by root +
-    eps."""
+    """Factor of a weight over the steps `after` + 1 to `step`, each of which subtracts lr * l2 * w, divided by
+    root + eps if `divided`."""
     total = 1.0
     while step > after:
         first = max(begins_T[step], after + 1)
@@ -32,8 +33,7 @@ def shrinkage(
 
 @cpu
 def shrinks(max_l2: Any, max_lr: Any, eps: Any, total: Any) -> bool:
-    """Return whether a weight does not grow by its L2 term, which would bring the sum of squares `total` to grow
-    again."""
+    """True if the L2 term does not make a weight grow, which would let the sum of squares `total` grow again."""
     return product(max_lr, max_l2) <= 2 * (math.sqrt(total) + eps)
 
 
@@ -41,7 +41,7 @@ def shrinks(max_l2: Any, max_lr: Any, eps: Any, total: Any) -> bool:
 def adagrad_absent(
     weight: Any, total: Any, last: int, step: int, rates_T4: F32, begins_T: I32, max_l2: Any, max_lr: Any
 ) -> tuple[Any, Any]:
-    """Weight and sum of squares at `step` of one that was last seen at `last`."""
+    """Return weight and sum of squares after `step`, given those after `last`."""
     at = last
     while at < step and weight != 0:
         grad = product(max_l2, weight)
@@ -62,7 +62,7 @@ def rowwise_absent(
     row_W: F32, weights_at: int, total_at: int, begin: int, end: int, last: int, step: int, rates_T4: F32,
     begins_T: I32, max_l2: Any, max_lr: Any,
 ) -> None:  # fmt: skip
-    """Weights `begin` to `end` - 1 share a sum, so they shrink by the same factor."""
+    """Catch up weights `begin` to `end` - 1 of a row, which share a sum and so shrink by the same factor."""
     if begin >= end:
         return
     mean, factor, at = 0.0, 1.0, last
@@ -71,7 +71,7 @@ def rowwise_absent(
     mean /= end - begin
     while at < step and mean > 0:
         total = row_W[total_at]
-        # Stored and read, it has the precision of the row.
+        # Storing and reading it rounds it to the row's precision.
         row_W[total_at] = np.float64(total) + product(product(np.float64(max_l2), np.float64(max_l2)), mean)
         unchanged = row_W[total_at] == total
         row_W[total_at] = total

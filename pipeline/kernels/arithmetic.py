@@ -1,7 +1,7 @@
-"""Arithmetic that has the same bits on both targets.
+"""Arithmetic with the same bits on CPU and GPU.
 
-A CUDA compiler may turn a product and the sum that takes it into one operation with one rounding. `product` is rounded
-by itself, as on the CPU; sums, quotients and square roots are rounded correctly on both anyway.
+A CUDA compiler may fuse a product and a following sum into one operation with a single rounding. `product` is always
+rounded by itself, as on the CPU; sums, quotients and square roots are correctly rounded on both anyway.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def product(a: Any, b: Any) -> Any:
 
 @overload(product, target="cpu")
 def _product_on_cpu(a: Any, b: Any) -> Any:
-    # Numba wants the same annotations on both.
+    # Numba requires the same annotations on both functions.
     def rounded(a: Any, b: Any) -> Any:
         return a * b
 
@@ -46,7 +46,8 @@ def _product_on_gpu(a: Any, b: Any) -> Any:
 
 @cpu
 def power(base: float, exponent: int) -> float:
-    """base ** exponent by squaring, for exponents from 0: no two libraries' `pow` agree in every bit."""
+    """base ** exponent by squaring, for exponents >= 0. The `pow` functions of different libraries differ in some
+    bits."""
     result = 1.0
     while exponent > 0:
         if exponent & 1:

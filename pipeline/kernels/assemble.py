@@ -1,7 +1,7 @@
-"""Columns, in the order of the files, to batches, in the order of the epoch: conversions and gathers.
+"""Conversions and gathers that turn columns, in the order of the files, into batches, in the order of the epoch.
 
-Columns come as Arrow lays them out: values, and a validity bitmap `bits` (uint8) whose bit `at + i` is 1 where
-value i is there. Without nulls `bits` is empty. Each kernel has a NumPy twin named `*_reference`.
+Columns have Arrow's layout: values, and a validity bitmap `bits` (uint8) whose bit `at + i` is 1 if value i is not
+null. Without nulls `bits` is empty. Each kernel has a NumPy twin named `*_reference`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def _is_null(bits: U8, i: int) -> bool:
 
 @cpu
 def labels_to_float(values: Array, out: F32) -> None:
-    """Copies labels; what is neither 0 nor 1 becomes NaN."""
+    """Copy labels; values other than 0 and 1 become NaN."""
     for i in range(len(out)):
         ok = (values[i] == 0) | (values[i] == 1)
         out[i] = np.float32(values[i]) if ok else np.float32(np.nan)
@@ -33,7 +33,7 @@ def labels_to_float(values: Array, out: F32) -> None:
 
 @cpu
 def weights_to_float(values: Array, out: F32) -> None:
-    """Copies weights; what is negative, NaN or infinite in float32 becomes NaN."""
+    """Copy weights; values that are negative, NaN or infinite in float32 become NaN."""
     for i in range(len(out)):
         w = np.float32(values[i])
         out[i] = w if (w >= 0) & (w < np.inf) else np.float32(np.nan)
@@ -41,7 +41,8 @@ def weights_to_float(values: Array, out: F32) -> None:
 
 @cpu
 def numbers_to_float(values: Array, fill: float, shift: float, above: float, out: F32) -> None:
-    """value + shift, NaN as `fill`; what is then not finite, or not > `above`, becomes NaN."""
+    """Copy value + shift, with `fill` for a value that is NaN; results that are not finite or not > `above` become
+    NaN."""
     for i in range(len(out)):
         x = np.float64(values[i])
         y = np.float32((fill if x != x else x) + shift)
@@ -58,7 +59,7 @@ def count_nan(values: F32) -> int:
 
 @cpu
 def mark_missing(bits: U8, at: int, missing: np.generic, out: Array) -> None:
-    """Puts `missing` where the value is null. A pass of its own: without nulls the others run as vector code."""
+    """Write `missing` for each null value. This is a pass of its own so that the other kernels run as vector code."""
     for i in range(len(out)):
         if _is_null(bits, at + i):
             out[i] = missing
@@ -66,7 +67,8 @@ def mark_missing(bits: U8, at: int, missing: np.generic, out: Array) -> None:
 
 @cpu
 def take_keys(indices: Array, bits: U8, at: int, dictionary: U64, missing: np.uint64, out_keys: U64) -> None:
-    """Keys of dictionary-encoded values; what Arrow leaves in `indices` for a null is not looked at."""
+    """Look up the keys of dictionary-encoded values. The entry of `indices` for a null is undefined in Arrow and is not
+    used."""
     if len(bits) == 0:
         for i in range(len(out_keys)):
             out_keys[i] = dictionary[indices[i]]
@@ -79,11 +81,11 @@ def take_keys(indices: Array, bits: U8, at: int, dictionary: U64, missing: np.ui
 def spread_lists(
     ends: Array, bits: U8, at: int, missing: np.uint64, keys: U64, num_null: int, out_offsets: I64
 ) -> None:
-    """Turns lists into bags, in place: a null list becomes a bag of the missing key, an empty one stays empty.
+    """Turn lists into bags in place: a null list becomes a bag with the missing key, an empty list stays empty.
 
-    `keys` holds the lists' keys behind `num_null` free places, and the bags when done: what is written never
-    overtakes what is still to be read. `ends` [n + 1] are Arrow's offsets. `out_offsets` [n + 1] has its first
-    entry set; bag i will be out_offsets[i] to out_offsets[i + 1].
+    `keys` initially has `num_null` free places followed by the lists' keys, and finally the bags; writing never
+    overtakes reading. `ends` [n + 1] are Arrow's offsets. `out_offsets` [n + 1] has its first entry set by the caller;
+    bag i will be out_offsets[i] to out_offsets[i + 1].
     """
     write, read = 0, num_null
     for i in range(len(ends) - 1):
@@ -103,10 +105,10 @@ def spread_lists(
 
 @cpu
 def permute_columns(columns: Array, order: I64) -> None:
-    """columns[c, i] = columns[c + 1, order[i]] for all but the last: each column is permuted into its neighbour.
+    """Permute each column into its neighbour: columns[c, i] = columns[c + 1, order[i]] for all but the last column.
 
-    One column is random access within a cache; a gather from all columns at once, batch by batch, was three
-    times slower.
+    Random access to a single column stays within a cache; gathering from all columns at once, batch by batch, took
+    three times as long.
     """
     for c in range(len(columns) - 1):
         for i in range(len(order)):
@@ -115,8 +117,8 @@ def permute_columns(columns: Array, order: I64) -> None:
 
 @cpu
 def transpose_floats(columns: F32, first: int, begin: int, out: F32) -> None:
-    """out[i, c] = columns[first + c, begin + i]: the numbers of an example become contiguous."""
-    # 64 examples at a time: their rows of `out` stay in the first cache while the columns pass by.
+    """Make the numbers of an example contiguous: out[i, c] = columns[first + c, begin + i]."""
+    # Tiles of 64 examples: their rows of `out` stay in the first-level cache over all columns.
     for tile in range(0, len(out), 64):
         for c in range(out.shape[1]):
             for i in range(tile, min(tile + 64, len(out))):
@@ -125,7 +127,7 @@ def transpose_floats(columns: F32, first: int, begin: int, out: F32) -> None:
 
 @cpu
 def bag_sizes(offsets: I64, order: I64) -> int:
-    """Number of values in the bags that `order` names."""
+    """Number of values in the bags listed in `order`."""
     total = 0
     for i in range(len(order)):
         total += offsets[order[i] + 1] - offsets[order[i]]
@@ -134,7 +136,8 @@ def bag_sizes(offsets: I64, order: I64) -> int:
 
 @cpu
 def gather_bags(offsets: I64, keys: U64, order: I64, out_offsets: I64, out_keys: U64) -> None:
-    """Appends the bags that `order` names: out_offsets [n + 1] has its first entry set, out_keys begins there."""
+    """Append the bags listed in `order`. The first entry of out_offsets [n + 1] is set by the caller; out_keys begins
+    at that offset."""
     write = 0
     for i in range(len(order)):
         for j in range(offsets[order[i]], offsets[order[i] + 1]):
@@ -144,7 +147,7 @@ def gather_bags(offsets: I64, keys: U64, order: I64, out_offsets: I64, out_keys:
 
 
 def nulls_reference(bits: U8, at: int, count: int) -> Array:
-    """[count] bool, true where the value is null."""
+    """[count] bool, True if the value is null."""
     if len(bits) == 0:
         return np.zeros(count, bool)
     return np.unpackbits(bits, bitorder="little")[at : at + count] == 0
@@ -179,12 +182,12 @@ def transpose_floats_reference(columns: F32, first: int, begin: int, out: F32) -
 
 
 def bags_reference(lists: list[list[int] | None], missing: int) -> tuple[list[int], list[int]]:
-    """`spread_lists` on Python lists of keys: the bags' keys, and where each bag begins (one more at the end)."""
+    """`spread_lists` on Python lists of keys. Returns the bags' keys and offsets [n + 1]."""
     bags = [[missing] if keys is None else keys for keys in lists]
     return list(chain.from_iterable(bags)), np.cumsum([0, *map(len, bags)]).tolist()
 
 
 def gather_bags_reference(offsets: I64, keys: U64, order: I64) -> tuple[list[int], list[int]]:
-    """`gather_bags` onto nothing, in Python: the keys, and where each bag begins (one more at the end)."""
+    """`gather_bags` in Python, with offsets from 0. Returns the bags' keys and offsets [n + 1]."""
     bags = [keys[offsets[i] : offsets[i + 1]].tolist() for i in order]
     return list(chain.from_iterable(bags)), np.cumsum([0, *map(len, bags)]).tolist()

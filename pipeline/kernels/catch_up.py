@@ -1,16 +1,16 @@
-"""Steps that a row missed while it was in no batch, made up for: what a dense optimizer would have done to it.
+"""Catch-up of the steps that a row missed while it was in no batch: what a dense optimizer would have done to it.
 
-An absent row's gradient is its L2 term, so a missed step needs nothing but the row and the step's rates. Each weight
-goes through its missed steps one by one, in the arithmetic of `update_rows`, until the rest is known in closed form:
+An absent row's gradient is its L2 term, so a missed step depends only on the row and on the step's rates. Each weight
+takes its missed steps one by one, in the arithmetic of `update_rows`, until the remaining steps have a closed form:
 
-  SGD              at once: a power for each run of steps of the same rates
-  Adagrad          once the sum of squares does not change any more at this precision: likewise
-  row-wise         the same, on two numbers: the sum, and the factor by which all weights have shrunk
-  Adam             once weight and m are below `NEGLIGIBLE`, they are zero; without L2 once `quiet` steps are over
-                   and m is below 1e-9 of what it was, the weight stays. m and v go on as powers
+  SGD              from the first step: one power for each run of steps with the same rates
+  Adagrad          once the sum of squares does not change at this precision: as SGD
+  row-wise         as Adagrad, on two numbers: the sum, and the factor by which all weights have shrunk
+  Adam             once weight and m are below `NEGLIGIBLE`, both are zero; without L2, after `quiet` steps, when m is
+                   below 1e-9 of what it was, the weight stays. m and v continue as powers
   FTRL             a row without a gradient does not move
 
-So the result is that of a dense optimizer in the same precision: bit for bit while steps are gone through one by one.
+The result is that of a dense optimizer in the same precision, bit for bit while steps are taken one by one.
 """
 
 from __future__ import annotations
@@ -29,19 +29,18 @@ from pipeline.kernels.row_rules import ADAGRAD, ADAM, SGD
 from pipeline.records import F32, I32, U32
 
 SORTED = 64
-"""Rows of which those that were last seen at about the same step are side by side."""
+"""Number of rows that are sorted by their last step, so that rows with similar last steps are processed together."""
 
 
 def catch_up(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int,
     step: int, rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...],
 ) -> None:  # fmt: skip
-    """Bring the rows `rows_P` to where they stand after `step`; those that are there already stay as they are.
+    """Catch up the rows `rows_P` to the end of `step`; rows that are up to date stay unchanged.
 
-    `begins_T`: the first of the steps before t, t included, whose learning rate and `l2` are those of step t. `ahead`:
-    the last step with L2; steps without it after which Adam's weights stand still; L2 at its most; the step past which
-    Adam has brought a row that was never trained to zero, for those who only read its weights; the largest
-    learning rate.
+    `begins_T[t]`: the first step of the run of steps with equal rates that contains step t. `ahead`: the last step with
+    L2; the number of steps without L2 after which Adam's weights stand still; the largest L2; the step after which
+    Adam has decayed never-trained rows to zero (for callers that only read weights); the largest learning rate.
     """
     args = (
         rule,
@@ -76,7 +75,7 @@ def catch_up_cpu(
     base, row_bytes = words_SW.ctypes.data, words_SW.shape[1] * 4
     lanes_6L = np.empty((6, (GROUP * width // LANES + 1) * LANES), floats_SW.dtype)
     since_L = np.empty(lanes_6L.shape[1], np.int64)
-    # Of Adam, rows that wait for others that were last seen about when they were.
+    # Adam's rows are collected here until there are enough of them to sort by their last step.
     rows_Q, lasts_Q, waiting = np.empty(SORTED, np.int32), np.empty(SORTED, np.int64), 0
     for p in range(rows_P.size + 1):
         if waiting == SORTED or (p == rows_P.size and waiting > 0):
@@ -125,7 +124,7 @@ def catch_up_cuda(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int,
     step: int, rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...], lanes: int,
 ) -> None:  # fmt: skip
-    """One thread a weight. `mark_cuda` sets the last step, once no thread has to know it any more."""
+    """One thread per weight. `mark_cuda` sets the last step afterwards, since all threads of a row read it."""
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
     for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
         row_W, last = floats_SW[rows_P[p]], np.int64(words_SW[rows_P[p], last_at])
@@ -158,7 +157,7 @@ def catch_up_rowwise_cuda(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int,
     step: int, rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...],
 ) -> None:  # fmt: skip
-    """One thread a row."""
+    """One thread per row."""
     for p in range(cuda.grid(1), rows_P.size, cuda.gridsize(1)):
         row_W, last = floats_SW[rows_P[p]], np.int64(words_SW[rows_P[p], last_at])
         if last < step:

@@ -1,7 +1,7 @@
-"""CowClip: each row's gradient, L2 included, clipped by its norm (Zheng et al., AAAI 2023, algorithm 1).
+"""CowClip: clips each row's gradient, L2 included, by its norm (Zheng et al., AAAI 2023, algorithm 1).
 
-It works on what was looked up and summed for a batch, which lies together; the rows themselves are not touched.
-First-order weights are left alone. P rows, C weights of each, the first `dim` of them its embedding.
+It works on the contiguous arrays of a batch's looked-up weights and summed gradients; the rows themselves are not
+touched. First-order weights are not clipped. P rows with C weights each, of which the first `dim` are the embedding.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ def clip_gradients(
     grads_PC: F32, weights_PC: F32, counts_P: I32, dim: int, step: int, rates_T4: F32, clip: tuple[Any, Any],
     clipped_P: Any,
 ) -> None:  # fmt: skip
-    """Turn summed gradients into whole ones, with L2, of which no row's is longer than count * max(r * |w|, floor).
+    """Add the L2 term to summed gradients and clip each row's gradient to the norm count * max(r * |w|, floor).
 
-    `counts_P`: examples that hold each key; `clip`: r and the floor; `clipped_P` uint8: whether each was clipped.
+    `counts_P`: number of examples that hold each key. `clip`: r and the floor. `clipped_P` uint8: set to 1 for each
+    clipped row, else to 0.
     """
     args = (grads_PC, weights_PC, counts_P, dim, step, rates_T4, clip, clipped_P)
     if on_host(grads_PC):
@@ -35,7 +36,7 @@ def clip_gradients(
 
 @cpu
 def squares(values_C: F32, dim: int) -> Any:
-    """Sum of the squares of the first `dim`, added one by one."""
+    """Sum of the squares of the first `dim` values, added one by one."""
     total = product(values_C[0], values_C[0])
     for d in range(1, dim):
         total += product(values_C[d], values_C[d])
@@ -74,7 +75,7 @@ def clip_gradients_cuda(
     grads_PC: F32, weights_PC: F32, counts_P: I32, dim: int, step: int, rates_T4: F32, clip: tuple[Any, Any],
     clipped_P: Any,
 ) -> None:  # fmt: skip
-    """One thread a row."""
+    """One thread per row."""
     l2, factor = rates_T4[step, L2], rates_T4[step, FACTOR]
     for p in range(cuda.grid(1), counts_P.size, cuda.gridsize(1)):
         count = grads_PC.dtype.type(counts_P[p])

@@ -1,4 +1,4 @@
-"""The scan of the clock policy: one hand, one mark per slot."""
+"""Scan of the clock policy: one hand, one mark per slot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.records import I32
 
 
 def scan_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, num: int) -> tuple[list[int], int]:
-    """`num` victims and the hand's new position. A marked slot loses its mark and is passed over once."""
+    """Return `num` victims and the hand's new position. A marked slot loses its mark and is skipped once."""
     taken: list[int] = []
     while len(taken) < num:
         if evictable_S[hand] and hand not in taken:
@@ -23,7 +23,8 @@ def scan_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, num
 
 @cpu
 def scan(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_E: I32) -> int:
-    """Fill `victims_E`, taking each slot out of `evictable_S`; at least that many slots must be evictable."""
+    """Fill `victims_E` and clear each victim in `evictable_S`; at least that many slots must be evictable. Returns the
+    hand's new position."""
     taken = 0
     while taken < victims_E.size:
         if evictable_S[hand]:

@@ -1,4 +1,5 @@
-"""How many examples of a batch hold a key: fewer than its occurrences where a list holds it twice, or two fields do."""
+"""Number of examples of a batch that hold a key. It is below the key's occurrences if a list, or two fields of one
+example, hold the key twice."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ TILE_WORDS = TILE // 32
 
 
 def count_examples(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
-    """counts[p] = different examples among the occurrences `starts[p]` to `starts[p + 1]`, each example * F + field."""
+    """Set counts[p] to the number of distinct examples among the occurrences `starts[p]` to `starts[p + 1]` - 1, which
+    are written as example * F + field."""
     if on_host(source_V):
         count_examples_cpu(source_V, starts_P, num_fields, counts_P)
     else:
@@ -28,7 +30,8 @@ def count_examples_reference(source_V: I32, starts_P: I32, num_fields: int) -> l
 
 @cpu
 def count_one(source_V: I32, begin: int, end: int, num_fields: int, seen: I32) -> int:
-    """Occurrences come tile by tile, so one bit for each example of a tile is enough. `seen`: [TILE / 32] words."""
+    """Count the examples of one key. Occurrences come tile by tile, so one bit for each example of a tile is enough.
+    `seen`: [TILE / 32] words."""
     tile, count = -1, 0
     for j in range(begin, end):
         example = source_V[j] // num_fields

@@ -1,8 +1,8 @@
-"""dedup on a GPU: the twins of `kernels/dedup.py`, with the same results to the last index.
+"""dedup on a GPU: twins of the functions in `kernels/dedup.py`, with identical results.
 
-The hash table keeps for every key the least position at which it appears, whichever thread came first. The positions
-that are their key's first, counted in order, number the keys: the order of first appearance, and no sort of keys.
-Sums of counts and sorts are the array library's: CuPy's on a GPU.
+The hash table keeps for every key the lowest position at which it appears, independently of the order of threads. These
+first positions, counted in ascending order, number the keys in order of first appearance, without sorting the keys.
+Cumulative sums and sorts come from the array library, CuPy on a GPU.
 
 U unique keys of a block    P unique keys of a batch    C slots of the table    T tiles of a batch
 """
@@ -21,17 +21,17 @@ from pipeline.records import I32, RESERVED, TILE, U64, Array
 UNSEEN = np.int32(2**31 - 1)
 TOO_MANY = np.int32(2**31 - 1)
 MAX_PROBES = 1 << 10
-"""Slots that a key is looked for in. In a table that is half full it is found within a hundred; a full one would be
-looked through by every key."""
+"""Maximum number of slots searched for a key. In a half-full table a key is found within a hundred; in a full table
+every key would search all slots."""
 
 
 def unique_keys_cuda(
     keys_V: U64, table_C: U64, first_C: I32, position_V: I32, limit: int, keys_U: U64, num_unique: I32
 ) -> None:
-    """The block's unique keys into `keys_U` [`limit`], and for each value its key's position among them.
+    """Write the block's unique keys into `keys_U` [`limit`] and the position of each value's key into `position_V`.
 
-    `table_C` and `first_C` [a power of two, at least 2 x `limit`] are overwritten. `num_unique` [1] is more than
-    `limit` if there are more keys than that; then nothing else is of use.
+    `table_C` and `first_C` [a power of two, at least 2 x `limit`] are overwritten. `num_unique` [1] exceeds `limit` if
+    there are more keys than that; all other results are invalid then.
     """
     xp = array_library(keys_V)
     num_values = len(keys_V)
@@ -50,8 +50,8 @@ def index_batch_cuda(
     position_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, first_U: I32,
     unique_P: I32, starts_P: I32, inverse_V: I32, source_V: I32, num_unique: I32,
 ) -> None:  # fmt: skip
-    """One batch's index, as `BatchIndex` describes it: `unique_P` [V], `starts_P` [V + 1], `inverse_V`, `source_V`;
-    what is beyond P is not written. `num_unique` [1] is P. `first_U` [U] is overwritten."""
+    """Make one batch's index as described in `BatchIndex`: `unique_P` [V], `starts_P` [V + 1], `inverse_V`, `source_V`;
+    entries beyond P are not written. `num_unique` [1] becomes P. `first_U` [U] is overwritten."""
     xp = array_library(position_V)
     num_values, num_examples = len(position_V), bags_MB.shape[1] - 1
     first_U.fill(UNSEEN)
@@ -64,14 +64,14 @@ def index_batch_cuda(
     small = num_values * num_tiles < 2**31
     tile_V = xp.empty(num_values, np.int32 if small else np.int64)
     launch(tile_of, num_values, inverse_V, bags_MB, len(single_S), num_tiles, tile_V)
-    # Stable: within a tile field by field and example by example, as the values lie.
+    # The stable sort keeps the order of the values within a tile: field by field, example by example.
     order_V = xp.argsort(tile_V, kind="stable")
     starts_P[:1] = 0
     launch(group_values, num_values, order_V, inverse_V, bags_MB, single_S, multi_M, source_V, starts_P)
 
 
 def _number(xp: Any, position_V: I32, first_C: I32) -> I32:
-    """[V] how many keys have appeared, up to and with each value."""
+    """[V] number of unique keys up to and including each value."""
     is_first_V = xp.empty(len(position_V), np.int8)
     launch(mark_first, len(position_V), position_V, first_C, is_first_V)
     number_V: I32 = xp.cumsum(is_first_V, dtype=np.int32)
@@ -80,8 +80,8 @@ def _number(xp: Any, position_V: I32, first_C: I32) -> I32:
 
 @gpu
 def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_unique: I32) -> None:
-    """Find or add each key: its slot into `position_V`, its least position into `first_C`. Where one finds no slot,
-    `num_unique` becomes TOO_MANY."""
+    """Find or add each key: write its slot into `position_V` and its lowest position into `first_C`. If a key finds no
+    slot, `num_unique` becomes TOO_MANY."""
     mask = np.uint64(table_C.size - 1)
     for i in range(cuda.grid(1), keys_V.size, cuda.gridsize(1)):
         key = keys_V[i]
@@ -96,7 +96,7 @@ def insert_keys(keys_V: U64, table_C: U64, first_C: I32, position_V: I32, num_un
                     found = key
             if found == key:
                 position_V[i] = np.int32(at)
-                # A value read late is too large at most, and then the atomic minimum is taken for nothing.
+                # An outdated value is only too large; then the atomic minimum is computed needlessly.
                 if first_C[at] > i:
                     cuda.atomic.min(first_C, at, i)
                 break
@@ -121,7 +121,8 @@ def mark_first(position_V: I32, first_C: I32, is_first_V: Array) -> None:
 
 @gpu
 def keep_firsts(values_V: Array, position_V: I32, number_V: I32, first_C: I32, out_U: Array) -> None:
-    """Where a key appears first: its value into `out_U` by its number, and its number in the place of its position."""
+    """Write the value at each key's first appearance into `out_U` at the key's number, and that number into `first_C`
+    in place of the position."""
     for i in range(cuda.grid(1), position_V.size, cuda.gridsize(1)):
         number = number_V[i] - 1
         if number_V[i] != (number_V[i - 1] if i > 0 else 0) and number < out_U.size:
@@ -131,21 +132,23 @@ def keep_firsts(values_V: Array, position_V: I32, number_V: I32, first_C: I32, o
 
 @gpu
 def look_up_number(position_V: I32, number_C: I32, limit: int, out_V: I32) -> None:
-    """Below `limit` in any case: where there are more keys than that, what follows stays within its arrays."""
+    """Write the number of each value's key, at most `limit` - 1: with more keys than `limit`, the kernels that follow
+    must stay within their arrays."""
     for i in range(cuda.grid(1), position_V.size, cuda.gridsize(1)):
         out_V[i] = min(number_C[position_V[i]], limit - 1)
 
 
 @cpu
 def example_of(o: int, bags_MB: I32, num_single: int) -> tuple[int, int]:
-    """Example and field (in the order of the values: single-valued fields first) of value `o` of a batch."""
+    """Return example and field of value `o` of a batch. Fields count in the order of the values: single-valued
+    first."""
     num_examples = bags_MB.shape[1] - 1
     if o < num_single * num_examples:
         return o % num_examples, o // num_examples
     m = 0
     while o >= bags_MB[m, num_examples]:
         m += 1
-    # The last bag that begins at `o` or before: empty ones begin where the next does.
+    # Find the last bag that begins at `o` or before; an empty bag begins where the next one does.
     low, high = 0, num_examples
     while high - low > 1:
         middle = (low + high) // 2
@@ -158,7 +161,7 @@ def example_of(o: int, bags_MB: I32, num_single: int) -> tuple[int, int]:
 
 @gpu
 def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_tiles: int, tile_V: Array) -> None:
-    """The value that is sorted by: key, then tile."""
+    """Write the sort key of each value: its key's number, then its tile."""
     for o in range(cuda.grid(1), inverse_V.size, cuda.gridsize(1)):
         example, _ = example_of(o, bags_MB, num_single)
         tile_V[o] = np.int64(inverse_V[o]) * num_tiles + example // TILE
@@ -168,7 +171,8 @@ def tile_of(inverse_V: I32, bags_MB: I32, num_single: int, num_tiles: int, tile_
 def group_values(
     order_V: Array, inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, source_V: I32, starts_P: I32
 ) -> None:
-    """Make sources of sorted values, and where each key's begin. The key's number rises by one from group to group."""
+    """Write the sources of sorted values, and the begin of each key's group. The key's number increases by one from
+    group to group."""
     num_fields = single_S.size + multi_M.size
     for j in range(cuda.grid(1), order_V.size, cuda.gridsize(1)):
         o = order_V[j]

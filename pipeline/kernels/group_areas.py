@@ -1,6 +1,6 @@
-"""Areas under the ROC curves of groups of examples, which come sorted by group, then by score.
+"""Areas under the ROC curves of groups of examples, which must be sorted by group, then by score.
 
-One after the other, in the order in which they come: where a call ends shows in no bit of the sums.
+Examples are added one by one in their order, so the division into calls changes no bit of the sums.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from pipeline.records import F32, U64
 F64 = NDArray[np.float64]
 
 TIE_NEGATIVE, TIE_POSITIVE, NEGATIVE, POSITIVE, TWICE, AREA, COUNTED, WEIGHT = range(8)
-"""In `sums`. Of the open tie, and of the open group without it: the weights of each class; twice the open group's area
-so far. Of the groups that ended: areas times weights, the weight of those with both classes, the weight of all."""
+"""Positions in `sums`: weights of both classes in the open tie; weights of both classes in the open group without that
+tie; twice the open group's area so far. Then over all closed groups: areas times weights, weight of the groups with
+both classes, weight of all groups."""
 NUM_SUMS = 8
 GROUP, SCORE = range(2)
-"""In `last`: what the last example had."""
+"""Positions in `last`: group and score of the last example."""
 
 
 @cpu
 def end_tie(sums: F64) -> None:
-    # A positive beats the negatives below it and, counted half, those that tie with it.
+    # A positive counts each negative below it, and half of each negative that ties with it.
     sums[TWICE] += sums[TIE_POSITIVE] * (2 * sums[NEGATIVE] + sums[TIE_NEGATIVE])
     sums[NEGATIVE] += sums[TIE_NEGATIVE]
     sums[POSITIVE] += sums[TIE_POSITIVE]
@@ -32,7 +33,7 @@ def end_tie(sums: F64) -> None:
 
 @cpu
 def end_group(sums: F64) -> None:
-    """Count the group that is open; to be called once after the last example, too."""
+    """Close the open group and add it to the sums. It must also be called once after the last example."""
     end_tie(sums)
     weight = sums[NEGATIVE] + sums[POSITIVE]
     sums[WEIGHT] += weight
@@ -46,7 +47,7 @@ def end_group(sums: F64) -> None:
 def add_groups(
     groups_N: U64, scores_N: U64, positive_N: NDArray[np.bool_], weights_N: F32, last: U64, sums: F64
 ) -> None:
-    """Take the next examples; `last` [2] and `sums` [NUM_SUMS] are zero before the first."""
+    """Add the next examples; `last` [2] and `sums` [NUM_SUMS] must be zero before the first."""
     for i in range(len(groups_N)):
         if groups_N[i] != last[GROUP]:
             end_group(sums)
@@ -59,7 +60,7 @@ def add_groups(
 def group_areas_reference(
     groups_N: U64, scores_N: U64, positive_N: NDArray[np.bool_], weights_N: F32
 ) -> tuple[float, float, float]:
-    """AREA, COUNTED and WEIGHT of examples in any order, pair by pair."""
+    """Return AREA, COUNTED and WEIGHT for examples in any order, computed pair by pair."""
     area = counted = 0.0
     weights = weights_N.astype(np.float64)
     for group in np.unique(groups_N):

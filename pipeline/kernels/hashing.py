@@ -1,8 +1,8 @@
 """Keys: 64-bit hashes of (table, value). The same value of the same table has the same key in every column.
 
 The key of an integer is a bijection of the value within its table, so two integers of a table never share a key
-(but for the one value that would have hit the reserved key). Texts are hashed byte by byte: 64-bit MurmurHash2.
-2**64 - 1 is reserved (it means "no key" in maps and on disk) and is never returned.
+(except the one value that would have the reserved key). Texts are hashed by 64-bit MurmurHash2. 2**64 - 1 is reserved
+(it means "no key" in maps and on disk) and is never returned.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ MASK = (1 << 64) - 1
 MURMUR = np.uint64(0xC6A4A7935BD1E995)
 S47 = np.uint64(47)
 
-# Two namespaces for names, so that a table's salt and a field's missing key have nothing to do with each other.
+# Two namespaces for names, so that a table's salt and a field's missing key are unrelated.
 SALT_NAMESPACE = 0x7461626C65
 MISSING_NAMESPACE = 0x6D697373696E67
 
 
 def table_salt(table: str) -> np.uint64:
-    """Return what the keys of a table are hashed with; a function of its name alone."""
+    """Salt of the hash of a table's keys; a function of the table's name alone."""
     return np.uint64(hash_bytes_reference(table.encode(), SALT_NAMESPACE))
 
 
 def missing_key(field: str) -> np.uint64:
-    """The key that stands for "no value" in this field; other fields have others, even in the same table."""
+    """Key that stands for "no value" in this field. Each field has its own, even within the same table."""
     return np.uint64(hash_bytes_reference(field.encode(), MISSING_NAMESPACE))
 
 
 def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
-    """Keys of integers of any width: a narrow value has the key of the same value in 64 bits."""
+    """Hash integers of any width to keys: a narrow value has the same key as in 64 bits."""
     if on_host(values):
         hash_integers_cpu(values, salt, out)
     else:
@@ -48,7 +48,7 @@ def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
 
 
 def hash_strings(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
-    """Keys of texts: text i is data[offsets[i] : offsets[i + 1]] (uint8)."""
+    """Hash texts to keys: text i is data[offsets[i] : offsets[i + 1]] (uint8)."""
     if on_host(offsets):
         hash_strings_cpu(data, offsets, salt, out)
     else:
@@ -74,7 +74,7 @@ def hash_integers_cuda(values: Array, salt: np.uint64, out: U64) -> None:
 
 @cpu
 def _eight_bytes(data: Array, at: int) -> np.uint64:
-    """The eight bytes at `at`, little-endian; LLVM makes one load of it."""
+    """Read the eight bytes at `at`, little-endian; LLVM turns this into one load."""
     word = np.uint64(0)
     for i in range(8):
         word |= np.uint64(data[at + i]) << np.uint64(8 * i)

@@ -1,8 +1,8 @@
-"""HyperLogLog: about how many different keys there are, from one byte for each of a few thousand groups of keys.
+"""HyperLogLog: estimate of the number of distinct keys, from registers of one byte each.
 
-Keys are hashes already. The high bits of a key name its register, which keeps the largest rank seen: one more than the
-number of zeros at the low end of the key's other bits. A larger rank wins, so the registers are a function of the set
-of keys alone, and those of a union are the larger ones of both (Flajolet and others, AofA 2007).
+Keys are hashes already. The high bits of a key select its register, which keeps the largest rank: one more than the
+number of zeros at the low end of the key's other bits. Registers are thus a function of the set of keys alone, and the
+registers of a union are the maxima of both (Flajolet and others, AofA 2007).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pipeline.records import U64
 INDEX_BITS = 14
 NUM_REGISTERS = 1 << INDEX_BITS
 RANK_BITS = 64 - INDEX_BITS
-"""Bits of a key that its rank is taken from; the rank of a key without any of them is one more than this."""
+"""Number of key bits that determine the rank; a key whose bits are all 0 there has a rank of one more than this."""
 STANDARD_ERROR = 1.04 / math.sqrt(NUM_REGISTERS)
-"""Of an estimate, as a share of what it estimates: 0.8 %."""
+"""Relative standard error of an estimate: 0.8 %."""
 
 
 @cpu
@@ -28,7 +28,7 @@ def add_keys(keys_N: U64, registers: NDArray[np.uint8]) -> None:
     """Raise the registers [NUM_REGISTERS] (zeros at first) to the ranks of these keys."""
     end = np.uint64(1) << np.uint64(RANK_BITS)
     for i in range(len(keys_N)):
-        # The bit at the end stops the search.
+        # The additional high bit ends the search.
         rest = keys_N[i] | end
         rank = 1
         while not rest & np.uint64(1):
@@ -48,10 +48,10 @@ def add_keys_reference(keys_N: U64, registers: NDArray[np.uint8]) -> None:
 
 
 def estimate(registers: NDArray[np.uint8]) -> float:
-    """How many different keys were added, about: within 0.8 % (one standard error) at any size, without tables.
+    """Estimate the number of distinct keys added, to 0.8 % (one standard error) at any size, without tables.
 
-    The improved raw estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017,
-    arXiv:1702.01284), Algorithm 6: what is expected of registers that are still 0, or full, is put in closed form.
+    This is the improved raw estimator of Ertl, "New cardinality estimation algorithms for HyperLogLog sketches" (2017,
+    arXiv:1702.01284), Algorithm 6, which corrects for registers that are 0 or full in closed form.
     """
     counts = np.bincount(registers, minlength=RANK_BITS + 2).tolist()
     z = NUM_REGISTERS * _tau(1 - counts[RANK_BITS + 1] / NUM_REGISTERS)
@@ -62,7 +62,7 @@ def estimate(registers: NDArray[np.uint8]) -> float:
 
 
 def _sigma(x: float) -> float:
-    """x + sum of x^(2^k) 2^(k-1) over k >= 1, of the share of registers that are 0."""
+    """x + sum of x^(2^k) 2^(k-1) over k >= 1, where x is the share of registers that are 0."""
     if x == 1:
         return math.inf
     total, power, factor = x, x, 1.0
@@ -75,7 +75,7 @@ def _sigma(x: float) -> float:
 
 
 def _tau(x: float) -> float:
-    """(1 - x - sum of (1 - x^(2^-k))^2 2^-k over k >= 1) / 3, of the share of registers that are not full."""
+    """(1 - x - sum of (1 - x^(2^-k))^2 2^-k over k >= 1) / 3, where x is the share of registers that are not full."""
     if x in (0, 1):
         return 0.0
     total, root, factor = 1 - x, x, 1.0

@@ -1,4 +1,4 @@
-"""A key's first row, from a counter-based generator: the same for any order, tier, batch size or worker."""
+"""Initial row of a key, from a counter-based generator: independent of order, tier, batch size and worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 
 def init_weights_reference(key: int, seed: int, std: float, num_weights: int) -> list[np.float32]:
-    """Normal weights by Box and Muller (1958) from SplitMix64's output function over (seed, key, counter)."""
+    """Normally distributed weights by Box and Muller (1958), from SplitMix64's output function of (seed, key,
+    counter)."""
     mask = (1 << 64) - 1
     base = mix_reference((key ^ mix_reference((seed + GOLDEN) & mask)) & mask)
     weights = []
@@ -29,10 +30,8 @@ def init_weights_reference(key: int, seed: int, std: float, num_weights: int) ->
 
 @cpu
 def init_rows(keys_U: U64, seed: np.uint64, std: float, num_normal: int, out_UW: U32) -> None:
-    """Rows with their key, `num_normal` weights from N(0, std), and zero everywhere else.
-
-    [U] keys to [U, W] rows.
-    """
+    """Write rows [U, W] of the keys [U]: the key, `num_normal` weights from a normal distribution with standard
+    deviation `std`, and zero in all other words."""
     out_UW[:, :] = 0
     weights_UW = out_UW.view(np.float32)
     golden = np.uint64(GOLDEN)

@@ -1,4 +1,4 @@
-"""Open addressing, one partition at a time: [C, 2] uint64, key and place side by side in one cache line."""
+"""Hash tables of the key map's partitions, with open addressing: [C, 2] uint64, key and place in one cache line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN = np.int64(-1)
 
 @cpu
 def partition_keys(keys_U: U64, members_U: I32, starts: I64) -> None:
-    """Stable counting sort of positions by the low bits of their key; `starts` [65] bounds each partition."""
+    """Sort positions by the low bits of their key, with a stable counting sort; `starts` [65] bounds each partition."""
     low = np.uint64(NUM_PARTITIONS - 1)
     starts[:] = 0
     for u in range(keys_U.size):
@@ -31,7 +31,7 @@ def partition_keys(keys_U: U64, members_U: I32, starts: I64) -> None:
 
 @cpu
 def _entry_of(table_C2: U64, key: np.uint64, mask: np.uint64) -> np.uint64:
-    """Where the key's entry is, or the empty one where it would be."""
+    """Position of the key's entry, or of the empty entry that a new key would take."""
     at = (key >> PARTITION_BITS) & mask
     while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
         at = (at + np.uint64(1)) & mask
@@ -40,7 +40,7 @@ def _entry_of(table_C2: U64, key: np.uint64, mask: np.uint64) -> np.uint64:
 
 @cpu
 def find_places(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
-    """Place of each member's key, `UNKNOWN` where the table does not hold it."""
+    """Write the place of each member's key, `UNKNOWN` if the table does not hold it."""
     mask = np.uint64(table_C2.shape[0] - 1)
     base = table_C2.ctypes.data
     for i in range(members.size):
@@ -56,7 +56,7 @@ def find_places(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None
 
 @cpu
 def put(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
-    """Set the place of each member's key, which is added if the table does not hold it; there must be room."""
+    """Set the place of each member's key. A key that the table does not hold is added; there must be room."""
     mask = np.uint64(table_C2.shape[0] - 1)
     base = table_C2.ctypes.data
     for i in range(members.size):
@@ -70,7 +70,7 @@ def put(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
 
 @cpu
 def move_entries(table_C2: U64, into_C2: U64) -> None:
-    """Enter everything that a table holds into a larger, empty one."""
+    """Enter all entries of a table into a larger, empty one."""
     mask = np.uint64(into_C2.shape[0] - 1)
     for entry in range(table_C2.shape[0]):
         key = table_C2[entry, 0]

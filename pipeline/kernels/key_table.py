@@ -1,4 +1,4 @@
-"""Unique keys of arrays, in order of first appearance, by one thread or by several: any number gives the same."""
+"""Unique keys of arrays, in order of first appearance. The result is the same for any number of threads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pipeline.machine.threads import Threads
 from pipeline.records import I32, U32, U64
 
 ENTRIES_PER_KEY, ENTRIES_PER_KEY_OF_A_BLOCK = 16, 8
-"""At least; 4 bytes each. A key that is not at its first place costs as much as several that are. Measured, 3.4 M
-values with 0.3 M keys, one thread: 12.1 ms with 2, 9.2 with 4, 8.2 with 8, 7.4 with 16. A block has more keys than a
-batch, and each of them few times."""
+"""Minimum number of table entries (4 bytes each) per key. A key that is not at its first place costs as much as several
+that are. Measured for 3.4 M values with 0.3 M keys, one thread: 12.1 ms with 2, 9.2 with 4, 8.2 with 8, 7.4 with 16. A
+block's table, which has more keys than a batch's and looks each up only a few times, gets fewer."""
 INITIAL_KEYS = 4 * RUN
 
 
 class KeyTable:
-    """A table that numbers keys. It is used again for array after array, grows to the largest, and forgets for free."""
+    """Table that numbers keys. It is reused for one array after another and grows to the largest; clearing it is
+    free."""
 
     def __init__(self, entries_per_key: int = ENTRIES_PER_KEY) -> None:
         self._num_keys = 0
@@ -30,7 +31,7 @@ class KeyTable:
 
     @property
     def keys_U(self) -> U64:
-        """The keys that were added, in order of first appearance; valid until the next call."""
+        """Keys added so far, in order of first appearance; valid until the next call."""
         return self._keys_U[: self._num_keys]
 
     def clear(self) -> None:
@@ -42,7 +43,7 @@ class KeyTable:
             self._base = 1
 
     def add(self, keys_V: U64, inverse_V: I32) -> None:
-        """Number the keys; `inverse_V` may lie over the first half of `keys_V`'s bytes."""
+        """Add and number the keys; `inverse_V` may overlap the first half of `keys_V`'s bytes."""
         done = 0
         while True:
             done, self._num_keys = unique_keys(
@@ -53,7 +54,7 @@ class KeyTable:
             self._grow()
 
     def add_from(self, other: KeyTable) -> I32:
-        """Add another table's keys; their numbers here, valid until the other's next call."""
+        """Add another table's keys. Returns their numbers in this table, valid until the other table's next call."""
         if len(other._numbers_P) < other._num_keys:
             other._numbers_P = np.empty(len(other._keys_U), np.int32)
         numbers_P = other._numbers_P[: other._num_keys]
@@ -69,20 +70,21 @@ class KeyTable:
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """A range of an array of keys."""
+    """A range of an array of keys, and the arrays for their numbers."""
 
     keys_V: U64
     own_V: I32
-    """Where the numbers within the part go at first: may lie over the first half of `keys_V`'s bytes."""
+    """Output: numbers within the part. May overlap the first half of `keys_V`'s bytes."""
     inverse_V: I32
-    """Where the numbers within the whole go: may be `own_V`."""
+    """Output: numbers within the whole. May be the same array as `own_V`."""
 
 
 def number_parts(parts: Sequence[KeyRange], tables: Sequence[KeyTable], threads: Threads) -> KeyTable:
-    """The table with the keys of all parts, each of which is numbered by itself first.
+    """Number the keys of all parts, first each part by itself. Returns the table with the keys of all parts.
 
-    The first part's keys keep their numbers and those of the others follow part by part: order of first appearance.
-    A part's numbers move to their place only when those before it have left it.
+    The keys of the first part keep their numbers and those of the other parts follow part by part, which gives the
+    order of first appearance. Parts are renumbered in order, since a part's `inverse_V` may overlap the `own_V` of an
+    earlier part.
     """
 
     def number(begin: int, end: int) -> None:

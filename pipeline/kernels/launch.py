@@ -1,4 +1,4 @@
-"""How a CUDA kernel is started: on the stream that its caller works on, over any number of items.
+"""Start of CUDA kernels: on the caller's stream, over any number of items.
 
 A kernel runs over its items in strides of the whole grid, so any number of threads gives the same result.
 """
@@ -16,31 +16,32 @@ import numpy as np
 from numba import config, cuda
 
 if not config.ENABLE_CUDASIM:
-    # Numba warns of every grid that does not fill the GPU; a small batch is no mistake.
+    # Numba warns of every grid that does not fill the GPU, but a small batch is not a mistake.
     cuda.dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
 BLOCK_THREADS = 256
 MAX_BLOCKS = 1 << 12
-"""More than any GPU runs at once; beyond that a thread takes several items."""
+"""Maximum size of the grid, more than any GPU runs at once; with more items a thread takes several."""
 WARP = 32
 
 _here = threading.local()
 
 
 def on_host(array: Any) -> bool:
-    """Return whether an array lies where the CPU's kernels reach it."""
+    """True if an array lies in memory that CPU kernels can access."""
     return type(array) is np.ndarray
 
 
 def array_library(array: Any) -> Any:
-    """The module whose functions take this array: NumPy, or CuPy, which has been imported where one is."""
-    # The simulator's arrays are NumPy's, and lie elsewhere.
+    """Return the module whose functions take this array: NumPy, or CuPy, which must have been imported if the array is
+    one of its arrays."""
+    # Arrays of the simulator are NumPy arrays of another type.
     return np if isinstance(array, np.ndarray) else sys.modules["cupy"]
 
 
 @contextmanager
 def on_stream(pointer: int) -> Iterator[None]:
-    """Kernels that this thread launches within go to this stream (a cudaStream_t)."""
+    """Context in which kernels launched by this thread go to this stream (a cudaStream_t)."""
     before = getattr(_here, "stream", 0)
     _here.stream = _stream(pointer)
     try:
@@ -50,19 +51,20 @@ def on_stream(pointer: int) -> Iterator[None]:
 
 
 def launch(kernel: Any, num_items: int, *args: Any, lanes: int = 1) -> None:
-    """Start a kernel with `lanes` threads an item, and do not wait for it. No items: nothing to start."""
+    """Start a kernel with `lanes` threads per item, without waiting for it. Without items nothing is started."""
     blocks = min(-(-num_items * lanes // BLOCK_THREADS), MAX_BLOCKS)
     launch_blocks(kernel, blocks, BLOCK_THREADS, *args)
 
 
 def launch_blocks(kernel: Any, blocks: int, threads: int, *args: Any) -> None:
-    """The same with a grid of the caller's."""
+    """Start a kernel on a grid chosen by the caller, without waiting for it."""
     if blocks:
         kernel[blocks, threads, getattr(_here, "stream", 0)](*map(_argument, args))
 
 
 def lanes_for(width: int) -> int:
-    """Threads that share an item of `width` numbers: a power of two that is no more than that, at most a warp."""
+    """Number of threads that share an item of `width` numbers: the largest power of two up to `width`, at most a
+    warp."""
     return min(WARP, 1 << (max(1, width).bit_length() - 1))
 
 
@@ -80,6 +82,6 @@ def _argument(value: Any) -> Any:
 
 @functools.lru_cache(1 << 12)
 def _view(pointer: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: str) -> Any:
-    """Return what Numba makes of an array of CuPy's, which takes 20 us: as long as a launch. Holds no memory."""
+    """Numba's view of a CuPy array, cached: making it takes 20 us, as long as a launch. It does not own the memory."""
     interface = {"shape": shape, "strides": strides, "typestr": dtype, "data": (pointer, False), "version": 3}
     return cuda.from_cuda_array_interface(interface, owner=None, sync=False)

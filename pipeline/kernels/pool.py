@@ -1,4 +1,4 @@
-"""Rows to what the model sees: each unique key's weights once, then one embedding for each example and field."""
+"""Lookup and pooling: rows to the weights of each unique key, then to one embedding for each example and field."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pipeline.records import F32, I32
 
 
 def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
-    """weights[p] = C words from `column` of the slab's row, or of row -1 - r of staging where r is negative."""
+    """Set weights[p] to the C words from `column` on of row r = rows[p] of the slab, or of row -1 - r of staging if r
+    is negative."""
     if on_host(slab_SW):
         lookup_cpu(slab_SW, staged_AW, rows_P, column, weights_PC)
     else:
@@ -25,7 +26,7 @@ def pool_singles(
 ) -> None:
     """Copy the weights of single-valued fields of examples `begin` to `end` - 1.
 
-    `first_BF` has no columns where rows hold no first-order weight.
+    `first_BF` has no columns if rows have no first-order weight.
     """
     if on_host(weights_PC):
         pool_singles_cpu(weights_PC, inverse_V, single_S, begin, end, embeddings_BFD, first_BF)
@@ -61,7 +62,7 @@ def lookup_reference(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, wei
 
 @cpu
 def lookup_cpu(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
-    # The part of a row that holds its weights.
+    # Prefetch only the part of a row up to the end of its weights.
     base, row_bytes = slab_SW.ctypes.data, slab_SW.shape[1] * 4
     part_bytes = (column + weights_PC.shape[1]) * 4
     for p in range(rows_P.size):
@@ -69,7 +70,7 @@ def lookup_cpu(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_P
             prefetch_row(base + np.int64(rows_P[p + AHEAD]) * row_bytes, 0, part_bytes)
         row = rows_P[p]
         whole_W = slab_SW[row] if row >= 0 else staged_AW[-1 - row]
-        # Arrays of their own: only then does the compiler see that it may copy many words at once.
+        # Separate arrays let the compiler see that it may copy many words at once.
         weights_C, part_C = weights_PC[p], whole_W[column : column + weights_PC.shape[1]]
         for c in range(weights_C.size):
             weights_C[c] = part_C[c]
@@ -78,7 +79,7 @@ def lookup_cpu(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_P
 def pool_reference(
     weights_PC: F32, inverse_V: I32, bags_MB: I32, single_S: I32, multi_M: I32, mean_M: I32, dim: int
 ) -> tuple[F32, F32]:
-    """Embeddings [B, F, D] and first-order weights [B, F] (zeros where rows hold none)."""
+    """Return embeddings [B, F, D] and first-order weights [B, F] (zeros if rows have none)."""
     num_examples = bags_MB.shape[1] - 1
     weights_PC = weights_PC if weights_PC.shape[1] > dim else np.pad(weights_PC, ((0, 0), (0, 1)))
     pooled_BFC = np.zeros((num_examples, len(single_S) + len(multi_M), dim + 1), np.float32)

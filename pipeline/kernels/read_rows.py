@@ -1,8 +1,8 @@
-"""Rows read from files by offset and checked, many in one call, without the GIL.
+"""Reading of many rows from files by offset in one call, with a check of each tag, without the GIL.
 
-Neighbours are read as one span where reading over the gap costs less than another call. That is a gap ten times as
-long for rows on the disk as for rows in the page cache, and only the time that a read takes tells which it was: the
-kernel goes by its last read. It changes no result.
+Neighbours are read as one span if reading over the gap costs less than another call. The limit is ten times as long for
+rows on the disk as for rows in the page cache. Only the time of a read tells these two apart, so the kernel decides by
+its last read. This changes no result.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from pipeline.records import I32, I64, U32
 U8 = NDArray[np.uint8]
 
 SHORT, WRONG_TAG = -1, -2
-"""Why a row could not be read, where it is no errno: the file ends before the row does; the tag is not the row's."""
+"""Reasons other than an errno why a row could not be read: the file ends before the row does; the tag is wrong."""
 PAGE_BYTES = 4096
 SCRATCH_BYTES = 1 << 20
 CACHED_GAP = 4 << 10
-"""Bytes. Measured on rows in memory: with 4 KiB a tenth faster than with 2, with 6 no faster."""
+"""Maximum gap in bytes for rows in the page cache. Measured: 4 KiB is a tenth faster than 2, and 6 is no faster."""
 CACHED_NS = 20_000
 CACHED_NS_PER_BYTE = 0.5
-"""A read that took less than both together, with the copying of rows before it, came from memory; flash takes three
-times as long to begin."""
+"""Time limit of a read that counts as one from memory: CACHED_NS plus CACHED_NS_PER_BYTE for each byte, including the
+copying of the previous rows. Flash takes three times as long to begin."""
 EINTR = 4
 CLOCK_MONOTONIC = 1
 
-# libc's own; resolved when the kernel is loaded, so the compiled kernel can still be cached on disk.
+# Functions of libc, resolved when the kernel is loaded, so that the compiled kernel can be cached on disk.
 _pread = types.ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
 _errno = types.ExternalFunction("__errno_location", types.CPointer(types.int32)())
 _clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.uintp))
 
 
 def make_scratch(row_bytes: int) -> U8:
-    """A buffer for `read_rows` that begins at a page: SCRATCH_BYTES, or what one longer row needs."""
+    """Make a page-aligned buffer for `read_rows` of SCRATCH_BYTES, or more if a single row needs more."""
     num_bytes = max(SCRATCH_BYTES, (row_bytes // PAGE_BYTES + 2) * PAGE_BYTES)
     around = np.empty(num_bytes + PAGE_BYTES, np.uint8)
     begin = -around.ctypes.data % PAGE_BYTES
@@ -48,7 +48,7 @@ def make_scratch(row_bytes: int) -> U8:
 
 
 def read_rows_reference(files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
-    """One read a row; rows in any order."""
+    """`read_rows` with one read per row, for rows in any order."""
     for n, (file, offset) in enumerate(zip(files_N, offsets_N, strict=True)):
         try:
             row = os.pread(file, out_UW[0].nbytes, offset)
@@ -69,10 +69,10 @@ def read_rows(
 ) -> tuple[int, int]:
     """Read the row at each (file descriptor, byte offset) into row `to_N` of `out_UW`, and check its tag.
 
-    Rows come sorted by file and offset. Neighbours up to `max_gap` bytes apart, or CACHED_GAP where they come from
-    memory, are one span, of at most `scratch.size` bytes. Spans begin and end at multiples of `alignment` (1, or
-    PAGE_BYTES for O_DIRECT), but where the file ends. `scratch` is from `make_scratch`. Returns (-1, 0), or the first
-    row that could not be read and why: an errno, SHORT or WRONG_TAG.
+    Rows must be sorted by file and offset. Neighbours up to `max_gap` bytes apart (CACHED_GAP if they come from memory)
+    form one span of at most `scratch.size` bytes. Spans begin and end at multiples of `alignment` (1, or PAGE_BYTES for
+    O_DIRECT), except at the end of a file. `scratch` is from `make_scratch`. Returns (-1, 0), or the first row that
+    could not be read and the reason: an errno, SHORT or WRONG_TAG.
     """
     row_bytes = 4 * out_UW.shape[1]
     odd_W = tag_factors(out_UW.shape[1])
@@ -87,7 +87,7 @@ def read_rows(
         wanted = offsets_N[end - 1] + row_bytes - begin
         num_bytes = -(-wanted // alignment) * alignment
         error = _read(files_N[n], scratch.ctypes.data, begin, num_bytes, wanted, alignment)
-        # Since the last read: a second look at the clock would be a twentieth of a read from memory.
+        # The time since the last read; reading the clock twice per read would cost a twentieth of a read from memory.
         now = _now(timespec)
         cached = now - before < CACHED_NS + CACHED_NS_PER_BYTE * (num_bytes + bytes_before)
         before, bytes_before = now, num_bytes
@@ -100,14 +100,14 @@ def read_rows(
         elif end == n + 1:
             return n, error
         else:
-            # Again, row by row: to know which it is, and because nobody wants what lies between the rows.
+            # Read the span again row by row: this finds the bad row, and errors in the gaps do not matter.
             alone = end
     return -1, 0
 
 
 @cpu
 def _span_end(files_N: I32, offsets_N: I64, n: int, gap: int, limit: int, row_bytes: int) -> int:
-    """The first row after the span that begins with row `n` and ends before `limit`."""
+    """Return the first row after the span that begins with row `n` and ends at `limit` at the latest."""
     end = n + 1
     while (
         end < files_N.size
@@ -121,10 +121,10 @@ def _span_end(files_N: I32, offsets_N: I64, n: int, gap: int, limit: int, row_by
 
 @cpu
 def _read(file: int, address: int, begin: int, num_bytes: int, wanted: int, alignment: int) -> int:
-    """Read on until the first `wanted` of `num_bytes` are there; 0, or what is wrong."""
+    """Read until the first `wanted` of `num_bytes` bytes have arrived. Returns 0, an errno or SHORT."""
     got = 0
     while got < wanted:
-        # A short read may end anywhere; the next begins at a multiple again.
+        # A short read may end anywhere; the next one must begin at a multiple of the alignment.
         known = got % alignment
         now = _pread(file, address + got - known, num_bytes - got + known, begin + got - known)
         if now > known:
@@ -140,7 +140,7 @@ def _read(file: int, address: int, begin: int, num_bytes: int, wanted: int, alig
 
 @cpu
 def _take(scratch: U8, begin: int, offsets_N: I64, to_N: I64, n: int, end: int, out_UW: U32, odd_W: U32) -> int:
-    """Copy rows `n` to `end` - 1 out of the span that begins at `begin`; the first whose tag is wrong, or -1."""
+    """Copy rows `n` to `end` - 1 out of the span that begins at `begin`. Returns the first with a wrong tag, or -1."""
     words = scratch.view(np.uint32)
     base, row_bytes = out_UW.ctypes.data, 4 * out_UW.shape[1]
     for i in range(n, end):
@@ -156,6 +156,6 @@ def _take(scratch: U8, begin: int, offsets_N: I64, to_N: I64, n: int, end: int, 
 
 @cpu
 def _now(timespec: I64) -> int:
-    """Nanoseconds; `timespec` [2] is overwritten."""
+    """Monotonic time in nanoseconds; `timespec` [2] is overwritten."""
     _clock_gettime(np.int32(CLOCK_MONOTONIC), timespec.ctypes.data)
     return timespec[0] * 1_000_000_000 + timespec[1]

@@ -1,4 +1,4 @@
-"""A 128-bit hash of every row, summed modulo 2^128: the same for any order of the rows."""
+"""Sum modulo 2^128 of a 128-bit hash of every row, which does not depend on the order of the rows."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""The arithmetic of the row optimizers: one weight, one step. Shared by all kernels that move rows, on both targets.
+"""Arithmetic of the row optimizers: one weight, one step. All kernels that update rows share it, on CPU and GPU.
 
-A rule is a small number; what it needs besides the gradient of a step comes as four numbers of the step (`rates_T4`)
-and four of the rule (`settings`), all of the dtype of the weights:
+A rule is a small number. Besides the gradient of a step it uses four numbers of the step (`rates_T4`) and four of the
+rule (`settings`), all of the dtype of the weights:
 
-  rates     size, eps, l2, factor: the step's learning rate (Adam: with both bias corrections), eps, what a weight adds
-            to its own gradient, and by how much the gradient was scaled (it is in `l2` already)
-  settings  Adam: 1 - beta1, 1 - beta2. FTRL: beta, l1, l2. The rest is 0
+  rates     size, eps, l2, factor: the step's learning rate (Adam: with both bias corrections); eps; the factor of the
+            weight in its gradient; the factor that scaled the gradient (`l2` contains it already)
+  settings  Adam: 1 - beta1, 1 - beta2. FTRL: beta, l1, l2. The others are 0
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ def adam_size(lr: float, beta1: float, beta2: float, step: int) -> float:
 
 @cpu
 def full_gradient(grad: Any, weight: Any, l2: Any, factor: Any) -> Any:
-    """Return the gradient with its L2 term; `l2` has been scaled by `factor`."""
+    """Scaled gradient plus L2 term; `l2` contains `factor` already."""
     return product(factor, grad) + product(l2, weight)
 
 
 @cpu
 def adam_weight(weight: Any, m: Any, v: Any, grad: Any, rate1: Any, rate2: Any, eps: Any, size: Any) -> Any:
-    """Weight, m and v after the step (Kingma and Ba, 2015, algorithm 1); `rate1` is 1 - beta1, `rate2` 1 - beta2."""
+    """Return weight, m and v after the step (Kingma and Ba, 2015, algorithm 1); `rate1` is 1 - beta1, `rate2` is
+    1 - beta2."""
     m += product(grad - m, rate1)
     v += product(product(grad, grad) - v, rate2)
     return weight - product(size, m / (math.sqrt(v) + eps)), m, v
@@ -45,15 +46,15 @@ def adam_weight(weight: Any, m: Any, v: Any, grad: Any, rate1: Any, rate2: Any, 
 
 @cpu
 def adagrad_weight(weight: Any, total: Any, grad: Any, eps: Any, size: Any) -> Any:
-    """Weight and sum of squares after the step (Duchi, Hazan and Singer, 2011)."""
+    """Return weight and sum of squares after the step (Duchi, Hazan and Singer, 2011)."""
     total += product(grad, grad)
     return weight - product(size, grad / (math.sqrt(total) + eps)), total
 
 
 @cpu
 def ftrl_sums(weight: Any, z: Any, n: Any, grad: Any, size: Any) -> Any:
-    """z and n after the step (McMahan et al., KDD 2013, algorithm 1); `size` is alpha. In float64: two roots that
-    hardly differ are subtracted."""
+    """Return z and n after the step (McMahan et al., KDD 2013, algorithm 1); `size` is alpha. Computed in float64,
+    since two nearly equal square roots are subtracted."""
     grad = np.float64(grad)
     total = np.float64(n) + product(grad, grad)
     sigma = (math.sqrt(total) - math.sqrt(np.float64(n))) / np.float64(size)
@@ -62,7 +63,7 @@ def ftrl_sums(weight: Any, z: Any, n: Any, grad: Any, size: Any) -> Any:
 
 @cpu
 def ftrl_weight(z: Any, n: Any, beta: Any, l1: Any, l2: Any, size: Any) -> Any:
-    """The weight that belongs to z and n, as they are stored."""
+    """Return the weight that follows from z and n as they are stored."""
     beyond = abs(np.float64(z)) - np.float64(l1)
     if beyond <= 0:
         return 0.0
@@ -81,7 +82,8 @@ def step_reference(
     clip: Any = None,
     count: int = 1,
 ) -> None:
-    """One step of one row in place, by NumPy. `state` [G, C] (row-wise Adagrad: [2, 1]); `clip` is r and the floor."""
+    """Update one row by one step in place, with NumPy. `state` is [G, C] (row-wise Adagrad: [2, 1]); `clip` is (r,
+    floor)."""
     size, eps, l2, factor = rates
     grads = factor * grads + l2 * weights
     if clip is not None:
@@ -110,7 +112,7 @@ def step_reference(
 
 
 def mean_of_squares(values: Any) -> Any:
-    """Added one by one, as the kernels do."""
+    """Mean of the squares, added one by one as in the kernels."""
     total = values.dtype.type(0)
     for value in values:
         total += value * value

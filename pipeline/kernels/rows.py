@@ -1,4 +1,4 @@
-"""Rows moved whole, by slot, past the caches where their width allows it."""
+"""Gather and scatter of whole rows by slot, with stores that bypass the caches if the row width allows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.records import I32, I64, U32
 
 
 def gather_rows(slab_SW: U32, at_U: I32 | I64, out_UW: U32) -> None:
-    """out[u] = slab[at[u]]"""
+    """Copy rows: out[u] = slab[at[u]]."""
     if on_host(slab_SW):
         gather_cpu(slab_SW, at_U, out_UW)
     else:
@@ -23,7 +23,7 @@ def gather_rows(slab_SW: U32, at_U: I32 | I64, out_UW: U32) -> None:
 
 
 def scatter_rows(slab_SW: U32, at_U: I32 | I64, rows_UW: U32) -> None:
-    """slab[at[u]] = rows[u]; `at_U` names no slot twice."""
+    """Copy rows: slab[at[u]] = rows[u]; the slots in `at_U` must be distinct."""
     if on_host(slab_SW):
         scatter_cpu(slab_SW, at_U, rows_UW)
     else:
@@ -32,7 +32,7 @@ def scatter_rows(slab_SW: U32, at_U: I32 | I64, rows_UW: U32) -> None:
 
 def _launch(kernel: Any, slab_SW: U32, at_U: I32 | I64, rows_UW: U32) -> None:
     if slab_SW.shape[1] % 2 == 0:
-        # Eight bytes a thread: twice as many under way.
+        # Eight bytes per thread keep twice as many bytes in flight.
         slab_SW, rows_UW = slab_SW.view(np.uint64), rows_UW.view(np.uint64)
     lanes = lanes_for(slab_SW.shape[1])
     launch(kernel, len(at_U), slab_SW, at_U, rows_UW, lanes, lanes=lanes)

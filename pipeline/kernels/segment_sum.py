@@ -1,7 +1,7 @@
-"""Gradients of equal keys, summed in an order that the batch alone fixes.
+"""Sum of the gradients of equal keys, in an order that depends on the batch alone.
 
-The sum of a tile of 1,024 examples starts from its first occurrence; the sum of a key from its first tile. So tiles
-may be summed apart, by any number of threads, and the bits stay the same.
+The sum over a tile of 1,024 examples starts from its first occurrence, the sum over a key's tiles from its first tile.
+Tiles may thus be summed separately, by any number of threads, with the same bits.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from pipeline.kernels.launch import MAX_BLOCKS, array_library, lanes_for, launch
 from pipeline.records import F32, I32, TILE
 
 LONG = 128
-"""Occurrences of a key beyond which a whole block of a GPU's threads sums it, a group of them a tile."""
+"""Number of a key's occurrences above which a whole GPU thread block sums them, with one group of threads per tile."""
 LONG_THREADS = 1024
 
 
 def segment_sum(
     grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32
 ) -> None:
-    """Sum into `out_PC`; G = B * F gradients, `tile_G` of them to a tile.
+    """Sum the gradients of each key into `out_PC`; there are G = B * F gradients, `tile_G` of them per tile.
 
-    `first_G` and `scale_G` are empty where rows hold no first-order weight and where no bag is averaged.
+    `first_G` is empty if rows have no first-order weight, `scale_G` if no bag is averaged.
     """
     args = (grads_GD, first_G, source_V, starts_P, scale_G, tile_G, out_PC)
     if on_host(grads_GD):
@@ -37,7 +37,7 @@ def segment_sum(
 
 
 def bag_scale(bags_MB: I32, multi_M: tuple[int, ...], mean_M: tuple[bool, ...], num_fields: int) -> F32:
-    """[B * F] factor of each occurrence's gradient: 1 / length of the bag where it is pooled by mean, else 1."""
+    """[B * F] factor of each occurrence's gradient: 1 / length of the bag if it is pooled by mean, else 1."""
     xp = array_library(bags_MB)
     lengths_MB = xp.diff(bags_MB, axis=1)
     scale_BF: F32 = xp.ones((lengths_MB.shape[1], num_fields), np.float32)
@@ -50,7 +50,7 @@ def bag_scale(bags_MB: I32, multi_M: tuple[int, ...], mean_M: tuple[bool, ...], 
 def segment_sum_reference(
     grads_BFD: F32, first_BF: F32, source_V: I32, starts_P: I32, scale_BF: F32, num_weights: int
 ) -> F32:
-    """[P, C] sums of the occurrences' gradients, the first-order weight's last."""
+    """[P, C] sums of the occurrences' gradients; the last column is that of the first-order weight, if there is one."""
     num_fields = grads_BFD.shape[1]
     columns = [grads_BFD.reshape(grads_BFD.shape[0] * num_fields, grads_BFD.shape[2])]
     if num_weights > grads_BFD.shape[2]:
@@ -84,7 +84,7 @@ def segment_sum_cpu(
         tile_end = -1
         first_tile = True
         for j in range(begin, end):
-            # Gradients are shorter than rows: more of them at once.
+            # Gradients are shorter than rows, so prefetch more of them ahead.
             if j + 2 * AHEAD < source_V.size:
                 ahead = np.int64(source_V[j + 2 * AHEAD])
                 prefetch_row(base, ahead, dim * 4)
@@ -114,7 +114,7 @@ def segment_sum_cpu(
 
 @cpu
 def gradient(grads_GD: F32, first_G: F32, scale_G: F32, g: int, c: int) -> np.float32:
-    """Return what occurrence `g` adds to weight `c`, for a thread of a GPU; the CPU's kernel does a row at a time."""
+    """Contribution of occurrence `g` to weight `c`. GPU threads use it; the CPU kernel processes a row at a time."""
     value = grads_GD[g, c] if c < grads_GD.shape[1] else first_G[g]
     return product(value, scale_G[g]) if scale_G.size > 0 else value
 
@@ -123,7 +123,7 @@ def gradient(grads_GD: F32, first_G: F32, scale_G: F32, g: int, c: int) -> np.fl
 def short_sums_cuda(
     grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32, lanes: int
 ) -> None:
-    """Keys of few occurrences: one thread a weight."""
+    """Sum keys with few occurrences: one thread per weight."""
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
     for p in range(group, out_PC.shape[0], cuda.gridsize(1) // lanes):
         begin, end = starts_P[p], starts_P[p + 1]
@@ -141,14 +141,15 @@ def short_sums_cuda(
                 if tile_end > 0:
                     total = part if first_tile else total + part
                     first_tile = False
-                # Dividing takes a GPU as long as ten sums.
+                # Divide only here: a division takes a GPU as long as ten additions.
                 tile_end, part = (g // tile_G + 1) * tile_G, value
             out_PC[p, c] = part if first_tile else total + part
 
 
 @cpu
 def first_from(source_V: I32, begin: int, end: int, minimum: int) -> int:
-    """Where in begin .. end, whose tiles ascend, the first occurrence of a tile that begins at `minimum` is."""
+    """Position in begin .. end, whose tiles ascend, of the first occurrence at or after `minimum`, the start of a
+    tile."""
     while begin < end:
         middle = (begin + end) // 2
         if source_V[middle] < minimum:
@@ -162,7 +163,8 @@ def first_from(source_V: I32, begin: int, end: int, minimum: int) -> int:
 def long_sums_cuda(
     grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32, lanes: int
 ) -> None:
-    """Keys of many occurrences: each group of `lanes` threads sums a tile, and the first adds the tiles in order."""
+    """Sum keys with many occurrences: each group of `lanes` threads sums a tile, the first group adds the tiles in
+    order."""
     parts = cuda.shared.array(LONG_THREADS, float32)
     filled = cuda.shared.array(LONG_THREADS, int32)
     t, groups = cuda.threadIdx.x, cuda.blockDim.x // lanes
@@ -195,7 +197,7 @@ def long_sums_cuda(
 
 @cpu
 def tile_sum(grads_GD: F32, first_G: F32, scale_G: F32, source_V: I32, begins: int, ends: int, c: int) -> np.float32:
-    """The occurrences of one tile, added in order from the first. Four are asked for at once."""
+    """Sum of the occurrences of one tile, added in order from the first. Four are loaded at once."""
     total = np.float32(0)
     if begins < ends:
         total = gradient(grads_GD, first_G, scale_G, source_V[begins], c)

@@ -1,8 +1,9 @@
-"""Lines of libsvm (`label index:value ...`) and libffm (`label field:index:value ...`) to flat arrays, in one pass.
+"""Parser of libsvm (`label index:value ...`) and libffm (`label field:index:value ...`) lines to flat arrays, in one
+pass.
 
-A token's slot is the column that it belongs to: of libsvm by its index, of libffm by its field. Slots of ids want the
-value 1; of slots of numbers the value's text is copied out, to be converted where floats are parsed exactly. There is
-no CUDA twin: text is parsed where it is read.
+A token's slot is the column that it belongs to, given by its index in libsvm and by its field in libffm. Slots of ids
+require the value 1; for slots of numbers the value's text is copied, and the caller converts it with an exact parser.
+There is no CUDA twin, since text is parsed on the host.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ SPACE, TAB, NEWLINE, RETURN, COLON, MINUS, PLUS, POINT, ZERO, EXPONENT, EXPONENT
 ONE = ZERO + 1
 GOOD, BAD_LABEL, BAD_TOKEN, NO_SLOT, NOT_ONE = range(5)
 MAX_DIGITS = 18
-"""Of an index: any such number has room in an int64."""
+"""Maximum number of digits of an index; any such number fits into an int64."""
 
 
 def parse_sparse(
@@ -32,11 +33,13 @@ def parse_sparse(
     values: Array,
     ends_T: I32,
 ) -> tuple[int, int]:
-    """(GOOD, number of tokens), or what is bad and in which line, from 0; then what was written is of no use.
+    """Parse lines. Returns (GOOD, number of tokens), or the kind of error and its line, from 0; the arrays are invalid
+    then.
 
-    `slots[n]` is the slot of index or field n, its last entry that of all beyond, -1 of those that have none;
-    `is_number` is by slot. Labels 1 and +1 become 1, 0 and -1 become 0 (int8). Token t is of row `rows[t]`, its value
-    is values[ends[t] : ends[t + 1]], empty but for numbers. The caller gives room for as many tokens as colons.
+    `slots[n]` is the slot of index or field n, or -1 if it has none; the last entry holds for all higher n. `is_number`
+    is by slot. Labels 1 and +1 become 1, 0 and -1 become 0 (int8). Token t belongs to row `rows[t]`; its value is
+    values[ends[t] : ends[t + 1]], which is empty except for numbers. The arrays must have room for as many tokens as
+    there are colons.
     """
     return parse_sparse_cpu(
         text, fielded, slots, is_number, ignore_values, labels_N, rows_T, slots_T, ids_T, values, ends_T
@@ -46,7 +49,7 @@ def parse_sparse(
 def parse_sparse_reference(
     text: bytes, fielded: bool, slots: list[int], is_number: list[bool], ignore_values: bool
 ) -> tuple[list[int], list[tuple[int, int, int, bytes]]] | tuple[int, int]:
-    """Labels and (row, slot, id, value) of each token; or what is bad, and in which line."""
+    """Return labels and (row, slot, id, value) of each token, or the kind of error and its line."""
     labels, tokens = [], []
     for row, line in enumerate(text.splitlines()):
         label, *others = line.split() or [b""]
@@ -79,7 +82,7 @@ def _ends_token(byte: int) -> bool:
 
 @cpu
 def _integer(text: Array, at: int) -> tuple[int, int]:
-    """The digits at `at` up to a colon as a number, or -1; and the place behind the colon."""
+    """Return the number at `at` that ends with a colon, or -1, and the position after the colon."""
     begin, value = at, 0
     while at < text.size and ZERO <= text[at] <= ZERO + 9 and at - begin < MAX_DIGITS:
         value = value * 10 + text[at] - ZERO
@@ -90,7 +93,7 @@ def _integer(text: Array, at: int) -> tuple[int, int]:
 
 @cpu
 def _label(text: Array, at: int) -> tuple[int, int]:
-    """1 or 0, or -1 if there is neither; and the place behind it."""
+    """Return the label (1 or 0; -1 if invalid) and the position after it."""
     minus = text[at] == MINUS
     if minus or text[at] == PLUS:
         at += 1
@@ -103,7 +106,7 @@ def _label(text: Array, at: int) -> tuple[int, int]:
 
 @cpu
 def _is_one(text: Array, begin: int, end: int) -> bool:
-    """Return whether it is written 1, or 1. with zeros."""
+    """True if the text is "1", or "1." followed by zeros only."""
     if text[begin] != ONE or (end > begin + 1 and text[begin + 1] != POINT):
         return False
     zeros = 0
@@ -114,7 +117,7 @@ def _is_one(text: Array, begin: int, end: int) -> bool:
 
 @cpu
 def _is_numeric(text: Array, begin: int, end: int) -> bool:
-    """Return whether it has no other characters than numbers have."""
+    """True if the text has only characters that occur in numbers."""
     for at in range(begin, end):
         byte = text[at]
         if not (ZERO <= byte <= ZERO + 9 or byte in (POINT, MINUS, PLUS, EXPONENT, EXPONENT_LOWER)):
@@ -124,7 +127,8 @@ def _is_numeric(text: Array, begin: int, end: int) -> bool:
 
 @cpu
 def _line_end(text: Array, at: int) -> tuple[bool, int]:
-    """Return whether the line ends behind the blanks at `at`; and the place behind them, or behind the line."""
+    """Return True and the position after the line if it ends after the blanks at `at`; else False and the position
+    after the blanks."""
     while at < text.size and (text[at] == SPACE or text[at] == TAB):
         at += 1
     if at + 1 < text.size and text[at] == RETURN and text[at + 1] == NEWLINE:

@@ -1,8 +1,8 @@
-"""The tag in a row's last word: tells a row from one that was damaged, torn, or never written.
+"""Tag in a row's last word: a checksum that reveals rows which were damaged, torn, or never written.
 
-A constant plus the sum of the other words times fixed odd numbers, modulo 2^32. An odd factor loses no bit of a change,
-so every single-bit flip shows; a number of its own for each word shows words that changed places. 11 GB/s and more on
-one thread, since a sum of products vectorizes; a CRC, byte by byte, does not.
+It is a constant plus the sum of the other words times fixed odd numbers, modulo 2^32. An odd factor loses no bit of a
+change, so every single-bit flip shows; each word has its own factor, so swapped words show. It runs at 11 GB/s and more
+on one thread, since a sum of products vectorizes; a CRC, byte by byte, does not.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from pipeline.kernels.mix import mix, mix_reference
 from pipeline.records import U32
 
 CONSTANT = 0x9E3779B9
-"""What keeps a row of zeros from being right."""
+"""Start of the sum, so that the tag of a row of zeros is not zero."""
 GOLDEN_RATIO = 0x9E3779B97F4A7C15
 
 
 def tag_reference(words: list[int]) -> int:
-    """The tag that belongs in the last of these words; what stands there now does not count."""
+    """Tag of these words, whose last word is the place of the tag and is ignored."""
     factors = [mix_reference((w + 1) * GOLDEN_RATIO % 2**64) % 2**32 | 1 for w in range(len(words) - 1)]
     return (CONSTANT + sum(word * odd for word, odd in zip(words, factors, strict=False))) % 2**32
 
 
 @cpu
 def tag_factors(num_words: int) -> U32:
-    """[num_words - 1] the odd number of each word before the tag."""
+    """[num_words - 1] odd factor of each word before the tag."""
     odd_W = np.empty(num_words - 1, np.uint32)
     for w in range(odd_W.size):
         odd_W[w] = np.uint32(mix(np.uint64(w + 1) * np.uint64(GOLDEN_RATIO)) | np.uint64(1))
@@ -35,7 +35,7 @@ def tag_factors(num_words: int) -> U32:
 
 @cpu
 def tag_of(rows_UW: U32, u: int, odd_W: U32) -> np.uint32:
-    """The tag that row `u` should have. In 32 bits throughout, or the loop would not vectorize."""
+    """Tag that row `u` should have. All arithmetic is in 32 bits; the loop would not vectorize with 64."""
     tag = np.uint32(CONSTANT)
     for w in range(odd_W.size):
         tag = np.uint32(tag + np.uint32(rows_UW[u, w] * odd_W[w]))

@@ -1,6 +1,6 @@
-"""A step of the rows of a batch: L2 and the optimizer, in one pass over records that hold weights and state.
+"""Update of a batch's rows by one step: L2 and the optimizer, in one pass over rows that hold weights and state.
 
-P rows, C weights of each, the first `dim` of them its embedding.
+P rows with C weights each, of which the first `dim` are the embedding.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def update_rows(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
     starts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool,
 ) -> None:  # fmt: skip
-    """Move the rows `rows_P` of a slab, seen as floats and as words; `grads_PC` may be overwritten.
+    """Update the rows `rows_P` of a slab, given as floats and as words; `grads_PC` may be overwritten.
 
-    `whole`: L2 and the factor of the step are in the gradients already. The last step and the number of occurrences
-    (modulo 2^32) are kept in words `last_at` and the next.
+    `whole`: True if the gradients contain L2 and the factor of the step already. Word `last_at` of a row keeps its last
+    step, the next word its number of occurrences (modulo 2^32).
     """
     args = (
         rule, floats_SW, words_SW, weights_at, last_at, rows_P, grads_PC, starts_P, dim, step, rates_T4, settings,
@@ -51,14 +51,14 @@ def update_rows(
     if on_host(words_SW):
         update_rows_cpu(*args)
     else:
-        # One accumulator for many weights: one thread a row, since all of them read what one of them writes.
+        # Row-wise Adagrad has one accumulator for many weights, so one thread updates a whole row.
         lanes = 1 if rule == ROWWISE_ADAGRAD else lanes_for(grads_PC.shape[1])
         launch(update_rows_cuda, len(rows_P), *args, lanes, lanes=lanes)
 
 
 @cpu
 def rowwise_row(row_W: F32, weights_at: int, grads_C: F32, dim: int, l2: Any, factor: Any, eps: Any, size: Any) -> None:
-    """Embedding and first-order weight have a sum each, behind the weights."""
+    """Update a row under row-wise Adagrad: embedding and first-order weight have one sum each, after the weights."""
     width = grads_C.size
     for c in range(width):
         grads_C[c] = full_gradient(grads_C[c], row_W[weights_at + c], l2, factor)
@@ -70,7 +70,8 @@ def rowwise_row(row_W: F32, weights_at: int, grads_C: F32, dim: int, l2: Any, fa
 def rowwise_step(
     row_W: F32, weights_at: int, total_at: int, grads_C: F32, begin: int, end: int, eps: Any, size: Any
 ) -> None:
-    """Weights `begin` to `end` - 1 share the sum in word `total_at` (row-wise Adagrad, as in DLRM and FBGEMM)."""
+    """Update weights `begin` to `end` - 1, which share the sum in word `total_at` (row-wise Adagrad, as in DLRM and
+    FBGEMM)."""
     if begin < end:
         row_W[total_at] += squares(grads_C[begin:end], end - begin) / grads_C.dtype.type(end - begin)
         root = math.sqrt(row_W[total_at]) + eps
@@ -89,7 +90,7 @@ def update_rows_cpu(
     rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
     starts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool,
 ) -> None:  # fmt: skip
-    """A loop for each rule: the compiler takes many weights at once only where there is no other loop within."""
+    """Each rule has a loop of its own: the compiler vectorizes over weights only if the loop contains no other loop."""
     width = grads_PC.shape[1]
     size, eps, l2, factor = rates_T4[step, SIZE], rates_T4[step, EPS], rates_T4[step, L2], rates_T4[step, FACTOR]
     if whole:
@@ -101,7 +102,7 @@ def update_rows_cpu(
             if p + AHEAD < rows_P.size:
                 prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
             row, grads_C = rows_P[p], grads_PC[p]
-            # Arrays of their own: only then does the compiler see that they do not overlap.
+            # Separate arrays let the compiler see that they do not overlap.
             weights_C, m_C, v_C = (
                 floats_SW[row, weights_at:one_at],
                 floats_SW[row, one_at:two_at],

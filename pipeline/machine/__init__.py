@@ -1,1 +1,1 @@
-"""The machine, what it has and allows: cores, GPUs, memory, threads, signals."""
+"""The machine's resources and limits: cores, GPUs, memory, threads, signals."""

@@ -1,6 +1,6 @@
-"""Assignment of GPU, CPUs and network card to each worker of a machine: a pure function of what the machine has.
+"""Assignment of GPU, CPUs and network card to each worker of a machine, as a pure function of the machine's topology.
 
-By itself because it decides, and `topology` asks. Which ways messages take between GPUs is NCCL's business.
+This module decides; `topology` reads the system. NCCL chooses the paths of messages between GPUs.
 """
 
 from __future__ import annotations
@@ -18,39 +18,43 @@ from pipeline.machine.topology import Core, GpuInfo, Topology
 
 NEAREST_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 MAX_TRIED = 8
-"""GPUs of which every ring is tried: 2,520 of them. Machines with more have switches, which make all rings alike."""
+"""Maximum number of GPUs for which every ring is tried (2,520 rings). Machines with more have switches, which make all
+rings equally fast."""
 
 LinkSpeed = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Affinity:
-    """The part of a machine that one worker has."""
+    """The part of a machine that one worker uses."""
 
     gpu: GpuInfo | None
     cpus: tuple[int, ...]
-    """In ascending order; empty only if the machine tells of none."""
+    """CPU numbers, ascending; empty only if the system reports no CPU."""
     node: int | None
-    """The NUMA node of its GPU, or of all its CPUs; None: unknown, or several."""
+    """NUMA node of the worker's GPU, or of all its CPUs; None if unknown or several."""
     nic: str | None
-    """A network card of that node, or, where it has none, of the machine."""
+    """Network card of that node; of any node of the machine if that node has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class MachineLayout:
     affinities: tuple[Affinity, ...]
-    """Of workers 0, 1, ... of this machine. Neighbours, and the last with the first, are linked well."""
+    """Affinities of workers 0, 1, ... of this machine. GPUs of neighbours, and of the last and the first worker, have
+    fast links."""
     disk: str | None
     disk_node: int | None
 
 
 def lay_out(topology: Topology, num_workers: int, disk: str | None = None) -> MachineLayout:
-    """The affinity of each worker of this machine; `disk`: that of the run directory.
+    """Return the affinity of each worker of this machine. `disk` is the disk of the run directory.
 
-    GPUs: those whose ring has the fastest links, and in the order of that ring. CPUs: of the GPU's NUMA node, dealt to
-    its workers; without GPUs, or where a node is unknown or has fewer CPUs than workers, all of the machine's, evenly
-    and node by node. Whole cores as long as there is one for each worker. CPU sets share nothing, unless the machine
-    has fewer CPUs than workers: then each gets all of them. ValueError: fewer GPUs than workers, or no worker.
+    GPUs: those whose ring has the fastest links, in the order of that ring. CPUs: those of the GPU's NUMA node, divided
+    among its workers; without GPUs, or if a node is unknown or has fewer CPUs than workers, all CPUs of the machine are
+    divided evenly, node by node. Workers get whole cores if there are enough cores for all. CPU sets are disjoint,
+    unless the machine has fewer CPUs than workers: then each worker gets all CPUs.
+
+    Raises ValueError if there are fewer GPUs than workers, or no worker.
     """
     num_gpus = len(topology.gpus)
     if num_workers < 1 or 0 < num_gpus < num_workers:
@@ -69,11 +73,11 @@ def lay_out(topology: Topology, num_workers: int, disk: str | None = None) -> Ma
 
 
 def ring(gpus: Sequence[GpuInfo], links: Links, num: int) -> tuple[int, ...]:
-    """Positions of `num` GPUs in an order whose weakest link, the last with the first included, is as fast as can be;
-    of several such orders, by the next weakest, and so on; of equal ones, the first in the order of positions. It
-    begins after a weakest link, so that a socket's GPUs follow each other.
+    """Positions of `num` GPUs in the order of their fastest ring. Rings are compared by their slowest link (the link
+    from the last to the first GPU included), then by the next slowest, and so on; of equal rings the first in the order
+    of positions is taken. The order begins after a slowest link, so that a socket's GPUs follow each other.
 
-    Every order is tried, up to `MAX_TRIED` GPUs; more than that come node by node.
+    Every ring is tried for up to `MAX_TRIED` GPUs; more GPUs are ordered by node.
     """
     if len(gpus) > MAX_TRIED:
         by_node = sorted(range(len(gpus)), key=lambda at: (_or_last(gpus[at].node), at))
@@ -83,21 +87,21 @@ def ring(gpus: Sequence[GpuInfo], links: Links, num: int) -> tuple[int, ...]:
     def links_of(order: tuple[int, ...]) -> list[LinkSpeed]:
         return sorted(speeds[a][b] for a, b in pairwise((*order, order[0])))
 
-    # A ring has no beginning and no direction: it starts at its lowest position, and goes on with the lower neighbour.
+    # A ring has no beginning and no direction, so try it once: from its lowest position towards the lower neighbour.
     orders = (
         (first, *rest)
         for first, *others in combinations(range(len(gpus)), num)
         for rest in permutations(others)
         if not rest or rest[0] <= rest[-1]
     )
-    # `max` keeps the first of equal ones.
+    # `max` returns the first of equal rings.
     best = max(orders, key=links_of)
     turned = [one[at:] + one[:at] for one in (best, best[::-1]) for at in range(num)]
     return min(turned, key=lambda order: (speeds[order[-1]][order[0]], order))
 
 
 def deal_cpus(cores: Sequence[Core], num: int) -> list[tuple[int, ...]]:
-    """CPUs for each of `num` workers, node by node, as evenly as whole cores allow; see `lay_out`."""
+    """Return the CPUs of each of `num` workers, node by node, as evenly as whole cores allow; see `lay_out`."""
     ordered = sorted(cores, key=lambda core: (_or_last(core.node), core.cpus))
     units = [core.cpus for core in ordered]
     if len(units) < num:
@@ -109,23 +113,22 @@ def deal_cpus(cores: Sequence[Core], num: int) -> list[tuple[int, ...]]:
 
 
 def pin(cpus: Sequence[int]) -> set[int]:
-    """Have this process run on these CPUs alone, as far as the system lets it; where it may run afterwards.
+    """Pin this process to these CPUs as far as the system permits. Returns the CPUs that it may run on afterwards.
 
-    Threads that are there already are moved one by one: the system moves the one that it is told of, and those that
-    this one starts later.
+    Existing threads are pinned one by one: the system call affects one thread and those that it starts later.
     """
     if cpus and hasattr(os, "sched_setaffinity"):
         for thread in Path("/proc/self/task").iterdir():
             try:
                 os.sched_setaffinity(int(thread.name), cpus)
             except OSError:
-                # The thread has ended, or the system refuses: slower, and nothing else.
+                # The thread has ended, or the system refuses; then it may be slower, nothing worse.
                 continue
     return allowed_cpus()
 
 
 def layout_lines(layout: MachineLayout) -> list[str]:
-    """For --explain: a line for each worker, and one for the disk of the run directory."""
+    """Lines for --explain: one for each worker, and one for the disk of the run directory."""
     lines = []
     for rank, affinity in enumerate(layout.affinities):
         gpu = f"GPU {affinity.gpu.index}, " if affinity.gpu else ""
@@ -137,14 +140,14 @@ def layout_lines(layout: MachineLayout) -> list[str]:
 
 
 def format_cpus(cpus: Sequence[int]) -> str:
-    """As the kernel writes them: 0-3,8."""
+    """Format CPU numbers as the kernel does: 0-3,8."""
     begins = [cpu for cpu in cpus if cpu - 1 not in cpus]
     ends = [cpu for cpu in cpus if cpu + 1 not in cpus]
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(begins, ends, strict=True)) or "unknown"
 
 
 def _cpus_of_gpus(cores: Sequence[Core], gpus: Sequence[GpuInfo]) -> list[tuple[int, ...]]:
-    """Return the CPUs of each GPU's node; nothing where a node is unknown, or has fewer CPUs than GPUs."""
+    """Divide the CPUs of each node among its GPUs. Returns [] if a node is unknown or has fewer CPUs than GPUs."""
     dealt = {}
     for node, num in Counter(gpu.node for gpu in gpus).items():
         near = [core for core in cores if core.node == node]
@@ -155,7 +158,7 @@ def _cpus_of_gpus(cores: Sequence[Core], gpus: Sequence[GpuInfo]) -> list[tuple[
 
 
 def _deal_nics(topology: Topology, nodes: Sequence[int | None]) -> list[str | None]:
-    """The workers of a node take its cards in turn."""
+    """Assign network cards: the workers of a node take its cards in turn."""
     turn: Counter[int | None] = Counter()
     dealt: list[str | None] = []
     for node in nodes:
@@ -167,7 +170,7 @@ def _deal_nics(topology: Topology, nodes: Sequence[int | None]) -> list[str | No
 
 
 def _speed(link: str) -> LinkSpeed:
-    """Return what sorts links from slow to fast: any NVLink is faster than PCIe; an unknown link is the slowest."""
+    """Sort key of a link, from slow to fast: any NVLink is faster than PCIe; an unknown link is the slowest."""
     if link.startswith("NV"):
         return int(link[2:]), 0
     return 0, -NEAREST_FIRST.index(link) if link in NEAREST_FIRST else -len(NEAREST_FIRST)

@@ -1,8 +1,8 @@
-"""Limits of what this process may take of its machine: memory, and CPUs. Those of its control groups count, which are
-the limits of a container, of a systemd slice, of a job of a batch system.
+"""Limits of this process on its machine: memory and CPUs. The limits of its control groups are included; containers,
+systemd slices and jobs of batch systems are limited by these.
 
-Each function takes the root of the tree of files that the system tells it in. A file that is not there, or cannot be
-read, is no limit.
+Each function takes the root of the file system that it reads. A file that does not exist or cannot be read sets no
+limit.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ ROOT = Path("/")
 
 
 def memory(root: Path = ROOT) -> int:
-    """Bytes of RAM that this process may have at most."""
+    """Maximum bytes of RAM that this process may use."""
     return min(memory_limits(root).values())
 
 
 def memory_limits(root: Path = ROOT) -> dict[int, int]:
-    """Bytes of RAM, by what has them: 0 for the whole machine, else the number that the system has for a control group,
-    whose processes share them."""
+    """Bytes of RAM by owner: 0 stands for the whole machine; any other key is the inode of a control group, whose
+    processes share the bytes."""
     limits = {0: _machine(root)["MemTotal"]}
     for group in _groups(root, "memory"):
         if (limit := _limit(group)) is not None and limit < limits[0]:
@@ -31,8 +31,7 @@ def memory_limits(root: Path = ROOT) -> dict[int, int]:
 
 
 def free_memory(root: Path = ROOT) -> int:
-    """Bytes of RAM that this process can take without taking from others. Files that a group has in the page cache, and
-    does not use, count as free."""
+    """Bytes of RAM that are free for this process. Inactive page cache of a control group counts as free."""
     free = [_machine(root)["MemAvailable"]]
     for group in _groups(root, "memory"):
         if (limit := _limit(group)) is not None:
@@ -44,7 +43,7 @@ def free_memory(root: Path = ROOT) -> int:
 
 
 def cpus(root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
-    """CPUs that this process may keep busy, a part of one counted as one. `allowed`: see `allowed_cpus`."""
+    """Number of CPUs that this process may keep busy; a fraction counts as one. `allowed`: see `allowed_cpus`."""
     maximum = [len(allowed_cpus() if allowed is None else allowed)]
     for group in _groups(root, "cpu"):
         quota, period, *_ = [*_text(group / "cpu.max").split(), "", ""]
@@ -57,22 +56,22 @@ def cpus(root: Path = ROOT, allowed: Collection[int] | None = None) -> int:
 
 
 def allowed_cpus() -> set[int]:
-    """CPUs that this process may run on, whatever share of them."""
+    """CPUs that this process may run on, regardless of its share of their time."""
     if hasattr(os, "sched_getaffinity"):
         return os.sched_getaffinity(0)
     return set(range(os.cpu_count() or 1))
 
 
 def _limit(group: Path) -> int | None:
-    # Version 1 tells of limits above the highest group that is seen here, too.
+    # Version 1 also reports the limits of groups above the highest one visible here.
     above = _counts(group / "memory.stat").get("hierarchical_memory_limit")
     told = (_number(group / "memory.max"), _number(group / "memory.limit_in_bytes"), above)
     return min((number for number in told if number is not None), default=None)
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:
-    """The folder of each control group that this process is in, those above its own included, as far as they are seen
-    here: of version 2, and of the hierarchy that version 1 has for the controller."""
+    """Yield the folder of each control group that this process is in, its visible ancestors included: groups of version
+    2, and of version 1's hierarchy for the controller."""
     paths: dict[str, str] = {}
     for line in _text(root / "proc/self/cgroup").splitlines():
         _, controllers, path = line.split(":", 2)
@@ -84,7 +83,7 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
         if not (kind == "cgroup2" or (kind == "cgroup" and controller in options.split(","))):
             continue
         own = PurePosixPath(paths.get("" if kind == "cgroup2" else controller, "/"))
-        # A container may be told of a path that its mount does not have: what it has then is its own group.
+        # In a container the path may not exist below the mount; the mount itself is the container's own group then.
         inside = own.relative_to(top).parts if own.is_relative_to(top) and ".." not in own.parts else ()
         group = root / mounted.lstrip("/")
         yield group
@@ -94,22 +93,22 @@ def _groups(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _unescaped(path: str) -> str:
-    """A path of mountinfo: blanks, tabs, line ends and backslashes stand there as octal numbers."""
+    """Decode a path of mountinfo, which has blanks, tabs, line ends and backslashes as octal escapes."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), path)
 
 
 def _machine(root: Path) -> dict[str, int]:
-    """Bytes of RAM, by the names that the system has for them."""
+    """Entries of /proc/meminfo in bytes, by name."""
     return {name.rstrip(":"): 1024 * count for name, count in _counts(root / "proc/meminfo").items()}
 
 
 def _counts(file: Path) -> dict[str, int]:
-    """The numbers of a file whose lines are a name and a number."""
+    """Parse a file whose lines are a name and a number."""
     return {words[0]: int(words[1]) for line in _text(file).splitlines() if len(words := line.split()) > 1}
 
 
 def _number(file: Path) -> int | None:
-    """None: there is none, or it is "max"."""
+    """Number in a file; None if the file is missing or holds something else, such as "max"."""
     text = _text(file).strip()
     return int(text) if text.isdecimal() else None
 

@@ -1,4 +1,4 @@
-"""Memory for arrays that live long and are used again and again."""
+"""Allocation of large arrays that are reused, and settings of the C allocator."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 ALIGNMENT = 64
-"""Bytes. Matrix libraries give other bits for other alignments, so every array that a model reads begins on one."""
+"""Alignment in bytes of every array that a model reads: matrix libraries give other bits for other alignments."""
 
 
 MAPPED_BYTES = 32 << 20
-"""Arrays from this size on are mapped, and their memory goes back to the system with them: see `keep_freed_memory`."""
+"""Minimum size of arrays that are mapped: the system gets their memory back when they are freed, in spite of
+`keep_freed_memory`."""
 
 
 def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An uninitialized C-contiguous array that begins on a multiple of `ALIGNMENT` bytes. MemoryError: there is not so
-    much."""
+    """Allocate an uninitialized C-contiguous array that begins at a multiple of `ALIGNMENT` bytes. Raises MemoryError
+    if there is too little memory."""
     shape = (shape,) if isinstance(shape, int) else shape
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
     raw = _mapped(num_bytes) if num_bytes >= MAPPED_BYTES else np.empty(num_bytes + ALIGNMENT, np.uint8)
@@ -35,25 +36,25 @@ def _mapped(num_bytes: int) -> NDArray[np.uint8]:
     except (OSError, OverflowError) as error:
         raise MemoryError(f"{num_bytes:,} bytes cannot be allocated") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        # As NumPy does with what it allocates. A kernel may have been built without them.
+        # Use huge pages, as NumPy does for its arrays. The kernel may have been built without them.
         with suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
 
 
 def share_one_arena() -> None:
-    """Have all threads allocate from the C allocator's main arena: only that one can grow past 64 MiB, and with another
-    a thread pays for the page faults of every large block. A thread that there is already keeps what it has. A no-op
-    where there is no glibc."""
+    """Make all threads allocate from the C allocator's main arena. Only this arena can grow past 64 MiB; with another
+    one, a thread pays for the page faults of every large block. Threads that exist already keep their arena. A no-op
+    without glibc."""
     _mallopt((-8, 1))
 
 
 def keep_freed_memory() -> None:
-    """Have the C allocator reuse large freed blocks instead of handing them back to the system.
+    """Make the C allocator reuse large freed blocks instead of returning them to the system.
 
-    A training step frees and allocates again the gradients of its embeddings (14 MB for 8,192 examples of 26 fields of
-    16): without this every step pays for their page faults, measured 7 of 29 ms, and with batches of 32,768 almost half
-    of its time. A no-op where there is no glibc.
+    A training step frees the gradients of its embeddings and allocates them again (14 MB for 8,192 examples of 26
+    fields of 16). Without this setting every step pays for their page faults: measured, 7 of 29 ms, and almost half of
+    the step with batches of 32,768. A no-op without glibc.
     """
     mmap_max, trim_threshold = -4, -1
     _mallopt((mmap_max, 0), (trim_threshold, 2**31 - 1))

@@ -1,6 +1,7 @@
-"""GPUs as NVIDIA's management library tells of them: the one door to `pynvml`, which comes with dask-cuda.
+"""GPUs according to NVIDIA's management library (NVML). Only this module imports `pynvml`, which comes with dask-cuda.
 
-A machine without the library, the driver or a GPU has none, and a question that the driver does not answer is unknown.
+Without the library, the driver or a GPU, the list of GPUs is empty. Properties that the driver does not report are
+unknown.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 PATHS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
-"""Names that `nvidia-smi topo -m` has for NVML's levels. Two GPUs of one board share a switch as well."""
+"""Names of NVML's topology levels in `nvidia-smi topo -m`. Two GPUs of one board (level 0) share a switch, too."""
 
 Links = tuple[tuple[str, ...], ...]
 Address = tuple[int, int, int]
@@ -21,15 +22,15 @@ Address = tuple[int, int, int]
 @dataclass(frozen=True, slots=True)
 class FoundGpu:
     index: int
-    """NVML's number."""
+    """Number of the GPU in NVML."""
     uuid: str
     address: Address
     free_bytes: int | None = None
-    """Of its memory; None: unknown."""
+    """Free bytes of its memory; None if unknown."""
 
 
 def read_gpus(visible: str | None) -> tuple[list[FoundGpu], Links]:
-    """The GPUs that `visible`, the text of CUDA_VISIBLE_DEVICES, leaves, and their links (`Topology.links`)."""
+    """Return the GPUs selected by `visible`, the value of CUDA_VISIBLE_DEVICES, and their links (`Topology.links`)."""
     try:
         import pynvml
     except ImportError:
@@ -60,7 +61,7 @@ def _found(nvml: Any, index: int) -> FoundGpu:
 
 
 def _is_visible(found: FoundGpu, visible: str | None) -> bool:
-    """CUDA takes numbers and beginnings of UUIDs."""
+    """True if `visible` names the GPU, by its number or by the beginning of its UUID, as CUDA permits."""
     names = [] if visible is None else [name.strip() for name in visible.split(",")]
     return visible is None or any(n == str(found.index) or (n and found.uuid.startswith(n)) for n in names)
 
@@ -69,7 +70,7 @@ def _links(nvml: Any, found: list[FoundGpu], handles: list[Any]) -> Links:
     ends = [Counter(_link_ends(nvml, handle)) for handle in handles]
 
     def between(a: int, b: int) -> str:
-        # Through a switch every GPU reaches every other by all of its links.
+        # Through a switch every GPU reaches every other one over all of its links.
         if num_links := ends[a][found[b].address] or min(ends[a][None], ends[b][None]):
             return f"NV{num_links}"
         return PATHS.get(_ask(nvml, nvml.nvmlDeviceGetTopologyCommonAncestor, handles[a], handles[b]), "")
@@ -79,7 +80,7 @@ def _links(nvml: Any, found: list[FoundGpu], handles: list[Any]) -> Links:
 
 
 def _link_ends(nvml: Any, handle: Any) -> Iterator[Address | None]:
-    """For every NVLink that is up: the address of the device at its other end, None for a switch."""
+    """Yield, for every active NVLink, the address of the device at its other end, or None for a switch."""
     for link in range(nvml.NVML_NVLINK_MAX_LINKS):
         if _ask(nvml, nvml.nvmlDeviceGetNvLinkState, handle, link) != nvml.NVML_FEATURE_ENABLED:
             continue
@@ -95,7 +96,7 @@ def _address(pci: Any) -> Address:
 
 
 def _ask(nvml: Any, question: Callable[..., Any], *about: Any) -> Any:
-    """None where the driver, or this GPU, does not answer."""
+    """Call an NVML function; None if the driver or this GPU does not answer."""
     try:
         return question(*about)
     except nvml.NVMLError:

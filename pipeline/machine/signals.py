@@ -1,5 +1,5 @@
-"""Stopping by signal: the first asks the run to end at a commit, the second ends it now; one that comes while modules
-are imported ends the process."""
+"""Stopping by signal: the first signal asks the run to end at a commit, the second ends it immediately. A signal during
+the import of modules ends the process."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def end_at_interrupt() -> None:
-    """Have SIGINT end the process with one line until `heed_interrupts`: an exception in the middle of an import would
-    show as a traceback of whichever library it is."""
-    # Whoever started the process may have it ignore the signal.
+    """Make SIGINT end the process with one line of text until `heed_interrupts` is called: an exception in the middle
+    of an import would show a traceback of some library."""
+    # If the process was started with the signal ignored, leave it so.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 def heed_interrupts() -> None:
-    """Have SIGINT raise KeyboardInterrupt again."""
+    """Make SIGINT raise KeyboardInterrupt again."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -34,9 +34,10 @@ def _end(number: int, frame: Any) -> None:
 
 @contextmanager
 def on_signal(stop: Callable[[str], None]) -> Iterator[None]:
-    """Call `stop` with the signal's name at the first SIGINT or SIGTERM; the next one has its usual effect, at once.
+    """Call `stop` with the signal's name at the first SIGINT or SIGTERM; the next one has its default effect
+    immediately.
 
-    Does nothing outside the main thread, where Python allows no handlers.
+    Does nothing outside the main thread, since Python allows handlers only there.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -49,7 +50,7 @@ def on_signal(stop: Callable[[str], None]) -> Iterator[None]:
         stop(signal.Signals(number).name)
 
     def second(number: int, frame: Any) -> None:
-        # Commits are safe at any instruction, so nothing has to be tidied up.
+        # A commit is safe against a kill at any instruction, so no cleanup is needed.
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
 

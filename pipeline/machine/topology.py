@@ -1,7 +1,7 @@
-"""Parts of a machine and the NUMA node that each hangs on: cores, GPUs and their links, disks, network cards.
+"""Parts of a machine and the NUMA node of each: cores, GPUs and their links, disks, network cards.
 
-`read_topology` asks the system. What it does not tell is unknown (None, or an empty link), and never an error: it is
-only a matter of speed. `affinity` decides what to make of it.
+`read_topology` reads them from the system. Missing information is unknown (None, or an empty link) and never an error,
+since it affects only speed. `affinity` decides how to use it.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ class Core:
 @dataclass(frozen=True, slots=True)
 class GpuInfo:
     index: int
-    """NVML's number."""
+    """Number of the GPU in NVML."""
     uuid: str
-    """As CUDA_VISIBLE_DEVICES takes it: CUDA's own numbers follow another order."""
+    """Name of the GPU for CUDA_VISIBLE_DEVICES; numbers would not do, since CUDA counts in another order than NVML."""
     node: int | None
     free_bytes: int | None = None
-    """Of its memory; None: unknown."""
+    """Free bytes of its memory; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """A disk or a network card, by the name that the system has for it."""
+    """A disk or a network card, by its system name."""
 
     name: str
     node: int | None
@@ -46,17 +46,18 @@ class Attached:
 @dataclass(frozen=True, slots=True)
 class Topology:
     cores: tuple[Core, ...]
-    """Those that this process may use."""
+    """Cores that this process may use."""
     gpus: tuple[GpuInfo, ...] = ()
     links: Links = ()
-    """links[a][b] between gpus[a] and gpus[b]: "NV" and the number of NVLinks, or, where there is none, the class of
-    the way over PCIe, nearest first: PIX, PXB, PHB, NODE, SYS; "X" on the diagonal, "" where it is unknown."""
+    """links[a][b] between gpus[a] and gpus[b]: "NV" and the number of NVLinks, or without NVLinks the class of the PCIe
+    path, nearest first: PIX, PXB, PHB, NODE, SYS; "X" on the diagonal, "" if unknown."""
     disks: tuple[Attached, ...] = ()
     nics: tuple[Attached, ...] = ()
 
 
 def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | None = None) -> Topology:
-    """This machine. Without `with_gpus` NVML is not asked. `allowed`: CPUs, instead of those of this process."""
+    """Read the topology of this machine. NVML is used only with `with_gpus`. `allowed`: CPUs to consider instead of
+    those that this process may run on."""
     found, links = read_gpus(os.environ.get("CUDA_VISIBLE_DEVICES")) if with_gpus else ([], ())
     gpus = tuple(GpuInfo(gpu.index, gpu.uuid, _pci_node(sys, gpu.address), gpu.free_bytes) for gpu in found)
     disks = tuple(Attached(path.name, _disk_node(path.resolve())) for path in _entries(sys / "block"))
@@ -66,7 +67,7 @@ def read_topology(with_gpus: bool, sys: Path = SYS, allowed: Iterable[int] | Non
 
 
 def disk_of(path: Path, sys: Path = SYS) -> str | None:
-    """Name of the disk that holds a file or folder; None where that is not one block device (overlay, btrfs, NFS)."""
+    """Name of the disk that holds a file or folder; None if that is not a single block device (overlay, btrfs, NFS)."""
     device = path.stat().st_dev
     block = sys / "dev/block" / f"{os.major(device)}:{os.minor(device)}"
     if not block.exists():
@@ -85,19 +86,19 @@ def _cores(sys: Path, allowed: list[int]) -> tuple[Core, ...]:
     for cpu in allowed:
         folder = sys / f"devices/system/cpu/cpu{cpu}/topology"
         package, core = _text(folder / "physical_package_id"), _text(folder / "core_id")
-        # A core of its own where the system does not say which it is a thread of.
+        # If the system does not report the core of a CPU, the CPU counts as a core of its own.
         cpus_of.setdefault((nodes.get(cpu), package, core) if core else (cpu,), []).append(cpu)
     return tuple(Core(tuple(cpus), nodes.get(cpus[0])) for cpus in cpus_of.values())
 
 
 def parse_cpus(text: str) -> list[int]:
-    """The numbers of the kernel's "0-3,8,10-11"."""
+    """Parse a CPU list of the kernel, such as "0-3,8,10-11"."""
     ends = [part.partition("-")[::2] for part in text.split(",") if part]
     return [cpu for first, last in ends for cpu in range(int(first), int(last or first) + 1)]
 
 
 def _disk_node(disk: Path) -> int | None:
-    """Return the node of a disk; of one that is made of others (RAID, LVM) theirs, if they have one."""
+    """NUMA node of a disk. For a disk made of others (RAID, LVM) it is their common node, or None."""
     if (disk / "slaves").is_dir() and (parts := _entries(disk / "slaves")):
         nodes = {_disk_node(part.resolve()) for part in parts}
         return nodes.pop() if len(nodes) == 1 else None
@@ -105,7 +106,7 @@ def _disk_node(disk: Path) -> int | None:
 
 
 def _node(device: Path) -> int | None:
-    """The NUMA node that the nearest device above this one in the tree knows."""
+    """NUMA node recorded for this device or its nearest ancestor in the device tree."""
     for folder in (device, *device.parents):
         if text := _text(folder / "numa_node"):
             return int(text) if int(text) >= 0 else None
@@ -120,7 +121,7 @@ def _text(path: Path) -> str:
 
 
 def _entries(folder: Path, pattern: str = "*") -> list[Path]:
-    """None where the folder is not there."""
+    """Sorted entries of a folder; empty if the folder does not exist."""
     return sorted(folder.glob(pattern))
 
 

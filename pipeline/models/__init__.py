@@ -1,8 +1,8 @@
-"""Models over looked-up embeddings; each `forward` reads as its paper's equation.
+"""Models over looked-up embeddings; each `forward` follows the equation of its paper.
 
-All fields have one width, `model.embedding_dim`: rows are moved whole, in slots of one size, so that fields of several
-widths would need a table, a map and a log for each width. Any torch.nn.Module class of the user's own, with the same
-constructor and `forward`, is a workflow's model as well; nothing is registered.
+All fields have the same width, `model.embedding_dim`: rows are moved as a whole, in slots of one size, so fields of
+different widths would need a table, a map and a log per width. A workflow can also use any torch.nn.Module class of
+your own with the same constructor and `forward`; nothing needs to be registered.
 """
 
 from pipeline.models.autoint import AutoInt

@@ -1,4 +1,4 @@
-"""Checks of what a workflow gives a model as `model.args`: the name, the value, and what is expected instead."""
+"""Checks of a workflow's `model.args`. Errors say the name, the value, and what is expected instead."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from collections.abc import Iterable, Sequence
 
 
 def whole(name: str, value: object, minimum: int = 1) -> int:
-    """The value, an integer of at least `minimum`. ValueError: it is none."""
+    """Return the value. Raises ValueError if it is not an integer of at least `minimum`."""
     if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
         raise ValueError(f"{name} is {value!r}; expected an integer of at least {minimum}")
     return value
 
 
 def widths(name: str, values: Sequence[int], minimum: int = 0) -> tuple[int, ...]:
-    """Widths of at least `minimum` layers. ValueError: that is not what `values` are."""
+    """Return the layer widths as a tuple. Raises ValueError if `values` are not positive integers for at least
+    `minimum` layers."""
     if not isinstance(values, list | tuple) or len(values) < minimum:
         raise ValueError(f"{name} is {values!r}; expected the widths of {minimum} layers or more, such as [400, 400]")
     return tuple(whole(f"{name}[{layer}]", width) for layer, width in enumerate(values))
 
 
 def one_of(name: str, value: str, choices: Iterable[str]) -> str:
-    """The value, one of the choices. ValueError: it is none of them."""
+    """Return the value. Raises ValueError if it is none of the choices."""
     if value not in (known := tuple(choices)):
         raise ValueError(f"{name} is {value!r}; expected one of {', '.join(known)}")
     return value

@@ -1,4 +1,4 @@
-"""AutoInt (Song, Shi, Xiao, Duan, Xu, Zhang and Tang, CIKM 2019). H heads, A = attention_dim weights of each."""
+"""AutoInt (Song, Shi, Xiao, Duan, Xu, Zhang and Tang, CIKM 2019). H heads with A = attention_dim weights each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pipeline.models.mlp import draw
 
 
 class AutoInt(nn.Module):
-    """Layers of multi-head self-attention over the fields, under one linear output. A number is a field as well: its
-    embedding, learned, times its value."""
+    """Layers of multi-head self-attention over the fields, followed by one linear output. A number counts as a field:
+    its learned embedding times its value."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, attention_layers: int = 3, heads: int = 2,
@@ -33,8 +33,8 @@ class AutoInt(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    """relu(concatenated heads + W_res e), a head being softmax(<W_query e_f, W_key e_g>) W_value e; not scaled by the
-    width, as in the paper."""
+    """relu(concatenated heads + W_res e), where a head is softmax(<W_query e_f, W_key e_g>) W_value e, not scaled by
+    the width, as in the paper."""
 
     def __init__(self, num_inputs: int, heads: int, attention_dim: int):
         super().__init__()
@@ -44,7 +44,7 @@ class SelfAttention(nn.Module):
         )
 
     def forward(self, fields_BFD: Tensor) -> Tensor:
-        """Fields [B, F, H * A] of fields [B, F, D], whatever their width D is."""
+        """Fields [B, F, H * A] of fields [B, F, D]; D is the width of the layer's inputs."""
         query_BFHA, key_BGHA, value_BGHA = (
             project(fields_BFD).unflatten(2, (self.heads, -1)) for project in (self.query, self.key, self.value)
         )

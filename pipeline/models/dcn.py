@@ -13,7 +13,7 @@ from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
 
 
 class DCN(nn.Module):
-    """Cross layers and an MLP over the same inputs, side by side under one linear output."""
+    """Cross layers and an MLP over the same inputs, concatenated before one linear output."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -36,7 +36,7 @@ class DCN(nn.Module):
 
 
 class Cross(nn.Module):
-    """x0 <w, x> + b + x: one degree of interaction more than x has."""
+    """x0 <w, x> + b + x: raises the degree of interaction of x by one."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -44,5 +44,5 @@ class Cross(nn.Module):
         self.bias_I = nn.Parameter(torch.zeros(width))
 
     def forward(self, x0_BI: Tensor, x_BI: Tensor) -> Tensor:
-        """[B, I] of the inputs x0 [B, I] and the previous layer's x [B, I]."""
+        """Output [B, I] for the inputs x0 [B, I] and the previous layer's output x [B, I]."""
         return x0_BI * self.weight(x_BI) + self.bias_I + x_BI

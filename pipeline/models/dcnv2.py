@@ -1,5 +1,5 @@
-"""DCN-V2 (Wang, Shivanna, Cheng, Jain, Lin, Hong and Chi, WWW 2021): cross layers with whole matrices, or with
-mixtures of low-rank ones. I = F * D + X inputs, Q experts of rank R, K cross layers."""
+"""DCN-V2 (Wang, Shivanna, Cheng, Jain, Lin, Hong and Chi, WWW 2021): cross layers with full matrices, or with mixtures
+of low-rank matrices. I = F * D + X inputs, Q experts of rank R, K cross layers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
 
 
 class CrossAndDeep(nn.Module):
-    """Cross layers and an MLP. "parallel": over the same inputs, side by side under one linear output. "stacked": the
-    MLP, with its output, on top of the cross layers."""
+    """Cross layers and an MLP. "parallel": both over the same inputs, concatenated before one linear output. "stacked":
+    the MLP, with its own output, on top of the cross layers."""
 
     def __init__(self, cross: nn.Module, width: int, hidden: Sequence[int], structure: str, deep: Deep):
         super().__init__()
@@ -36,7 +36,7 @@ class CrossAndDeep(nn.Module):
 
 
 class DCNv2(CrossAndDeep):
-    """Every cross layer has a matrix [I, I]."""
+    """DCN-V2 whose cross layers have a full matrix [I, I] each."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -48,7 +48,7 @@ class DCNv2(CrossAndDeep):
 
 
 class DCNMix(CrossAndDeep):
-    """Every cross layer has a mixture of experts of a low rank."""
+    """DCN-V2 whose cross layers have a mixture of low-rank experts each."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -68,7 +68,7 @@ class FullCross(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(num_layers))
 
     def forward(self, x0_BI: Tensor) -> Tensor:
-        """[B, I] of inputs [B, I]."""
+        """Output [B, I] for inputs [B, I]."""
         x_BI = x0_BI
         for layer in self.layers:
             x_BI = x0_BI * layer(x_BI) + x_BI
@@ -77,8 +77,8 @@ class FullCross(nn.Module):
 
 class MixedCross(nn.Module):
     """sum over experts q of G_q(x) x0 * (U_q tanh(C_q tanh(V_q x)) + b) + x, `num_layers` times. The gates G, a softmax
-    over the experts, are the same in all layers, as the paper writes them and DeepCTR has them. The matrices U, C and V
-    are drawn as by init "xavier", whatever `init` is."""
+    over the experts, are shared by all layers, as in the paper and in DeepCTR. The matrices U, C and V are always drawn
+    like init "xavier", independently of `init`."""
 
     def __init__(self, width: int, num_layers: int, num_experts: int, rank: int):
         super().__init__()
@@ -89,7 +89,7 @@ class MixedCross(nn.Module):
         self.bias_KI = nn.Parameter(torch.zeros(num_layers, width))
 
     def forward(self, x0_BI: Tensor) -> Tensor:
-        """[B, I] of inputs [B, I]."""
+        """Output [B, I] for inputs [B, I]."""
         x_BI = x0_BI
         for v_QRI, c_QRR, u_QIR, b_I in zip(self.v_KQRI, self.c_KQRR, self.u_KQIR, self.bias_KI, strict=True):
             small_BQR = einsum("qri,bi->bqr", v_QRI, x_BI).tanh()
@@ -101,5 +101,5 @@ class MixedCross(nn.Module):
 
 
 def xavier(*shape: int) -> nn.Parameter:
-    """Matrices of the last two axes, each drawn by itself: normal of variance 2 / (inputs + outputs)."""
+    """Draw matrices over the last two axes, each from a normal distribution of variance 2 / (inputs + outputs)."""
     return nn.Parameter(torch.randn(shape) * (2 / (shape[-1] + shape[-2])) ** 0.5)

@@ -1,4 +1,4 @@
-"""An MLP over embeddings, and Wide & Deep (Cheng et al., DLRS 2016), which adds a logistic regression to it."""
+"""An MLP over embeddings, and Wide & Deep (Cheng et al., DLRS 2016), which adds logistic regression to it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.models.mlp import Deep, mlp, side_by_side, width_of
 
 
 class DNN(nn.Module):
-    """MLP over embeddings and numbers, side by side."""
+    """MLP over the concatenated embeddings and numbers."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -27,7 +27,7 @@ class DNN(nn.Module):
 
 
 class WideDeep(FirstOrder):
-    """Wide part: first-order terms, without crossed features of one's own choice. Deep part: MLP."""
+    """Wide part: first-order terms, without hand-crafted crossed features. Deep part: an MLP."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),

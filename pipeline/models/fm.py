@@ -8,7 +8,7 @@ from pipeline.models.lr import FirstOrder
 
 
 class FM(FirstOrder):
-    """First-order terms, and the inner products of all pairs of embeddings. Numbers have first-order terms alone."""
+    """First-order terms, and the inner products of all pairs of embeddings. Numbers have first-order terms only."""
 
     def __init__(self, num_fields: int, num_numbers: int, embedding_dim: int):
         super().__init__(num_numbers)

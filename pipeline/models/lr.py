@@ -1,4 +1,4 @@
-"""Logistic regression, and the linear part that other models add to theirs."""
+"""Logistic regression, and the linear part that other models share."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 
 class FirstOrder(nn.Module):
-    """w0 + <w, x>: a bias, a weight for each number, and one for each key, which lies in the key's row."""
+    """w0 + <w, x>: a bias, a weight for each number, and a weight for each key, stored in the key's row."""
 
     first_order = True
-    """Rows hold one more weight: the key's first-order term."""
+    """Rows have one additional weight, the key's first-order term."""
 
     def __init__(self, num_numbers: int):
         super().__init__()
@@ -18,12 +18,12 @@ class FirstOrder(nn.Module):
         self.number_weights_X = nn.Parameter(torch.zeros(num_numbers))
 
     def linear(self, numbers_BX: Tensor, first_order_BF: Tensor) -> Tensor:
-        """[B] of numbers [B, X] and first-order weights [B, F]."""
+        """Linear term [B] of numbers [B, X] and first-order weights [B, F]."""
         return self.bias + first_order_BF.sum(1) + numbers_BX @ self.number_weights_X
 
 
 class LR(FirstOrder):
-    """Logistic regression. It has no use for embeddings: set model.embedding_dim to 0."""
+    """Logistic regression. It does not use embeddings: set model.embedding_dim to 0."""
 
     def __init__(self, num_fields: int, num_numbers: int, embedding_dim: int):
         super().__init__(num_numbers)

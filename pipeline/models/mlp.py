@@ -1,4 +1,4 @@
-"""The deep part that most CTR models share."""
+"""The MLP that most CTR models share as their deep part."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def mlp(
     num_inputs: int, hidden: Sequence[int], batch_norm: bool = False, dropout: float = 0.0, activation: str = "relu",
     init: str = "torch", out: bool = True,
 ) -> nn.Sequential:  # fmt: skip
-    """Linear, batch norm, activation and dropout per hidden layer, then one linear output, or none of it.
+    """Linear, batch norm, activation and dropout per hidden layer, then one linear output if `out`.
 
-    ValueError names the argument that is wrong.
+    Raises ValueError with the name of an invalid argument.
     """
     if not isinstance(batch_norm, bool):
         raise ValueError(f"batch_norm is {batch_norm!r}; expected true or false")
@@ -59,8 +59,8 @@ def mlp(
 
 
 def draw(module: nn.Module, init: str) -> None:
-    """Draw the initial weights of every Linear in it. "torch": leave them as torch drew them. "xavier": normal of
-    variance 2 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010), and biases of zero."""
+    """Draw the initial weights of every Linear in the module. "torch": keep torch's own. "xavier": normal of variance
+    2 / (inputs + outputs) (Glorot and Bengio, AISTATS 2010), and biases of zero."""
     if one_of("init", init, INITS) == "torch":
         return
     for layer in module.modules():
@@ -71,13 +71,13 @@ def draw(module: nn.Module, init: str) -> None:
 
 
 def width_of(num_fields: int, num_numbers: int, embedding_dim: int) -> int:
-    """F * D + X, the deep part's inputs. ValueError: there are none."""
+    """Number of the deep part's inputs, F * D + X. Raises ValueError if it is 0."""
     if not (num_inputs := num_fields * embedding_dim + num_numbers):
         raise ValueError("the deep part has no inputs: there are no numbers, and model.embedding_dim is 0; raise it")
     return num_inputs
 
 
 def side_by_side(embeddings_BFD: Tensor, numbers_BX: Tensor) -> Tensor:
-    """[B, F * D + X] the MLP's inputs; without numbers a view, not a copy."""
+    """[B, F * D + X] the MLP's inputs; without numbers a view instead of a copy."""
     flat_B = embeddings_BFD.flatten(1)
     return torch.cat([flat_B, numbers_BX], 1) if numbers_BX.shape[1] else flat_B

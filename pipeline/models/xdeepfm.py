@@ -14,7 +14,7 @@ from pipeline.models.mlp import Deep, draw, mlp, side_by_side, width_of
 
 
 class xDeepFM(FirstOrder):
-    """First-order terms, compressed interaction network and MLP over the same embeddings, added up."""
+    """Sum of first-order terms, compressed interaction network and MLP over the same embeddings."""
 
     def __init__(
         self, num_fields: int, num_numbers: int, embedding_dim: int, hidden: Sequence[int] = (400, 400, 400),
@@ -36,9 +36,9 @@ class xDeepFM(FirstOrder):
 
 
 class CIN(nn.Module):
-    """Each layer has H feature maps: weighted sums, one weight a pair, of the products of the previous layer's maps
-    with the embeddings, coordinate by coordinate. No activation, as the paper found best; a bias for each map, and
-    every map connected to the output, as FuxiCTR has it."""
+    """Compressed interaction network. Each layer has H feature maps: weighted sums, with one weight per pair, of the
+    coordinate-wise products of the previous layer's maps with the embeddings. There is no activation, which the paper
+    found best; each map has a bias and is connected to the output, as in FuxiCTR."""
 
     def __init__(self, num_fields: int, maps: Sequence[int]):
         super().__init__()
@@ -46,7 +46,7 @@ class CIN(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(h * num_fields, to) for h, to in zip(before, maps, strict=True))
 
     def forward(self, embeddings_BFD: Tensor) -> Tensor:
-        """All layers' maps, each summed over its D coordinates: [B, sum of H]."""
+        """[B, sum of H] maps of all layers, each summed over its D coordinates."""
         maps_BDH = embeddings_BDF = embeddings_BFD.transpose(1, 2)
         pooled = []
         for layer in self.layers:

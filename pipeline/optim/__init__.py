@@ -1,1 +1,1 @@
-"""Row optimizers."""
+"""Optimizers of the rows and of the dense part, and learning rates."""

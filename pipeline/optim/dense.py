@@ -1,7 +1,7 @@
-"""The optimizer of the dense part: torch's Adam, its learning rate at each step, clipping by the gradient's norm.
+"""Optimizer of the dense part: torch's Adam, its learning rate at each step, clipping by the gradient's norm.
 
-Of many workers each has a replica. Its loss is a share of the whole batch's, so the sum of all gradients is that of the
-whole batch, and every replica takes the same step.
+Each of several workers has a replica. A worker's loss is its share of the whole batch's loss, so the sum of all
+workers' gradients is the gradient of the whole batch, and every replica takes the same step.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pipeline.optim.fused_adam import FusedAdam
 from pipeline.optimizer import DenseAdam
 
 NORM_EPS = 1e-6
-"""As torch.nn.utils.clip_grad_norm_ has it."""
+"""Term added to the norm, equal to that of torch.nn.utils.clip_grad_norm_."""
 
 
 class Dense:
-    """The parameters of a model and their optimizer. A model that is nothing but its rows has one that does nothing."""
+    """Parameters of a model and their optimizer. If a model has only rows, the optimizer does nothing."""
 
     def __init__(
         self, model: torch.nn.Module, adam: DenseAdam, steps_of_epoch: int, collective: Collective = SINGLE_WORKER
     ) -> None:
-        """ValueError: there are other workers, and a parameter or float buffer that is not of float32."""
+        """Raises ValueError if there are other workers and a parameter or float buffer is not float32."""
         self._adam, self._collective = adam, collective
         self._parameters = list(model.parameters()) or [torch.nn.Parameter(torch.empty(0))]
         self._warm_up_steps = warm_up_steps(adam, steps_of_epoch)
@@ -35,22 +35,22 @@ class Dense:
             self._flat = Flat(model, 1)
             self._flat.hold_gradients(self._flat.vectors[0])
         self.lr = adam.lr
-        """Once warm."""
+        """Learning rate after the warm-up."""
         self.optimizer = FusedAdam(self._parameters, adam.lr, (adam.beta1, adam.beta2), adam.eps)
 
     def zero_grad(self) -> None:
-        """Before the backward pass, or instead of it where a worker has no examples."""
+        """Clear the gradients: before the backward pass, or in place of it if a worker has no examples."""
         if self._flat:
             self._flat.vectors[0].zero_()
         else:
             self.optimizer.zero_grad()
 
     def exchange(self) -> None:
-        """The gradients become the sum over all workers, and the float buffers of the model their mean."""
+        """Replace the gradients by their sum over all workers, and the model's float buffers by their mean."""
         take_all_steps(self.exchanging())
 
     def exchanging(self) -> Iterator[None]:
-        """The same in steps, as `Collective.summing`."""
+        """Do `exchange` in steps, like `Collective.summing`."""
         if self._flat and self._flat.numbers.numel():
             yield from self._collective.summing(self._flat.numbers, "dense", self._flat.num_buffers)
             self._flat.buffers.div_(self._collective.world)
@@ -68,7 +68,7 @@ class Dense:
         return [parameter.grad for parameter in self._parameters if parameter.grad is not None]
 
     def step(self, step: int, last_of_epoch: bool = False) -> None:
-        """One update, the run's number `step`, counted from 1."""
+        """Update the parameters; `step` is the run's step, counted from 1."""
         self.optimizer.lr = warmed_up(self.lr, step, self._warm_up_steps)
         if self._adam.eps_place == "keras":
             self.optimizer.eps = self._adam.eps / (1.0 - self._adam.beta2**step) ** 0.5
@@ -80,13 +80,13 @@ def warm_up_steps(adam: DenseAdam, steps_of_epoch: int) -> int:
 
 
 def warmed_up(lr: float, step: int, warm_up_steps: int) -> float:
-    """The learning rate of a step, counted from 1."""
+    """Learning rate of a step, counted from 1."""
     return lr * min(1.0, step / warm_up_steps) if warm_up_steps else lr
 
 
 def clip_factor(gradients: list[Tensor], maximum: float) -> Tensor:
-    """Return the factor by which gradients, together, are multiplied so that their norm is at most `maximum`; a scalar
-    where they lie."""
+    """Factor that scales the gradients so that their joint norm is at most `maximum`: a scalar on the gradients'
+    device."""
     norms = [torch.linalg.vector_norm(gradient) for gradient in gradients]
     norm = torch.linalg.vector_norm(torch.stack(norms))
     return (maximum / (norm + NORM_EPS)).clamp(max=1.0)

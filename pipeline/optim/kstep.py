@@ -1,17 +1,17 @@
-"""k-step Adam: replicas of the dense part that take steps of their own, and merge now and then.
+"""k-step Adam: replicas of the dense part that take local steps and are averaged (merged) every k steps.
 
 Zhao, Jiao, Hu, Li, Zhang and Li, arXiv 2201.05500, after Chen, Li and Li, FODS 2020. Worker i of N, at a step t:
 
     m_i = beta1 * m_i + (1 - beta1) * g_i                     from 0
     v_i = beta2 * v_i + (1 - beta2) * g_i * g_i               from 0
-    at a merge:  v_hat = mean of all v_i                      "amsgrad": that or v_hat, whichever is larger
+    at a merge:  v_hat = mean of all v_i                      "amsgrad": the maximum of that and v_hat
     x_i = x_i - lr * m_i / (sqrt(v_hat) + eps)
     at a merge:  x_i = mean of all x_i
 
-v_i is set to the mean at a merge as well: v_hat, all that v_i is used for, comes to the same, since v is linear in the
-squares of the gradients. With "local" denominators each worker has its own v_i in place of v_hat.
+At a merge v_i is set to the mean, too. This does not change v_hat, for which alone v_i is used, since v is linear in
+the squares of the gradients. With "local" denominators each worker uses its own v_i in place of v_hat.
 
-Q numbers of all parameters (see `flat`)
+Q is the number of values of all parameters (see `flat`).
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from pipeline.optim.dense import Dense, warm_up_steps, warmed_up
 from pipeline.optimizer import KStep, Optimizer
 
 M, V, X = range(NUM_VECTORS := 3)
-"""Vectors of the flat state, the model's buffers behind them: what is merged at once lies side by side."""
+"""Order of the vectors in the flat state, which the model's buffers follow: vectors merged together are adjacent."""
 FIRST_MERGED = {"x": X, "xv": V, "xmv": M}
 
 
 def dense_of(
     model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = SINGLE_WORKER
 ) -> Dense | KStepDense:
-    """The dense part's optimizer. ValueError: as theirs."""
+    """Make the dense part's optimizer. Raises ValueError like its constructor."""
     if optimizer.merge:
         return KStepDense(model, optimizer, steps_of_epoch, collective)
     return Dense(model, optimizer.dense, steps_of_epoch, collective)
 
 
 class KStepDense:
-    """One worker's replica and its optimizer: takes the place of `Dense`, and of its torch optimizer in a commit."""
+    """One worker's replica and its optimizer. It replaces `Dense`, and `Dense.optimizer` in a commit."""
 
     def __init__(
         self, model: torch.nn.Module, optimizer: Optimizer, steps_of_epoch: int, collective: Collective = SINGLE_WORKER
     ) -> None:
-        """ValueError: a parameter or float buffer is not of float32; two levels are set, and there is one."""
+        """Raises ValueError if a parameter or float buffer is not float32, or two levels are set without machines of
+        equal size."""
         assert optimizer.merge, "without it there is Dense"
         self._adam, self._merge, self._collective = optimizer.dense, optimizer.merge, collective
         self._machine = _machine(self._merge, collective)
@@ -56,25 +57,26 @@ class KStepDense:
         self._gradient_Q, self._v_hat_Q, self._scratch_Q = (torch.zeros_like(self._flat.vectors[X]) for _ in range(3))
         self._flat.hold_gradients(self._gradient_Q)
         self.lr = self._adam.lr
-        """Once warm."""
+        """Learning rate after the warm-up."""
         self.state = self._state()
-        """Of each parameter, as a torch optimizer has it; views."""
+        """State of each parameter in the form of a torch optimizer; the tensors are views."""
 
     @property
     def optimizer(self) -> KStepDense:
-        """Return what holds the state that a commit keeps."""
+        """Holder of the state that a commit keeps: this object."""
         return self
 
     def zero_grad(self) -> None:
-        """Before the backward pass, or instead of it where a worker has no examples."""
+        """Clear the gradients: before the backward pass, or in place of it if a worker has no examples."""
         self._gradient_Q.zero_()
 
     def exchange(self) -> None:
-        """The gradient of a share of the whole batch becomes that of this worker's own, or of its machine's."""
+        """Scale the gradient, which is that of a share of the whole batch's loss, to the mean over this worker's own
+        examples; if `inner` is 1, sum it over its machine first, for the mean over the machine's examples."""
         take_all_steps(self.exchanging())
 
     def exchanging(self) -> Iterator[None]:
-        """The same in steps, as `Collective.summing`."""
+        """Do `exchange` in steps, like `Collective.summing`."""
         num_shares = self._collective.world
         if self._merge.inner == 1:
             if self._flat.size:
@@ -91,11 +93,11 @@ class KStepDense:
         return [self._gradient_Q]
 
     def merges(self, step: int, last_of_epoch: bool = False) -> bool:
-        """Return whether all workers merge at the run's step, counted from 1."""
+        """True if all workers merge at this step of the run, counted from 1."""
         return step <= self._merge.start or step % self._merge.k == 0 or last_of_epoch
 
     def step(self, step: int, last_of_epoch: bool = False) -> None:
-        """One update, the run's number `step`, counted from 1, and a merge where the step has one."""
+        """Update the parameters and merge if `merges` says so; `step` is the run's step, counted from 1."""
         frozen, first = self._merge.denominator == "frozen", FIRST_MERGED[self._merge.merged]
         merges, within = self.merges(step, last_of_epoch), self._merge.inner or 1
         self._update_moments()
@@ -109,14 +111,14 @@ class KStepDense:
             self._mean(self._machine, X, NUM_VECTORS)
 
     def _update_moments(self) -> None:
-        # A product is rounded before it is added, on every processor: no fused operation.
+        # Separate calls, so that every processor rounds a product before it is added (no fused multiply-add).
         m_Q, v_Q, *_ = self._flat.vectors
         g_Q, scratch_Q, beta1, beta2 = self._gradient_Q, self._scratch_Q, self._adam.beta1, self._adam.beta2
         m_Q.mul_(beta1).add_(torch.mul(g_Q, 1 - beta1, out=scratch_Q))
         v_Q.mul_(beta2).add_(torch.mul(g_Q, g_Q, out=scratch_Q).mul_(1 - beta2))
 
     def _refresh(self, step: int) -> None:
-        """v_hat from the merged v."""
+        """Update v_hat from the merged v."""
         v_Q = self._corrected(step)
         if self._merge.form == "amsgrad":
             torch.maximum(self._v_hat_Q, v_Q, out=self._v_hat_Q)
@@ -124,7 +126,7 @@ class KStepDense:
             self._v_hat_Q.copy_(v_Q)
 
     def _corrected(self, step: int) -> Tensor:
-        """v, corrected for its bias if it is to be; valid until the scratch is used."""
+        """Return v, with bias correction if set; valid until the scratch vector is used again."""
         v_Q = self._flat.vectors[V]
         if not self._merge.bias_correction:
             return v_Q
@@ -139,7 +141,7 @@ class KStepDense:
         x_Q.sub_(torch.div(m_Q, denominator_Q, out=denominator_Q).mul_(lr))
 
     def _mean(self, collective: Collective, first: int, end: int, num_buffers: int = 0) -> None:
-        """Return the mean of these vectors, and of the buffers behind the last one."""
+        """Replace these vectors, and the first `num_buffers` numbers that follow them, by their mean over workers."""
         size = self._flat.size
         part = self._flat.numbers[first * size : end * size + num_buffers]
         if part.numel():
@@ -158,12 +160,12 @@ class KStepDense:
 
 
 def _machine(merge: KStep, collective: Collective) -> Collective:
-    """The workers of this one's machine, where there are two levels."""
+    """Workers of this worker's machine if there are two levels, else this worker alone."""
     if not merge.inner or collective.world == 1:
         return SINGLE_WORKER
     if not isinstance(collective, TwoLevels):
         raise ValueError(
-            f"optimizer.merge.inner is {merge.inner}, and the {collective.world} workers are not on several machines, "
-            "as many on each; leave it out"
+            f"optimizer.merge.inner is {merge.inner}, but the {collective.world} workers are not on several machines "
+            "with the same number on each; leave optimizer.merge.inner out"
         )
     return collective.inner

@@ -1,4 +1,4 @@
-"""Judgement of each epoch's validation about the next one: whether to train it, and at which learning rate."""
+"""Decisions from each epoch's validation: whether to train another epoch, and at which learning rate."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from dataclasses import dataclass
 from pipeline.optimizer import Plateau
 
 BETTER = 1e-6
-"""By which an epoch must exceed the best one so far."""
+"""Minimum by which the metric of a better epoch exceeds the best one so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochVerdict:
-    """A verdict on all epochs so far."""
+    """Summary of the validations of all epochs so far."""
 
     best: int | None = None
-    """Number of the best epoch, from 0; None as long as none has a metric that is a number."""
+    """Number of the best epoch, from 0; None while no epoch has a finite metric."""
     worse: int = 0
-    """Epochs that were not better than those before them."""
+    """Number of epochs that were not better than the best one before them."""
     in_a_row: int = 0
-    """Of these, the last ones."""
+    """Number of such epochs since the best one."""
 
     def stops(self, plateau: Plateau | None) -> bool:
         return bool(plateau and plateau.stop_after and self.in_a_row >= plateau.stop_after)
 
     def lr(self, lr: float, plateau: Plateau | None) -> float:
-        """A learning rate after all reductions."""
+        """Apply all reductions so far to a learning rate."""
         for _ in range(self.worse if plateau else 0):
             assert plateau
             lr = max(lr * plateau.lr_factor, min(lr, plateau.lr_floor))
@@ -35,7 +35,7 @@ class EpochVerdict:
 
 
 def judge(metric: str, values: Sequence[float]) -> EpochVerdict:
-    """`values` of "auc" or "logloss", epoch by epoch."""
+    """Judge all epochs by `values` of "auc" or "logloss", epoch by epoch."""
     best, worse, in_a_row = None, 0, 0
     goods = [-value if metric == "logloss" else value for value in values]
     for epoch, good in enumerate(goods):

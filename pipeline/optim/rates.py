@@ -1,8 +1,7 @@
-"""The history of what each step of a run did to a row besides its gradient: learning rate, L2, and the factor of a
-clipped gradient.
+"""History of the rates of each step of a run: learning rate, L2, and the factor of a clipped gradient.
 
-Under dense semantics a row that was absent is caught up by it, so it is part of every commit: run-length coded,
-in float64.
+Under dense semantics the catch-up of absent rows needs this history, so every commit contains it, run-length coded in
+float64.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ FIRST_STEP, RUNS = "rates/first_step", "rates/runs"
 BYTES_PER_STEP = 20
 MAX_STEPS = 1 << 31
 STEPS_AHEAD = 1 << 12
-"""Lines that are made, and brought to a GPU, at a time."""
+"""Number of lines that are made, and copied to a GPU, at one time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The rate of a run of steps."""
+    """Rates of a run of consecutive steps."""
 
     lr: float
     l2: float
@@ -39,22 +38,24 @@ class Rate:
 
 
 class Rates:
-    """A line of four numbers for each step (see `row_rules`), where the kernels are: 20 bytes a step of the run."""
+    """Table with a line of four numbers for each step (see `row_rules`), in the memory of the device that runs the
+    kernels: 20 bytes per step of the run."""
 
     def __init__(self, rows: RowOptimizerConfig, device: Device, each_step: bool) -> None:
-        """`each_step`: a gradient may be clipped, so no step is known to have the rates of the one before it."""
+        """`each_step`: True if gradients may be clipped; then every step counts as a run of its own."""
         self._rows, self._device, self.each_step = rows, device, each_step
         self.num_steps = 0
         self._runs: list[tuple[int, Rate]] = []
         self._table_T4: F32 = np.zeros((1, 4), np.float32)
         self._begins_T: I32 = np.zeros(1, np.int32)
         self._filled = 0
-        """The last step that has a line: those to come have the present rates, until there are others."""
+        """Last step that has a line. Lines after `num_steps` are made ahead with the current rates and are made again
+        if the rates change."""
         self._there: tuple[Any, Any] | None = None
 
     @property
     def l2(self) -> float:
-        """The L2 term as a gradient; of FTRL it is part of the closed form, and no gradient."""
+        """Factor of the L2 term of the gradient; 0 for FTRL, whose L2 is part of its closed form."""
         return 0.0 if self._rows.kind == "ftrl" else self._rows.l2
 
     @property
@@ -62,8 +63,8 @@ class Rates:
         return any(rate.l2 for _, rate in self._runs)
 
     def until(self, step: int) -> tuple[int, float, float]:
-        """The last step with L2 up to this one, 0 if there is none; the largest L2, and the largest learning rate, of
-        the steps up to this one."""
+        """Return for the steps up to `step`: the last one with L2 (0 if none), the largest L2, the largest learning
+        rate."""
         last, max_l2, max_lr, end = 0, 0.0, 0.0, step
         for first, rate in reversed(self._runs):
             if first <= step:
@@ -73,9 +74,10 @@ class Rates:
         return last, max_l2, max_lr
 
     def through(self, last: int, lr: float) -> tuple[Any, Any]:
-        """Lines [T, 4] and the first step of each run [T], with steps up to `last`; new ones take this learning rate.
+        """Return lines [T, 4], and for each step the first step of its run [T], covering steps up to `last`; new steps
+        get this learning rate.
 
-        On a GPU within the work of the stream that uses them."""
+        On a GPU it must be called within the work of the stream that uses the table."""
         if last > self.num_steps:
             self._take(last, Rate(lr, self.l2))
         if self._device.on_gpu and self._there is None:
@@ -84,11 +86,12 @@ class Rates:
 
     @property
     def on_host(self) -> tuple[F32, I32]:
-        """The same lines in host memory; on a GPU without the factors of clipped gradients."""
+        """The table in host memory; if the device is a GPU, without the factors of clipped gradients."""
         return self._table_T4, self._begins_T
 
     def clip(self, step: int, factor: float) -> None:
-        """The gradient of the step was scaled, on the CPU; on a GPU nobody there knows yet by how much."""
+        """Record on the host that the step's gradient was scaled by `factor`. If the model is on a GPU, the factor is
+        known there only."""
         line = self._table_T4[step]
         line[FACTOR] = factor
         line[L2] *= line[FACTOR]
@@ -126,8 +129,8 @@ class Rates:
             self._begins_T = np.concatenate([self._begins_T, np.zeros(more, np.int32)])
 
     def _bring(self, first: int) -> None:
-        """Copy the lines from step `first` on to the GPU's own table, where earlier ones may have other factors. The
-        host waits for that, so it is done for many steps at a time."""
+        """Copy the lines from step `first` on to the GPU's table, whose earlier lines may have other factors. The host
+        waits for the copy, so many steps are copied at one time."""
         here, before = (self._table_T4, self._begins_T), self._there
         if before is None or len(before[0]) < len(here[0]):
             self._there = (self._device.empty(here[0].shape, np.float32), self._device.empty(here[1].shape, np.int32))
@@ -138,7 +141,7 @@ class Rates:
             there[first:end] = self._device.to_device(array[first:end])
 
     def save(self) -> dict[str, Array]:
-        """The history, for a commit. Nothing is in flight."""
+        """Return the history for a commit. No block may be in flight."""
         runs = self._parted() if self.each_step else self._runs
         return {
             FIRST_STEP: np.array([self.num_steps, *(step for step, _ in runs)], np.int64),
@@ -146,7 +149,7 @@ class Rates:
         }
 
     def _parted(self) -> list[tuple[int, Rate]]:
-        """The runs, in parts of equal factors."""
+        """Split the runs into parts of equal factors."""
         table_T4 = self.host_table()
         parted: list[tuple[int, Rate]] = []
         ends = [step for step, _ in self._runs[1:]] + [self.num_steps + 1]
@@ -157,7 +160,7 @@ class Rates:
         return parted
 
     def host_table(self) -> F32:
-        """All lines in host memory. Nothing is in flight."""
+        """Return all lines in host memory. No block may be in flight."""
         if self._there is None:
             return self._table_T4
         pinned: F32 = self._device.pinned(self._there[0].shape, np.float32)
@@ -166,26 +169,26 @@ class Rates:
         return pinned
 
     def load(self, saved: Mapping[str, Array]) -> None:
-        """Take back what `save` gave. ValueError: it is no history of steps."""
+        """Restore a history from `save`. Raises ValueError if it is not a valid history."""
         if FIRST_STEP not in saved or RUNS not in saved:
             raise ValueError(f"the commit has no {FIRST_STEP} or no {RUNS}")
         steps_N, runs_N3 = saved[FIRST_STEP], saved[RUNS]
         kinds = (steps_N.dtype, steps_N.ndim, runs_N3.dtype, runs_N3.shape)
         fits = kinds == (np.int64, 1, np.float64, (steps_N.size - 1, 3))
         if not (fits and 0 <= steps_N[0] < MAX_STEPS and (np.diff(steps_N[1:]) > 0).all()):
-            raise ValueError(f"{FIRST_STEP} and {RUNS} of the commit are no history of steps")
+            raise ValueError(f"{FIRST_STEP} and {RUNS} of the commit are not a history of steps")
         num_steps, *first_steps = steps_N.tolist()
         if first_steps and not (first_steps[0] > 0 and first_steps[-1] <= num_steps and np.isfinite(runs_N3).all()):
-            raise ValueError(f"{FIRST_STEP} of the commit is no history of {num_steps} steps: {str(first_steps)[:200]}")
+            raise ValueError(f"{FIRST_STEP} of the commit does not fit {num_steps} steps: {str(first_steps)[:200]}")
         if self._rows.semantics == "lazy":
-            # Nobody looks at a step that is over.
+            # Lazy semantics never uses the rates of past steps.
             self._reserve(num_steps + 1)
             self.num_steps = self._filled = num_steps
             return
         if num_steps and first_steps[:1] != [1]:
             raise ValueError(f"{FIRST_STEP} of the commit does not begin with the first step: {str(first_steps)[:200]}")
         runs = [Rate(*numbers) for numbers in saved[RUNS].tolist()]
-        # Steps with factors of their own stay steps of their own, whatever this workflow clips.
+        # Steps with factors of their own stay runs of their own, even if this workflow does not clip.
         self.each_step = self.each_step or any(rate.factor != 1 for rate in runs)
         lasts = [*(first - 1 for first in first_steps[1:]), num_steps][: len(runs)]
         for first, last, rate in zip(first_steps, lasts, runs, strict=True):

@@ -1,4 +1,4 @@
-"""The optimizer of the rows: a step of a batch's rows where they lie, and, under dense semantics, catching up."""
+"""Optimizer of the rows: updates a batch's rows in place and, under dense semantics, catches them up first."""
 
 from __future__ import annotations
 
@@ -26,24 +26,25 @@ from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
 
 QUIET = 7.8e-10
-"""By how much m has to fall, by sqrt(v), before it moves a weight no more: 200 steps of Adam at 0.9 and 0.999."""
+"""An absent row's weight stands still once m / sqrt(v) has shrunk by this factor: 200 steps of Adam with beta1 = 0.9
+and beta2 = 0.999."""
 NEVER = 1 << 60
 FARTHEST = 8.6
-"""Standard deviations that no first weight is beyond (see `init_rows`)."""
+"""Upper bound of an initial weight, in standard deviations (see `init_rows`)."""
 
 
 class RowOptimizer:
-    """P rows of a batch, C weights of each."""
+    """Optimizer of the rows in the device slab. A batch has P rows with C weights each."""
 
     def __init__(
         self, optimizer: Optimizer, row: RowLayout, init_std: float, slab: Slab, threads: Threads | Whole,
         device: Device, repeats_keys: bool,
     ) -> None:  # fmt: skip
-        """`repeats_keys`: a key may occur more than once in an example."""
+        """`repeats_keys`: True if a key may occur more than once in an example."""
         self._rows = rows = optimizer.rows
         self._rule = RULE_NUMBERS[rows.kind]
         self.lr = rows.lr
-        """Of the steps to come."""
+        """Learning rate of the coming steps."""
         self._row, self._slab, self._threads, self._device = row, slab, threads, device
         self._init_std = init_std
         self.rates = Rates(rows, device, each_step=optimizer.max_grad_norm is not None)
@@ -59,28 +60,29 @@ class RowOptimizer:
                 self.clips, clip = True, (rows.clip.r, rows.clip.floor_of(row.embedding_dim))
         self._clip = np.float32(clip[0]), np.float32(clip[1])
         self.counts_examples = self.clips and repeats_keys
-        """Whether the examples that hold a key have to be counted: else they are its occurrences, or nobody asks."""
+        """True if the examples that hold a key must be counted; if False, their number equals the key's occurrences or
+        is not needed."""
         self._lifespan, self._probed = NEVER, 0
         self._copy_PW: U32 = device.empty((0, row.num_words), np.uint32)
 
     @property
     def catches_up(self) -> bool:
-        """Return whether rows move while they are absent."""
+        """True if rows move while they are absent from the batches."""
         if self._rows.semantics == "lazy" or isinstance(self._rows, Ftrl):
             return False
         return self._rule == ADAM or self.rates.l2 > 0 or self.rates.had_l2
 
     def catch_up(self, rows_P: I32, step: int) -> None:
-        """Bring rows of the slab to where they stand after `step`."""
+        """Catch up rows of the slab to the end of `step`."""
         if self.catches_up:
             self._catch_up(self._slab.words_SW, rows_P, step, NEVER)
 
     def expect(self, last_step: int) -> None:
-        """Steps up to this one are about to be taken."""
+        """Prepare the rates of all steps up to this one, which are about to be taken."""
         self.rates.through(last_step, self.lr)
 
     def scale(self, step: int, factor: Tensor) -> None:
-        """The gradients of this step, L2 included, are multiplied by a number that lies where the model does."""
+        """Scale the gradients of this step, L2 included, by `factor`, which lies on the model's device."""
         table_T4 = self.rates.through(step, self.lr)[0]
         if self._device.on_gpu:
             line = tensor_of(table_T4)[step]
@@ -90,8 +92,8 @@ class RowOptimizer:
             self.rates.clip(step, float(factor))
 
     def caught_up(self, staged_AW: F32, rows_P: I32, step: int) -> tuple[F32, I32]:
-        """For those who only read weights: rows [P, W] as they stand after `step`, and where each is; the slab itself
-        if rows do not move while they are absent. Row -1 - r of `rows_P` is row r of staging."""
+        """Return rows for reading weights, caught up to `step`, and the position of each row in them: a copy [P, W], or
+        the slab itself if rows do not move while absent. An entry -1 - r of `rows_P` stands for row r of staging."""
         if not self.catches_up or not step:
             return self._slab.floats_SW, rows_P
         if len(self._copy_PW) < len(rows_P):
@@ -103,14 +105,15 @@ class RowOptimizer:
         return floats_PW, array_library(rows_P).arange(len(rows_P), dtype=np.int32)
 
     def catch_up_copy(self, rows_PW: U32, step: int) -> None:
-        """Rows [P, W] that lie by themselves to where they stand after `step`. Right are their weights alone."""
+        """Catch up rows [P, W] outside of the slab to `step`. Only their weights are valid afterwards, not their
+        state."""
         if self.catches_up and step:
             at_P = array_library(rows_PW).arange(len(rows_PW), dtype=np.int32)
             self._catch_up(rows_PW, at_P, step, self._life_of_first_rows(step))
 
     def catch_up_on_host(self) -> Callable[[U32], None]:
-        """Return a function that brings rows [U, W] in host memory to where they stand now, with their state. Nothing
-        is in flight."""
+        """Return a function that catches up rows [U, W] in host memory, state included, to the last step taken. No
+        block may be in flight."""
         if not self.catches_up:
             return lambda rows_UW: None
         tables, step = (self.rates.host_table(), self.rates.on_host[1]), self.rates.num_steps
@@ -138,11 +141,11 @@ class RowOptimizer:
     def update(
         self, rows_P: I32, grads_PC: F32, weights_PC: F32, starts_P: I32, examples_with_key_P: I32, step: int
     ) -> Any:
-        """One step, counted from 1, of rows with summed gradients and their weights as they are, both [P, C].
+        """Update rows from their summed gradients and their current weights, both [P, C]; `step` counts from 1.
 
-        `starts_P`: [P + 1], whose differences are the occurrences in the batch. `holders_P`: for CowClip, the examples
-        that hold each key (see `examples_with_key`). Under CowClip: whether each row's gradient was clipped, uint8 [P];
-        else empty."""
+        The differences of `starts_P` [P + 1] are the occurrences of each key in the batch. `examples_with_key_P` is
+        used by CowClip only (see `examples_with_key`). Returns for CowClip uint8 [P], 1 where a row's gradient was
+        clipped; else an empty array."""
         row = self._row
         table_T4 = self.rates.through(step, self.lr)[0]
         clipped_P = self._device.empty(len(rows_P) if self.clips else 0, np.uint8)
@@ -165,7 +168,7 @@ class RowOptimizer:
         return clipped_P
 
     def examples_with_key(self, index: BatchIndex, num_fields: int) -> Any:
-        """[P] examples of the batch that hold each of its keys; empty if nothing is clipped by them."""
+        """[P] number of examples of the batch that hold each key; empty without CowClip, which alone needs it."""
         if not self.clips:
             return index.starts_P[:0]
         counts_P = array_library(index.starts_P).diff(index.starts_P)
@@ -177,9 +180,10 @@ class RowOptimizer:
         return counts_P
 
     def _life_of_first_rows(self, step: int) -> int:
-        """A step, a power of two, by which whatever row was never trained has come to zero; NEVER if by none so far.
+        """Smallest power-of-two step, from 1,024 on, by which every never-trained row has decayed to zero; NEVER if
+        there is no such step so far.
 
-        Found by sending weights of all sizes through the steps there were.
+        It is found by applying all steps so far to weights of all initial sizes.
         """
         if self._rule != ADAM or (self._device.on_gpu and self.rates.each_step):
             return NEVER
@@ -205,7 +209,7 @@ class RowOptimizer:
 
 
 def _settings(rows: Any) -> tuple[float, float, float, float]:
-    """The four numbers of the rule (see `row_rules`)."""
+    """Return the four settings of the rule (see `row_rules`)."""
     if isinstance(rows, Adam):
         return 1 - rows.beta1, 1 - rows.beta2, 0.0, 0.0
     return (rows.beta, rows.l1, rows.l2, 0.0) if isinstance(rows, Ftrl) else (0.0, 0.0, 0.0, 0.0)

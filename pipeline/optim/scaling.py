@@ -1,4 +1,4 @@
-"""Scaling of a workflow to batches s times as large: CowClip's rule, and those that it is compared with."""
+"""Scaling of a workflow to batches s times as large, by CowClip's rule or one of those that it was compared with."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.workflow import Workflow
 
 
 class Rule(NamedTuple):
-    """Powers of s that three settings are multiplied by, and the dense part's warm-up where the rule sets it."""
+    """Exponents of s for the factors of three settings, and the dense part's warm-up if the rule sets it."""
 
     row_lr: float
     row_l2: float
@@ -24,17 +24,18 @@ SCALING_RULES = {
     "n2_lambda": Rule(0, 2, 0.5),
     "cowclip": Rule(0, 1, 0.5, warm_up_epochs=1),
 }
-"""Zheng et al., CowClip, AAAI 2023: its own rule, and those of its comparison by the names they have there."""
+"""Rules of Zheng et al., CowClip, AAAI 2023: its own, and those of its comparison, by their names there."""
 
 
 def scale_batch(workflow: Workflow, batch_size: int, rule: str = "cowclip") -> Workflow:
-    """The workflow with batches of `batch_size` examples, s times as many as it has, and the rule's settings.
+    """Return a copy of the workflow with batches of `batch_size` examples, s times as many as before, and the rule's
+    settings.
 
-    s need not be whole, and may be below 1. A block has about as many examples as before, at least one batch, which
-    changes no result. Nothing else changes: the clip, if any, stays what it is.
+    s need not be an integer and may be below 1. A block keeps about its number of examples but has at least one batch,
+    which changes no result. All other settings stay the same, the clip included.
 
-    ValueError: no such rule; a batch size below 1; settings that the workflow's own checks refuse, such as an L2 above
-    the clip's r. `workflow` is not changed.
+    Raises ValueError if the rule does not exist, the batch size is below 1, or the workflow's own checks refuse the
+    settings, such as an L2 above the clip's r.
     """
     if rule not in SCALING_RULES:
         raise ValueError(f"rule is {rule!r}; expected one of {', '.join(SCALING_RULES)}")

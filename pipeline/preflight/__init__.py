@@ -1,1 +1,1 @@
-"""Everything that is found out before a run: whether it fits, what it takes, what is odd about it."""
+"""Checks before a run: whether it fits, the space it will take, and what is unusual about its data."""

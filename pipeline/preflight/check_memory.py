@@ -1,4 +1,4 @@
-"""Before the run: whether this machine's memory holds the caps."""
+"""Check before the run that this machine's memory can hold the caps."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pipeline.workflow import Storage
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
-    """Refuse caps, which are of each worker, that this machine's memory, or that of each one's GPU, cannot hold.
-    `storage`: with the device's cap in bytes; `workers`: of this machine."""
+    """Raises ValueError if this machine's memory, or a worker's GPU, cannot hold the caps. `storage`: caps per worker,
+    the device's in bytes; `workers`: number of workers on this machine."""
     in_ram = {"device": storage.device_bytes, "host": storage.host, "read": storage.read, "map": storage.map}
     if device.on_gpu and (wanted := in_ram.pop("device")) > (free := device.free_bytes()):
         raise ValueError(f"storage.device is {wanted:,} bytes, and {free:,} of the GPU's memory are free; lower it")

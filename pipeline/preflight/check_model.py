@@ -1,4 +1,4 @@
-"""Before the run: whether the workflow's model does what a model must, on two made-up examples."""
+"""Check before the run that the workflow's model works, on two made-up examples."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ NUM_EXAMPLES = 2
 
 @dataclass(frozen=True, slots=True)
 class DenseFacts:
-    """Facts of a dense model that need no training."""
+    """Properties of a dense model that are known without training."""
 
     num_bytes: int
-    """Bytes of a commit of it: parameters, buffers, and the optimizer's numbers."""
+    """Bytes of a commit of the dense part: parameters, buffers, and optimizer state."""
     batch_norm: bool
 
     def min_last_batch(self, batch_size: int, world: int) -> int:
-        """Minimum size of an epoch's last batch; a smaller one is joined to the batch before. Batch norm needs two
-        examples per worker. Raises ValueError if no batch has as many."""
+        """Minimum size of an epoch's last batch; a smaller one is merged into the batch before. Batch norm needs two
+        examples per worker. Raises ValueError if batch_size itself is too small for that."""
         if not self.batch_norm:
             return 1
         if batch_size < 2 * world:
@@ -37,8 +37,9 @@ class DenseFacts:
 
 
 def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
-    """Return what is known of the workflow's model, whose rows have this layout. Raises ValueError, which says what
-    is wrong with model.kind or model.args; the class and what it raises are the user's."""
+    """Build and try the workflow's model. `row`: layout of its rows. Raises ValueError, with what is wrong with
+    model.kind or model.args, if building it or a forward pass fails; any exception of the user's class counts as a
+    failure."""
     kind = getattr(workflow.model.kind, "__name__", workflow.model.kind)
     try:
         model = build_model(workflow)
@@ -72,7 +73,7 @@ def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module, num_labels:
     wanted = (NUM_EXAMPLES,) if num_labels == 1 else (NUM_EXAMPLES, num_labels)
     if tuple(output.shape) != wanted:
         raise ValueError(
-            f"forward gives an output of shape {tuple(output.shape)}, expected {wanted}: one logit a label"
+            f"forward gives an output of shape {tuple(output.shape)}, expected {wanted}: one logit per label"
         )
     loss = getattr(model, "loss", binary_cross_entropy)(output, torch.zeros(NUM_EXAMPLES, num_labels), None)
     if loss.shape != ():

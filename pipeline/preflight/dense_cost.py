@@ -1,4 +1,5 @@
-"""The cost of dense semantics, predicted: missed steps that are made up for, times what one takes on this machine."""
+"""Prediction of the cost of dense semantics: missed steps to catch up, times the time of one, measured on this
+machine."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ from pipeline.workflow import Workflow
 
 ROWS, STEPS, REPEATS = 512, 128, 3
 STEEP = 38
-"""lr * l2 / eps above which Adam's steps are longer than the weight, and do not bring it to zero."""
+"""Value of lr * l2 / eps above which Adam's steps are larger than the weight, so that it does not converge to zero."""
 
 
 def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_window: int) -> str | None:
-    """One paragraph; None where absent rows do not move. Keys are those of the first window."""
+    """Describe the cost in one paragraph; None if absent rows do not move. `keys_of_batch`, `keys_of_window`: unique
+    keys of the first window's largest batch, and of the whole window."""
     optimizer = RowOptimizer(
         workflow.optimizer, row, workflow.model.init_std, Slab(ROWS, row.num_words), Whole(), RAM, False
     )
@@ -32,17 +34,17 @@ def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_w
     if isinstance(rows, Sgd):
         per_row = nanoseconds * STEPS
         return (
-            f"dense semantics: a power takes the place of all steps that a row missed, {per_row:,.0f} ns of one thread"
+            f"dense semantics: catching up a row takes {per_row:,.0f} ns of one thread, however many steps were missed"
         )
     missed = keys_of_window - keys_of_batch
     text = (
-        f"dense semantics: a step that a row missed takes {nanoseconds:,.1f} ns of one thread ({row.num_weights} "
+        f"dense semantics: each step that a row missed takes {nanoseconds:,.1f} ns of one thread ({row.num_weights} "
         f"weights, measured). The first window has {keys_of_window:,} keys, a batch {keys_of_batch:,} of them: a step "
-        f"makes up for up to {missed:,} missed ones, {1e-6 * missed * nanoseconds:,.2f} ms, and for more as keys come"
+        f"catches up at most {missed:,} missed ones, {1e-6 * missed * nanoseconds:,.2f} ms; more as the table grows"
     )
     if isinstance(rows, Adam) and not rows.l2:
         maximum = keys_of_batch * optimizer.quiet
-        text += f". Without L2 a row is through after {optimizer.quiet}: {1e-6 * maximum * nanoseconds:,.2f} ms at most"
+        text += f". Without L2 a row needs at most {optimizer.quiet}: {1e-6 * maximum * nanoseconds:,.2f} ms a step"
     if isinstance(rows, Adam) and (steep := rows.lr * rows.l2 / rows.eps) > STEEP:
         text += (
             f". lr * l2 / eps is {steep:,.0f}, above {STEEP}: rows that are absent for long are unstable in any "
@@ -52,7 +54,7 @@ def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_w
 
 
 def _measure(optimizer: RowOptimizer, row: RowLayout) -> float:
-    """Nanoseconds a row and missed step, of rows that are trained and then absent."""
+    """Measure nanoseconds per row and missed step, on rows that were trained and then absent."""
     rng = np.random.default_rng(0)
     seconds = []
     for _ in range(REPEATS + 1):
@@ -62,5 +64,5 @@ def _measure(optimizer: RowOptimizer, row: RowLayout) -> float:
         start = time.perf_counter()
         optimizer.catch_up_copy(words, STEPS)
         seconds.append(time.perf_counter() - start)
-    # The first one compiles.
+    # The first run includes compilation.
     return 1e9 * statistics.median(seconds[1:]) / (ROWS * STEPS)

@@ -1,5 +1,4 @@
-"""The text that --explain prints: the workflow, what it will take of memory and disk, what dense semantics will
-cost."""
+"""The text of --explain: the workflow, the memory and disk it will take, and the cost of dense semantics."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from pipeline.workflow import format_size, format_size_or_share
 
 
 def explain(setup: Setup) -> str:
-    """The workflow, and the predicted bytes of every tier and buffer of each worker, as text."""
+    """Describe the workflow, and the predicted bytes of every tier and buffer of a worker."""
     workflow, fit, storage = setup.workflow, setup.fit, setup.storage
     of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
     lines = [
@@ -30,7 +29,7 @@ def explain(setup: Setup) -> str:
 
 
 def other_buffers(setup: Setup) -> list[Line]:
-    """Return what no cap covers: it depends on a batch or on the evaluated splits, not on the table."""
+    """Buffers that no cap covers; their sizes depend on a batch or on the evaluated splits, not on the table."""
     workflow, num_examples = setup.workflow, setup.agenda.num_examples
     batch = workflow.schedule.batch_size * (len(workflow.data.categories) * setup.row.num_weights)
     splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))
@@ -40,13 +39,13 @@ def other_buffers(setup: Setup) -> list[Line]:
     lines = [
         ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
         ("log readers", NUM_READERS * SCRATCH_BYTES, f"buffers of {NUM_READERS} threads"),
-        ("scores", scores, f"of a split's metrics; beyond {SPILL_BOUND:,} a label they go to disk"),
+        ("scores", scores, f"for a split's metrics; beyond {SPILL_BOUND:,} per label they go to disk"),
     ]
     if workflow.optimizer.rows.semantics == "dense":
         schedule, keys = workflow.schedule, max(setup.fit.window.keys_of_blocks)
         steps = schedule.epochs * -(-num_examples["train"] // schedule.batch_size)
         lines += [
             ("rates", BYTES_PER_STEP * steps, f"learning rate and L2 of each of {steps:,} steps"),
-            ("rows that are scored", keys * setup.row.num_bytes * 3 // 2, "copies, caught up, of a block's"),
+            ("rows that are scored", keys * setup.row.num_bytes * 3 // 2, "caught-up copies of the rows of a block"),
         ]
     return lines

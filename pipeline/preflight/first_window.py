@@ -1,4 +1,4 @@
-"""Before the run: read the first window, and find the look-ahead and block size that the caps allow."""
+"""Read the first window before the run, and find the look-ahead and block size that the caps allow."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def rehearse(
     workflow: Workflow, storage: Storage, source: Source, agenda: Agenda, row_bytes: int, dense_bytes: int,
     say: Callable[[str], None], on_gpu: bool = False, world: int = 1,
 ) -> Fit:  # fmt: skip
-    """The largest look-ahead, then the largest block, that fit each of `world` workers; says so if they are not the
-    workflow's. `storage`: the workflow's, with the device's cap in bytes; `dense_bytes`: of a commit of the dense part.
+    """Find the largest look-ahead, then the largest block size, that fit each of `world` workers; if they are smaller
+    than the workflow's, `say` is called with the reason. `storage`: the caps, the device's in bytes; `dense_bytes`:
+    bytes of the dense part in a commit.
 
     Raises DoesNotFit, with the numbers, if not even one batch fits.
     """
     schedule = workflow.schedule
     steps = reductions(schedule.look_ahead, schedule.block_batches)
     window_bytes = source.window_bytes(schedule.batch_size)
-    # Of each kept commit, of one more, and the model itself.
+    # Dense parts: one of each kept commit, of the commit being written, of "best", and model.safetensors.
     besides_log = (workflow.commit.keep + 3) * dense_bytes
     why: Exception | None = None
     measured: dict[int, FirstWindow] = {}
@@ -49,7 +50,7 @@ def rehearse(
             needed = source.block_bytes(num_examples, block_batches)
             if needed > buffer_bytes:
                 raise BufferTooSmall(needed, buffer_bytes)
-            # The last thing to try is what one batch needs and no more.
+            # The last attempt, a single batch, takes no more than it needs.
             slack = SLACK if look_ahead or block_batches > 1 else 1.0
             sizes = fit(
                 storage,
@@ -73,7 +74,7 @@ def rehearse(
 
 
 def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
-    """(look-ahead, batches of a block) to try in turn: a smaller look-ahead first, then smaller blocks."""
+    """Pairs (look-ahead, batches of a block) to try in turn: first smaller look-aheads, then smaller blocks."""
     steps = [(ahead, block_batches) for ahead in range(look_ahead, -1, -1)]
     while block_batches > 1:
         block_batches //= 2
@@ -84,7 +85,8 @@ def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:
 def first_window(
     source: Source, agenda: Agenda, num_blocks: int, block_batches: int, buffer_bytes: int, world: int = 1
 ) -> FirstWindow:
-    """Read and deduplicate the first blocks: of `world` workers those keys that the one with the most of them owns."""
+    """Read and deduplicate the first blocks. With several workers the numbers of keys are those of the owner with the
+    most keys."""
     owners = KeyOwners(range(world), world)
     buffer, work = ReadBuffer(buffer_bytes), Workspace(source.layout)
     seen: list[U64] = [np.empty(0, np.uint64)] * world

@@ -1,4 +1,4 @@
-"""A table of what takes how much memory: for --explain, and for whoever runs out of it."""
+"""A table of memory and disk space by purpose, for --explain and for messages about too little memory."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pipeline.device.device import Device
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 
 Line = tuple[str, int, str]
-"""Name, bytes, and what that is."""
+"""Name, bytes, explanation."""
 
 
 def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Line]:
-    """Everything that a run allocates, for --explain."""
+    """Lines for everything that a run allocates; `others`: further lines."""
     row = sizes.row_bytes
     outgoing, staging = (_ring(rows, row, look_ahead) for rows in (sizes.outgoing_rows, sizes.staging_rows))
     both = [("host outgoing ring", *outgoing), ("host staging ring", *staging)]
@@ -35,7 +35,7 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
 
 
 def device_table(sizes: Sizes, look_ahead: int) -> list[Line]:
-    """Return what lies in the memory of the device, but for the dense model and the batch that it trains on."""
+    """Lines for the memory of the device, except the dense model and the current batch."""
     row = sizes.row_bytes
     lines = [
         ("device slab", sizes.device_rows * row, f"{sizes.device_rows:,} rows of {row} bytes"),
@@ -53,11 +53,11 @@ def _ring(rows: int, row_bytes: int, look_ahead: int) -> tuple[int, str]:
 
 
 def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
-    """Return what takes how much memory: of the GPU, if there is one."""
+    """Message about too little memory, with the table: of the GPU's memory if there is a GPU."""
     planned = (device_table if device.on_gpu else table)(sizes, look_ahead)
     lines = "\n".join(f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in planned)
     settings = "storage.device, storage.read" if device.on_gpu else "storage.device, storage.host, storage.read"
     return (
-        f"out of memory ({error})\n{lines}\nbesides, the dense model, its gradients and activations of a batch; "
+        f"out of memory ({error})\n{lines}\nplus the dense model, its gradients and the activations of a batch; "
         f"{device.free_bytes():,} bytes are free; lower {settings} or schedule.batch_size"
     )

@@ -1,4 +1,4 @@
-"""Remarks on what is odd about the files of a workflow, and may be meant. Nothing but footers is read."""
+"""Warnings about unusual data that may be intended. Only the footers of Parquet files are read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pipeline.workflow import Data
 
 
 def remarks(data: Data) -> Iterator[str]:
-    """A line for each. The files have passed `SchemaCheck`."""
+    """Yield one line for each remark. The files must have passed `SchemaCheck`."""
     for split in SPLITS:
         for pattern in getattr(data, split):
             found = matches(data, pattern)
@@ -19,7 +19,7 @@ def remarks(data: Data) -> Iterator[str]:
                 names = ", ".join(path.name for path in folders[:3]) + (", ..." if len(folders) > 3 else "")
                 yield (
                     f"data.{split}: {pattern!r} matches {len(found):,} names, of which {len(folders):,} are folders "
-                    f"({names}): the Parquet files in them are taken, too"
+                    f"({names}): the Parquet files in them are read, too"
                 )
     files = resolve(data, "train")
     for label in data.labels:
@@ -32,7 +32,8 @@ def remarks(data: Data) -> Iterator[str]:
 
 
 def _only_value(files: list[Path], label: str) -> float | None:
-    """The value of a column that has just one, as far as footers tell. Looks at no more files than it needs."""
+    """The only value of a column, if the footers show that it has just one; else None. Opens no more files than
+    necessary."""
     seen: set[float] = set()
     for path in files:
         with open_file(path) as file:
@@ -43,10 +44,10 @@ def _only_value(files: list[Path], label: str) -> float | None:
                     continue
                 if statistics is None or not statistics.has_min_max:
                     return None
-                # Of 16-bit floats Arrow gives the bytes.
+                # For 16-bit floats Arrow returns bytes.
                 if not all(isinstance(value, (int, float)) for value in (statistics.min, statistics.max)):
                     return None
-                # Of floating-point zeros a footer has the least as -0.0.
+                # For zeros a footer has the minimum as -0.0; adding 0.0 makes it 0.0.
                 seen |= {float(statistics.min) + 0.0, float(statistics.max) + 0.0}
                 if len(seen) > 1:
                     return None

@@ -1,4 +1,4 @@
-"""Everything that is known of a run before it begins: computed once, and taken from here by whatever runs it."""
+"""Everything that is known about a run before it begins, computed once for all that follows."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from pipeline.workflow import Storage, Workflow
 @dataclass(frozen=True, slots=True)
 class Setup:
     workflow: Workflow
-    """As each worker trains it."""
+    """The workflow as each worker trains it."""
     world: int
     """Number of workers."""
     storage: Storage
-    """The workflow's caps; the device's is a size here, whatever it was given as."""
+    """The workflow's caps; the device's is always a size here, also if the workflow has a share."""
     row: RowLayout
     agenda: Agenda
     fit: Fit
@@ -36,8 +36,9 @@ class Setup:
 def set_up(
     workflow: Workflow, device: Described, say: Callable[[str], None], world: int = 1, here: bool = True
 ) -> tuple[Setup, Source]:
-    """Check data, model and memory, and divide the caps. Nothing is trained or written, but synthetic data is made
-    once. `here`: all workers are on this machine. `say` is told what is odd, or smaller than was asked for."""
+    """Check data, model and memory, and divide the caps. Nothing is trained, and nothing is written except synthetic
+    data, once. `here`: True if all workers are on this machine. `say` is called with warnings, and with the look-ahead
+    and block size if they are smaller than the workflow's."""
     row = row_layout(workflow)
     dense = check_model(workflow, row)
     storage = in_bytes(workflow.storage, device.free_bytes())
@@ -52,7 +53,7 @@ def set_up(
 
 
 def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:
-    """The blocks of a run of so many workers."""
+    """Make the agenda of a run with `world` workers."""
     schedule = workflow.schedule
     min_last_batch = dense.min_last_batch(schedule.batch_size, world)
     return Agenda(num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None, min_last_batch)

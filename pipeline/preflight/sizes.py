@@ -1,4 +1,4 @@
-"""How the caps become slabs and rings. Pure functions of numbers, so that they can be printed before anything runs."""
+"""Division of the caps into slabs and rings: pure functions of numbers, so that the sizes are known before a run."""
 
 from __future__ import annotations
 
@@ -10,35 +10,34 @@ from pipeline.storage.places import max_rows
 from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size
 
 SLACK = 1.25
-"""Rows of a staging or outgoing buffer per key of the largest block of the first window."""
+"""Number of rows of a staging or outgoing buffer per key of the first window's largest block."""
 MANIFEST_BYTES = 64 * (MAX_KEPT + 2)
-"""Bytes of one chunk in the manifests of all kept commits."""
+"""Bytes that one chunk takes in the manifests of all kept commits."""
 RING_SHARE = 8
-"""A ring has at least this part of its tier's cap: the first window may have fewer keys than those that follow. On a
-GPU, where each ring is in both tiers, half of it of the smaller one."""
+"""Divisor of a tier's cap: a ring has at least 1/8 of it, since later windows may have more keys than the first. On a
+GPU, where each ring is in both tiers, a ring has at least 1/16 of the smaller tier's cap."""
 INDEX_SHARE = 3.25
-"""On a GPU: bytes of a copy of the read ring, of its blocks' keys and indices, and of what `plan` says of them, by its
-bytes."""
+"""GPU bytes per byte of the read ring: its copy, the keys and indices of its blocks, and the plan's arrays."""
 DEDUP_SHARE = 10.0
-"""On a GPU: bytes that deduplicating a block takes, by those of its buffer in the read ring: for each value 24 of the
-hash table at most, 6 of positions, 44 while a batch that is the whole block is sorted."""
+"""GPU bytes that deduplicating a block takes per byte of its buffer in the read ring. Each value takes at most 24 bytes
+of hash table, 6 of positions, and 44 for sorting a batch that is the whole block."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstWindow:
-    """Numbers of keys that reading the first window found."""
+    """Numbers of unique keys in the first window."""
 
     keys_of_blocks: tuple[int, ...]
-    """Unique keys of each of its blocks."""
+    """Number of unique keys of each block."""
     union_of_first: tuple[int, ...]
-    """Unique keys of its first block, of its first two together, and so on."""
+    """Number of unique keys of the first block, of the first two blocks together, and so on."""
     keys_of_batch: int = 0
-    """Unique keys of its largest batch."""
+    """Number of unique keys of the batch with the most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Rows of each slab and ring (a ring is divided evenly among its buffers), and bytes of the rest."""
+    """Rows of each slab and ring, and bytes of everything else. A ring is divided evenly among its buffers."""
 
     row_bytes: int
     device_rows: int
@@ -51,7 +50,7 @@ class Sizes:
     window_bytes: int
     map_bytes: int
     gpu_bytes: int = 0
-    """On a GPU, what its cap leaves for copies of the read buffers, indices and dedup's workspace; else 0. There both
+    """Bytes on the GPU for copies of the read buffers, indices and dedup's workspace; 0 without a GPU. With a GPU both
     rings are in both tiers."""
 
     @property
@@ -59,8 +58,8 @@ class Sizes:
         return self.gpu_bytes > 0
 
     def read_buffer_bytes(self, num_buffers: int) -> int:
-        """Return the bytes of one buffer of the read ring. On a GPU, where each has a copy and an index, fewer buffers
-        may not take more than there was for more of them."""
+        """Bytes of one of `num_buffers` buffers of the read ring. On a GPU each buffer has a copy and an index there,
+        so its size is also limited by `gpu_bytes`."""
         whole = self.read_ring_bytes // num_buffers
         if not self.on_gpu:
             return whole
@@ -69,7 +68,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Sizes, and the look-ahead and block size that they allow."""
+    """Sizes, and the look-ahead and block size that fit them."""
 
     sizes: Sizes
     look_ahead: int
@@ -78,7 +77,7 @@ class Fit:
 
 
 class DoesNotFit(ValueError):
-    """Says what is needed, what there is, and which setting to change."""
+    """The caps are too small; the message has what is needed, what is available, and which setting to change."""
 
 
 def fit(
@@ -92,8 +91,9 @@ def fit(
     on_gpu: bool = False,
     num_owned: int = 1,
 ) -> Sizes:
-    """Divide the caps for a look-ahead; raises DoesNotFit with the first cap that is too small. `commit_bytes`: what
-    lies on the disk besides the log. storage.device is a size, not a share. `num_owned`: shards that share the caps."""
+    """Divide the caps for a look-ahead. Raises DoesNotFit, which names the first cap that is too small. `storage`:
+    caps, the device's in bytes; `commit_bytes`: bytes on the disk besides the log; `num_owned`: shards that share the
+    caps."""
     keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
     ring_rows = (look_ahead + 1) * int(slack * keys)
@@ -105,7 +105,7 @@ def fit(
         needed = rings * ring_rows + union
         what = f"{union:,} rows of slab"
         raise DoesNotFit(_too_small("device", storage.device_bytes, row_bytes, needed, what, look_ahead, rings, beside))
-    # One chunk buffer gathers what goes to disk.
+    # The host's cap includes one chunk buffer, in which rows for the disk are gathered.
     host = storage.host // row_bytes - storage.chunk_rows
     if host < rings * ring_rows:
         needed = rings * ring_rows + storage.chunk_rows
@@ -129,7 +129,7 @@ def fit(
 
 
 def _rings(beside_union: int, device: int, host: int, ring_rows: int, on_gpu: bool) -> tuple[int, int]:
-    """Rows of the outgoing and of the staging ring. `beside_union`: the device's, but for those of the window."""
+    """Rows of the outgoing and of the staging ring. `beside_union`: the device's rows besides the window's union."""
     if not on_gpu:
         return (
             min(beside_union, max(ring_rows, device // RING_SHARE)),
@@ -140,12 +140,12 @@ def _rings(beside_union: int, device: int, host: int, ring_rows: int, on_gpu: bo
 
 
 def gpu_bytes(ring_bytes: int, num_buffers: int) -> int:
-    """Device memory besides slab and rings of rows: copies of the read buffers, indices, and dedup's workspace."""
+    """GPU memory besides the slab and the rings of rows: copies of the read buffers, indices, and dedup's workspace."""
     return int(INDEX_SHARE * ring_bytes + DEDUP_SHARE * ring_bytes / num_buffers)
 
 
 def in_bytes(storage: Storage, free_bytes: int) -> Storage:
-    """The caps with storage.device as a size, where it is a share of the memory that is free."""
+    """Return the caps with storage.device in bytes; a share is taken of `free_bytes`."""
     if not isinstance(storage.device, MemoryShare):
         return storage
     return storage.model_copy(update={"device": storage.device.of(free_bytes)})
@@ -170,12 +170,12 @@ def _check_map(storage: Storage, keys: int) -> None:
 
 
 def log_chunk_bytes(chunk_rows: int, row_bytes: int) -> int:
-    """Bytes of a chunk: its rows, its keys, and its lines in the manifests."""
+    """Bytes of a chunk: its rows, its keys, and its entries in the manifests."""
     return chunk_rows * (row_bytes + 8) + MANIFEST_BYTES
 
 
 def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
-    """Return what the read cap leaves for the read ring beside the shuffle window."""
+    """Bytes that the read cap leaves for the read ring. Raises DoesNotFit if the shuffle window takes all of it."""
     if storage.read <= window_bytes:
         raise DoesNotFit(
             f"storage.read is {format_size(storage.read)}, and the shuffle window with one row group alone takes "

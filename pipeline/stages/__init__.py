@@ -1,12 +1,12 @@
-"""The data path, in order: each stage is one file with one function of that name.
+"""The stages of the data path, in order. Each is one file with one function of that name.
 
-read        files to the block's examples                       into a buffer of the read ring
-dedup       the block's unique keys, each batch's index          in place
-unite       the keys that all workers need of one's own shards   only where there are several
-plan        who comes from where, who leaves, where to           metadata only
-prefetch    new, host and disk rows                              into a staging buffer
-upload      staging to the device                                only where the device has its own memory
-train       swap rows in and out, then the block's steps         victims into an outgoing buffer
+read        the block's examples, from files                     into a buffer of the read ring
+dedup       the block's unique keys, and each batch's index      in place
+unite       keys of this worker's shards that all workers need   only with several workers
+plan        sources of arrivals; victims and their destinations  metadata only
+prefetch    new rows, and rows from the host and the disk        into a staging buffer
+upload      staging to the device                                only if the device has its own memory
+train       swap of arrivals and victims, then the block's steps victims into an outgoing buffer
 write_back  outgoing rows to the host, the host's victims to disk
 """
 

@@ -1,4 +1,4 @@
-"""dedup: the working set of a block, and each batch's own index into it."""
+"""dedup: the working set of a block, and each batch's index into it."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from pipeline.storage.shards import shard_of
 
 
 class KeyOwners:
-    """Owners of keys among `world` workers: a key's is the one that has its shard."""
+    """Owners of keys among `world` workers. The owner of a key is the worker that has its shard."""
 
     def __init__(self, owner_of_shard: Sequence[int], world: int) -> None:
         self._owner_of_shard = np.array(owner_of_shard, np.int64)
         self.world = world
 
     def of(self, keys_U: U64) -> I64:
-        """[U] ranks."""
+        """[U] rank of each key's owner."""
         return self._owner_of_shard[shard_of(keys_U, len(self._owner_of_shard))]
 
 
 class Workspace:
-    """Tables and arrays that `dedup` uses again for every block; they grow to what the largest block needs."""
+    """Tables and arrays that `dedup` reuses for every block; they grow to the size that the largest block needs."""
 
     def __init__(self, layout: FieldLayout, threads: Threads | None = None, owners: KeyOwners | None = None) -> None:
-        """`owners`: of keys, where there are several workers."""
+        """`owners`: owners of keys; given only with several workers."""
         self.owners = owners
         self.single_S = np.array(layout.single_S, np.int32)
         self.multi_M = np.array(layout.multi_M, np.int32)
         self.threads = threads or Threads(1)
         self.block = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
         self.tables = [KeyTable() for _ in range(self.threads.num_threads)]
-        """One for each thread, which takes it out while it works on a batch."""
+        """One table for each thread, which removes it from the list while it works on a batch."""
         self._kept: list[U64] = []
 
     def make_room(self, num_batches: int) -> None:
         self._kept += [np.empty(0, np.uint64)] * (num_batches - len(self._kept))
 
     def keep(self, batch: int, keys_P: U64) -> U64:
-        """A copy of a batch's keys that lasts until the block is through."""
+        """Copy a batch's keys to memory that stays valid until the next block."""
         if len(self._kept[batch]) < len(keys_P):
             self._kept[batch] = np.empty(len(keys_P) + len(keys_P) // 4, np.uint64)
         kept_P = self._kept[batch][: len(keys_P)]
@@ -52,11 +52,11 @@ class Workspace:
 
 
 def dedup(examples: Examples | Refusal, work: Workspace) -> Unique | Refusal:
-    """Unique keys in order of first appearance. Overwrites the block's keys: a batch's two index arrays take the bytes
-    of its keys, the inverse in the first half and the sources in the second.
+    """Find the block's unique keys, in order of first appearance, and index its batches. Overwrites the block's keys: a
+    batch's inverse takes the first half of the bytes of its keys, its sources the second half.
 
-    Each batch is numbered by itself, in a table that a cache can hold, and then the batches' unique keys, in order:
-    that gives the block's.
+    Each batch is deduplicated by itself, in a table that fits into a cache. Then the unique keys of the batches, in
+    order, are deduplicated to those of the block.
     """
     if isinstance(examples, Refusal):
         return examples
@@ -71,11 +71,12 @@ def dedup(examples: Examples | Refusal, work: Workspace) -> Unique | Refusal:
 
 
 Indexed = tuple[U64, I32, I32, I32, tuple[int, ...]]
-"""A batch's unique keys, and `starts_P`, `inverse_V`, `source_V` and `parts_W` of its `BatchIndex`."""
+"""Unique keys of a batch, and `starts_P`, `inverse_V`, `source_V` and `parts_W` of its `BatchIndex`."""
 
 
 def _index_batches(examples: Examples, work: Workspace) -> list[Indexed]:
-    """Whole batches for each thread or, where there are fewer batches than threads, parts of one after the other."""
+    """Index all batches. Threads take whole batches; if there are fewer batches than threads, all threads work on parts
+    of one batch after the other."""
     num_batches = examples.block.num_batches
     work.make_room(num_batches)
     if num_batches < work.threads.num_threads:
@@ -108,7 +109,7 @@ def _index_batch(batch: int, examples: Examples, tables: Sequence[KeyTable], wor
 
 
 def _by_owner(keys_P: U64, inverse_V: I32, owners: KeyOwners) -> tuple[int, ...]:
-    """Put the keys, in place, in the order of their owners, of each of whom it returns how many."""
+    """Sort the keys by owner, in place, and update the inverse. Returns the number of keys of each owner."""
     owner_P = owners.of(keys_P)
     order_P = np.argsort(owner_P, kind="stable")
     keys_P[:] = keys_P[order_P]
@@ -119,6 +120,6 @@ def _by_owner(keys_P: U64, inverse_V: I32, owners: KeyOwners) -> tuple[int, ...]
 
 
 def _halves(keys_V: U64) -> tuple[I32, I32]:
-    """The bytes of keys as two arrays of 32-bit integers."""
+    """The bytes of an array of keys, as two arrays of 32-bit integers."""
     words = keys_V.view(np.int32)
     return words[: len(keys_V)], words[len(keys_V) :]

@@ -1,7 +1,7 @@
-"""dedup where there is a GPU: the block's examples are copied there as they are, and indexed there.
+"""dedup on a GPU: the block's examples are copied there unchanged, and indexed there.
 
-Nothing waits. `plan` needs the keys and their number: `Pending.get` waits for them, and by then nobody reads the
-block's buffer on the host any more.
+`dedup_on_gpu` does not wait. `plan` needs the keys and their number, so `Pending.get` waits for them; after that the
+GPU does not read the block's buffer on the host any more.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from pipeline.records import I32, U64, BatchIndex, Block, Event, Examples, Field
 
 
 class GpuBuffer:
-    """A block's examples in the memory of the GPU, laid out as in the read ring, its keys, and its index."""
+    """GPU memory for a block: its examples, laid out as in the read ring, its unique keys, and its index."""
 
     def __init__(self, limit_bytes: int, device: Device, indexed: bool = True) -> None:
-        """`indexed`: its keys and index are made here."""
+        """`indexed`: True if the block is deduplicated on the GPU; otherwise no memory for keys and index is needed."""
         self.arena = device.empty(limit_bytes, np.uint8)
         limit_bytes = limit_bytes if indexed else 0
-        # Half as many keys as there may be values; for each batch its unique keys, and one more for where their values
-        # begin. A batch takes eight bytes of the arena besides its values.
+        # Room for half as many unique keys as there may be values. The index needs, for each batch, P numbers for
+        # `unique_P` and P + 1 for `starts_P`; the one more fits, since a batch has eight bytes of the arena besides its
+        # values.
         self.keys_U = device.empty(limit_of(limit_bytes), np.uint64)
         self.index = device.empty(2 * (limit_bytes // 8), np.int32)
 
     def examples(self, examples: Examples, buffer: ReadBuffer) -> Examples:
-        """The same examples, as they will lie here."""
+        """The same examples, with arrays that refer to this buffer."""
 
         def mirrored(array: Any) -> Any:
             return self.mirror(array, buffer)
@@ -46,13 +47,13 @@ class GpuBuffer:
         )
 
     def mirror(self, array: Any, buffer: ReadBuffer) -> Any:
-        """Return what lies here where `array` lies in `buffer`."""
+        """The array of this buffer that corresponds to `array` of the host's `buffer`."""
         begin = buffer.at(array)
         return self.arena[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
 
 
 class GpuWorkspace:
-    """Memory that deduplicating one block takes besides."""
+    """GPU memory for the intermediate results of deduplicating a block."""
 
     def __init__(self, layout: FieldLayout, limit_bytes: int, device: Device) -> None:
         self.device = device
@@ -67,40 +68,41 @@ class GpuWorkspace:
 
 
 def limit_of(limit_bytes: int) -> int:
-    """Unique keys of a block for which there is room, where so many bytes of the read ring are its own."""
+    """Maximum number of unique keys of a block whose buffer of the read ring has `limit_bytes` bytes."""
     return max(1, limit_bytes // 16)
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A block whose unique keys the GPU was told to find."""
+    """A block that a GPU is deduplicating."""
 
     block: Block
     examples: Examples
     starts: tuple[int, ...]
-    """[K + 1] where the values of each batch begin."""
+    """[K + 1] start of each batch's values."""
     there: GpuBuffer
     device: Device
     counts: I32
-    """[1 + K] unique keys of the block and of each batch: in host memory, once it is `done`."""
+    """[1 + K] number of unique keys of the block and of each batch, in host memory; valid once `done` has happened."""
     counts_there: I32
-    """The same in the memory of the GPU: held until they are copied."""
+    """The same counts in the GPU's memory; the reference keeps them allocated until they are copied."""
     done: Event
 
     def get(self) -> Unique | Refusal:
-        """Wait, and take the keys to the host."""
+        """Wait for the GPU, and copy the unique keys to the host. A block with more keys than there is room for is
+        refused."""
         self.done.wait()
         num_unique, limit = int(self.counts[0]), len(self.there.keys_U)
         if num_unique > limit:
             return Refusal(
                 self.block,
                 "window",
-                f"block {self.block.number} ({self.block.num_batches} batches): more than {limit:,} unique keys, for "
-                "which dedup's table on the GPU has room; raise storage.read",
+                f"block {self.block.number} ({self.block.num_batches} batches): more unique keys than the "
+                f"{limit:,} that dedup's table on the GPU has room for; raise storage.read",
                 num_unique,
             )
         keys_U: U64 = self.device.pinned(num_unique, np.uint64)
-        # Not on `unique`, where blocks stand that wait for training.
+        # Not on the stream `unique`: there, later blocks wait for training.
         self.device.keys.copy(self.there.keys_U[:num_unique], keys_U)
         self.device.keys.record().wait()
         batches = tuple(
@@ -115,7 +117,7 @@ class Pending:
 def dedup_on_gpu(
     examples: Examples | Refusal, buffer: ReadBuffer, there: GpuBuffer, work: GpuWorkspace
 ) -> Pending | Refusal:
-    """Have a block that lies in `buffer` copied and indexed, on the stream `unique`."""
+    """Start copying and indexing a block that lies in `buffer`, on the stream `unique`."""
     if isinstance(examples, Refusal):
         return examples
     device, starts = work.device, tuple(examples.batch_starts.tolist())
@@ -143,7 +145,8 @@ def _index(examples: Examples, starts: tuple[int, ...], there: GpuBuffer, work: 
 
 
 def _slots(examples: Examples, starts: tuple[int, ...], there: GpuBuffer) -> list[tuple[I32, I32, I32, I32]]:
-    """Where each batch's index lies: unique_P, starts_P, and in the bytes of the keys inverse_V and source_V."""
+    """Memory of each batch's index: unique_P and starts_P in `there.index`, inverse_V and source_V in the bytes of the
+    keys."""
     words, total = examples.keys_V.view(np.int32), starts[-1]
     return [
         (

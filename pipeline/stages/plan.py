@@ -1,13 +1,14 @@
-"""plan: which row comes from where, who leaves, where to. All decisions are made here, in block order, on metadata.
+"""plan: sources of a block's arrivals, victims and their destinations. All decisions are made here, in block order, on
+metadata.
 
-No row leaves a tier, device or host, while any block of the look-ahead window needs it. So a key that this block
-shares with a later one of the window stays on the device until then, and a key that leaves now is next needed by a
-block whose `prefetch` waits for this block's `write_back`.
+No row leaves a tier, device or host, while any block of the look-ahead window needs it. So a key that this block shares
+with a later block of the window stays on the device until then, and a key that leaves with this block is next needed by
+a block whose `prefetch` waits for this block's `write_back` or a later one.
 
-A row that has not changed since a commit has a copy in the log (`Slots.copies_S`). A block that trains on it makes the
-copy stale; a victim that still has one goes to disk without being written.
+A row that has not changed since a commit has a copy in the log (`Slots.copies_S`). A block that trains on the row makes
+the copy stale; a victim that still has a copy goes to disk without being written.
 
-Everything is checked first and changed after: a refused block leaves the state of the block before it.
+Everything is checked before anything is changed: a refused block leaves the state as it was after the block before it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pipeline.storage.places import NO_COPY, Places
 
 @dataclass(frozen=True, slots=True)
 class RingRows:
-    """Rows that one buffer of each ring holds."""
+    """Number of rows that one buffer of each ring holds."""
 
     staging_rows: int
     outgoing_rows: int
@@ -36,7 +37,8 @@ class RingRows:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Where the working set is now, and who arrives, in the order of staging: new, from the host, from the disk."""
+    """Current places of the working set, and the positions in it of the keys found in each tier. Arrivals are in the
+    order of staging: new, from the host, from the disk."""
 
     unique: Unique | OwnedKeys
     places_U: I64
@@ -58,7 +60,7 @@ class _Found:
         return row_of(self.places_U[self.host_U]).astype(np.int32)
 
     def stale_at(self, places: Places) -> I64:
-        """Positions of the log that hold the working set's rows as they are, and will not once the block trains."""
+        """Positions in the log of the working set's unchanged rows, which become stale when the block trains."""
         copies_U = np.concatenate([
             places.device.copies_S[self.device_slots], places.host.copies_S[self.host_slots],
         ])  # fmt: skip
@@ -66,7 +68,7 @@ class _Found:
 
     @property
     def moves(self) -> Moves:
-        """Where the working set was found; nothing moves yet."""
+        """Counts of where the working set was found, without any moves."""
         return Moves(
             keys=len(self.places_U),
             device_hits=len(self.device_U),
@@ -81,7 +83,7 @@ def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: R
     """Plan the first block of `window`, which holds its working set and those of the next L blocks."""
     refusals = [unique for unique in window if isinstance(unique, Refusal)]
     if refusals:
-        # Without the keys of a later block nothing is known of what this one may let go.
+        # Without the keys of every block of the window it is unknown which rows may leave.
         return replace(refusals[0], block=window[0].block)
     needed = cast("list[Unique | OwnedKeys]", list(window))
     found = _find(needed[0], places)
@@ -100,7 +102,8 @@ def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
 
 
 def _plan_evaluation(found: _Found) -> Plan:
-    """Rows that are not on the device are read into staging and used from there; nothing moves, nothing changes."""
+    """Plan a block that evaluates: rows that are not on the device are read into staging and used from there. No row
+    moves, and no metadata changes."""
     rows_U = row_of(found.places_U).astype(np.int32)
     rows_U[found.arrivals_A] = -1 - np.arange(len(found.arrivals_A), dtype=np.int32)
     none = np.empty(0, np.int32)
@@ -114,7 +117,8 @@ def _plan_evaluation(found: _Found) -> Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Leaving:
-    """How many rows leave. The device's victims fill the host's free slots, then its victims', and then go to disk."""
+    """Numbers of victims. The device's victims take the host's free slots, then the slots of the host's victims; the
+    rest go to disk."""
 
     device_victims: int
     host_victims: int
@@ -132,7 +136,7 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
         return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "storage.device")
     evictable = int(device_S.sum())
     if victims > evictable:
-        # What the window needs stays, and the rest of the block must find room beside it.
+        # Rows that the window needs stay, and the block's arrivals must fit beside them.
         needed = victims - evictable + len(places.device.keys_S)
         return _refuse(found, "the device slab", needed, len(places.device.keys_S), "storage.device")
     leaving = _count_leaving(victims, len(found.host_U), int(host_S.sum()), places)
@@ -144,7 +148,7 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
 def _evictable(
     found: _Found, later: list[Unique | OwnedKeys], places: Places
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Slots of device and host that hold a row which no block of the window needs."""
+    """Masks [S] of the slots of device and host whose row no block of the window needs."""
     device_S, host_S = places.device.occupied(), places.host.occupied()
     for places_U in (found.places_U, *(places.map.find(unique.keys_U) for unique in later)):
         tier_U = tier_of(places_U)
@@ -160,8 +164,8 @@ def _count_leaving(victims: int, host_arrivals: int, host_evictable: int, places
 
 
 def _exceeded(found: _Found, leaving: _Leaving, stale_at: I64, places: Places) -> Refusal | None:
-    """Return whether a commit is due first, or the map or, with room for a whole commit, the disk would exceed its
-    cap."""
+    """Return a refusal if a commit is due first, or if the block would exceed the cap of the disk (the reserve for a
+    whole commit included) or of the map."""
     chunks = places.chunks
     written = chunks.maximum(leaving.to_disk)
     growth = chunks.growth + written + chunks.merged(stale_at)
@@ -185,7 +189,7 @@ def _apply(
     host_S: NDArray[np.uint8],
     places: Places,
 ) -> Plan:
-    """Carry it out on the metadata, nothing of which was changed before."""
+    """Choose the victims, change the metadata, and return the plan. All checks have passed before."""
     device, host = places.device, places.host
     places.chunks.forget(stale_at)
     device.copies_S[found.device_slots] = NO_COPY
@@ -221,7 +225,7 @@ def _apply(
 
 
 def _moves(found: _Found, leaving: _Leaving, going: Going, chunk_rows: int) -> Moves:
-    """Return what was found, and what leaves."""
+    """Counts of what was found and what moves."""
     device_to_disk = leaving.device_victims - leaving.to_host
     return replace(
         found.moves,

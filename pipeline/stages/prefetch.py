@@ -1,4 +1,5 @@
-"""prefetch: a block's arrivals, from new keys, the host and the disk, into a staging buffer. Only reads tiers."""
+"""prefetch: a block's arrivals, new rows and rows from the host and the disk, into a staging buffer. Only reads
+tiers."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from pipeline.storage.tier import Tier, check_keys
 
 
 def prefetch(plan: Plan, host: Tier, disk: Tier, staging_RW: U32, init: Callable[[U64, U32], None]) -> Staged:
-    """Fill staging in the plan's order. `init` makes the rows of new keys. Raises Damaged if a tier holds another key's
-    row where the map says that this one lies."""
+    """Fill the staging buffer in the plan's order. `init` makes the rows of new keys. Raises Damaged if a tier holds
+    the row of another key at a place of the plan."""
     rows_AW = staging_RW[: len(plan.arrival_keys_A)]
     host_at = plan.num_new
     disk_at = host_at + len(plan.arrival_host_slots)

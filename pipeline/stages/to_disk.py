@@ -1,4 +1,4 @@
-"""Who leaves for the disk, for `plan`: the host's victims are chosen here, and positions of the log are given out."""
+"""Rows that leave for the disk, as a part of `plan`: chooses the host's victims, and assigns positions in the log."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from pipeline.storage.places import NO_COPY, Places
 from pipeline.storage.shards import shard_of
 
 FILL_SHARE = 8
-"""At most this part of the host's slots is emptied to fill the last chunks of several shards."""
+"""Divisor of the host's slots: at most 1/8 of them, or one chunk if that is more, is emptied to fill last chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Going:
-    """Rows that are written to disk, shard by shard, and rows that lie there already."""
+    """Rows that leave for the disk: those that are written, shard by shard, and those with an unchanged copy there."""
 
     host_slots: I32
     device_slots: I32
     keys: U64
-    """Of the rows that are written: of each shard the host's, then the device's."""
+    """Keys of the rows that are written: for each shard the host's, then the device's."""
     disk_writes: tuple[DiskWrite, ...]
     copied_keys: U64
     copies: I64
 
 
 def send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], places: Places) -> Going:
-    """Choose the host's victims and free their slots; those of the device are `device_E`."""
+    """Choose the host's victims, free their slots, and assign log positions. `device_E`: slots of the device's victims
+    that go to disk; `host_S`: 1 for each slot of the host that may be freed."""
     device, host, num = places.device, places.host, places.chunks.shards.num
     host_E = host.policy.choose(host_victims, host_S)
     host_S[host_E] = 0
@@ -38,7 +39,7 @@ def send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], pl
     keys_N = np.concatenate([host.keys_S[host_E], device.keys_S[device_E]])
     copies_N = np.concatenate([host.copies_S[host_E], device.copies_S[device_E]])
     shard_N = shard_of(keys_N, num)
-    # Of 16 bits, which NumPy sorts by radix.
+    # NumPy sorts 16-bit integers by radix.
     order_N = np.argsort(shard_N.astype(np.uint16), kind="stable")
     written_N = order_N[copies_N[order_N] == NO_COPY]
     copied_N = order_N[copies_N[order_N] != NO_COPY]
@@ -56,8 +57,8 @@ def send_to_disk(device_E: I32, host_victims: int, host_S: NDArray[np.uint8], pl
 
 
 def _fill(host_E: I32, device_E: I32, host_S: NDArray[np.uint8], places: Places) -> I32:
-    """Further victims of the host. A chunk holds rows of one block only, so the last one of each shard that has to be
-    written is filled with what the host has of that shard among those that it would let go next."""
+    """Choose further victims of the host. A chunk holds rows of one block only, so the last chunk of each shard is
+    filled with rows of that shard from among the host's next victims."""
     host, chunks = places.host, places.chunks
     keys = [slab.keys_S[at[slab.copies_S[at] == NO_COPY]] for slab, at in ((host, host_E), (places.device, device_E))]
     room_S = -np.bincount(shard_of(np.concatenate(keys), chunks.shards.num), minlength=chunks.shards.num) % chunks.rows
@@ -70,7 +71,8 @@ def _fill(host_E: I32, device_E: I32, host_S: NDArray[np.uint8], places: Places)
 
 
 def _disk_write(host_shards: I64, device_shards: I64, places: Places) -> tuple[DiskWrite, ...]:
-    """Give out positions for rows of the host and of the device that belong to these shards."""
+    """Assign log positions. `host_shards`, `device_shards`: the shard of each row to write from the host, the
+    device."""
     num = places.chunks.shards.num
     counts = (np.bincount(shards, minlength=num).tolist() for shards in (host_shards, device_shards))
     return tuple(

@@ -1,4 +1,4 @@
-"""train: swap rows, then the block's steps. The device slab is touched here and nowhere else."""
+"""train: swap rows, then run the block's steps. No other stage touches the device slab."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def train(
     owned_keys: OwnedKeys | None = None,
     weights_K: Sequence[float] = (),
 ) -> Trained:
-    """Train on the block's batches, or score them if the block evaluates. On a GPU: tell it to, and do not wait.
-    `owned_keys` and `weights_K`: see `Learner.learn`.
+    """Train on the block's batches, or score them if the block evaluates. On a GPU this gives the work to its streams,
+    and does not wait. `owned_keys` and `weights_K`: see `Learner.learn`.
 
-    Victims leave the slab for `leaving_RW`, on the device; from there they go to `outgoing_RW`, on the host, while the
-    block trains. In RAM both are the same buffer.
+    Victims are copied from the slab to `leaving_RW`, on the device, and from there to `outgoing_RW`, on the host, while
+    the block trains. Without a GPU both are the same buffer.
     """
     num_victims = len(plan.victim_slots_E)
     outgoing_EW, leaving_EW = outgoing_RW[:num_victims], leaving_RW[:num_victims]
@@ -37,7 +37,7 @@ def train(
         swapped = device.train.record()
         found = learner.learn(staged.plan or plan, examples, unique, staged, owned_keys, weights_K)
         if not plan.block.trains:
-            # Scoring reads from the arriving buffer all along; nobody else may have it before.
+            # Scoring reads from the arriving buffer, which must not be reused before the last score.
             swapped = device.train.record()
     device.down.after(swapped)
     with device.timed("copy back", plan.block.number, device.down):
@@ -46,8 +46,8 @@ def train(
 
 
 def move(plan: Plan, staged: Staged, slab: Tier, leaving_RW: U32, outgoing_RW: U32, device: Device) -> Trained:
-    """Swap the rows of a block that another worker could not plan: it is not trained on, and the tiers are as the plan
-    says that they are."""
+    """Swap the rows of a block that another worker refused. It is not trained on, but its rows move, so that the tiers
+    agree with the plan."""
     num_victims = len(plan.victim_slots_E)
     outgoing_EW, leaving_EW = outgoing_RW[:num_victims], leaving_RW[:num_victims]
     device.train.after(staged.ready)
@@ -58,6 +58,6 @@ def move(plan: Plan, staged: Staged, slab: Tier, leaving_RW: U32, outgoing_RW: U
 
 
 def swap(plan: Plan, staged: Staged, slab: Tier, leaving_EW: U32) -> None:
-    """Victims leave first: arrivals take their slots."""
+    """Swap rows: copy victims out first, since arrivals take their slots."""
     slab.gather(plan.victim_slots_E, leaving_EW)
     slab.scatter(plan.arrival_slots, staged.rows_AW[: len(plan.arrival_slots)])

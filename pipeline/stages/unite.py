@@ -1,6 +1,6 @@
 """unite: the keys of a worker's own shards that any worker needs for a block, from the key requests of all workers.
 
-A worker's key request to an owner (itself included) can leave as soon as its `dedup` of the block is through.
+A worker can send its key request to an owner (itself included) as soon as its `dedup` of the block is done.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.records import I32, I64, BatchIndex, Block, KeyRequest, OwnedKeys, Refusal, RowRequests, Unique
 from pipeline.stages.dedup import KeyOwners
 
-STOPPED_ELSEWHERE = "another worker planned no further"
-"""Why a worker refuses a block, where the reason is not its own."""
+STOPPED_ELSEWHERE = "another worker stopped planning"
+"""Message of a refusal whose reason lies with another worker."""
 ONE_FIELD, NO_FIELDS = np.zeros(1, np.int32), np.zeros(0, np.int32)
 
 
 class UniteTables:
-    """Tables that `unite` uses again for every block."""
+    """Tables that `unite` reuses for every block."""
 
     def __init__(self) -> None:
         self.block = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
@@ -30,8 +30,8 @@ class UniteTables:
 
 
 def key_requests(unique: Unique, owners: KeyOwners, num_fields: int, counts_examples: bool) -> list[KeyRequest]:
-    """Return what each owner is sent, in the order of ranks. `counts_holders`: an example may hold a key more than
-    once, and the optimizer asks how many examples do."""
+    """Make the key request to each owner, in the order of ranks. `counts_examples`: count the examples that hold each
+    key, which is needed if an example may hold a key twice and the optimizer uses that count."""
     owner_U = owners.of(unique.keys_U)
     starts_W = np.cumsum([0, *np.bincount(owner_U, minlength=owners.world)])
     order_U = np.argsort(owner_U, kind="stable")
@@ -55,7 +55,8 @@ def key_requests(unique: Unique, owners: KeyOwners, num_fields: int, counts_exam
 
 
 def _count(index: BatchIndex, num_fields: int, counts_examples: bool) -> tuple[I32, I32]:
-    """Count, in a worker's part of a batch [P], occurrences of each key, and examples that hold it, if so asked."""
+    """Count, in a worker's part of a batch, the occurrences of each key [P] and, if `counts_examples`, the examples
+    that hold it [P] (else an empty array)."""
     occurrences_P = np.diff(index.starts_P)
     examples_with_key_P = np.empty(len(occurrences_P) if counts_examples else 0, np.int32)
     if counts_examples:
@@ -64,8 +65,8 @@ def _count(index: BatchIndex, num_fields: int, counts_examples: bool) -> tuple[I
 
 
 def unite(block: Block, received: Sequence[KeyRequest | Refusal | None], union: UniteTables) -> OwnedKeys | Refusal:
-    """Unite key requests, in the order of ranks, to the keys of an owner. A block that a worker could not read, or did
-    not read any more, is refused everywhere."""
+    """Unite the key requests of all workers, in the order of ranks, into the owner's working set. If a worker refused
+    the block, or stopped before reading it, the block is refused."""
     for key_request in received:
         if not isinstance(key_request, KeyRequest):
             return key_request or Refusal(block, "pause", STOPPED_ELSEWHERE)
@@ -98,7 +99,7 @@ def _sum_by_key(index: BatchIndex, counts_R: I32) -> I64:
 
 
 def _index(requests_R: I32, keys_R: np.ndarray, table: KeyTable) -> BatchIndex:
-    """The keys of requests, each a position among the block's, as those of a batch with one field."""
+    """Index the requested keys as a batch with one field. `requests_R`: positions of the keys in the block's keys."""
     inverse_R = np.empty(len(requests_R), np.int32)
     table.clear()
     table.add(keys_R, inverse_R)

@@ -1,7 +1,7 @@
-"""upload: a block's arrivals and indices to the GPU. Submitted only where the device has memory of its own.
+"""upload: copy a block's arrivals and indices to the GPU. Submitted only if the device has its own memory.
 
-A worker that is alone has its examples there already (see `dedup_on_gpu`). Of several each deduplicates on the host,
-since keys travel from there: then the part that it read, and all indices of its batches, come with the plan's.
+A single worker has its examples on the GPU already (see `dedup_on_gpu`). Several workers deduplicate on the host, since
+keys are exchanged between hosts; `upload` then also copies the worker's examples and all indices of its batches.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pipeline.stages.dedup_on_gpu import GpuBuffer
 
 
 def upload(plan: Plan, staged: Staged, arriving_RW: U32, device: Device) -> Staged:
-    """Have the rows copied into `arriving_RW`, on the device, and what `train` needs of the plan beside them."""
+    """Start copying the rows into `arriving_RW`, on the device, and the plan's arrays that `train` needs."""
     rows_AW = arriving_RW[: len(staged.rows_AW)]
     with device.timed("upload", plan.block.number, device.up):
         device.up.copy(staged.rows_AW, rows_AW)
@@ -32,8 +32,8 @@ def upload(plan: Plan, staged: Staged, arriving_RW: U32, device: Device) -> Stag
 def upload_part(
     examples: Examples, unique: Unique, owned_keys: OwnedKeys, buffer: ReadBuffer, on_gpu: GpuBuffer, device: Device
 ) -> tuple[Unique, OwnedKeys, object]:
-    """Have the own part of a block copied from `buffer` to `on_gpu`, and what is asked of its rows: to be followed by
-    `upload`. Both with their indices on the device, and host memory that is in use until those are there."""
+    """Start copying the worker's part of a block from `buffer` to `on_gpu`, and the requests for its rows. `upload`
+    must follow. Returns both records with their arrays on the device, and the host memory that the copies read from."""
     parts = [part for index in unique.batches for part in (index.unique_P, index.starts_P)]
     parts += [part for row_requests in owned_keys.row_requests for part in _indices(row_requests)]
     with device.timed("upload", examples.block.number, device.up):
@@ -44,7 +44,7 @@ def upload_part(
         BatchIndex(
             next(taken),
             next(taken),
-            # They lie among the examples, where the keys were.
+            # These two lie among the examples, in the bytes of the keys.
             on_gpu.mirror(index.inverse_V, buffer),
             on_gpu.mirror(index.source_V, buffer),
             index.parts_W,
@@ -69,13 +69,14 @@ def _indices(row_requests: RowRequests) -> tuple[I32, ...]:
 
 
 def _with_indices(row_requests: RowRequests, taken: Iterator[I32]) -> RowRequests:
-    """The same with the next `_indices`."""
+    """The same requests with the next arrays of `taken`, in the order of `_indices`."""
     index = BatchIndex(next(taken), next(taken), next(taken), next(taken))
     return RowRequests(index, row_requests.parts_W, next(taken), next(taken))
 
 
 def _copied(parts: list[I32], device: Device) -> tuple[list[I32], object]:
-    """Have arrays copied in one go: as they will lie on the device, and host memory that is in use until then."""
+    """Start copying arrays to the device, all at once. Returns the device arrays, and the host memory that the copy
+    reads from."""
     ends = np.cumsum([0, *map(len, parts)]).tolist()
     indices, there = device.pinned(ends[-1], np.int32), device.empty(ends[-1], np.int32)
     np.concatenate(parts, out=indices)

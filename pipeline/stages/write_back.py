@@ -1,4 +1,5 @@
-"""write_back: rows that left the device into the host slab, the host's victims to disk. The only writer of both."""
+"""write_back: the device's victims to the host slab, and the host's victims to disk. The only stage that writes these
+tiers."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from pipeline.storage.tier import Tier
 
 
 def write_back(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U32) -> Written:
-    """Put every row where the plan says. `chunk_RW` holds one chunk of the log.
+    """Write every outgoing row to its place in the plan. `chunk_RW` holds one chunk of the log.
 
-    Waits for the block's swap, also where no row leaves: what comes after this task in the graph takes its staging and
-    outgoing buffers.
+    It always waits for the block's swap, even if no row leaves: tasks that follow this one in the graph reuse the
+    block's staging and outgoing buffers.
     """
     trained.swapped.wait()
     write_to_disk(plan, trained, host, disk, chunk_RW)
@@ -19,9 +20,9 @@ def write_back(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U
 
 
 def write_to_disk(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW: U32) -> None:
-    """Append to each shard the host's victims, then the device's that found no slot.
+    """Append to each shard the host's victims, then the device's victims that go to disk.
 
-    Comes before `keep_on_host`: outgoing rows take the slots of the host's victims.
+    Must run before `keep_on_host`, since outgoing rows take the slots of the host's victims.
     """
     slots, outgoing_EW = plan.host_victim_slots, trained.outgoing_EW[len(plan.host_into) :]
     for write in plan.disk_writes:
@@ -30,7 +31,7 @@ def write_to_disk(plan: Plan, trained: Trained, host: Tier, disk: Tier, chunk_RW
 
 
 def _append(at_N: I64, slots: I32, outgoing_EW: U32, host: Tier, disk: Tier, chunk_RW: U32) -> None:
-    """Write the rows in these slots of the host, then the outgoing ones, a chunk at a time."""
+    """Write the rows of the host's `slots`, then `outgoing_EW`, to positions `at_N`, one chunk at a time."""
     for first in range(0, len(at_N), len(chunk_RW)):
         at_R = at_N[first : first + len(chunk_RW)]
         rows_RW = chunk_RW[: len(at_R)]

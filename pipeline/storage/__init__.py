@@ -1,1 +1,1 @@
-"""The three tiers, the map, and what decides who leaves."""
+"""The three tiers, the key map, and the policies that choose victims."""

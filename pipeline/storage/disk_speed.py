@@ -1,4 +1,4 @@
-"""The cost of a read on the disk of a folder: two numbers, measured before a log is opened there."""
+"""Cost of a read on the disk of a folder: two numbers, measured before a log is opened there."""
 
 from __future__ import annotations
 
@@ -21,36 +21,38 @@ NUM_STREAMS = 8
 PAGES_AT_ONCE = 16
 REPEATS = 3
 SECONDS = 0.06
-"""Of each count; a slow disk is stopped there."""
+"""Time limit of each measurement; on a slow disk it ends before all pages are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSpeed:
     seconds_per_read: float
-    """What one more scattered read costs while many are in flight."""
+    """Time that one more scattered read costs while many are in flight."""
     bytes_per_second: float
-    """Of long reads, several in flight."""
+    """Throughput of long reads with several in flight."""
 
     @property
     def gap_bytes(self) -> int:
-        """The disk streams over so many bytes in the time that one more read costs."""
+        """Bytes that the disk streams in the time that one more scattered read costs."""
         return int(self.seconds_per_read * self.bytes_per_second)
 
 
 def measure(folder: Path, direct: bool, num_bytes: int = 64 << 20) -> DiskSpeed:
-    """Write a nameless file of `num_bytes` in `folder` and read it, around the page cache if `direct`; about 0.5 s.
+    """Write an unnamed temporary file of `num_bytes` in `folder` and read it back, bypassing the page cache if
+    `direct`; takes about 0.5 s.
 
-    Scattered pages and long reads are each timed three times, in turn. The fastest counts: whatever else the machine
-    does makes reads slower. Raises ValueError where the file system does not take O_DIRECT, MemoryError, which also
-    stands for threads that there are not, and OSError, both of which say what it was for.
+    Scattered pages and long reads are each timed three times, alternately. The fastest time counts, because other load
+    on the machine only makes reads slower. Raises ValueError if the file system does not support O_DIRECT, MemoryError
+    if there is too little memory or a thread cannot be started, and OSError if the file cannot be written or read; the
+    last two name the measurement.
     """
-    scratch = f"a scratch file of {num_bytes >> 20} MiB, which tells the disk's speed"
+    scratch = f"a scratch file of {num_bytes >> 20} MiB that measures the disk's speed"
     try:
         return _measure(folder, direct, num_bytes)
     except (MemoryError, RuntimeError) as error:
         raise MemoryError(f"{error}, for {scratch}") from error
     except OSError as error:
-        raise OSError(error.errno, f"{error.strerror}: {folder} has to take {scratch}") from error
+        raise OSError(error.errno, f"{error.strerror}: {folder} needs room for {scratch}") from error
 
 
 def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
@@ -74,7 +76,7 @@ def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
 
 
 def _reopen(file: int, direct: bool) -> int:
-    """A descriptor of its own of the same file, whose read-ahead is its own."""
+    """Open the same file again, so that the descriptor has a read-ahead state of its own."""
     return os.open(f"/proc/self/fd/{file}", os.O_RDONLY | (os.O_DIRECT if direct else 0))
 
 
@@ -88,11 +90,12 @@ def _check_direct(file: int, folder: Path) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        raise ValueError(f"{folder}: its file system does not take O_DIRECT; set storage.direct to False") from error
+        raise ValueError(f"{folder}: its file system does not support O_DIRECT; set storage.direct to False") from error
 
 
 def _time(file: int, direct: bool, pages: list[I64], out_UW: U32, max_gap: int) -> float:
-    """Seconds a page; each list of pages is read by a thread of its own, for SECONDS at most, to where it came from."""
+    """Return seconds per page. One thread per list reads its pages into their rows of `out_UW`, for at most
+    SECONDS."""
     start = time.perf_counter()
 
     def read(pages_N: I64) -> int:

@@ -1,5 +1,5 @@
-"""How anything durable gets onto the disk. Every call to the system is made through `Files.system`, so that tests can
-make each of them fail, stop short, or be the last one before the power goes."""
+"""Durable writes to the disk. Every system call goes through `Files.system`, so that tests can make each of them fail,
+stop short, or be the last one before a power failure."""
 
 from __future__ import annotations
 
@@ -20,22 +20,24 @@ SAFETENSORS_NAMES = {"f": "F", "i": "I", "u": "U", "b": "BOOL"}
 
 
 class Damaged(OSError):
-    """A file is not what a commit says of it. Says which file, what is wrong, and how to find out more."""
+    """Raised if a file differs from what a commit recorded. Names the file, the fault, and how to find out more."""
 
 
 class Files:
-    """Durable files: what is written is a new file or replaces one under its name; nothing is written in place."""
+    """Writer of durable files. Each write makes a new file or replaces one under its name; none is changed in
+    place."""
 
     system: Any = os
 
     def __init__(self, cached: bool = True) -> None:
-        """`cached`: whether what was written may stay in the page cache."""
+        """`cached`: True if written files may stay in the page cache."""
         self._cached = cached
 
     def write(self, path: Path, buffers: Sequence[Any]) -> str:
-        """A new file of these buffers, its bytes on the disk when this returns (its name: after `sync_folder`).
+        """Write these buffers to a new file and return its checksum. Its content is on disk when this returns; its
+        name is durable after `sync_folder`.
 
-        Returns the file's checksum. OSError: it exists, or the disk failed or is full; a failed fsync is not repeated.
+        Raises OSError if the file exists, or the disk failed or is full. A failed fsync is not repeated.
         """
         system, digest = self.system, xxhash.xxh3_64()
         with self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
@@ -54,7 +56,7 @@ class Files:
 
     @contextmanager
     def _opened(self, path: Path, flags: int) -> Iterator[int]:
-        """A descriptor, closed afterwards. An OSError names the path, whichever call it came from."""
+        """Open the path and close its descriptor afterwards. Any OSError raised in between names the path."""
         try:
             descriptor = self.system.open(path, flags | os.O_CLOEXEC, 0o644)
             try:
@@ -66,7 +68,7 @@ class Files:
             raise
 
     def replace(self, path: Path, buffers: Sequence[Any]) -> str:
-        """The file with this content instead of what it held, all or nothing, and durable. Returns its checksum."""
+        """Replace the file's content atomically and durably. Returns the checksum of the new content."""
         partial = path.with_name(f"{path.name}.partial")
         if os.path.lexists(partial):
             self.remove(partial)
@@ -76,17 +78,17 @@ class Files:
         return checksum
 
     def sync_folder(self, folder: Path) -> None:
-        """Make durable which names the folder holds."""
+        """Make the names in the folder durable."""
         with self._opened(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
             self.system.fsync(descriptor)
 
     def make_folder(self, folder: Path) -> None:
-        """The folder and those above it, where they are not there yet; their names are durable afterwards, also that of
-        a folder which an earlier process had no time to make so."""
+        """Make the folder and its missing parents, and make their names durable. An existing folder's name is synced,
+        too: an earlier process may have ended before it did so."""
         if not folder.is_dir():
             if not folder.parent.is_dir():
                 self.make_folder(folder.parent)
-            # Another worker may make the folder of a table that both have shards of.
+            # Another worker with shards of the same table may make the folder at the same time.
             with suppress(FileExistsError):
                 self.system.mkdir(folder)
         self.sync_folder(folder.parent)
@@ -95,13 +97,13 @@ class Files:
         self.system.unlink(path)
 
     def reserve(self, path: Path, num_bytes: int) -> None:
-        """A file that takes so much space of the disk, and holds nothing."""
+        """Make a file that takes up `num_bytes` of disk space and has no content."""
         with self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW) as descriptor:
             self.system.posix_fallocate(descriptor, 0, max(1, num_bytes))
 
 
 def refuse_links(folders: Iterable[Path]) -> None:
-    """ValueError: one of these is a symbolic link, so that whatever is deleted in it lies elsewhere."""
+    """Raises ValueError if one of the folders is a symbolic link: files deleted in it would lie elsewhere."""
     if link := next((folder for folder in folders if folder.is_symlink()), None):
         raise ValueError(
             f"{link} is a symbolic link (to {os.readlink(link)}), and a run deletes files there that no commit names: "
@@ -110,7 +112,7 @@ def refuse_links(folders: Iterable[Path]) -> None:
 
 
 def checksum_of(path: Path, piece_bytes: int = 1 << 20) -> str:
-    """The checksum of a file as it is now: XXH3, 64 bits, in hexadecimal digits."""
+    """Checksum of the file's present content: 64-bit XXH3 in hexadecimal digits."""
     digest = xxhash.xxh3_64()
     with open(path, "rb", buffering=0) as file:
         while piece := file.read(piece_bytes):
@@ -119,7 +121,7 @@ def checksum_of(path: Path, piece_bytes: int = 1 << 20) -> str:
 
 
 def checksum(*buffers: Any) -> str:
-    """Return the checksum of a file with these buffers."""
+    """Checksum of a file with the content of these buffers."""
     digest = xxhash.xxh3_64()
     for buffer in buffers:
         digest.update(buffer)
@@ -127,7 +129,7 @@ def checksum(*buffers: Any) -> str:
 
 
 def tensors(arrays: Mapping[str, Array]) -> list[Any]:
-    """The buffers of a safetensors file of these arrays. The arrays are not copied, as the format's library would."""
+    """Buffers of a safetensors file with these arrays. Unlike the format's library, this does not copy the arrays."""
     header: dict[str, Any] = {}
     contents = [np.ascontiguousarray(array) for array in arrays.values()]
     begin = 0

@@ -1,4 +1,4 @@
-"""A run's directory: where it is, how anything gets into it, how fast its disk reads."""
+"""A run's directory: its path, the writer of its files, and the speed of its disk."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Folder:
     path: Path
     files: Files
     speed: DiskSpeed | None = None
-    """As far as it is known."""
+    """None if it was not measured."""
 
     @property
     def measured(self) -> DiskSpeed:
-        """The speed, where it was measured."""
+        """The disk's speed, which must have been measured."""
         assert self.speed
         return self.speed

@@ -1,4 +1,4 @@
-"""One map, key -> place, that belongs to `plan` and to no one else."""
+"""Key map: key -> place. It belongs to `plan` alone."""
 
 from __future__ import annotations
 
@@ -12,30 +12,32 @@ TIER_SHIFT = 48
 ENTRY_BYTES = 16
 MAX_LOAD = 0.7
 MIN_BYTES = int(ENTRY_BYTES / MAX_LOAD)
-"""Of the map, for one key."""
+"""Minimum bytes of the map per key."""
 FIRST_ENTRIES = 256
-"""Entries that a partition starts with."""
+"""Initial number of entries of a partition."""
 
 
 def place(tier: int, at: I32 | I64) -> I64:
-    """Places of rows `at` of a tier. A place that `KeyMap.find` gives as -1 is unknown."""
+    """Places of the rows numbered `at` in a tier. Places are never negative: `KeyMap.find` gives -1 for an unknown
+    key."""
     return at.astype(np.int64) | np.int64(tier << TIER_SHIFT)
 
 
 def tier_of(places_U: I64) -> I64:
-    """`DEVICE`, `HOST` or `DISK`; -1 for an unknown key."""
+    """Tier of each place: `DEVICE`, `HOST` or `DISK`; -1 for an unknown key."""
     return places_U >> TIER_SHIFT
 
 
 def row_of(places_U: I64) -> I64:
-    """Slot or log position within the tier."""
+    """Slot or log position of each place within its tier."""
     return places_U & np.int64((1 << TIER_SHIFT) - 1)
 
 
 class KeyMap:
-    """Open addressing in 64 partitions, picked by the low bits of the key, each doubled by itself when 70 % full.
+    """Hash table with open addressing in 64 partitions. The low bits of a key select its partition; a partition that
+    is 70 % full doubles by itself.
 
-    So it takes 23 to 46 bytes a key, and never much more than that while it grows.
+    The map takes 23 to 46 bytes per key, and little more than that while it grows.
     """
 
     def __init__(self) -> None:
@@ -50,7 +52,7 @@ class KeyMap:
         return sum(table.nbytes for table in self._tables)
 
     def find(self, keys_U: U64) -> I64:
-        """[U] places; -1 for a key that the map does not hold."""
+        """[U] place of each key; -1 for a key that the map does not hold."""
         places_U = np.empty(len(keys_U), np.int64)
         members, starts = _partition(keys_U)
         for p in np.flatnonzero(np.diff(starts)):
@@ -58,13 +60,13 @@ class KeyMap:
         return places_U
 
     def bytes_with(self, new_keys_U: U64) -> int:
-        """Bytes of the map once these keys, none of which it holds, are in it."""
+        """Bytes of the map after insertion of these keys, none of which it holds yet."""
         counts = self._counts + np.diff(_partition(new_keys_U)[1])
         sizes = [_entries_for(c, len(t)) for c, t in zip(counts, self._tables, strict=True)]
         return ENTRY_BYTES * sum(sizes)
 
     def insert(self, keys_U: U64, places_U: I64) -> None:
-        """Add keys that the map does not hold."""
+        """Add keys that the map does not hold yet."""
         members, starts = _partition(keys_U)
         self._counts += np.diff(starts)
         for p in np.flatnonzero(np.diff(starts)):
@@ -83,7 +85,7 @@ class KeyMap:
 
 
 def bytes_for(num_keys: int) -> int:
-    """Bytes of a map of so many keys, spread evenly over the partitions."""
+    """Bytes of a map of `num_keys` keys, spread evenly over the partitions."""
     return NUM_PARTITIONS * ENTRY_BYTES * _entries_for(-(-num_keys // NUM_PARTITIONS), FIRST_ENTRIES)
 
 

@@ -1,4 +1,4 @@
-"""The record of a row: W words of 32 bits, always moved whole."""
+"""Layout of a row: W words of 32 bits, always moved as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.records import U32, U64
 
 KEY_WORDS = 2
 MAX_WIDTH = 1 << 20
-"""The widest embedding that is read back: no file makes anybody allocate more for a row."""
+"""Widest embedding accepted from a file, so that no file can cause a larger allocation per row."""
 WEIGHTS_AT = 2
 STATE = {
     "sgd": (),
@@ -22,18 +22,19 @@ STATE = {
     "adam": ("adam_m", "adam_v"),
     "ftrl": ("ftrl_z", "ftrl_n"),
 }
-"""Parts of a row that belong to its optimizer: each of one word a weight, or, row-wise, of one for the embedding and
-one for the first-order weight."""
+"""Optimizer state of a row, by kind of optimizer. Each part has one word per weight; a row-wise part has one word for
+the embedding and one for the first-order weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowLayout:
-    """key (2 words) | weights | optimizer state | last step | count | tag. The tag is right in the log alone."""
+    """Order of words in a row: key (2 words) | weights | optimizer state | last step | count | tag. The tag is valid
+    only in the log."""
 
     embedding_dim: int
     first_order: bool
     optimizer: str = "adam"
-    """A kind of `pipeline.optimizer`."""
+    """Kind of a row optimizer in `pipeline.optimizer`."""
 
     @property
     def num_weights(self) -> int:
@@ -49,7 +50,7 @@ class RowLayout:
 
     @property
     def tag_at(self) -> int:
-        """Word of the tag, the last one; what stands before it is the row proper."""
+        """Word of the tag, which is the last word; the tag covers all words before it."""
         return self.last_step_at + 2
 
     @property
@@ -62,7 +63,7 @@ class RowLayout:
 
     @classmethod
     def of(cls, described: Mapping[str, Any]) -> RowLayout:
-        """The layout that `describe` described. ValueError: it was none."""
+        """Layout with this description, the inverse of `describe`. Raises ValueError if it describes no layout."""
         try:
             begin, end = described["embedding"]
             first_order = bool(described["first_order"][0] != described["first_order"][1])
@@ -72,10 +73,10 @@ class RowLayout:
                 return layout
         except (KeyError, TypeError, ValueError, IndexError):
             pass
-        raise ValueError(f"row is no layout of rows: {str(described)[:200]}")
+        raise ValueError(f"row does not describe a row layout: {str(described)[:200]}")
 
     def describe(self) -> dict[str, Any]:
-        """Attributes of the log: word offsets, so that a reader needs nothing but the array."""
+        """Attributes of the log: the word offsets of all parts, so that a reader needs nothing but the array."""
         state_at = WEIGHTS_AT + self.num_weights
         names = STATE[self.optimizer]
         width = (self.last_step_at - state_at) // max(1, len(names))
@@ -92,5 +93,5 @@ class RowLayout:
 
 
 def row_keys(rows_UW: U32) -> U64:
-    """The keys that rows carry, as a fresh array."""
+    """[U] the keys stored in the rows, as a new array."""
     return np.ascontiguousarray(rows_UW[:, :KEY_WORDS]).view(np.uint64).reshape(-1)

@@ -1,4 +1,4 @@
-"""One process at a time writes a run directory."""
+"""Lock on a run directory, so that only one process at a time writes it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from types import TracebackType
 
 
 class InUse(ValueError):
-    """Another process holds the lock; says which."""
+    """Raised if another process holds the lock; names that process."""
 
 
 class RunLock:
-    """A lock on a file beside the run directory, so that moving the directory aside does not move it. The system gives
-    it back when its owner ends, however it ends. Also a context manager."""
+    """Lock on a file beside the run directory, so that moving the directory aside does not move the lock. The operating
+    system releases it when its owner ends, even by a kill. Also a context manager."""
 
     def __init__(self, run_dir: Path) -> None:
         run_dir = run_dir.resolve()
@@ -28,16 +28,16 @@ class RunLock:
             owner = os.read(self._descriptor, 64).decode(errors="replace").strip() or "unknown"
             os.close(self._descriptor)
             raise InUse(
-                f"{run_dir} is in use by process {owner}; wait for it to end, or name another place with --run-dir "
-                "(of data that is prepared: --out)"
+                f"{run_dir} is in use by process {owner}; wait for it to end, or name another directory with --run-dir "
+                "(when preparing data: --out)"
             ) from None
-        # On a full disk it is a lock all the same: `verify` has to be able to look there.
+        # The lock holds even if a full disk does not take the number of its owner: `verify` must be able to run there.
         with suppress(OSError):
             os.ftruncate(self._descriptor, 0)
             os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def release(self) -> None:
-        """May be called twice."""
+        """Release the lock. May be called twice."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,10 +1,10 @@
-"""The disk tier: an append-only log of rows, as a Zarr v3 group that any Zarr reader opens.
+"""The disk tier: an append-only log of rows, stored as a Zarr v3 group that any Zarr reader opens.
 
-`rows` [tail, W] uint32 and `keys` [tail] uint64, uncompressed, little-endian, in chunks of R rows with flat file names.
-A table of several shards is a group of such groups, one a shard.
-A chunk file is the raw rows, so the hot path computes (file, offset) itself. Each is written once, whole, and never
-changed; what is written later wins. Padding carries the reserved key. Chunks that no commit needs any more are deleted:
-a Zarr reader finds padding there.
+The group has the arrays `rows` [tail, W] uint32 and `keys` [tail] uint64, uncompressed, little-endian, in chunks of R
+rows with flat file names. A table of several shards is a group of such groups, one per shard. A chunk file holds the
+raw rows, so the hot path computes (file, offset) itself. Each file is written once, as a whole, and never changed; of
+several versions of a row the last one written is valid. Padding has the reserved key. Chunks that no commit needs are
+deleted; a Zarr reader sees padding in their place.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ HELP = "the row is not used; `python -m pipeline.verify RUN_DIR` says what else 
 
 
 CHUNK_NAME = re.compile(r"c\.[0-9]+(\.0)?")
-"""Names of the files that hold chunks: those of rows and of keys."""
+"""Names of chunk files, both of rows and of keys."""
 
 
 def rows_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
-    """Return the file of rows of a chunk of the table at `path`."""
+    """Path of the file with the rows of a chunk of the table at `path`."""
     return shard_folder(path, chunk % num_shards, num_shards) / "rows" / f"c.{chunk // num_shards}.0"
 
 
@@ -43,15 +43,15 @@ def keys_file(path: Path, chunk: int, num_shards: int = 1) -> Path:
 
 
 def folders_of(path: Path, shards: Shards) -> list[Path]:
-    """The folders of the owned shards of the table at `path`, from above to below; the last two of each hold chunk
+    """Folders of the owned shards of the table at `path`, parents first. The last two of each shard hold its chunk
     files."""
     own = [shard_folder(path, shard, shards.num) for shard in shards.owned]
     return list(dict.fromkeys([path, *(folder for shard in own for folder in (shard, shard / "rows", shard / "keys"))]))
 
 
 def metadata(layout: RowLayout, chunk_rows: int, tails: Sequence[int], shards: Shards = ONE_SHARD) -> dict[str, bytes]:
-    """The files, named relative to the table, that tell a Zarr reader what is there: `tails[s]` rows in shard s. Of the
-    owned shards; that of the group of all is with the first one, so that no two processes write it."""
+    """Content of the metadata files for Zarr readers, by path within the table: shard s has `tails[s]` rows. Covers the
+    owned shards; the owner of shard 0 also gets the metadata of the whole table, so that only one process writes it."""
     row = layout.describe()
     if shards.num == 1:
         return _group({"row": row}, layout, chunk_rows, tails[0])
@@ -67,7 +67,7 @@ def metadata(layout: RowLayout, chunk_rows: int, tails: Sequence[int], shards: S
 def _group(
     attributes: dict[str, Any], layout: RowLayout | None = None, chunk_rows: int = 0, tail: int = 0
 ) -> dict[str, bytes]:
-    """The metadata of a group, which has the arrays of a log where there is a layout."""
+    """Metadata of a group, and of a log's arrays if `layout` is given."""
     content: dict[str, zarr.core.buffer.Buffer] = {}
     store = zarr.storage.MemoryStore(content)
     group = zarr.open_group(store, mode="w", zarr_format=3, attributes=attributes)
@@ -96,7 +96,7 @@ def _add_arrays(group: zarr.Group, words: int, chunk_rows: int, tail: int) -> No
 def write_metadata(
     path: Path, layout: RowLayout, chunk_rows: int, tails: Sequence[int], files: Files, shards: Shards = ONE_SHARD
 ) -> None:
-    """Tell Zarr readers that the owned shards of the table at `path` have `tails` rows."""
+    """Write the metadata that tells Zarr readers how many rows the owned shards have: `tails[s]` in shard s."""
     for name, content in metadata(layout, chunk_rows, tails, shards).items():
         file = path / name
         if not file.exists() or file.read_bytes() != content:
@@ -104,13 +104,13 @@ def write_metadata(
 
 
 def gather_reference(path: Path, at_U: I64) -> U32:
-    """The plain twin of `Log.gather`, through Zarr alone: what any of its readers sees of a log that was described."""
+    """Plain reference of `Log.gather` through Zarr alone: the rows that any Zarr reader sees after `describe`."""
     return np.asarray(zarr.open_array(path / "rows", mode="r").oindex[at_U], np.uint32)
 
 
 class Log:
-    """One writer (`write_back`, and commits once the pipeline is drained), one reader (`prefetch`); a row is read only
-    after the file with it was written."""
+    """The log's chunk files. It has one writer (`write_back`, and commits once the pipeline is drained) and one reader
+    (`prefetch`); a row is read only after its file was written."""
 
     def __init__(
         self,
@@ -123,18 +123,18 @@ class Log:
         direct: bool = False,
         shards: Shards = ONE_SHARD,
     ) -> None:
-        """Open the owned shards of the table at `path`, which hold the chunks named in `checksums`; without them, make
-        empty ones. ValueError: one of their folders is a symbolic link."""
+        """Open the owned shards of the table at `path`, which hold the chunks named in `checksums`. Without
+        `checksums`, make empty shards. Raises ValueError if one of their folders is a symbolic link."""
         folders = folders_of(path, shards)
         refuse_links(folders)
         self._folders = [folder for folder in folders if folder.name in ("rows", "keys")]
-        """The folders of chunk files."""
+        """Folders with chunk files."""
         self.path = path
         self.shards = shards
         self.chunk_rows = chunk_rows
         self.layout = layout
         self.checksums = checksums or {}
-        """Of the files of rows and of keys of each chunk that there is."""
+        """Checksums of each existing chunk: (file of rows, file of keys)."""
         self.written_bytes = 0
         self._files = files
         self._reader = Reader(self._rows_file, layout.num_words, chunk_rows, speed, direct)
@@ -156,7 +156,7 @@ class Log:
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
         """Read the rows at log positions `at_U`.
 
-        An OSError names the file and offset that could not be read; Damaged names the row whose tag is wrong.
+        Raises OSError with the file and offset if a row could not be read, Damaged with the row if its tag is wrong.
         """
         try:
             self._reader.gather(at_U, out_UW)
@@ -169,14 +169,14 @@ class Log:
         return f"{self._rows_file(chunk)}, offset {row * self.layout.num_bytes}"
 
     def _key(self, at: int) -> str:
-        """Return what the column of keys says, if it can be trusted."""
+        """Key of a position according to the file of keys, if that file is undamaged."""
         try:
             return f"{self.keys(at // self.chunk_rows)[at % self.chunk_rows]:#018x}"
         except OSError:
             return "unknown (the column of keys is damaged, too)"
 
     def keys(self, chunk: int) -> U64:
-        """[R] the keys of a chunk, `RESERVED` for padding. Damaged if the file is not what was written."""
+        """[R] keys of a chunk, `RESERVED` for padding. Raises Damaged if the file is not as it was written."""
         file = self._keys_file(chunk)
         content = file.read_bytes()
         if len(content) != 8 * self.chunk_rows or checksum(content) != self.checksums[chunk][1]:
@@ -184,8 +184,8 @@ class Log:
         return np.frombuffer(content, np.uint64)
 
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
-        """Append rows at positions that `Chunks.add` gave out: chunk after chunk, each from its first row; pads the
-        last chunk. Gives the rows their tags, in the caller's array."""
+        """Append rows at positions that `Chunks.add` gave out: chunk after chunk, each from its first row. Pads the
+        last chunk. Sets the rows' tags in the caller's array."""
         starts = range(0, len(at_U), self.chunk_rows)
         for at_R in (at_U[first : first + self.chunk_rows] for first in starts):
             assert at_R[0] % self.chunk_rows == 0
@@ -204,7 +204,7 @@ class Log:
         self.written_bytes += self.chunk_bytes
 
     def sync(self) -> None:
-        """Make the names of all chunks durable; their contents are as soon as they are written."""
+        """Make the names of all chunk files durable; their contents are durable once written."""
         for folder in self._folders:
             self._files.sync_folder(folder)
 
@@ -212,13 +212,13 @@ class Log:
         write_metadata(self.path, self.layout, self.chunk_rows, tails, self._files, self.shards)
 
     def remove(self, chunks: Iterable[int]) -> None:
-        """Delete chunks that no kept commit refers to."""
+        """Delete the files of chunks that no kept commit refers to."""
         chunks = list(chunks)
         self._reader.forget(chunks)
         for chunk in chunks:
             del self.checksums[chunk]
             for file in (self._rows_file(chunk), self._keys_file(chunk)):
-                # One that was lost is as good as deleted: no kept commit would have found it.
+                # A missing file counts as deleted: no kept commit refers to it.
                 with suppress(FileNotFoundError):
                     self._files.remove(file)
 

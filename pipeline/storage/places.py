@@ -1,4 +1,5 @@
-"""The knowledge of `plan`: where every row is, which slots are free, how stale the log is. No bytes of rows."""
+"""Metadata that `plan` decides on: the place of every row, the free slots, the stale rows of the log. It holds no bytes
+of rows."""
 
 from __future__ import annotations
 
@@ -15,33 +16,35 @@ from pipeline.storage.policies import POLICIES
 
 NO_COPY = -1
 SCANNED = 1 << 16
-"""Slots."""
+"""Number of slots that `Slots.changed` looks at in one pass."""
 
 
 class Slots:
-    """The slots of a slab: which key each holds, and which are free."""
+    """The slots of a slab: the key in each, and the free ones."""
 
     def __init__(self, num_slots: int, policy: str) -> None:
         self.keys_S: U64 = np.full(num_slots, RESERVED, np.uint64)
         self.copies_S: I64 = np.full(num_slots, NO_COPY, np.int64)
-        """Where in the log a row lies as it is in the slab, since a commit; NO_COPY for a row that has changed."""
+        """[S] log position of an identical copy of the slot's row, written by a commit; NO_COPY if the row has changed
+        since."""
         self.policy = POLICIES[policy](num_slots)
         self._free: I32 = np.arange(num_slots - 1, -1, -1, dtype=np.int32)
         self.num_free = num_slots
 
     def occupied(self) -> NDArray[np.uint8]:
-        """[S] 1 where a row lies, as a fresh array."""
+        """[S] 1 for a slot that holds a row, else 0, as a new array."""
         return (self.keys_S != RESERVED).view(np.uint8)
 
     def changed(self) -> Iterator[I32]:
-        """Slots whose row the log does not have as it is, of SCANNED slots at a time: all at once would take memory."""
+        """Iterate over the slots whose row has no identical copy in the log. Each item covers SCANNED slots, since all
+        at once would take too much memory."""
         for first in range(0, len(self.keys_S), SCANNED):
             part = slice(first, first + SCANNED)
             changed = (self.keys_S[part] != RESERVED) & (self.copies_S[part] == NO_COPY)
             yield (first + np.flatnonzero(changed)).astype(np.int32)
 
     def take(self, keys_U: U64) -> I32:
-        """Give each key a free slot, of which there are enough. Its row has no copy in the log."""
+        """Assign a free slot to each key; there must be enough. The slots start without a copy in the log."""
         assert len(keys_U) <= self.num_free
         slots_U = self._free[self.num_free - len(keys_U) : self.num_free].copy()
         self.num_free -= len(keys_U)
@@ -51,7 +54,7 @@ class Slots:
         return slots_U
 
     def release(self, slots_U: I32) -> None:
-        """Free slots that hold rows."""
+        """Free these slots, which hold rows."""
         self._free[self.num_free : self.num_free + len(slots_U)] = slots_U
         self.num_free += len(slots_U)
         self.keys_S[slots_U] = RESERVED
@@ -59,20 +62,21 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Caps:
-    """Hard limits that `plan` keeps."""
+    """Hard limits that `plan` observes."""
 
     disk_chunks: int
-    """Chunks that may lie on the disk at once, those that the next commit writes included."""
+    """Maximum number of chunks on disk at one time, including those that the next commit writes."""
     map_bytes: int
 
 
 def max_rows(num_slots: int, map_bytes: int) -> int:
-    """Rows that slabs of so many slots can hold, if the map may know so many."""
+    """Maximum number of rows in slabs of `num_slots` slots, given a map of at most `map_bytes`."""
     return min(num_slots, map_bytes // MIN_BYTES)
 
 
 class Places:
-    """Belongs to `plan`, and runs ahead of the bytes; true of them once the pipeline is drained."""
+    """All that `plan` knows about rows: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead
+    of the bytes; it agrees with them once the pipeline is drained."""
 
     def __init__(self, device_rows: int, host_rows: int, policy: str, caps: Caps, chunks: Chunks) -> None:
         self.map = KeyMap()
@@ -88,10 +92,10 @@ class Places:
 
     @property
     def commit_chunks(self) -> int:
-        """Chunks that the next commit writes at most: every row of device and host, and those that it merges."""
+        """Maximum number of chunks that the next commit writes: all rows of device and host, and the merged chunks."""
         return self._slab_chunks + self.chunks.allowance
 
     def begin_growth(self, at_least: int = 0) -> None:
-        """A commit was taken: how much may be written until the next one."""
+        """Set, after a commit, the number of chunks that may be written until the next one."""
         room = self.caps.disk_chunks - self.chunks.present - self._slab_chunks
         self.chunks.begin_growth(len(self.map), room, at_least)

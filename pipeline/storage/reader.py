@@ -1,10 +1,10 @@
-"""Rows read from the log's chunk files: scattered, checked, by as many reads as the disk takes at once.
+"""Reader of scattered rows from the log's chunk files. It checks each row's tag and keeps many reads in flight.
 
-One rule decides how: two wanted rows are read in one go where the disk streams over the gap between them in less time
-than one more read costs. Where most gaps are short that is the whole chunk, in pieces of SCRATCH_BYTES; where they are
-long, one read a row. A choice per chunk between those two would pay for gaps that the rule avoids. Measured, 100,000
-rows out of 4 M, cold, O_DIRECT: each row for itself 1.27 s, whole chunks 0.74 s, by this rule 0.60 s; with gaps a third
-shorter 0.58 s, half as long again 0.52 s.
+One rule decides which rows share a read: two wanted rows are read together if the disk streams over the gap between
+them in less time than one more read costs. If most gaps are short, the whole chunk is read in pieces of SCRATCH_BYTES;
+if they are long, each row has its own read. Choosing one of these two per chunk would read gaps that the rule avoids.
+Measured for 100,000 rows out of 4 M, cold, O_DIRECT: one read per row 1.27 s, whole chunks 0.74 s, this rule 0.60 s;
+0.58 s if the longest allowed gap is a third shorter, 0.52 s if it is half as long again.
 """
 
 from __future__ import annotations
@@ -25,18 +25,19 @@ from pipeline.records import I32, I64, U32
 from pipeline.storage.disk_speed import DiskSpeed
 
 MAX_FILES = 16_384
-"""Of chunks that are kept open, and never more than half of those that the process may open."""
+"""Maximum number of chunk files kept open; never more than half of the process's limit of open files."""
 NUM_READERS = 64
-"""Each with a scratch buffer of SCRATCH_BYTES once it has read: 64 MiB together."""
+"""Number of reader threads. Each has a scratch buffer of SCRATCH_BYTES after its first read: 64 MiB together."""
 PARTS_PER_READER = 4
 MIN_READER_ROWS = 16
 LARGE_PART = 256
-"""Rows; a part costs 10 us of Python, as much as reading 15 rows from memory: only large ones are several a reader."""
+"""Minimum number of rows per part if a reader gets several parts: a part costs 10 us of Python, as much as reading 15
+rows from memory."""
 
 
 def allow_many_files() -> None:
-    """Let this process open as many files as it may: a soft limit of 1,024, which is usual, would have the reader open
-    most of a large log's files anew for every block."""
+    """Raise the soft limit of open files to 4 * MAX_FILES, or to the hard limit if that is lower. With the usual soft
+    limit of 1,024 the reader would open most files of a large log anew for every block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4 * MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, 4 * MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:
@@ -44,7 +45,7 @@ def allow_many_files() -> None:
 
 
 class WrongTag(Exception):
-    """A row's words are not those that were written."""
+    """Raised if a row's words differ from those that were written."""
 
     def __init__(self, position: int, file: Path, offset: int) -> None:
         super().__init__(
@@ -54,9 +55,9 @@ class WrongTag(Exception):
 
 
 class Reader:
-    """Reads any rows of chunk files that do not change; for one thread at a time.
+    """Reads any rows of immutable chunk files. Only one thread at a time may call it.
 
-    `file_of` names a chunk's file, which holds `chunk_rows` rows of `num_words` uint32; `direct` reads around the page
+    `file_of` returns a chunk's file, which holds `chunk_rows` rows of `num_words` uint32; `direct` bypasses the page
     cache.
     """
 
@@ -77,14 +78,14 @@ class Reader:
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
         """Read the rows at log positions `at_U` [U], in any order, into `out_UW` [U, W].
 
-        Raises OSError for a row that could not be read and WrongTag for one that is damaged, of several the one with
-        the lowest position; `out_UW` is worth nothing then.
+        Raises OSError if a row could not be read and WrongTag if a row is damaged; of several such rows, the one with
+        the lowest position is reported. The content of `out_UW` is undefined then.
         """
         order_N = np.argsort(at_U)
         at_N = at_U[order_N].astype(np.int64)
         chunks_N = at_N // self._chunk_rows
         firsts = np.flatnonzero(np.diff(chunks_N, prepend=-1))
-        # Never more files at once than may be open.
+        # Each pass uses at most as many files as may be open.
         for first in range(0, len(firsts), self._max_files):
             mine = firsts[first : first + self._max_files]
             end = firsts[first + self._max_files] if first + self._max_files < len(firsts) else len(at_N)
@@ -97,12 +98,12 @@ class Reader:
                 raise self._error(int(at_N[mine[0] + failed]), why)
 
     def _read(self, bounds_P: I64, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
-        """Read part by part; the first row that could not be read, and why, or (-1, 0)."""
+        """Read part by part. Returns the first row that could not be read and the reason, or (-1, 0)."""
         parts = iter(list(pairwise(bounds_P.tolist())))
 
         def take_parts() -> tuple[int, int]:
             scratch = self._my_scratch()
-            # Parts are given out in order: whoever finds the first bad row has been given all before it.
+            # Parts are taken in order, so all parts before the first bad row have been taken, and read, too.
             for begin, end in parts:
                 mine = slice(begin, end)
                 failed, why = read_rows(
@@ -123,8 +124,8 @@ class Reader:
         return self._scratch.buffer
 
     def _open(self, chunks: list[int]) -> I32:
-        """Descriptors of these chunks' files, which are at most as many as may be open."""
-        # Those that are open are used first, so that none of them makes way for another of these.
+        """Open files of these chunks and return their descriptors; there are at most `_max_files` chunks."""
+        # Mark the files that are open as recently used first, so that none of them is closed for another of these.
         for chunk in self._files.keys() & chunks:
             self._files.move_to_end(chunk)
         for chunk in chunks:
@@ -145,7 +146,7 @@ class Reader:
         return OSError(why, f"{what} ({os.strerror(why)})")
 
     def forget(self, chunks: Iterable[int]) -> None:
-        """Close the files of chunks that are about to be deleted."""
+        """Close the files of these chunks, which are about to be deleted."""
         for chunk in chunks:
             if chunk in self._files:
                 os.close(self._files.pop(chunk))
@@ -156,9 +157,10 @@ class Reader:
 
 
 def _bounds(firsts_C: I64, num_rows: int) -> I64:
-    """Where the parts begin that readers take as they become free, and `num_rows`.
+    """First row of each part that a free reader takes, and `num_rows` at the end.
 
-    With enough chunks none is divided: one reader goes through a file from front to back, which the kernel recognizes.
+    With at least NUM_READERS chunks no chunk is divided: one reader then goes through a file from front to back, an
+    access pattern that the kernel recognizes.
     """
     several = min(NUM_READERS * PARTS_PER_READER, num_rows // LARGE_PART)
     num_parts = max(min(NUM_READERS, -(-num_rows // MIN_READER_ROWS)), several)

@@ -1,7 +1,7 @@
-"""Shards: which one a key belongs to, where each lies, and who has which.
+"""Shards: the shard of a key, the folder of a shard, and the assignment of shards to workers.
 
-Their number is fixed when a table is made. Another number of workers is dealt the same directories otherwise, and
-rewrites nothing.
+The number of shards is fixed when a table is made. If the number of workers changes, the same directories are assigned
+anew and nothing is rewritten.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ MAX_SHARDS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Shards:
-    """The shards of a table, and those that this process has open."""
+    """Number of shards of a table, and the shards that this process owns."""
 
     num: int = 1
     owned: tuple[int, ...] = (0,)
-    """Ascending."""
+    """Shard numbers, ascending."""
 
     @classmethod
     def all(cls, num: int) -> Shards:
@@ -35,12 +35,12 @@ ONE_SHARD = Shards()
 
 
 def shard_of(keys_U: U64, num: int) -> I64:
-    """[U] the shard of each key: by the high bits of its hash, since the map takes the low ones."""
+    """[U] shard of each key, from the high bits of its hash; the key map uses the low bits."""
     return (((keys_U >> np.uint64(32)) * np.uint64(num)) >> np.uint64(32)).astype(np.int64)
 
 
 def shard_folder(path: Path, shard: int, num: int) -> Path:
-    """Where a shard of the table at `path` lies. A table of one shard has no folder for it."""
+    """Folder of a shard of the table at `path`; `path` itself if the table has one shard."""
     return path if num == 1 else path / f"{shard:0{len(str(num - 1))}}"
 
 
@@ -50,14 +50,14 @@ def deal_shards(
     reach: Mapping[str, Collection[int]],
     before: Mapping[str, Collection[int]] | None = None,
 ) -> dict[str, tuple[int, ...]]:
-    """Give each of `num` shards to a worker that can open its directory.
+    """Assign each of `num` shards to a worker that can open its directory.
 
-    As evenly as `reach` allows (the sum of the squares of the workers' numbers of shards is the least); of all such
-    ways one that moves the fewest shards against `before`, which may name other workers; always the same one.
-    ValueError names the shards that no worker reaches.
+    The assignment is as even as `reach` allows: the sum of squares of the workers' numbers of shards is minimal. Of all
+    such assignments it is one that moves the fewest shards compared with `before`, which may name other workers. It is
+    deterministic. Raises ValueError with the shards that no worker reaches, if there are any.
 
-    A flow of least cost, by successive shortest paths (Ahuja, Magnanti, Orlin, Network Flows, 9.7): a shard goes to a
-    worker, which may pass one of its own on to another.
+    Computed as a minimum-cost flow by successive shortest paths (Ahuja, Magnanti, Orlin, Network Flows, 9.7): a worker
+    that gets a shard may pass one of its own on to another worker.
     """
     before = before or {}
     cost_SW = np.full((num, len(workers)), np.inf)
@@ -76,7 +76,7 @@ def deal_shards(
 
 
 def _give(shard: int, worker_S: I64, cost_SW: NDArray[np.float64]) -> None:
-    """Give the shard to a worker in the way that costs least now, and have others passed on for it."""
+    """Assign the shard along the cheapest path: workers on that path pass one of their shards on to the next."""
     held_H = np.flatnonzero(worker_S >= 0)
     holder_H = worker_S[held_H]
     step_HW = cost_SW[held_H] - cost_SW[held_H, holder_H][:, None]
@@ -89,7 +89,7 @@ def _give(shard: int, worker_S: I64, cost_SW: NDArray[np.float64]) -> None:
             break
         cost_W[less_W] = passed_HW[by_W[less_W], less_W.nonzero()[0]]
         given_W[less_W] = held_H[by_W[less_W]]
-    # Moves cost less, all together, than a shard more at the wrong worker.
+    # The factor makes any loss of evenness cost more than all moves together.
     load_W = np.bincount(holder_H, minlength=len(cost_W))
     to, given = int((cost_W + (2 * load_W + 1) * (len(worker_S) + 1)).argmin()), -1
     while given != shard:

@@ -1,4 +1,4 @@
-"""The device and the host tier: one array of rows."""
+"""The device tier and the host tier: one array of rows each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pipeline.records import F32, I32, I64, U32
 
 
 class Slab:
-    """`num_rows` slots for rows of `num_words`. Has one writer: `train` for the device, `write_back` for the host."""
+    """`num_rows` slots for rows of `num_words`. The only writer is `train` for the device, `write_back` for the
+    host."""
 
     def __init__(
         self,
@@ -22,8 +23,8 @@ class Slab:
         name: str = "device",
         device: Device = RAM,
     ) -> None:
-        """`threads`: those of the one stage that uses the slab, if it may move rows with all of them. `device`: whose
-        memory it is."""
+        """`threads`: threads of the one stage that uses the slab, if it may move rows with all of them. `device`: the
+        device whose memory holds the slab."""
         self._name = name
         self._threads = threads or Whole()
         self._device = device
@@ -34,7 +35,8 @@ class Slab:
         return self.words_SW.view(np.float32)
 
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
-        """Indices and rows lie where the slab does; or both on the host, and then this waits for a GPU's rows."""
+        """Copy the rows at `at_U` into `out_UW`. Both arrays lie in the slab's memory, or both on the host; if the slab
+        is on a GPU and they are on the host, this waits for the GPU."""
         if on_host(out_UW) and not on_host(self.words_SW):
             self._fetch(at_U, out_UW)
         else:
@@ -44,7 +46,8 @@ class Slab:
         self._threads.split(len(at_U), lambda a, b: scatter_rows(self.words_SW, at_U[a:b], rows_UW[a:b]))
 
     def _fetch(self, at_U: I32 | I64, out_UW: U32) -> None:
-        """For a commit, whose rows go to the disk: nothing else is under way then, and there is no ring for them."""
+        """Copy rows from the GPU to the host for a commit, which writes them to disk. The pipeline is drained then, so
+        this may wait; no ring has room for these rows."""
         stream, device_U = self._device.train, self._device.to_device(at_U)
         rows_UW, pinned_UW = (empty(out_UW.shape, np.uint32) for empty in (self._device.empty, self._device.pinned))
         stream.run(gather_rows, self.words_SW, device_U, rows_UW)

@@ -1,4 +1,4 @@
-"""The protocol of a tier: a place where rows lie, by number."""
+"""Protocol of a tier: storage of rows addressed by number."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pipeline.storage.layout import row_keys
 
 
 class Tier(Protocol):
-    """Moves rows and decides nothing; the caller owns the buffers. Numbers within one call are distinct."""
+    """A tier moves rows and decides nothing. The caller owns the buffers. Numbers within one call are distinct."""
 
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
         """Copy the rows at `at_U` into `out_UW`, in that order."""
 
     def scatter(self, at_U: I32 | I64, rows_UW: U32) -> None:
-        """Put rows at `at_U`. The disk appends: its numbers are those of chunks, each from its first row."""
+        """Store rows at `at_U`. The disk appends: there `at_U` covers chunks one by one, each from its first row."""
 
     def where(self, at: int) -> str:
-        """Describe places in words, for whoever looks for what is wrong there."""
+        """Describe a row's location in words, for error messages."""
 
     def close(self) -> None:
-        """Give back what the tier holds open. May be called twice."""
+        """Release the tier's resources. May be called twice."""
 
 
 def check_keys(tier: Tier, at_U: I32 | I64, rows_UW: U32, keys_U: U64) -> None:
-    """Damaged if a row that was read is not the one of the key that should lie there."""
+    """Raises Damaged if a row that was read has another key than the one expected there."""
     got_U = row_keys(rows_UW)
     wrong = np.flatnonzero(got_U != keys_U)
     if len(wrong):

@@ -1,1 +1,1 @@
-"""The steps of a block: the dense model over looked-up embeddings, its optimizer, its metrics."""
+"""Training on a block: the dense model over looked-up embeddings, its optimizer, its metrics."""

@@ -1,4 +1,4 @@
-"""Results of a block's steps, or of its scores: its loss, and the metrics of a split once the split is over."""
+"""Results of a block: its mean loss, and the metrics of its split after the split's last block."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from pipeline.monitor.metrics import Evaluation
 from pipeline.records import F32, U64, Block, BlockResult, Examples, SplitSums
 
 Truth = tuple[F32, F32 | None, U64 | None]
-"""Labels [N, T], weights [N] and groups [N] of a block."""
+"""Labels [N, T], weights [N] or None, and groups [N] or None of a block."""
 
 
 def truth_of(examples: Examples, on_gpu: bool) -> Truth:
-    """Return what a block's scores are held against; on a GPU its buffer may be read into before they are there."""
+    """Labels, weights and groups of a block, for its metrics. With a GPU they are copies, since the read buffer may be
+    overwritten before the scores are on the host."""
     truth = examples.labels_NT, examples.weights_N, examples.groups_N
     if not on_gpu:
         return truth
@@ -28,21 +29,22 @@ def truth_of(examples: Examples, on_gpu: bool) -> Truth:
 
 
 class BlockMetrics:
-    """Results of the blocks of a run, in their order."""
+    """Makes the results of a run's blocks, in order."""
 
     def __init__(self, evaluation: Evaluation, alone: bool = True) -> None:
-        """`alone`: all examples come here. Else metrics are made elsewhere, of what all workers found."""
+        """`alone`: True if this worker has all examples; otherwise the driver computes metrics from all workers'
+        sums."""
         self._evaluation = evaluation
         self._alone = alone
         self._clipped = self._clippable = 0.0
         self._scores: dict[int, list[Iterator[U64]]] = {}
 
     def of(self, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None) -> BlockResult:
-        """A block's mean loss; with metrics if it closes a split of which there are any: of the training split those of
-        the examples that this session trained on.
+        """Return the block's mean loss and, if it closes an evaluated split, the metrics of the split; those of the
+        training split cover the examples that this session trained on.
 
-        Each batch has its loss, what that weighs, and under CowClip the clipped rows and all of them.
-        FloatingPointError: a loss is no number.
+        Columns of `results_K4`: loss, its weight and, with CowClip, numbers of clipped rows and of all rows. Raises
+        FloatingPointError if a loss is not finite.
         """
         losses_K, weights_K, clipped_K, rows_K = results_K4.T.astype(np.float64)
         for batch in np.flatnonzero(~np.isfinite(losses_K)).tolist():
@@ -70,7 +72,8 @@ class BlockMetrics:
         return metrics
 
     def _close(self, block: Block, evaluated: bool) -> SplitSums | None:
-        """Return what metrics are made of; the scores wait until they are asked for. None: nothing was evaluated."""
+        """Return this worker's metric sums of the split, and keep its scores for `scores`. None if nothing was
+        evaluated."""
         if not evaluated and not (block.trains and self._clippable):
             return None
         closed = SplitSums()
@@ -82,8 +85,8 @@ class BlockMetrics:
         return closed
 
     def scores(self, number: int, table: int) -> U64 | None:
-        """The next of the sorted entries of one of the tables (see `Evaluation.close`) of the split that this block
-        closed; None after the last."""
+        """Return the next piece of sorted entries of a table (see `Evaluation.close`) for the split that block `number`
+        closed; None after the last piece."""
         return next(self._scores[number][table], None)
 
     def _score(self, block: Block, scores_NT: F32, labels_NT: F32, weights_N: F32 | None, groups_N: U64 | None) -> None:

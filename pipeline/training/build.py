@@ -1,4 +1,4 @@
-"""The parts of a workflow's model: the dense model, and the layout of its rows."""
+"""Construction of a workflow's dense model, and the layout of its rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pipeline.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The shape of a model, as data and workflow make it."""
+    """Dimensions of a model that follow from the data and the workflow."""
 
     layout: FieldLayout
     row: RowLayout
@@ -22,7 +22,7 @@ class Shape:
 
 
 def build_model(workflow: Workflow) -> torch.nn.Module:
-    """The workflow's model with initial weights that its seed alone fixes."""
+    """Build the workflow's model; its initial weights depend on nothing but the seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(workflow.seed)
         model: torch.nn.Module = workflow.model.kind(
@@ -37,7 +37,7 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
 
 
 def row_layout(workflow: Workflow) -> RowLayout:
-    """A model class with `first_order = True` has one more weight in every row."""
+    """Layout of the model's rows; a model class with `first_order = True` has one more weight in every row."""
     first_order = bool(getattr(workflow.model.kind, "first_order", False))
     return RowLayout(workflow.model.embedding_dim, first_order, workflow.optimizer.rows.kind)
 

@@ -1,4 +1,4 @@
-"""Everything that training changes in the dense part: parameters, buffers, and the optimizer's state of each."""
+"""State of the dense part, saved and loaded: parameters, buffers, and optimizer state."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from pipeline.records import Array
 
 MODEL, OPTIMIZER = "model/", "optimizer/"
 ADAM_STATE = ("exp_avg", "exp_avg_sq", "step")
-"""The state that torch's Adam keeps of a parameter that it has updated."""
+"""Names of the state that torch's Adam keeps for each parameter that it has updated."""
 
 
 class Replica(Protocol):
-    """An optimizer whose state is there, in memory of its own, before the first step."""
+    """An optimizer that allocates all of its state before the first step."""
 
     @property
     def state(self) -> Mapping[Tensor, Mapping[str, Tensor]]: ...
@@ -28,12 +28,12 @@ DenseOptimizer = FusedAdam | Replica
 
 
 def model_state(model: torch.nn.Module) -> dict[str, Array]:
-    """Parameters and buffers by name; views of the model's memory."""
+    """Parameters and buffers by name, as views of the model's memory where that is RAM."""
     return {name: value.numpy(force=True) for name, value in model.state_dict().items()}
 
 
 def dense_state(model: torch.nn.Module, optimizer: DenseOptimizer) -> list[tuple[str, Array]]:
-    """Names and values of all parameters, buffers and optimizer state, in an order that the model fixes."""
+    """Names and values of all parameters, buffers and optimizer state, in an order fixed by the model."""
     named = list(model_state(model).items())
     for name, parameter in model.named_parameters():
         state = optimizer.state.get(parameter, {})
@@ -42,7 +42,8 @@ def dense_state(model: torch.nn.Module, optimizer: DenseOptimizer) -> list[tuple
 
 
 def save_dense(model: torch.nn.Module, optimizer: DenseOptimizer) -> dict[str, Array]:
-    """All of it under names that `load_dense` takes apart again; views, nothing is copied."""
+    """Return all parameters, buffers and optimizer state, under names that `load_dense` can read; views where they are
+    in RAM."""
     saved = {MODEL + name: value for name, value in model_state(model).items()}
     for name, parameter in model.named_parameters():
         for key, value in optimizer.state.get(parameter, {}).items():
@@ -51,7 +52,7 @@ def save_dense(model: torch.nn.Module, optimizer: DenseOptimizer) -> dict[str, A
 
 
 def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping[str, Array]) -> None:
-    """Put back what `save_dense` gave. ValueError: it is that of another model."""
+    """Load what `save_dense` returned. Raises ValueError if it belongs to another model or optimizer."""
     tensors = {name: torch.from_numpy(np.array(value)).clone() for name, value in saved.items()}
     values = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
     _check_names("the dense model", model.state_dict(), values)
@@ -94,7 +95,7 @@ def _check_names(what: str, expected: Iterable[str], found: Iterable[str]) -> No
 
 
 def _check_like(what: str, held: Tensor, value: Tensor) -> None:
-    """ValueError: a value that is saved cannot be of what is held."""
+    """Raises ValueError if a saved value has another shape or dtype than the present one."""
     if (held.shape, held.dtype) != (value.shape, value.dtype):
         raise ValueError(
             f"the dense part of the commit is not this one: {what} is {value.dtype} {list(value.shape)}, expected "
@@ -103,8 +104,8 @@ def _check_like(what: str, held: Tensor, value: Tensor) -> None:
 
 
 def merge_dense(saved: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
-    """Merge what the replicas of a run saved, in the order of their ranks, into one state for any number of workers:
-    means of weights, moments and float buffers where they differ. Everything else is as the first has it."""
+    """Merge the saved states of all replicas, in the order of ranks, into one state for any number of workers: the mean
+    of weights, moments and float buffers that differ. Everything else is taken from the first replica."""
     merged = dict(saved[0])
     for name, first in saved[0].items():
         values: list[Any] = [one[name] for one in saved]
@@ -115,6 +116,6 @@ def merge_dense(saved: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
 
 
 def dense_bytes(model: torch.nn.Module, numbers: int = 2) -> int:
-    """Bytes of the model and of an optimizer with so many numbers a parameter."""
+    """Bytes of the model, and of an optimizer with `numbers` values of state per parameter."""
     parameters = sum(value.numel() * value.element_size() for value in model.parameters())
     return numbers * parameters + sum(value.numel() * value.element_size() for value in model.state_dict().values())

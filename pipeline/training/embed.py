@@ -1,4 +1,4 @@
-"""Between rows and the model: look up each unique key once, spread it over the batch, and sum gradients back."""
+"""The embedding layer: look up the row of each unique key once, spread it over the batch, and sum gradients back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 
 
 class Embed:
-    """Buffers of one batch, used again for every batch. C weights of a row: D, and one more for the first order."""
+    """Embedding lookup with buffers that are reused for every batch. C weights of a row: D, plus one for the first
+    order."""
 
     def __init__(
         self, layout: FieldLayout, row: RowLayout, batch_size: int, threads: Threads | Whole, device: Device
@@ -33,7 +34,7 @@ class Embed:
         self._weights_PC = self._sums_PC = device.empty((0, row.num_weights), np.float32)
 
     def look_up(self, slab_SW: F32, staged_AW: F32, rows_P: I32) -> F32:
-        """[P, C] weights of rows; valid until the next call."""
+        """[P, C] weights of the rows; valid until the next call."""
         if len(self._weights_PC) < len(rows_P):
             self._weights_PC = self._larger(len(rows_P))
         weights_PC = self._weights_PC[: len(rows_P)]

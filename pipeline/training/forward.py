@@ -1,4 +1,4 @@
-"""The dense model's outputs for a batch, and their loss."""
+"""Forward pass of the dense model for a batch, and its loss."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 def binary_cross_entropy(output_B: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
-    """sum(weight * loss) / sum(weight) of the batch, on the one label; 0 where all weights are 0."""
+    """Weighted mean of the loss, sum(weight * loss) / sum(weight), for a single label; 0 if all weights are 0."""
     losses_B = binary_cross_entropy_with_logits(output_B, labels_BT[:, 0], reduction="none")
     return losses_B.mean() if weights_B is None else (losses_B * weights_B).sum() / weights_B.sum().clamp_min(TINY)
 
 
 class Forward:
-    """Belongs to `train`; its buffers are used again for every batch."""
+    """Forward pass of the dense model. Belongs to `train`; its buffers are reused for every batch."""
 
     def __init__(
         self, workflow: Workflow, model: torch.nn.Module, device: Device, where: torch.device, maximum: int
     ) -> None:
-        """`maximum`: examples of the largest batch."""
+        """`maximum`: number of examples of the largest batch."""
         self._model, self._where = model, where
         self._loss: Loss = getattr(model, "loss", binary_cross_entropy)
         self._precision = getattr(torch, workflow.model.precision)
@@ -41,7 +41,7 @@ class Forward:
     def batch_loss(
         self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Outputs and loss; the loss and what it weighs go into the first columns of `results_K4`."""
+        """Return outputs and loss. Also writes the loss and its weight to the first two columns of `results_K4`."""
         begin, end = examples.block.batch_bounds(batch)
         numbers, labels, weights = self._aligned(examples, begin, end)
         output = self._forward(numbers, embeddings, first)
@@ -58,8 +58,8 @@ class Forward:
         return output.float()
 
     def _aligned(self, examples: Examples, begin: int, end: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Numbers [B, X], labels [B, T] and weights [B] of a batch, each where a multiple of 64 bytes begins: where in
-        its block a batch lies must not show in the bits."""
+        """Copy a batch's numbers [B, X], labels [B, T] and weights [B] to buffers aligned to 64 bytes, so that bits do
+        not depend on the batch's position in its block."""
         numbers, labels, weights = (tensor[: end - begin] for tensor in self._tensors)
         numbers_BX, labels_BT, weights_B1 = (column[: end - begin] for column in self._columns)
         numbers_BX[:] = examples.numbers_NX[begin:end]

@@ -1,7 +1,7 @@
-"""The dense model, its optimizer, and the steps of a block. torch sees the embeddings' memory without a copy.
+"""The dense model, its optimizer, and the training steps of a block. torch uses the embeddings' memory without a copy.
 
-On a GPU nothing here waits: a block's losses and scores are copied to the host when its last step is done, and looked
-at when somebody knows that.
+On a GPU nothing here waits: a block's losses and scores are copied to the host after its last step, and read once the
+caller knows that this copy is done.
 """
 
 from __future__ import annotations
@@ -48,14 +48,13 @@ from pipeline.workflow import Workflow
 
 
 def seed_of_step(seed: int, step: int, rank: int = 0) -> int:
-    """Return what random numbers of a worker's step (dropout) start from; torch looks at the low 32 bits, so all are
-    mixed."""
+    """Seed of a worker's random numbers (dropout) for one step. torch uses the low 32 bits, so the seed is a hash."""
     of_rank = f" {rank}" if rank else ""
     return int.from_bytes(hashlib.blake2b(f"{seed} {step}{of_rank}".encode(), digest_size=4).digest(), "little")
 
 
 def repeats_keys(workflow: Workflow, layout: FieldLayout) -> bool:
-    """Return whether one example may hold a key more than once."""
+    """True if one example may hold a key more than once."""
     tables = [category.table_name for category in workflow.data.categories]
     return bool(layout.multi_M) or len(set(tables)) < len(tables)
 
@@ -64,7 +63,7 @@ ALL_ALONE = Together()
 
 
 class Learner:
-    """Belongs to `train`; one block at a time."""
+    """Trains or scores blocks, one at a time. Belongs to `train`."""
 
     def __init__(
         self, workflow: Workflow, shape: Shape, slab: Slab, evaluation: Evaluation, threads: Threads | Whole,
@@ -83,9 +82,9 @@ class Learner:
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
         self._read: tuple[F32, I32] = np.empty((0, 0), np.float32), np.empty(0, np.int32)
-        """Rows of a block that is scored, and where each of its keys is."""
+        """Array of rows that a block is scored with, and the row of each of its keys in it."""
         self._slab = slab
-        # Of a batch that another was joined to, each worker has two examples more at most.
+        # A batch with which a smaller one was merged has at most two examples more per worker.
         maximum = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2
         self._embed = Embed(layout, row, maximum, threads, device)
         self._forward = Forward(workflow, self.model, device, self._torch.where, maximum)
@@ -94,28 +93,29 @@ class Learner:
         self._threads, self._seed = workflow.schedule.threads, workflow.seed
 
     def save(self) -> dict[str, Array]:
-        """All of it but the rows, for a commit."""
+        """Return the dense part, its optimizer state, and the history of learning rates, for a commit."""
         return save_dense(self.model, self.dense.optimizer) | self.rows.rates.save()
 
     def load(self, saved: Mapping[str, Array]) -> None:
-        """Take back what `save` gave. ValueError: it is that of another model."""
+        """Load what `save` returned. Raises ValueError if it belongs to another model."""
         with self._torch.stream():
             load_dense(self.model, self.dense.optimizer, saved)
         self.rows.rates.load(saved)
 
     def close(self) -> None:
-        """Let go of the slab."""
+        """Release the references to row memory."""
         self._read = np.empty((0, 0), np.float32), np.empty(0, np.int32)
 
     def learn(
         self, plan: Plan, examples: Examples, unique: Unique, staged: Staged, owned_keys: OwnedKeys | None = None,
         weights_K: Sequence[float] = (),
     ) -> Callable[[], BlockResult]:  # fmt: skip
-        """Give the device every step of a block, or its scoring. What came of it may be asked for once that is done.
+        """Give the device all steps of a block, or its scoring. Returns a function that returns the block's result; it
+        may be called once that work is done.
 
-        `examples` are those on the host; `plan` and `staged` hold what lies on the device. Among several workers:
-        `examples` and `unique` are of the own part, `owned_keys` is what all workers request of this one's rows, and
-        `weights_K` what the examples of each whole batch weigh."""
+        `examples` are on the host; arrays of `plan` and `staged` are on the device. With several workers `examples` and
+        `unique` are this worker's part, `owned_keys` has the requests of all workers for this worker's rows, and
+        `weights_K` is the total example weight of each whole batch."""
         block = examples.block
         self._torch.run(self._set_up, block, plan, staged)
         work: Callable[..., object] = self._step if block.trains else self._score
@@ -132,7 +132,8 @@ class Learner:
         truth = truth_of(examples, self._device.on_gpu) if evaluated else None
         scores_NT = found[1] if evaluated else None
         in_use = plan, unique, staged, owned_keys
-        # Their memory is the steps' until they are done; what is given back to CuPy, `upload` may take at once.
+        # The returned function keeps these records alive: memory freed while the steps still use it would go back to
+        # CuPy's pool, and `upload` could take it.
         return partial(self._found, in_use, block, found[0], scores_NT, truth)
 
     def _found(
@@ -153,14 +154,14 @@ class Learner:
         self, plan: Plan, staged: Staged, examples: Examples, share: BatchShare, batch: int, results_K4: Tensor,
         scores_NT: Tensor | None = None,
     ) -> None:  # fmt: skip
-        """Forward, backward, and one update of the dense model and of the batch's rows."""
+        """Run one training step: forward, backward, and an update of the dense model and of the batch's rows."""
         step = plan.block.first_step + batch + 1
         rows_P = plan.rows_U[share.owned.unique_P]
         self.rows.catch_up(rows_P, step - 1)
         staged_AW: F32 = staged.rows_AW.view(np.float32)
         weights_PC = self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P)
         sums_PC = self._backward(examples, share, batch, step, weights_PC, results_K4, scores_NT)
-        # Dense gradients travel beside those of rows, and their sums while rows are updated.
+        # Dense gradients are sent while row gradients are exchanged, and their sums while rows are updated.
         exchange = self.dense.exchanging()
         next(exchange, None)
         sums_PC = share.push_gradients(sums_PC)
@@ -183,7 +184,8 @@ class Learner:
         self, examples: Examples, share: BatchShare, batch: int, step: int, weights_PC: F32, results_K4: Tensor,
         scores_NT: Tensor | None,
     ) -> F32:  # fmt: skip
-        """[P, C] gradients of the own examples' keys; those of the dense part are left where they belong."""
+        """Run forward and backward. Returns the gradients [P, C] of this worker's keys; dense gradients accumulate in
+        the parameters."""
         bags_MB = examples.bags[batch]
         self.dense.zero_grad()
         wanted_PC = share.fetch(weights_PC)
@@ -202,7 +204,8 @@ class Learner:
         return weights_PC[:0]
 
     def _clip(self, weights_PC: F32, sums_PC: F32, step: int, maximum: float) -> None:
-        """Scale the gradients of the dense part; those of the rows are scaled as they are used."""
+        """Clip the gradient norm: scales the dense gradients, and sets the factor by which the update scales those of
+        rows."""
         dense = self.dense.gradients()
         rows = tensor_of(sums_PC).add(tensor_of(weights_PC), alpha=self.rows.rates.l2)
         rows = norm_of_all(rows, self._group)
@@ -215,7 +218,7 @@ class Learner:
         self, plan: Plan, staged: Staged, examples: Examples, share: BatchShare, batch: int, results_K4: Tensor,
         scores_NT: Tensor,
     ) -> None:  # fmt: skip
-        """Forward only."""
+        """Score one batch: forward only."""
         rows_SW, at_U = self._read
         staged_AW: F32 = staged.rows_AW.view(np.float32)
         weights_PC = self._embed.look_up(rows_SW, staged_AW, at_U[share.owned.unique_P])
@@ -234,5 +237,5 @@ def _keep(output: Tensor, block: Block, batch: int, scores_NT: Tensor) -> None:
 
 
 def _gradient(leaf: Tensor) -> Tensor:
-    """The gradient of a leaf; zeros if the model made no use of it."""
+    """Gradient of a leaf tensor; zeros if the model did not use it."""
     return torch.zeros_like(leaf).detach() if leaf.grad is None else leaf.grad.contiguous()

@@ -1,4 +1,4 @@
-"""Shares of a batch: a worker's alone, or a part of one that several workers train on together."""
+"""A worker's share of a batch: the whole batch, or a part of one that several workers train on together."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ from pipeline.training.forward import TINY
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Who trains on the same batches: nobody else, by default."""
+    """The workers that train on the same batches; by default this worker alone."""
 
     group: Group | None = None
-    """The workers that train on parts of them."""
+    """Group of the workers that train on parts of the same batches; None: a single worker."""
     collective: Collective = SINGLE_WORKER
-    """Theirs for the dense part."""
+    """Collective of these workers for the dense part."""
 
 
 class BatchShare(Protocol):
     index: BatchIndex
-    """Index of the own examples' keys."""
+    """Index of the keys of this worker's examples."""
     owned: BatchIndex
-    """Index of the rows that are this worker's own."""
+    """Index of the keys of the batch that this worker owns."""
 
     def fetch(self, weights_PC: F32) -> F32:
-        """Weights of the own examples' keys, from those of the own rows."""
+        """Return the weights of the keys of this worker's examples. `weights_PC`: weights of the rows that it owns."""
 
     def push_gradients(self, sums_PC: F32) -> F32:
-        """Gradients of the own rows, of the whole batch, from those of the own examples' keys."""
+        """Return the gradients of the rows that this worker owns, summed over the whole batch. `sums_PC`: gradients
+        from this worker's examples."""
 
     def share_of(self, loss: Tensor, weight: Tensor) -> Tensor:
-        """The part of the whole batch's mean loss that the own examples are, which weigh so much."""
+        """Scale this worker's mean loss to its share of the whole batch's mean. `weight`: total weight of its
+        examples."""
 
     def counts(self, rows: RowOptimizer) -> tuple[I32, I32]:
-        """How often the whole batch holds each own key, as differences, and how many examples do."""
+        """Return the counts of each owned key in the whole batch: occurrences, as differences of a cumulative array [P
+        + 1], and examples that hold it [P]."""
 
 
 class WholeBatch:
@@ -66,7 +69,8 @@ class WholeBatch:
 
 class SharedBatch:
     def __init__(self, index: BatchIndex, row_requests: RowRequests, weight: float, exchange: Exchange) -> None:
-        """`row_requests`: what all ask of the own rows; `weight`: of the whole batch's examples."""
+        """`row_requests`: requests of all workers for the rows that this worker owns; `weight`: total weight of the
+        whole batch's examples."""
         self.index, self.owned = index, row_requests.index
         self._row_requests, self._weight, self._exchange = row_requests, weight, exchange
 
@@ -86,8 +90,8 @@ class SharedBatch:
 
 
 def norm_of_all(rows: Tensor, group: Group | None) -> Tensor:
-    """The rows' gradients of the batch as what a norm is taken of: with several workers one number, which goes with the
-    norm of the rows of all."""
+    """Return a tensor with the same norm as the row gradients of the whole batch: for one worker `rows` itself, for
+    several the norm over the rows of all workers."""
     if group is None:
         return rows
     square = torch.linalg.vector_norm(rows).double().reshape(1) ** 2

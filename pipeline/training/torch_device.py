@@ -1,4 +1,4 @@
-"""torch on the device that trains: its stream, its memory, its random numbers."""
+"""Use of torch on the training device: its stream, memory and random numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from pipeline.device.tensors import make_deterministic, torch_device
 
 
 class TorchDevice:
-    """On a GPU all that `run` is given is work of the device's stream `train`, and nobody waits for it."""
+    """Runs torch work on the device. On a GPU `run` gives the work to the device's stream `train`, and does not
+    wait."""
 
     def __init__(self, device: Device) -> None:
         self._device, self.where = device, torch_device(device)
@@ -32,7 +33,8 @@ class TorchDevice:
             work(*args)
 
     def stream(self) -> AbstractContextManager[object]:
-        """The stream as torch's current one; without it nothing orders what is allocated and the steps."""
+        """Context in which the stream is torch's current one; without it allocations would not be ordered with the
+        steps."""
         return torch.cuda.stream(self._stream) if self._stream else nullcontext()
 
     def zeros(self, *shape: int) -> Tensor:
@@ -40,7 +42,7 @@ class TorchDevice:
             return torch.zeros(shape, device=self.where)
 
     def to_host(self, results: list[Tensor]) -> list[Tensor]:
-        """Copies that are there once the work given so far is done."""
+        """Start copies to the host; they are complete once all work given so far is done."""
         on_host = [torch.empty(result.shape, pin_memory=self._stream is not None) for result in results]
         for result, here in zip(results, on_host, strict=True):
             self.run(here.copy_, result, True)

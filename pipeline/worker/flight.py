@@ -1,4 +1,4 @@
-"""A block on its way, and how long rings are."""
+"""Blocks in flight, and the lengths of the rings of buffers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Flight:
-    """One block on its way: what its stages returned, None until they have."""
+    """A block in flight, with the records that its stages returned; None until the stage has run."""
 
     block: Block
     examples: Examples | Refusal | None = None
     unique: Unique | Pending | Refusal | None = None
     key_requests: Sequence[KeyRequest | Refusal] | None = None
-    """Keys that each of several workers is sent."""
+    """Several workers: key requests to each owner, in the order of ranks."""
     received: Sequence[KeyRequest | Refusal | None] | None = None
-    """Keys that each of them has sent."""
+    """Several workers: key requests from each worker, in the order of ranks."""
     owned_keys: OwnedKeys | Refusal | None = None
     plan: Plan | Refusal | None = None
     staged: Staged | None = None
@@ -30,14 +30,15 @@ class Flight:
 
 
 def expect(kind: type[T], record: object) -> T:
-    """A record that must be of this kind by now: the schedule's edges, and `plan`'s refusals, see to it."""
+    """Return `record`, which must be of type `kind`. The schedule's edges and the refusals guarantee that the stage
+    which makes it has run."""
     assert isinstance(record, kind), f"expected {kind.__name__}, got {type(record).__name__}"
     return record
 
 
 @dataclass(frozen=True, slots=True)
 class RingLengths:
-    """Buffers of each ring. The schedule's edges allow no fewer."""
+    """Number of buffers of each ring: the minimum that the schedule's edges allow."""
 
     read: int
     staging: int

@@ -1,4 +1,4 @@
-"""The membership of a worker that is one of several."""
+"""The place of a worker among several: its rank, and its process groups."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pipeline.records import Rank
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """Everything that makes a worker one of several."""
+    """Rank, shard owners and process groups of one of several workers."""
 
     rank: Rank
     owner_of_shard: tuple[int, ...]
-    """Rank of the worker that has each shard of the table."""
+    """Rank of the owner of each shard of the table."""
     group: Group
     levels: Collective | None = None
-    """The same workers as machines of some each, if the dense part is merged on two levels."""
+    """The same workers grouped by machine, if the dense part is merged on two levels."""
     key_group: Group | None = None
-    """For keys, if they do not come as tasks."""
+    """Group for key requests, if they travel by a collective and not as Dask tasks."""
     on_gpus: Group | None = None
-    """For what steps exchange, where that lies in the memory of GPUs: work of the stream `train`. `group` is then for
-    what the hosts agree upon."""
+    """Group for the exchanges of training steps between GPUs, as work of the stream `train`. `group` is then used only
+    for what hosts agree upon."""
 
     @property
     def for_steps(self) -> Group:
-        """For rows and gradients."""
+        """Group for rows and gradients."""
         return self.on_gpus or self.group
 
     @property
     def collective(self) -> Collective:
-        """For the dense part."""
+        """Collective for the dense part."""
         return self.levels or self.for_steps

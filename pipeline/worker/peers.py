@@ -1,4 +1,5 @@
-"""The part of other workers in a block: keys that are asked for, what all agree upon. One worker has none."""
+"""The other workers as one worker sees them: key requests, and agreement on which blocks to train. `NoPeers` is the
+twin for a single worker, and does nothing."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from pipeline.worker.membership import Membership
 
 @dataclass(slots=True)
 class FirstRefused:
-    """Numbers of blocks; of a stretch."""
+    """Numbers of the first refused blocks of a stretch; the number after its last block if none was refused."""
 
     here: int
-    """The first that this worker has refused."""
+    """First block that this worker refused."""
     anywhere: int
-    """The first that any has: nobody trains on it or on later ones."""
+    """First block that any worker is known to have refused; no worker trains on it or on later ones."""
 
 
 class Peers(Protocol):
@@ -30,26 +31,28 @@ class Peers(Protocol):
     """Stages that have nothing to do."""
     rank: Rank
     keeps_reads: bool
-    """Whether blocks that were read before a refusal lie in their buffers still."""
+    """True if blocks that were read before a refusal are still in their buffers."""
 
     def pack(self, flight: Flight) -> None:
-        """Make the key requests to other workers from what `dedup` found."""
+        """Make the key requests to all owners from the result of `dedup`."""
 
     def take(self, flight: Flight) -> Unique | OwnedKeys | Refusal:
-        """The working set that `plan` decides on, for which it may have to wait."""
+        """Return the block's working set, for `plan`; may wait for a GPU."""
 
     def unite(self, flight: Flight, refused: bool) -> None:
-        """Put together what all workers sent; only the sending is to be done where the block was `refused`."""
+        """Unite the key requests of all workers. If this worker has `refused` the block, only take part in the
+        sending."""
 
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
-        """Return what the examples of each whole batch weigh, if all workers have planned the block. Else None, and
-        nobody trains on it or on later ones; those who have planned them move their rows."""
+        """Return the total example weight of each whole batch if all workers have planned the block. Otherwise return
+        None: no worker trains on it or on later blocks, and workers that have planned them only move their rows."""
 
     def wait_for(self, refused: FirstRefused, stage: str, number: int) -> bool:
-        """Return whether others wait in a collective of this stage, though here the block was refused."""
+        """True if this stage must run for a block that this worker refused, since other workers wait in a
+        collective."""
 
     def after_train(self, staged: Staged) -> None:
-        """The block's steps were given to the device."""
+        """Called after the block's steps were given to the device."""
 
 
 class NoPeers:
@@ -78,10 +81,10 @@ class NoPeers:
 
 
 class OtherWorkers:
-    """The peers of one of several workers."""
+    """The other workers of a run with several workers."""
 
     idle: frozenset[str] = frozenset()
-    # Where another worker refused, later blocks may have taken the buffers of earlier ones.
+    # If another worker refused first, later blocks may have overwritten the buffers of earlier ones here.
     keeps_reads = False
 
     def __init__(self, membership: Membership, owners: KeyOwners, num_fields: int, counts_examples: bool) -> None:
@@ -98,8 +101,8 @@ class OtherWorkers:
             flight.key_requests = key_requests(unique, self._owners, self._num_fields, self._counts_examples)
 
     def key_request(self, flight: Flight | None, owner: int) -> KeyRequest | Refusal | None:
-        """Return what another worker is to be sent; None where nobody needs it any more: the block is through, or
-        its `dedup` came after a refusal."""
+        """Return the block's key request to `owner`. None if it is not needed: the block is finished, or its `dedup`
+        did not run because of an earlier refusal."""
         key_request = flight.key_requests[owner] if flight and flight.key_requests else None
         if owner != self.rank.number and isinstance(key_request, KeyRequest):
             self._membership.group.count("keys", key_request.num_bytes, 1)
@@ -117,7 +120,7 @@ class OtherWorkers:
         if not refused:
             assert flight.received
             flight.owned_keys = unite(flight.block, flight.received, self._union)
-            # Its own requests stay: other workers may not have taken theirs yet.
+            # flight.key_requests stays: other workers may not have fetched theirs yet.
             flight.received = None
 
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
@@ -134,5 +137,5 @@ class OtherWorkers:
         return (stage == "train" and number <= refused.anywhere) or (stage == "unite" and by_collective)
 
     def after_train(self, staged: Staged) -> None:
-        # `upload` copies from the read buffer, which is another block's once this is through.
+        # `upload` copies from the read buffer, which another block takes once `train` has returned.
         staged.ready.wait()

@@ -1,13 +1,13 @@
-"""Where a block is deduplicated and trained: on the host, or on a GPU, which has copies of the buffers.
+"""The placement of deduplication and training: on the host, or on a GPU, which has copies of the buffers.
 
-| memory of a GPU besides the slab | filled by | on the stream | used again after |
+| memory of a GPU besides the slab | filled by | on the stream | reused after |
 | --- | --- | --- | --- |
 | read buffer, index | `dedup` | unique | the last step of the block that had it: an event of `train` |
-| read buffer, among several workers | `upload` | up | the same |
-| arriving buffer | `upload` | up | the swap or last score of the block that had it: its `write_back` has waited |
-| leaving buffer | `train` | train | its copy to the host: the same `write_back` has waited |
+| read buffer, several workers | `upload` | up | the same |
+| arriving buffer | `upload` | up | the swap or last score of the block that had it, for which its `write_back` waits |
+| leaving buffer | `train` | train | its copy to the host, for which the same `write_back` waits |
 
-That `write_back` is done before this block's `prefetch` begins (`schedule.edges`).
+That `write_back` is done before the `prefetch` of the block that reuses the buffer begins (`schedule.edges`).
 """
 
 from __future__ import annotations
@@ -31,21 +31,22 @@ class Placement(Protocol):
     idle: frozenset[str]
     """Stages that have nothing to do."""
     told_by: tuple[str, int]
-    """The stage after which it is known what a block came to, and how many blocks later."""
+    """(stage, lag): the result of block i is available after this stage of block i + lag."""
     leaving: U32
-    """Where victims go from the slab."""
+    """Ring of buffers that `train` copies victims to from the slab."""
 
     def start(self, num_buffers: int, buffer_bytes: int) -> None:
-        """Divide memory for so many read buffers; nothing is under way. Raises MemoryError if there is too little."""
+        """Allocate memory for `num_buffers` read buffers, while nothing is in flight. Raises MemoryError if it does not
+        fit."""
 
     def dedup(self, i: int, examples: Examples | Refusal, buffer: ReadBuffer) -> Unique | Pending | Refusal:
-        """The working set of block i, which lies in this buffer."""
+        """Find the working set of block i, whose examples are in `buffer`."""
 
     def upload(self, i: int, flight: Flight, buffer: ReadBuffer, slots: slice) -> None:
-        """Bring the block's arrivals to rows `slots` of the arriving ring, and what `train` needs beside them."""
+        """Copy the block's arrivals to rows `slots` of the arriving ring, and whatever else `train` needs."""
 
     def trained(self, i: int) -> None:
-        """All steps of block i were given to the device."""
+        """Called after all steps of block i were given to the device."""
 
     def close(self) -> None: ...
 
@@ -74,15 +75,15 @@ class OnHost:
 
 
 class OnGpu:
-    """Rings are picked by block number, as those on the host."""
+    """Deduplicates and trains on the GPU. Rings are indexed by block number, like those on the host."""
 
     idle: frozenset[str] = frozenset()
-    # After a block's `write_back`, which has waited for a swap that comes behind all steps of the block before it.
+    # `write_back` of block i + 1 waits for that block's swap, which its stream runs after all steps of block i.
     told_by = "write_back", 1
 
     def __init__(self, layout: FieldLayout, sizes: Sizes, device: Device, work: Workspace | None = None) -> None:
-        """`work`: with several workers `dedup` runs on the host, and the memory that it would take here holds the
-        uploaded indices instead."""
+        """`work`: given with several workers, whose `dedup` runs on the host; the GPU memory of `dedup` then holds the
+        uploaded indices."""
         self._device, self._layout, self._on_host = device, layout, work
         words = sizes.row_bytes // 4
         self._arriving: U32 = device.empty((sizes.staging_rows, words), np.uint32)

@@ -1,7 +1,7 @@
 """The stages of one worker: rings of buffers, blocks in flight, and the binding of each stage's function to them.
 
-A start of the pipeline gives each stage the blocks of its range once, in order; anything else raises, since stages
-have state. Dask may run a task again, and then must be told no.
+Within a stretch each stage must be called for each block exactly once, in order; any other call raises, since stages
+have state. Dask may run a task again, and this check refuses the second call.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from pipeline.workflow import Workflow
 
 
 class StageRunner:
-    """Opened once for a run; `start` begins each stretch of it."""
+    """Runs the stages. Opened once for a run; `start` begins each stretch of it."""
 
     def __init__(self, workflow: Workflow, source: Source, tiers: Tiers, membership: Membership | None = None) -> None:
         self.source, self.tiers = source, tiers
@@ -74,7 +74,7 @@ class StageRunner:
         )
         idle = self._placement.idle | self._peers.idle
         self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)
-        """Names of the stages that have something to do here."""
+        """Names of the stages that have something to do on this worker."""
         self._stage: dict[str, Callable[[int], Refusal | Plan | None]] = {
             "read": self._read, "dedup": self._dedup, "unite": self._unite, "plan": self._plan,
             "prefetch": self._prefetch, "upload": self._upload, "train": self._train, "write_back": self._write_back,
@@ -83,12 +83,13 @@ class StageRunner:
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
         self._unasked: deque[Trained] = deque()
-        """Trained, and not yet asked what was found."""
+        """Trained blocks whose result has not been fetched yet."""
         self.pause: str | None = None
-        """Why no further block is to be planned; set by the driver, from any thread."""
+        """Reason why no further block may be planned, or None; the driver sets it from any thread."""
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
-        """Divide the rings for this look-ahead and expect the first of `blocks`. Only while nothing is in flight."""
+        """Divide the rings for this look-ahead, and expect the first of `blocks`. Call only while nothing is in
+        flight."""
         rings, sizes = rings or RingLengths.of(look_ahead), self.tiers.sizes
         self._blocks = {block.number: block for block in blocks}
         self._last = blocks[-1].number
@@ -110,13 +111,14 @@ class StageRunner:
         self._num_staged = blocks[0].number
 
     def _read_already(self) -> dict[int, Flight]:
-        """Blocks that were read, perhaps deduplicated, and then refused by `plan`."""
+        """Blocks of the new stretch that are still in their read buffers: read, perhaps deduplicated, then refused."""
         flights = self._flights.values() if self._peers.keeps_reads else ()
         kept = (flight for flight in flights if self._blocks.get(flight.block.number) == flight.block)
         return {flight.block.number: Flight(flight.block, flight.examples, flight.unique) for flight in kept}
 
     def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> StageResult:
-        """Run one stage of one block and say how it went."""
+        """Run one stage of one block. Raises OutOfTurn if it is not the stage's next block, LostTouch if another worker
+        is gone, and PipelineError, which names stage and block, if the stage fails."""
         self._expect(stage, number)
         if number >= self._refused.here and not self._peers.wait_for(self._refused, stage, number):
             return StageResult(stage, number)
@@ -145,8 +147,8 @@ class StageRunner:
         self._next[stage] = number + 1
 
     def _ask(self, stage: str, number: int) -> BlockResult | None:
-        """Return what a block came to, once that is known. Not after a block which another worker refused: then
-        `drain` tells it, on all workers."""
+        """Return the result of the next trained block if it is available after this call, else None. From a block on
+        that another worker refused it returns None, and `drain` reports the results on all workers."""
         told_by, later = self._placement.told_by
         asks = stage == told_by and number < self._refused.anywhere
         if not asks or not self._unasked or self._unasked[0].block.number > number - later:
@@ -154,8 +156,8 @@ class StageRunner:
         return _found(self._unasked.popleft())
 
     def drain(self) -> list[StageResult]:
-        """Wait for the device; return results of finished blocks not yet reported. Raises PipelineError if one
-        failed."""
+        """Wait for the device, and return the results of finished blocks not yet reported. Raises PipelineError if a
+        block failed."""
         try:
             spans = [StageResult(span.stage, span.number, span) for span in self.tiers.device.drain()]
             last = [StageResult("train", t.block.number, trained=_found(t)) for t in self._unasked]
@@ -165,11 +167,11 @@ class StageRunner:
         return spans + last
 
     def key_request(self, i: int, owner: int) -> KeyRequest | Refusal | None:
-        """Return what another worker is to be sent of block i; see `OtherWorkers.key_request`."""
+        """Return the key request of block i to `owner`; see `OtherWorkers.key_request`."""
         return expect(OtherWorkers, self._peers).key_request(self._flights.get(i), owner)
 
     def deliver(self, i: int, received: Sequence[KeyRequest | Refusal | None]) -> None:
-        """Keep what all workers, in the order of ranks, sent of block i, for `unite`."""
+        """Keep the key requests of block i from all workers, in the order of ranks, for `unite`."""
         if i in self._flights:
             self._flights[i].received = received
 
@@ -247,13 +249,13 @@ class StageRunner:
         write_back(expect(Plan, flight.plan), expect(Trained, flight.trained), tiers.host, tiers.log, tiers.chunk_RW)
 
     def close(self) -> None:
-        """Give back threads and memory. May be called twice."""
+        """Release threads and memory. May be called twice."""
         self._dedup_threads.close()
         self._flights.clear()
         self._unasked.clear()
         self._read_ring = []
         self._placement.close()
-        # They refer to this object: what it holds goes now, not at the next collection of garbage.
+        # The bound methods refer to this object: without this cycle its memory is freed at once.
         self._stage = {}
         self._staging = self._outgoing = self._staging[:0].copy()
 
@@ -264,13 +266,13 @@ def _found(trained: Trained) -> BlockResult:
 
 
 def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:
-    """Return what a stage failed of, in words."""
-    # torch's is no MemoryError, CuPy's is.
+    """Text of a stage's exception; if memory ran out, with a table of what takes how much."""
+    # CuPy's OutOfMemoryError is a MemoryError; torch's is not.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return no_room(error, tiers.sizes, look_ahead, tiers.device)
     return f"{type(error).__name__}: {error}"
 
 
 def _slots(at: int, rows: int) -> slice:
-    """Rows of buffer `at` of a ring."""
+    """Rows of buffer number `at` of a ring."""
     return slice(at * rows, (at + 1) * rows)

@@ -1,4 +1,4 @@
-"""Everything that one worker holds open of a run: the tiers, the map, the model."""
+"""The open state of one worker: tiers, key map, model."""
 
 from __future__ import annotations
 
@@ -33,37 +33,38 @@ from pipeline.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class WorkerConfig:
-    """Everything that a worker is opened with."""
+    """Arguments with which a worker is opened."""
 
     sizes: Sizes
     row: RowLayout
     steps_of_epoch: int
     run_dir: Path
-    """On the machine of the worker: its part of the table lies there."""
+    """Run directory on the worker's machine, which holds its part of the table."""
     speed: DiskSpeed
     kept: tuple[Manifest, ...]
-    """The kept commits, as far as they are of this worker's shards."""
+    """The kept commits, reduced to this worker's shards."""
     dense: Mapping[str, Array] | None
-    """The value of `Worker.dense` for the last of them."""
+    """Dense part to begin with, as `Worker.dense` returned it for the last of them; None without a commit."""
     shards: Shards = ONE_SHARD
 
 
 class Tiers:
-    """Opened once for a run. Commits read and write them while no block is in flight; else `StageRunner` has them."""
+    """Tiers, places, log and learner of one worker. Opened once for a run. Commits use them while no block is in
+    flight; otherwise they belong to `StageRunner`."""
 
     def __init__(
         self, workflow: Workflow, config: WorkerConfig, source: Source, device: Device, files: Files,
         membership: Membership | None = None,
     ) -> None:  # fmt: skip
-        """Open the last of the kept commits, with the dense part that it has; without one, begin with an empty table.
-        Raises MemoryError if the tiers do not fit; ValueError or Damaged if the commit cannot be opened."""
+        """Open the last of the kept commits with the dense part of `config`; without a commit, begin with an empty
+        table. Raises MemoryError if the tiers do not fit, and ValueError or Damaged if the commit cannot be opened."""
         self.device, self.row, self.sizes = device, config.row, config.sizes
         sizes, words, storage = config.sizes, config.row.num_words, workflow.storage
         self.threads = Whole() if device.on_gpu else Threads(workflow.schedule.threads)
         self.slab = Slab(sizes.device_rows, words, self.threads, device=device)
         self.host = Slab(sizes.host_rows, words, name="host")
         self.chunk_RW: U32 = aligned_empty((sizes.chunk_rows, words), np.uint32)
-        """The buffer of `write_back`, which a commit borrows."""
+        """Buffer of one chunk for `write_back`; commits use it while nothing is in flight."""
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, config.shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
@@ -80,7 +81,7 @@ class Tiers:
             self.learner.load(config.dense)
 
     def close(self) -> None:
-        """Give back threads, files and memory. May be called twice."""
+        """Release threads, files and memory. May be called twice."""
         self.threads.close()
         for tier in (self.slab, self.host, self.log):
             tier.close()

@@ -1,4 +1,4 @@
-"""One worker of a run, as the driver asks for it: in the driver's own process, or through Dask in another."""
+"""One worker of a run: the methods that the driver calls, in its own process or through Dask in another one."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline.workflow import Workflow
 
 @dataclass(frozen=True, slots=True)
 class CommitPart:
-    """A worker's part of a commit: all of it is durable, and nothing names it yet."""
+    """A worker's part of a commit. Its files are durable, but no manifest names them yet."""
 
     part: Manifest
     changed: int
@@ -33,7 +33,7 @@ class CommitPart:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """A worker's report on its tiers, for `result.json`."""
+    """Sizes and traffic of a worker, for `result.json`."""
 
     map_bytes: int
     device_rows: int
@@ -46,31 +46,32 @@ class Report:
 
 
 class Worker:
-    """Its methods are called one at a time, but for `run`, and `pause`, which may come at any time."""
+    """One worker of a run. Its methods are called one at a time, except `pause`, which may be called at any time, and
+    those of `stages`, which the executor calls from several threads."""
 
     def __init__(
         self, workflow: Workflow, config: WorkerConfig, source: Source, device: Device, files: Files,
         membership: Membership | None = None,
     ) -> None:  # fmt: skip
-        """MemoryError: the tiers do not fit. ValueError, Damaged: the last commit cannot be opened."""
+        """Raises MemoryError if the tiers do not fit, and ValueError or Damaged if the last commit cannot be opened."""
         self._config, self._files, self._membership = config, files, membership
         rank = membership.rank.number if membership else 0
         self._reserve = Reserve(config.run_dir / (f"reserve-{rank}" if membership else "reserve"), files)
         self._numbers = workflow.optimizer.numbers_a_parameter
-        # Where workers merge now and then, a commit has the dense part of each.
+        # With k-step Adam a commit has the dense part of every worker, else that of the first.
         self._writes_dense = rank == 0 or workflow.optimizer.merge is not None
         self.tiers = Tiers(workflow, config, source, device, files, membership)
         self.stages = StageRunner(workflow, source, self.tiers, membership)
-        """The stages: what the executor calls, beside the driver's calls."""
+        """Stages, called by the executor while the driver may call `pause`."""
 
     def tidy(self) -> None:
-        """Delete what the last session left behind, and hold space for the next commit."""
+        """Delete leftovers of the last session, and reserve disk space for the next commit."""
         self._reserve.release()
         clean(self.tiers.log.path, self._config.kept, self._files, self._config.shards)
         self._hold_reserve()
 
     def start(self, blocks: Sequence[Block], look_ahead: int) -> Sequence[str]:
-        """Expect the first of these blocks; returns the stages that have something to do here."""
+        """Begin a stretch of these blocks; returns the names of the stages that have something to do here."""
         self.stages.start(blocks, look_ahead)
         return self.stages.names
 
@@ -78,15 +79,16 @@ class Worker:
         return self.stages.drain()
 
     def pause(self, why: str | None) -> None:
-        """Plan no further block, for this reason; None: go on."""
+        """Stop planning blocks, for the reason `why`; None: go on planning."""
         self.stages.pause = why
 
     def set_learning_rates(self, rows: float, dense: float) -> None:
-        """Set the learning rates of the steps to come, before warm-up."""
+        """Set the learning rates, before warm-up, of all later steps."""
         self.tiers.learner.rows.lr, self.tiers.learner.dense.lr = rows, dense
 
     def flush(self, number: int) -> CommitPart:
-        """Write what changed since the last commit, for the one of this number. The pipeline is drained."""
+        """Write all rows that changed since the last commit, and return this worker's part of commit `number`. The
+        pipeline must be drained."""
         self._reserve.release()
         r = self.tiers
         flushed = flush(r.places, r.slab, r.host, r.log, r.chunk_RW)
@@ -114,12 +116,12 @@ class Worker:
         )
 
     def dense(self) -> dict[str, Array]:
-        """All that was trained but the rows."""
+        """Dense part with its optimizer state, and the history of learning rates: all learned state but the rows."""
         return self.tiers.learner.save()
 
     def settle(self, kept_chunks: Collection[int], at_least: int) -> None:
-        """A commit was published: delete the chunks that no kept one needs. `at_least`: chunks that must fit in before
-        the next."""
+        """Clean up after a commit was published: delete the chunks that are not in `kept_chunks`. `at_least`: number of
+        chunks that the log must be able to grow by before the next commit."""
         r = self.tiers
         r.log.describe(r.places.chunks.tails)
         r.log.remove(r.log.checksums.keys() - set(kept_chunks))
@@ -129,19 +131,19 @@ class Worker:
 
     def _hold_reserve(self) -> None:
         r = self.tiers
-        # Where less is left, `plan` takes no further block, and the next commit has less to write.
+        # If the cap leaves less than this, `plan` refuses the next block, and the following commit has less to write.
         chunks = min(r.places.commit_chunks, r.places.caps.disk_chunks - r.places.chunks.present)
         dense = dense_bytes(r.learner.model, self._numbers) if self._writes_dense else 0
         self._reserve.hold(max(0, chunks) * r.log.chunk_bytes + dense)
 
     def table_hash(self) -> tuple[int, int]:
-        """Return the hash of all rows, and their number; all of them are in the log, since a commit was just taken or
-        opened."""
+        """Return the hash of all rows, and their number. Requires that all rows are in the log: call it after a commit
+        was taken or opened."""
         r = self.tiers
         return table_hash(r.places, r.log, r.chunk_RW, r.learner.rows.catch_up_on_host())
 
     def fingerprint(self, table: int) -> str:
-        """Return the fingerprint of a table with this hash and the dense part that this worker has."""
+        """Return the fingerprint of a table with the hash `table` and of this worker's dense part."""
         learner = self.tiers.learner
         return fingerprint(table, dense_state(learner.model, learner.dense.optimizer))
 
@@ -150,7 +152,7 @@ class Worker:
         return model_state(self.tiers.learner.model)
 
     def scores(self, number: int, table: int) -> U64 | None:
-        """See `BlockMetrics.scores`."""
+        """Next piece of sorted scores; see `BlockMetrics.scores`."""
         return self.tiers.learner.findings.scores(number, table)
 
     def report(self) -> Report:
@@ -163,6 +165,6 @@ class Worker:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Give back threads, files and memory. May be called twice."""
+        """Release threads, files and memory. May be called twice."""
         self.stages.close()
         self.tiers.close()

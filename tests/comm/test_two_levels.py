@@ -61,5 +61,5 @@ def test_two_levels_sum_right_and_send_one_part_between_machines(hosts):
 
 
 def test_machines_of_different_sizes_are_refused_for_two_levels():
-    with pytest.raises(ValueError, match=r"they have \[2, 1\]; leave it out"):
+    with pytest.raises(ValueError, match=r"machines have \[2, 1\]; leave it out"):
         two_levels(join_request(0, ("a", "a", "b")), None, {})

@@ -22,7 +22,7 @@ def test_without_a_gpu_auto_takes_ram_and_cuda_is_refused(monkeypatch):
     monkeypatch.setattr(gpu_module, "_why_no_gpu", lambda: "CuPy sees no CUDA device")
     assert choose("auto") is RAM
     assert choose("cpu") is RAM
-    with pytest.raises(ValueError, match="device is cuda, and there is none: CuPy sees no CUDA device; set device to"):
+    with pytest.raises(ValueError, match="device is cuda, but no GPU is usable: CuPy sees no CUDA device; set device"):
         choose("cuda")
 
 

@@ -116,7 +116,7 @@ def test_other_test_data_is_warned_about_and_identified_in_metrics(
     root = copy_of(workflow, tmp_path_factory)
     rewrite(lambda table: table.slice(2), "test.parquet")(root)
     driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
-    said = "metrics of test are from here on of other data, and not to be compared with those before: test.parquet: row"
+    said = "metrics of test are from here on of other data, and cannot be compared with earlier ones: test.parquet: row"
     assert [warning[: len(said)] for warning in driver.warnings] == [said]
     result = driver.run()
     assert result["fingerprint"] == whole["fingerprint"]

@@ -137,4 +137,4 @@ def test_more_workers_than_gpus_are_refused(tmp_path, capsys):
     file = os.path.join(os.path.dirname(__file__), "..", "..", "workflows", "quickstart.py")
     arguments = ["--workers", str(NUM_GPUS + 1), "--set", "device=cuda", "--set", "workers.shards=256"]
     assert main([file, "--run-dir", str(tmp_path / "run"), *arguments]) == 2
-    assert f"there are {NUM_GPUS} here that NVML" in capsys.readouterr().err
+    assert f"{NUM_GPUS} can be used here (seen by NVML" in capsys.readouterr().err

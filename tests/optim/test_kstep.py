@@ -220,10 +220,10 @@ def test_the_state_of_another_variant_is_refused():
     [
         ("merge", {"k": 4, "merged": "x"}, 'take "xv", "xmv" or denominator "local"'),
         ("merge", {"k": 4, "denominator": "local", "form": "amsgrad"}, 'take "adam", or denominator "frozen"'),
-        ("merge", {"k": 4, "inner": 3}, "inner is 3 and k 4"),
+        ("merge", {"k": 4, "inner": 3}, "inner is 3 and k is 4"),
         ("merge", {"k": 0}, "greater than or equal to 1"),
         ("merge", {"k": 4, "start": 0}, "greater than or equal to 1"),
-        ("max_grad_norm", 1.0, "max_grad_norm is of the whole batch"),
+        ("max_grad_norm", 1.0, "max_grad_norm needs the gradient of the whole batch"),
         ("dense", {"eps_place": "keras"}, 'set dense.eps_place to "torch"'),
     ],
 )

@@ -25,7 +25,7 @@ def test_a_process_that_gets_too_little_memory_at_the_start_says_so(tmp_path: Pa
         resource.prlimit(process.pid, resource.RLIMIT_AS, (num_bytes, num_bytes))
     said = message_of(process, 2)
     assert said.startswith("error: out of memory (")
-    assert "for a scratch file of 64 MiB, which tells the disk's speed): lower storage's caps" in said
+    assert "for a scratch file of 64 MiB that measures the disk's speed): lower storage's caps" in said
 
 
 def test_workers_of_a_scheduler_are_refused_caps_beyond_their_machine(tmp_path: Path) -> None:

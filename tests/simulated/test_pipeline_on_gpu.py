@@ -254,7 +254,7 @@ def test_a_block_with_too_many_keys_for_the_dedup_table_loses_none(root, monkeyp
         driver = driver_of(workflow, run_dir, LateGpu())
         driver.progress.line = said.append
         got = driver.run()
-    assert any("more than 42 unique keys, for which dedup's table on the GPU has room" in line for line in said)
+    assert any("more unique keys than the 42 that dedup's table on the GPU has room for" in line for line in said)
     assert got["fingerprint"] == result_of(workflow)["fingerprint"]
 
 

@@ -1,4 +1,5 @@
-"""Who leaves a slab. A policy is one small file; `POLICIES` names what `storage.policy` may say."""
+"""Policies that choose which rows leave a slab. Each is one small file; `POLICIES` has the values that `storage.policy`
+may take."""
 
 from pipeline.storage.policies.clock import Clock
 from pipeline.storage.policies.policy import Policy

@@ -1,4 +1,4 @@
-"""A clock over the slots: a hand passes over slots that were used since it last came by."""
+"""Clock policy: a hand moves over the slots and skips those that were used since it last passed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pipeline.records import I32
 
 
 class Clock:
-    """ScaleFreeCTR's scan with an in-use mark; the mark of the window in flight is the planner's pin."""
+    """The clock scan of ScaleFreeCTR with one in-use mark per slot. Slots that the window in flight needs are pinned by
+    `plan`, which does not offer them."""
 
     def __init__(self, num_slots: int) -> None:
         self._marked_S = np.zeros(num_slots, np.uint8)

@@ -1,4 +1,4 @@
-"""The protocol of a policy."""
+"""Protocol of a policy, which chooses the rows that leave a slab."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from pipeline.records import I32
 
 
 class Policy(Protocol):
-    """Chooses among rows that no block of the look-ahead window needs. It sees slots, never rows.
+    """A policy chooses among rows that no block of the window needs. It sees slots, never rows.
 
-    Called by `plan` alone, in block order, so a choice depends on the trace of keys and on nothing else.
+    Only `plan` calls it, in block order, so its choices depend on the sequence of keys and on nothing else.
     """
 
     def __init__(self, num_slots: int) -> None: ...
 
     def touch(self, slots_U: I32) -> None:
-        """The block being planned uses these slots, or fills them."""
+        """Record that the block being planned uses or fills these slots."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
-        """`num` different slots out of the evictable ones (nonzero), of which there are enough; may clear marks."""
+        """Return `num` distinct slots among those with `evictable_S` nonzero; there must be enough. May clear
+        marks."""
