@@ -14,11 +14,13 @@ test: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/simulated
 
-# Proofs that take longer than 10 s each. What one needs of the machine besides, it says where it is skipped: a C
-# compiler, namespaces (unshare), a file system with O_DIRECT. PROVE=--no-skips fails then.
+# What is deeper than `make test`: every form of each promise, more examples, whole processes, benchmarks in their quick
+# form. What one needs of the machine besides, it says where it is skipped: a C compiler, namespaces (unshare), a file
+# system with O_DIRECT. PROVE=--no-skips fails then.
 PROVE ?=
 prove: $(VENV)/test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m prove --timeout 1200 $(PROVE)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "prove or deep" --timeout 1200 $(PROVE)
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile -m "prove or deep" tests/simulated $(PROVE)
 
 # On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.
 test-gpu:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
+import depth
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -106,6 +107,10 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def small_workflow(data_root: Path) -> Callable[..., Workflow]:
     return lambda **changes: make_workflow(data_root, **changes)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    depth.PROVES = "deep" in config.getoption("markexpr")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -84,6 +84,7 @@ def test_a_run_that_died_after_a_call_resumes_to_the_same_result(undisturbed):
     assert not failures(resumptions(undisturbed, states({}, undisturbed.calls, numbers, 1))[0])
 
 
+@pytest.mark.prove
 def test_a_run_of_several_shards_that_died_resumes_to_the_same_result(undisturbed, tmp_path):
     sharded = journaled(Job(undisturbed.job.data, epochs=1, shards=4))
     assert sharded.expected["fingerprint"] == undisturbed.expected["fingerprint"]
@@ -91,6 +92,7 @@ def test_a_run_of_several_shards_that_died_resumes_to_the_same_result(undisturbe
     assert not failures(resumptions(sharded, states({}, sharded.calls, numbers, 1))[0])
 
 
+@pytest.mark.prove
 def test_a_run_that_died_while_resuming_resumes_to_the_same_result(undisturbed):
     found = second_deaths(undisturbed, 3, np.random.default_rng(1))
     assert not failures(resumptions(undisturbed, found)[0])
@@ -100,6 +102,7 @@ def test_a_killed_child_process_resumes_to_the_same_result(undisturbed):
     assert not kill_children(undisturbed, 1, np.random.default_rng(2)).failures
 
 
+@pytest.mark.prove
 def test_a_failing_call_is_reported_and_loses_no_commit(undisturbed):
     """Each call site of one commit, with one of its faults."""
     rng, chosen = np.random.default_rng(3), {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import CATEGORIES, make_table, make_workflow, write_data
+from depth import examples, some
 from harness import make_driver, run
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from optimizers import EXACT
 from reference import Reference
@@ -48,7 +50,7 @@ def test_a_run_through_three_tiers_equals_the_plain_trainer(small_workflow: Call
 
 
 @pytest.mark.parametrize("with_dask", [False, True])
-@pytest.mark.parametrize("num_shards", [2, 4, 16])
+@pytest.mark.parametrize("num_shards", some([2, 4, 16], 4))
 def test_the_number_of_shards_never_changes_the_result(
     small_workflow: Callable[..., Workflow], client: Any, num_shards: int, with_dask: bool
 ) -> None:
@@ -71,8 +73,10 @@ def test_metrics_are_those_of_the_plain_trainer(small_workflow: Callable[..., Wo
         assert epoch["logloss"] == pytest.approx(log_loss(labels, probabilities), abs=1e-9)
 
 
-@pytest.mark.parametrize("block_batches", [1, 3, 16])
-@pytest.mark.parametrize("look_ahead", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("look_ahead", "block_batches"),
+    some(itertools.product([1, 2, 4], [1, 3, 16]), (1, 1), (2, 3), (4, 16), several=True),
+)
 def test_dask_with_any_block_and_look_ahead_equals_the_plain_trainer(
     small_workflow: Callable[..., Workflow], client: Any, block_batches: int, look_ahead: int
 ) -> None:
@@ -113,7 +117,7 @@ def test_a_window_that_grows_too_large_drains_and_goes_on_smaller(small_workflow
     assert driver.pace.block_batches < 8
 
 
-@pytest.mark.parametrize("block_batches", [1, 3, 16])
+@pytest.mark.parametrize("block_batches", some([1, 3, 16], 3))
 def test_the_place_of_a_batch_in_its_block_never_changes_the_result(tmp_path: Path, block_batches: int) -> None:
     """33 examples of seven numbers: batches that begin at bytes which are no multiple of anything."""
     root = write_data(tmp_path, num_train=200, num_keys=60)
@@ -186,7 +190,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
 
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
-@settings(max_examples=60, deadline=None)
+@examples(12, 60)
 def test_any_data_schedule_optimizer_and_sizes_equal_the_plain_trainer(
     client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]], optimizer: Optimizer, with_dask: bool
 ) -> None:

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow
+from depth import some
 from harness import make_driver
 
 from pipeline.commits.manifest import Manifest
@@ -67,7 +68,10 @@ def kept(run_dir):
     return [Manifest.of(file) for file in sorted((run_dir / "commits").glob("*.json"))]
 
 
-@pytest.mark.parametrize(("multiple", "growth", "num_shards"), [(2.0, 1.0, 1), (1.2, 0.1, 1), (2.0, 1.0, 3)])
+@pytest.mark.parametrize(
+    ("multiple", "growth", "num_shards"),
+    some([(2.0, 1.0, 1), (1.2, 0.1, 1), (2.0, 1.0, 3)], (2.0, 1.0, 3), several=True),
+)
 def test_the_log_is_bounded_by_the_live_rows_and_kept_commits(
     workflow, tmp_path, monkeypatch, multiple, growth, num_shards
 ):
@@ -97,7 +101,7 @@ def test_the_log_is_bounded_by_the_live_rows_and_kept_commits(
     assert places.chunks.num > 2 * max(seen), "nothing was ever deleted: this shows too little"
 
 
-@pytest.mark.parametrize(("num_shards", "quota"), [(1, 75), (3, 110)])
+@pytest.mark.parametrize(("num_shards", "quota"), some([(1, 75), (3, 110)], (3, 110), several=True))
 def test_the_quota_is_kept_and_a_run_that_it_stopped_can_go_on(workflow, tmp_path, monkeypatch, num_shards, quota):
     """Room for one commit of all rows, but not beside two older ones: those are given up before the run stops."""
     run_dir = tmp_path / "run"

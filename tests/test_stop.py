@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from conftest import make_workflow, write_data
+from depth import some
 from harness import make_driver, run
 
 from pipeline.machine.signals import end_at_interrupt, heed_interrupts, on_signal
@@ -60,7 +61,11 @@ def child(seconds, *argv):
 
 
 @pytest.mark.parametrize(
-    ("number", "flags"), [(signal.SIGINT, []), (signal.SIGTERM, ["--serial"])], ids=["int", "term"]
+    ("number", "flags"),
+    [
+        pytest.param(signal.SIGINT, [], id="int"),
+        pytest.param(signal.SIGTERM, ["--serial"], id="term", marks=pytest.mark.prove),
+    ],
 )
 def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, tmp_path, number, flags):
     run_dir = tmp_path / "run"
@@ -83,6 +88,7 @@ def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, tmp_p
     assert resumed.run()["fingerprint"] == run(workflow, **SIZES)["fingerprint"]
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("number", [signal.SIGINT])
 def test_a_second_signal_ends_the_process_at_once_by_that_signal(workflow, tmp_path, number):
     process = child(5, write_workflow(workflow, tmp_path), "--run-dir", str(tmp_path / "run"), "--serial")
@@ -138,7 +144,7 @@ def test_a_run_can_begin_outside_the_main_thread():
     assert got == ["ran"]
 
 
-@pytest.mark.parametrize("command", ["run", "verify", "prepare"])
+@pytest.mark.parametrize("command", some(["run", "verify", "prepare"], "run"))
 def test_an_interrupt_while_modules_are_imported_ends_with_one_line(command, tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-m", f"pipeline.{command}", str(tmp_path / "none")], cwd=ROOT, stdout=subprocess.PIPE,

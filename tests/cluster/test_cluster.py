@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
 from dask.utils import key_split
+from depth import some
 from harness import make_driver, run
 
 from pipeline.cluster.local import DaskExecutor, dashboard_link, local_client, run_local_stage
@@ -126,7 +127,7 @@ def test_a_task_of_a_run_that_this_process_does_not_know_is_refused(client):
 
 
 @pytest.mark.parametrize("with_dask", [True, False], ids=["dask", "serial"])
-@pytest.mark.parametrize("stage", ALONE)
+@pytest.mark.parametrize("stage", some(ALONE, "plan", "train"))
 def test_a_stage_that_raises_ends_all_work_and_leaves_no_result(
     client, workflow, expected, tmp_path, monkeypatch, stage, with_dask
 ):
@@ -242,6 +243,7 @@ def test_train_runs_in_one_thread_of_its_own(client, workflow, monkeypatch):
         assert stage == "train" or not calls.threads[stage] & calls.threads["train"], stage
 
 
+@pytest.mark.prove
 def test_the_number_of_futures_that_the_driver_keeps_is_bounded(client, workflow, monkeypatch):
     kept = []
     submit = BlockSchedule._submit

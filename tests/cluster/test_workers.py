@@ -66,11 +66,13 @@ def test_each_worker_runs_with_one_malloc_arena(pool):
     assert set(environments.values()) == {"1"}
 
 
+@pytest.mark.prove
 def test_two_workers_listen_on_loopback_alone(workflow, pool, tmp_path, expected):
     undisturbed(workflow, pool, tmp_path, expected)
     assert listening(psutil.Process()) == {"127.0.0.1"}
 
 
+@pytest.mark.prove
 def test_a_step_of_the_clock_of_a_scheduler_is_not_taken_for_silence(workflow, pool, tmp_path):
     """By an hour forwards, and Dask's own limit is looked at before the next heartbeat."""
 
@@ -106,7 +108,9 @@ def at_once(examples, action):
     return at_block
 
 
-@pytest.mark.parametrize("merge", [False, True], ids=["synchronous", "k-step"])
+@pytest.mark.parametrize(
+    "merge", [pytest.param(False, id="synchronous"), pytest.param(True, id="k-step", marks=pytest.mark.prove)]
+)
 def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tmp_path, expected, merge):
     workflow = with_kstep(workflow) if merge else workflow
     first = undisturbed(workflow, pool, tmp_path, expected)
@@ -120,6 +124,7 @@ def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tm
     assert first["tiers"]["disk"]["hits"] > 0, "no row came back from the disk: this shows too little"
 
 
+@pytest.mark.prove
 def test_two_workers_reach_the_metrics_of_one_within_tolerance(workflow, pool, tmp_path, expected):
     two = undisturbed(workflow, pool, tmp_path, expected)
     one = make_driver(workflow, tmp_path / "one", **SIZES).run() if (tmp_path / "one").mkdir() is None else None
@@ -143,7 +148,11 @@ def test_each_worker_reports_its_traffic_by_kind(workflow, pool, tmp_path, expec
 
 
 @pytest.mark.parametrize(
-    ("number", "examples", "merge"), [(signal.SIGKILL, 40, True), (signal.SIGSTOP, 100, False)], ids=["kill", "stop"]
+    ("number", "examples", "merge"),
+    [
+        pytest.param(signal.SIGKILL, 40, True, id="kill"),
+        pytest.param(signal.SIGSTOP, 100, False, id="stop", marks=pytest.mark.prove),
+    ],
 )
 def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
     workflow, pool, tmp_path, expected, merge, number, examples
@@ -162,6 +171,7 @@ def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
     assert verify(tmp_path / "run") == 0
 
 
+@pytest.mark.prove
 def test_a_failing_stage_ends_the_run_of_several_workers_at_once(workflow, pool, tmp_path):
     """A row of one worker is damaged while the run goes on: it ends at once, and says where."""
     run_dir = tmp_path / "run"
@@ -178,6 +188,7 @@ def test_a_failing_stage_ends_the_run_of_several_workers_at_once(workflow, pool,
     pool.restart()
 
 
+@pytest.mark.prove
 def test_another_number_of_workers_resumes_from_the_same_directory(workflow, pool, three, tmp_path):
     """Two, then three, then one, an epoch each: shards change hands, and no file of a commit is written anew."""
     workflow = with_kstep(workflow)
@@ -214,6 +225,7 @@ def test_a_worker_that_reads_other_data_than_the_driver_is_refused(workflow, poo
         crew_driver(workflow, tmp_path / "run", pool, source=source, **SIZES)
 
 
+@pytest.mark.prove
 def test_a_run_recovers_from_a_worker_that_is_lost_while_all_open(workflow, pool, tmp_path, expected, monkeypatch):
     before, opens, open_crew = undisturbed(workflow, pool, tmp_path, expected), [], DaskCrew.open
 
@@ -228,6 +240,7 @@ def test_a_run_recovers_from_a_worker_that_is_lost_while_all_open(workflow, pool
     assert len(opens) == 2
 
 
+@pytest.mark.prove
 def test_a_cluster_that_fails_to_start_once_is_started_again(monkeypatch):
     started, start = [], pools._start
 
@@ -242,6 +255,7 @@ def test_a_cluster_that_fails_to_start_once_is_started_again(monkeypatch):
         assert len(pool.addresses) == 1
 
 
+@pytest.mark.prove
 def test_a_cluster_that_never_starts_is_given_up_with_a_message(monkeypatch):
     def fail(spec):
         raise RuntimeError("Nanny failed to start.")
@@ -251,6 +265,7 @@ def test_a_cluster_that_never_starts_is_given_up_with_a_message(monkeypatch):
         WorkerPool(WorkerSpec(2))
 
 
+@pytest.mark.prove
 def test_the_processes_of_workers_end_with_their_pool():
     before = set(psutil.Process().children(recursive=True))
     pool = WorkerPool(WorkerSpec(2))

@@ -4,7 +4,8 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from depth import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.kernels.sparse_text import GOOD, parse_sparse, parse_sparse_reference
@@ -68,7 +69,7 @@ ANY = {
 
 @pytest.mark.parametrize("fielded", [False, True])
 @pytest.mark.parametrize("ignore_values", [False, True])
-@settings(max_examples=150, deadline=None)
+@examples(25, 150)
 @given(data=st.data())
 def test_the_kernel_finds_the_tokens_of_the_reference(data, fielded, ignore_values):
     numbers = st.sampled_from(["0", "1", "2"])

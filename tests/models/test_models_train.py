@@ -1,6 +1,7 @@
 """Every model trains through three tiers to the bits of the plain trainer."""
 
 import pytest
+from depth import some
 from harness import run
 from reference import Reference
 from test_models import SMALL
@@ -10,7 +11,7 @@ from pipeline.models import LR
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", some(SMALL, "DCNv2_stacked", "DeepFM", "LR"))
 def test_tiers_never_change_what_a_model_learns(name, small_workflow):
     kind, args, _ = SMALL[name]
     workflow = small_workflow(kind=kind, args=args, epochs=1)
@@ -27,7 +28,10 @@ def test_rows_without_embeddings_train(small_workflow):
     assert any(row["w"].any() for row in expected.rows.values())
 
 
-@pytest.mark.parametrize("changes", [{"batch_norm": True}, {"dropout": 0.4}, {"activation": "gelu", "init": "xavier"}])
+@pytest.mark.parametrize(
+    "changes",
+    some([{"batch_norm": True}, {"dropout": 0.4}, {"activation": "gelu", "init": "xavier"}], {"batch_norm": True}),
+)
 def test_an_option_of_the_deep_part_is_used_alike_under_any_schedule(changes, small_workflow):
     args = {"hidden": (8, 8), **changes}
     workflow = small_workflow(args=args, epochs=1)

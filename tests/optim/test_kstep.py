@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from depth import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from odd_model import (
     STEPS_OF_EPOCH,
@@ -72,7 +73,7 @@ def run_both(merge, adam, collectives, machine, num_steps):
         compare(models, denses, plain, step)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(10, 40)
 @given(
     st.sampled_from(VARIANTS), st.integers(1, 4), st.integers(1, 5), st.integers(1, 4), st.booleans(),
     st.sampled_from([0.0, 0.03]), st.sampled_from([0.0, 0.5]),

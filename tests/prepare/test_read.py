@@ -8,7 +8,8 @@ import made
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from depth import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from reading import BIG, RAWS, parts_of, skipped_of, small_csv, table_of
 
@@ -76,7 +77,7 @@ def test_values_of_a_raw_format_match_a_plain_reading(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", RAWS)
-@settings(max_examples=25, deadline=None)
+@examples(8, 25)
 @given(seed=st.integers(0, 99), num=st.integers(1, 25), pieces=st.integers(1, 30), ended=st.booleans())
 def test_rows_are_the_same_wherever_a_file_is_cut(tmp_path_factory, name, seed, num, pieces, ended):
     text = RAWS[name].lines(num, seed)
@@ -95,7 +96,7 @@ CELLS = st.one_of(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@examples(20, 200)
 @given(
     cells=st.lists(st.tuples(st.sampled_from(["0", "1", "2", "", "\ufeff1"]), CELLS), min_size=1, max_size=8),
     piece_bytes=st.integers(1, 40),
@@ -117,7 +118,7 @@ def test_a_line_is_skipped_regardless_of_its_neighbours(tmp_path_factory, cells,
     assert alone == found.to_pylist()
 
 
-@settings(max_examples=100, deadline=None)
+@examples(20, 100)
 @given(
     cells=st.lists(st.text(st.sampled_from('ab",\n'), max_size=5), min_size=1, max_size=8),
     part_bytes=st.integers(1, 40),

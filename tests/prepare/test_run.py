@@ -12,6 +12,7 @@ import time
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from depth import some
 from distributed import LocalCluster
 from harness import run as train
 from preparing import SPLIT, contents, prepare, start, write_lines
@@ -45,7 +46,7 @@ def whole(source, tmp_path_factory):
     return contents(out)
 
 
-@pytest.mark.parametrize("format", ["criteo", "avazu", "csv", "libsvm", "libffm"])
+@pytest.mark.parametrize("format", some(["criteo", "avazu", "csv", "libsvm", "libffm"], "criteo"))
 def test_a_prepared_output_trains_with_its_workflow(tmp_path, format):
     lines = write_lines(tmp_path / "raw", format, NUM_LINES)
     assert prepare(format, lines, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
@@ -86,7 +87,7 @@ def test_a_value_has_the_key_of_its_text(tmp_path, source):
     assert (made == straight).all()
 
 
-@pytest.mark.parametrize("workers", [2, 4])
+@pytest.mark.parametrize("workers", some([2, 4], 2))
 def test_the_number_of_workers_changes_no_byte(tmp_path, source, whole, workers):
     assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, "--workers", workers, *SPLIT) == 0
     assert contents(tmp_path / "out") == whole
@@ -144,6 +145,7 @@ def planned(source, out, *more):
     return job, pieces
 
 
+@pytest.mark.prove
 def test_a_task_that_runs_twice_at_once_leaves_the_same_bytes(tmp_path, source, whole):
     """Dask runs a task again when it has lost touch with a worker, which may still be at it."""
     job, pieces = planned(source, tmp_path / "out")
@@ -158,6 +160,7 @@ def test_a_task_that_runs_twice_at_once_leaves_the_same_bytes(tmp_path, source, 
     assert contents(tmp_path / "out") == whole
 
 
+@pytest.mark.prove
 def test_the_death_of_a_worker_changes_no_byte(tmp_path, source, whole):
     out = tmp_path / "out"
     with LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None) as cluster:
@@ -176,6 +179,7 @@ def test_the_death_of_a_worker_changes_no_byte(tmp_path, source, whole):
     assert contents(out) == whole
 
 
+@pytest.mark.prove
 def test_leftovers_of_a_killed_attempt_are_removed(tmp_path, source, whole):
     out = tmp_path / "out"
     planned(source, out)
@@ -205,7 +209,7 @@ class Full:
         return getattr(os, name)
 
 
-@pytest.mark.parametrize("calls", [40, 100, 200])
+@pytest.mark.parametrize("calls", some([40, 100, 200], 100))
 def test_a_full_disk_is_one_error_and_the_rerun_completes(tmp_path, source, whole, monkeypatch, capsys, calls):
     with monkeypatch.context() as patch:
         patch.setattr(Files, "system", Full(calls))
@@ -219,6 +223,7 @@ def test_a_full_disk_is_one_error_and_the_rerun_completes(tmp_path, source, whol
     assert contents(tmp_path / "out") == whole
 
 
+@pytest.mark.prove
 def test_a_stopped_preparation_goes_on_with_the_same_command(tmp_path, source, whole):
     """A small piece takes as long as its files take to be durable: there are many left at the signal."""
     small = ("--piece-size", "20 KiB", "--workers", 1, *SPLIT)
@@ -235,6 +240,7 @@ def test_a_stopped_preparation_goes_on_with_the_same_command(tmp_path, source, w
     assert 0.75 * NUM_LINES < rows < 0.85 * NUM_LINES
 
 
+@pytest.mark.prove
 def test_only_the_missing_part_of_a_compressed_source_is_written_again(tmp_path, source, whole):
     zipped = tmp_path / "day_0.gz"
     with pa.CompressedOutputStream(str(zipped), "gzip") as stream:
@@ -252,6 +258,7 @@ def test_only_the_missing_part_of_a_compressed_source_is_written_again(tmp_path,
     assert contents(tmp_path / "out") == contents(tmp_path / "once")
 
 
+@pytest.mark.prove
 def test_progress_through_a_compressed_source_is_known(tmp_path, source):
     zipped = tmp_path / "day_0.gz"
     with pa.CompressedOutputStream(str(zipped), "gzip") as stream:
@@ -267,6 +274,7 @@ def test_progress_through_a_compressed_source_is_known(tmp_path, source):
     assert so_far(records, names)[0] == NUM_LINES
 
 
+@pytest.mark.prove
 def test_vocabularies_are_built_from_training_rows_alone(tmp_path, source):
     options = ("--piece-size", PIECE, "--vocabulary", "c1", "c3", "--minimum", 20, *SPLIT)
     assert prepare("criteo", source, tmp_path / "out", *options) == 0

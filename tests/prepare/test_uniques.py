@@ -115,6 +115,7 @@ def test_counts_are_the_same_whenever_parts_are_folded(tmp_path):
     assert [exact for _, exact in expected.values()] == [True, False]
 
 
+@pytest.mark.prove
 def test_a_kill_at_any_system_call_changes_no_count(tmp_path):
     def work(folder):
         for number in range(3):
