@@ -1,1 +1,1 @@
-"""Each is run as `python -m benchmarks.NAME [--quick]`, prints a table, and as its last line one JSON object."""
+"""Benchmarks. `python -m benchmarks.NAME [--quick]` prints a table and, as its last line, one JSON object."""

@@ -1,4 +1,4 @@
-"""The workflows that are measured: Criteo's shape at any number of keys, opened once and run in stretches."""
+"""Workflows that are measured: Criteo's shape with any number of keys, opened once and run in stretches."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ CARDINALITIES = (
     1460, 583, 10131227, 2202608, 305, 24, 12517, 633, 3, 93145, 5683, 8351593, 3194, 27, 14992, 5461306, 10, 5652,
     2173, 4, 7046547, 18, 15, 286181, 105, 142572,
 )  # fmt: skip
-"""Different values of Criteo Kaggle's 26 fields (33.8 M in all), as BagPipe's README lists them."""
+"""Number of unique values of each of Criteo Kaggle's 26 fields (33.8 M in all), from BagPipe's README."""
 ROW_BYTES = 224
 DIM = 16
 
 
 def keys_per_field(num_keys: int) -> tuple[int, ...]:
-    """Criteo's cardinalities, the large ones scaled so that all add up to about `num_keys`."""
+    """Criteo's cardinalities, with the large ones scaled so that the sum is about `num_keys`."""
     small = sum(c for c in CARDINALITIES if c < 10_000)
     scale = (num_keys - small) / (sum(CARDINALITIES) - small)
     return tuple(c if c < 10_000 else max(10_000, int(c * scale)) for c in CARDINALITIES)
@@ -74,7 +74,7 @@ class Case:
 
 
 def dense_ids(workflow: Workflow, num_examples: int) -> tuple[np.ndarray, np.ndarray]:
-    """The same examples for torch: ids 0 .. num_keys - 1 [N, F] and labels [N], in memory."""
+    """The same examples for torch, in memory: ids 0 .. num_keys - 1 [N, F] and labels [N]."""
     file = sorted((workflow.data.root / "train").glob("*.parquet"))[0]
     table = pq.read_table(file).slice(0, num_examples)
     fields = workflow.data.synthetic.keys_per_field

@@ -1,4 +1,4 @@
-"""What all benchmarks do alike: name the machine, take medians, end with one line of JSON."""
+"""Helpers of all benchmarks: describe the machine, take medians, end with one line of JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pipeline.driver.resume import environment
 def arguments(
     name: str, what: str, options: Callable[[argparse.ArgumentParser], None] | None = None
 ) -> argparse.Namespace:
-    """The command line that all benchmarks share, and the `options` of this one."""
+    """Parse the command line: arguments of all benchmarks, and the `options` of this one."""
     parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=what)
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, says nothing of speed")
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"), help="where synthetic data is made once")
@@ -30,7 +30,7 @@ def arguments(
 
 
 def machine() -> str:
-    """Processor, cores, memory and the versions that matter."""
+    """Processor, cores, memory and versions of the main libraries, in words."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     packages = ", ".join(f"{name} {version(name)}" for name in ("torch", "numba", "dask", "zarr", "pyarrow", "numpy"))
     processor = environment()["processor"]
@@ -38,16 +38,16 @@ def machine() -> str:
 
 
 def in_own_process(module: str, data: Path, *numbers: int) -> float:
-    """The number that a module of `benchmarks` prints last, run where nothing else has touched the process."""
+    """Run a module of `benchmarks` in a fresh process, and return the number that it prints last."""
     command = [sys.executable, "-m", f"benchmarks.{module}", str(data), *map(str, numbers)]
     return float(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()[-1])
 
 
 def spread(values: Sequence[float]) -> str:
-    """Median and, in brackets, least and most."""
+    """Median and, in brackets, minimum and maximum."""
     return f"{statistics.median(values):12,.0f}   [{min(values):,.0f} .. {max(values):,.0f}]"
 
 
 def finish(ratios: Mapping[str, float]) -> None:
-    """The last line: the ratios as JSON."""
+    """Print the last line: the ratios as JSON."""
     print(json.dumps({name: round(value, 4) for name, value in ratios.items()}))

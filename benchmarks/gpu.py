@@ -1,6 +1,6 @@
-"""`make bench-gpu`: everything that needs a GPU, in one go: its tests, the kernels, the whole pipeline.
+"""`make bench-gpu`: everything that needs a GPU in one run: tests, kernels, the whole pipeline.
 
-Without a GPU it says so and what would run. The parts can be run by themselves; each leaves its output in --out.
+Without a GPU it prints what would run. Parts can be run by themselves; each leaves its output in --out.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from pathlib import Path
 
 from pipeline.device.gpu import choose
 
-# Warnings of other versions of the libraries are shown, and end nothing.
+# Warnings of other versions of the libraries are shown, but are no errors.
 TESTS = ["-m", "pytest", "-m", "gpu", "-rs", "-q", "--timeout", "300", "-W", "default"]
 PARTS = {
     "tests": [*TESTS, "tests/gpu", "--ignore", "tests/gpu/test_workers_gpu.py"],
     "workers": [*TESTS, "tests/gpu/test_workers_gpu.py"],
     "kernels": ["-m", "benchmarks.kernels.gpu"],
     "criteo": ["-m", "benchmarks.criteo_shape"],
-    # Small sizes: under the sanitizer a kernel takes a hundred times as long.
+    # Only small sizes: under the sanitizer a kernel takes a hundred times as long.
     "memcheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "beyond"],
     "racecheck": [*TESTS, "tests/gpu/test_kernels_on_gpu.py", "-k", "beyond"],
 }
 SANITIZED = ("memcheck", "racecheck")
-"""Parts that run under the tool of compute-sanitizer of that name."""
+"""Parts that run under the compute-sanitizer tool of the same name."""
 
 
 def run_part(name: str, arguments: list[str], out: Path, seconds: float) -> tuple[str, str]:
-    """What came of it in a word, and its last line."""
+    """Run one part; return its outcome in a word, and the last line of its output."""
     command = [sys.executable, *arguments]
     if name in SANITIZED:
         command = ["compute-sanitizer", "--tool", name, "--error-exitcode", "9", *command]

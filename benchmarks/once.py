@@ -1,4 +1,4 @@
-"""Long benchmarks in parts that survive: a run of the pipeline is made once, and a JSON file tells what came of it."""
+"""Long benchmarks in parts that survive an interruption: each run is made once, and a JSON file keeps its result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 
 def once(path: Path, work: Callable[[], Json]) -> None:
-    """Write what `work` returns to `path`, unless it is there, or another process is at it."""
+    """Write what `work` returns to `path`, unless the file exists or another process is making it."""
     if path.exists():
         return
     try:
@@ -35,23 +35,23 @@ def once(path: Path, work: Callable[[], Json]) -> None:
     except InUse:
         return
     with lock:
-        # Another process may have finished it since.
+        # Another process may have finished it in the meantime.
         if not path.exists():
             print(f"{path.stem} ...", flush=True)
             partial = path.with_suffix(".partial")
             partial.write_text(json.dumps(json_value(work()), indent=1) + "\n")
             os.replace(partial, path)
-        # Another process may have come after the result was there, and removed it.
+        # Another process may have found the result and removed the lock file before.
         lock.path.unlink(missing_ok=True)
 
 
 def read(path: Path) -> Json | None:
-    """What `once` wrote, if it is there."""
+    """Read what `once` wrote; None if it is not there."""
     return json.loads(path.read_text()) if path.exists() else None
 
 
 class Quiet(Progress):
-    """Shows nothing. Keeps the loss of every block, and when the run had come to how many examples."""
+    """Progress that shows nothing. It keeps the loss of every block, and the time at each number of examples."""
 
     def __init__(self) -> None:
         super().__init__(1, StringIO())
@@ -67,14 +67,14 @@ class Quiet(Progress):
         self.seconds_at[examples_done] = self._clock()
 
     def seconds(self, first: int, end: int) -> float | None:
-        """From when the run had come to `first` examples to when it had to `end`; None if that was not seen whole."""
+        """Seconds in which the run went from `first` to `end` examples; None if either moment was not observed."""
         stamps = [self.seconds_at.get(at) for at in (first, end)]
         return None if None in stamps else stamps[1] - stamps[0]
 
 
 def train(workflow: Workflow, run_dir: Path, progress: Progress, serial: bool = False, keep: bool = False) -> Json:
-    """The result of the workflow's run, which goes on from where an earlier process left it. The run directory is
-    removed then, unless `keep`."""
+    """Run the workflow, from where an earlier process left it, and return its result. The run directory is removed
+    afterwards unless `keep`."""
     device = choose(workflow.device)
     setup, source = set_up(workflow, device, print)
     with RunLock(run_dir) as lock:

@@ -1,4 +1,4 @@
-"""A pipeline whose table is on disk before it starts, and that runs stretch by stretch."""
+"""A pipeline whose table is on disk before it starts, and which is measured stretch by stretch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pipeline.worker.worker import Worker
 
 
 class Stretches:
-    """A run that is measured in parts: `run` takes the next blocks and returns when they are through."""
+    """A run that is measured in parts: `run` trains the next blocks and returns when they have finished."""
 
     def __init__(self, setup: Setup, source: Source, run_dir: Path, client: Any) -> None:
         progress = Progress(1, stream=StringIO())
@@ -50,7 +50,7 @@ class Stretches:
         return worker
 
     def run(self, num_blocks: int) -> tuple[float, list[Span]]:
-        """Examples per second, filling and draining the pipeline included, and the spans of the stages."""
+        """Examples per second, with filling and draining of the pipeline, and the spans of the stages."""
         blocks = self._blocks[self._at : self._at + num_blocks]
         self._at += num_blocks
         spans: list[Span] = []
@@ -74,7 +74,8 @@ class Stretches:
 
 
 def raw_row_rate(log: Log, num_rows: int, rows: int) -> float:
-    """Rows per second of `pread` with 64 threads, scattered over the first `num_rows` positions, cold; median of 5."""
+    """Rows per second of cold `pread` calls by 64 threads at random among the first `num_rows` positions; median of
+    5."""
     rng = np.random.default_rng(1)
     out_UW = np.empty((rows, log.layout.num_words), np.uint32)
     rates = []
@@ -95,14 +96,14 @@ def raw_row_rate(log: Log, num_rows: int, rows: int) -> float:
 
 
 def fill_log(worker: Worker, keys_per_field: tuple[int, ...]) -> int:
-    """Give every key c0: 0 .. n0-1, c1: 0 .. n1-1, ... its first row, on disk; the number of rows."""
+    """Write the initial row of every key (c0: 0 .. n0-1, c1: 0 .. n1-1, ...) to disk; return the number of rows."""
     places, log, chunk_RW = worker.tiers.places, worker.tiers.log, worker.tiers.chunk_RW
     keys_U = np.empty(sum(keys_per_field), np.uint64)
     first = 0
     for field, count in enumerate(keys_per_field):
         hash_integers(np.arange(count), table_salt(f"c{field}"), keys_U[first : first + count])
         first += count
-    # In an order that has nothing to do with how often a key occurs.
+    # The order must not depend on how often a key occurs.
     np.random.default_rng(0).shuffle(keys_U)
     for first in range(0, len(keys_U), log.chunk_rows):
         part_U = keys_U[first : first + log.chunk_rows]
@@ -110,7 +111,7 @@ def fill_log(worker: Worker, keys_per_field: tuple[int, ...]) -> int:
         worker.stages._init_rows(part_U, chunk_RW[: len(part_U)])
         log.scatter(at, chunk_RW[: len(part_U)])
         places.map.insert(part_U, place(DISK, at))
-    # As after a commit: nothing of it counts as growth.
+    # As after a commit: these rows do not count as growth of the log.
     places.begin_growth()
     return len(keys_U)
 
@@ -126,7 +127,7 @@ def warm_log_pages(log_path: Path) -> None:
 
 @contextmanager
 def drop_log_pages(log_path: Path, seconds: float = 0.1) -> Iterator[None]:
-    """Keep the log out of the page cache: now, and every so often, write its files out and drop their pages."""
+    """Keep the log out of the page cache: at once, and every `seconds`, write its files out and drop their pages."""
     over = threading.Event()
     clean: set[Path] = set()
 

@@ -1,8 +1,9 @@
-"""What virtual sparse ids save: rows that W workers send each other in a step, against one for each occurrence.
+"""Savings by virtual sparse ids: rows that W workers send each other in a step, compared with one per occurrence.
 
-The trace has Criteo's 26 fields (33.8 M keys) with Zipf keys, drawn as pipeline's synthetic data. A batch is cut into W
-contiguous parts; each worker deduplicates its part and asks the owners of its unique keys for their rows. A key's owner
-is told by the high bits of its hash, so a worker owns 1/W of its keys, and (W-1)/W of their rows are sent to it.
+The trace has Criteo's 26 fields (33.8 M keys) with Zipf keys, drawn like the pipeline's synthetic data. A batch is cut
+into W contiguous parts; each worker deduplicates its part and requests the rows of its unique keys from their owners.
+The high bits of a key's hash determine its owner, so a worker owns 1/W of its keys, and (W-1)/W of their rows are sent
+to it.
 """
 
 from __future__ import annotations
@@ -20,15 +21,15 @@ from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.records import I64, U64
 
 SHARD_BITS = 4
-"""16 shards, by the highest bits of a key."""
+"""Number of high bits of a key that give its shard: 16 shards."""
 WORKERS = (1, 2, 4, 8, 16)
 EXPONENTS = (1.05, 1.1)
-"""Of the data of the other benchmarks: whole runs, and kernels."""
+"""Zipf exponents of the other benchmarks' data: of whole runs, and of kernels."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of everything; a quick run shows that it works and says nothing of the trace."""
+    """Sizes of everything; a quick run only shows that it works, its figures mean nothing."""
 
     fields: tuple[int, ...] = CARDINALITIES
     batches: tuple[int, ...] = (1_024, 8_192, 131_072)
@@ -39,18 +40,18 @@ QUICK = Scale(CARDINALITIES[:4], (1_024,))
 
 @dataclass(frozen=True)
 class Sent:
-    """What one step moves among W workers, all of them together. Rows of weights; as many gradients go back."""
+    """Traffic of one step among W workers, summed over all. Rows of weights; as many gradients go back."""
 
     occurrences: int
     """Values of the batch."""
     unique: int
-    """Unique keys of the parts, added up: a key that two workers have counts twice."""
+    """Sum of the unique keys of the parts: a key that two workers have counts twice."""
     rows: int
-    """Of these, the ones that another worker owns: what is sent."""
+    """Number of those keys that another worker owns: their rows are sent."""
     remote_occurrences: int
-    """Occurrences of keys that another worker owns: what would be sent without virtual sparse ids."""
+    """Occurrences of keys that another worker owns: rows that would be sent without virtual sparse ids."""
     busiest: float
-    """Rows that the worker with the most sends, by the mean; 1 where nothing is sent."""
+    """Maximum of the rows that a worker sends, divided by the mean; 1 if nothing is sent."""
 
 
 def draw_batch(fields: Sequence[int], examples: int, exponent: float, seed: int) -> U64:
@@ -65,12 +66,12 @@ def draw_batch(fields: Sequence[int], examples: int, exponent: float, seed: int)
 
 
 def owners(keys: U64, num_workers: int) -> I64:
-    """The worker of each key: shards are dealt in turn."""
+    """Owner of each key: shards are dealt to workers in turn."""
     return (keys >> np.uint64(64 - SHARD_BITS)).astype(np.int64) % num_workers
 
 
 def count(keys_BF: U64, num_workers: int) -> Sent:
-    """What a step on the batch moves; `keys_BF`: uint64 [B, F], examples in the order of the batch."""
+    """Traffic of a step on the batch; `keys_BF`: uint64 [B, F], examples in the order of the batch."""
     unique, remote_occurrences = 0, 0
     sent_W = np.zeros(num_workers, np.int64)
     for rank, part in enumerate(np.array_split(keys_BF, num_workers)):
@@ -86,7 +87,7 @@ def count(keys_BF: U64, num_workers: int) -> Sent:
 
 
 def measure(scale: Scale, exponent: float, repeats: int) -> dict[str, float]:
-    """Prints a line for each batch size and number of workers, medians over batches; the ratios by name."""
+    """Print a line for each batch size and number of workers, medians over batches; return the ratios by name."""
     ratios: dict[str, float] = {}
     print(f"\nZipf exponent {exponent}: medians of {repeats} batches, all workers together")
     print("   batch   W  unique/occurrences  of them remote ((W-1)/W)  rows sent  by occurrences  ratio  busiest/mean")

@@ -1,16 +1,16 @@
-"""Published accuracy on Frappe_x1, by the pipeline and by plain torch with the same settings (`plain_torch`).
+"""Accuracy on Frappe_x1 with published settings, by the pipeline and by plain torch (`plain_torch`).
 
     python -m benchmarks.accuracy [MODEL ...] [--seeds 2020 2021 2022] [--side pipeline|torch] [--steps]
 
-First, with dropout off: the loss of each of the first 50 steps from the same initial weights, on the same batches, with
-rows in all three tiers, and the largest difference between the two. Beside it, the difference between plain torch and
-plain torch from embeddings that are one bit larger: what no two implementations in float32 can be expected to beat.
-With the published settings, batch norm and Adam's eps of 1e-8 bring any such bit to 1e-3; so they are compared without
-the former, and with an eps of 1e-5, as well. Then, for each seed, AUC and logloss on the test
-split with the weights of the best epoch, beside what BARS published.
+First, with dropout off, it compares the loss of each of the first 50 steps, from the same initial weights, on the same
+batches, with rows in all three tiers, and prints the largest difference between the two sides. Next to it is the
+difference between plain torch and plain torch from embeddings that are one bit larger: no two implementations in
+float32 can be expected to be closer. With the published settings, batch norm and Adam's eps of 1e-8 amplify such a bit
+to 1e-3, so both are also compared without batch norm and with an eps of 1e-5. Then, for each seed, it prints AUC and
+logloss on the test split with the weights of the best epoch, next to those that BARS published.
 
-Every part ends as one JSON file in --out and is not made again; the tables tell of all that is there. The sides may be
-run by two processes at once.
+Each part leaves one JSON file in --out and is not repeated; the tables show all that is there. Two processes may run
+the two sides at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Bench:
     def _losses(self, name: str, workflow: Workflow, side: str) -> Json:
         if side != "pipeline":
             return {"losses": PlainTorch(workflow, one_bit_off=side == ONE_BIT_OFF).losses(NUM_STEPS)}
-        # A run that went on from a commit would not tell the losses before it.
+        # A run that goes on from a commit would lack the losses before it.
         shutil.rmtree(self._run_dir(name), ignore_errors=True)
         progress = Quiet()
         result = train(workflow, self._run_dir(name), progress, keep=self._keep)

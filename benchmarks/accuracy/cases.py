@@ -1,4 +1,5 @@
-"""What `accuracy` trains: the settings that were published, the same in two forms, and data in Frappe's shape."""
+"""Workflows of `accuracy`: published settings, two forms of them for comparing first steps, and data in Frappe's
+shape."""
 
 from __future__ import annotations
 
@@ -26,16 +27,16 @@ PUBLISHED = {
     "DCNv2": (0.98382, 0.1520),
     "xDeepFM": (0.98414, 0.1461),
 }
-"""Test AUC and logloss on Frappe_x1, reczoo/BARS: means of five runs, of LR and FM one run."""
+"""Test AUC and logloss on Frappe_x1, from reczoo/BARS: means of five runs; for LR and FM of one run."""
 
 ONE_BIT_OFF = "one_bit_off"
-"""Plain torch from other embeddings."""
+"""Name of the side of plain torch whose initial embeddings are one bit larger."""
 CALM_EPS, CALM_STD = 1e-5, 1e-2
 
 SPARE = 1.03
-"""Rows of the device's slab, in a run that is to use all tiers, by those of its first two batches."""
+"""Rows of the device slab divided by those of the first two batches, in a run that must use all tiers."""
 MIN_ROWS = 64
-"""Of the host's slab there."""
+"""Minimum rows of the host slab in that run."""
 
 
 def published(model: str, root: Path, seed: int, threads: int, quick: bool) -> Workflow:
@@ -60,9 +61,10 @@ def step_name(model: str, side: str, calm: bool) -> str:
 
 
 def first_steps(workflow: Workflow, num_steps: int, calm: bool) -> Workflow:
-    """Only so many steps, dropout off, a block for each batch, and slabs that leave rows for host and disk.
+    """The workflow with only `num_steps` steps, no dropout, one batch per block, and slabs that leave rows for host and
+    disk.
 
-    `calm`: without batch norm, with a larger eps and larger first embeddings, so that rounding is not amplified.
+    `calm`: without batch norm, with a larger eps and larger initial embeddings, so that rounding is not amplified.
     """
     fields = workflow.model_dump()
     _if_there(fields, "dropout", 0.0)
@@ -89,7 +91,7 @@ def first_steps(workflow: Workflow, num_steps: int, calm: bool) -> Workflow:
 
 
 def stand_in(root: Path) -> None:
-    """Files with Frappe's names and columns, of a planted model; they say nothing of accuracy."""
+    """Write files with Frappe's names and columns from a planted model; accuracies on them mean nothing."""
     keys = (500, 400, 7, 7, 2, 3, 2, 9, 60, 180)
     ensure(Planted(6400, 1000, keys), root)
     names = ["label", *FIELDS]

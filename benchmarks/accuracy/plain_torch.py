@@ -1,8 +1,8 @@
-"""What a run in dense semantics must equal: plain torch, every row of every table in memory and moved at every step.
+"""Reference for runs in dense semantics: plain torch, with every row of every table in memory and moved at every step.
 
-nn.Embedding, torch.optim.Adam over all of it, the gradient of L2 added to whole tables, torch's own gradient clipping,
-reduction on plateau, early stopping, scikit-learn's metrics. It shares with the pipeline what makes two runs
-comparable: the model's class and its initial weights, the first weights of a key, and the order of examples.
+It uses nn.Embedding, torch.optim.Adam over all of it, L2's gradient added to whole tables, torch's gradient clipping,
+reduction on plateau, early stopping, and scikit-learn's metrics. It shares with the pipeline only what makes two runs
+comparable: the model's class and its initial weights, the initial weights of a key, and the order of examples.
 
 N examples    F fields    K keys of all fields and splits    D embedding width
 """
@@ -35,7 +35,7 @@ from pipeline.workflow import Data, Workflow
 
 BETTER = 1e-6
 FIRST_WEIGHT = 2
-"""Words of the key, in a row as `init_rows` writes it."""
+"""Index of the first weight in a row of `init_rows`, after the words of the key."""
 
 
 class Split(NamedTuple):
@@ -45,7 +45,8 @@ class Split(NamedTuple):
 
 
 def read_split(data: Data, split: str) -> tuple[NDArray[np.uint64], Tensor, list[int]]:
-    """[N, F] keys, [N] labels and the examples of each row group. ValueError: a column that is not of integers."""
+    """[N, F] keys, [N] labels and the number of examples of each row group. Raises ValueError if a column is not of
+    integers."""
     files = [pq.ParquetFile(path) for pattern in getattr(data, split) for path in sorted(Path(data.root).glob(pattern))]
     sizes = [file.metadata.row_group(g).num_rows for file in files for g in range(file.num_row_groups)]
     table = pa.concat_tables(file.read() for file in files)
@@ -62,7 +63,7 @@ def read_split(data: Data, split: str) -> tuple[NDArray[np.uint64], Tensor, list
 
 
 def first_weights(workflow: Workflow, keys_K: NDArray[np.uint64]) -> Tensor:
-    """[K, D] of the keys, from the workflow's seed."""
+    """[K, D] initial weights of the keys, from the workflow's seed."""
     model = workflow.model
     rows_KW = np.empty((len(keys_K), FIRST_WEIGHT + model.embedding_dim), np.uint32)
     init_rows(keys_K, np.uint64(workflow.seed), model.init_std, model.embedding_dim, rows_KW)
@@ -70,7 +71,7 @@ def first_weights(workflow: Workflow, keys_K: NDArray[np.uint64]) -> Tensor:
 
 
 class Tables(nn.Module):
-    """The model with a table of embeddings and one of first-order weights, where it has them."""
+    """The model with a table of embeddings and, if it uses them, one of first-order weights."""
 
     def __init__(self, workflow: Workflow, keys_K: NDArray[np.uint64]) -> None:
         super().__init__()
@@ -86,10 +87,10 @@ class Tables(nn.Module):
 
 
 class PlainTorch:
-    """Takes all settings from the workflow. ValueError for those that it has no plain form of."""
+    """Trainer with all settings of the workflow. Raises ValueError for a setting that it does not implement."""
 
     def __init__(self, workflow: Workflow, one_bit_off: bool = False) -> None:
-        """`one_bit_off`: every embedding begins as the next larger number."""
+        """`one_bit_off`: every initial embedding is replaced by the next larger number."""
         rows, dense = workflow.optimizer.rows, workflow.optimizer.dense
         if not isinstance(rows, Adam) or rows.clip or "keras" in (rows.eps_place, dense.eps_place):
             raise ValueError("plain torch knows Adam with torch's eps, for rows and dense part, and no CowClip")
@@ -117,7 +118,7 @@ class PlainTorch:
         self._optimizer = torch.optim.Adam(groups)
 
     def train(self) -> dict[str, Any]:
-        """Test AUC and logloss with the weights of the best epoch, and how it came to that."""
+        """Train; return test AUC and logloss with the weights of the best epoch, and the course of the training."""
         start = time.perf_counter()
         plateau = self._workflow.schedule.plateau or Plateau()
         epochs: list[dict[str, float]] = []
@@ -140,14 +141,14 @@ class PlainTorch:
         return {**self._evaluate("test"), "best_epoch": best_epoch, "epochs": epochs, "seconds": seconds}
 
     def losses(self, num_steps: int) -> list[float]:
-        """Of the first steps."""
+        """Losses of the first `num_steps` steps."""
         found: list[float] = []
         for epoch in range(self._workflow.schedule.epochs):
             found += self.steps(epoch)
         return found[:num_steps]
 
     def steps(self, epoch: int) -> Iterator[float]:
-        """Trains an epoch, and gives the loss of each batch."""
+        """Train an epoch, and yield the loss of each batch."""
         self._model.train()
         ids_NF, labels_N, sizes = self._splits["train"]
         order_N = torch.from_numpy(self._order(sizes, epoch))
@@ -155,7 +156,7 @@ class PlainTorch:
             yield self._step(ids_NF[at_B], labels_N[at_B])
 
     def _order(self, group_sizes: list[int], epoch: int) -> NDArray[np.int64]:
-        """[N] which example comes first, second, ...: the row groups permuted, then each window."""
+        """[N] examples in the order of the epoch: row groups are permuted, then the examples of each window."""
         window, seed = self._workflow.data.shuffle_window, self._workflow.seed
         groups = np.split(np.arange(sum(group_sizes)), np.cumsum(group_sizes)[:-1])
         if not window:
@@ -170,7 +171,7 @@ class PlainTorch:
         loss.backward()
         for group in self._optimizer.param_groups:
             for parameter in (p for p in group["params"] if p.grad is not None):
-                # Before the clipping, which weight_decay would come after.
+                # L2 is added before the clipping; weight_decay would add it afterwards.
                 parameter.grad.add_(parameter.detach(), alpha=group["l2"])
         if self._workflow.optimizer.max_grad_norm:
             nn.utils.clip_grad_norm_(self._model.parameters(), self._workflow.optimizer.max_grad_norm)

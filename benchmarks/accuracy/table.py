@@ -1,4 +1,4 @@
-"""What `accuracy` found, from the files that its parts left."""
+"""Tables of the results of `accuracy`, from the files that its parts left."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.accuracy.cases import ONE_BIT_OFF, PUBLISHED, step_name
 from benchmarks.once import Json, read
 
 STEP_APART, AUC_APART, LOGLOSS_APART, BELOW_PUBLISHED = 1e-5, 0.0015, 0.008, 0.001
-"""The aims: what the two sides may differ by, and how much lower the pipeline's AUC may be than the published one."""
+"""Limits: differences allowed between the two sides, and how far the pipeline's AUC may be below the published one."""
 NOTE = """\
 BARS: reczoo/BARS, Frappe_x1, means of five runs, of LR and FM one run. Beside every figure: in the data used here
 the negatives of the training split are drawn anew by BARS's rule, which gives 0 to 0.002 more AUC and up to 0.008 more
@@ -18,7 +18,7 @@ logloss than BARS's own."""
 
 
 def print_steps(out: Path) -> dict[str, float]:
-    """A line for each model whose steps both sides have taken; the largest differences by name."""
+    """Print a line for each model whose steps both sides have taken; return the largest differences by name."""
     apart: dict[str, float] = {}
     print(
         "\nloss of each of the first steps, dropout off: the largest difference between the pipeline and plain torch,"
@@ -42,7 +42,7 @@ def largest(one: list[float], other: list[float]) -> float:
 
 
 def print_runs(out: Path) -> dict[str, float]:
-    """Two lines for each model: the means of both sides, their difference, and the pipeline's from BARS."""
+    """Print two lines per model: the means of both sides, their difference, and the pipeline's difference from BARS."""
     found: dict[str, float] = {}
     print("\ntest split       seeds pipeline    torch    apart           BARS    apart           spread")
     for model, (auc, logloss) in PUBLISHED.items():
@@ -56,7 +56,7 @@ def print_runs(out: Path) -> dict[str, float]:
 
 
 def _both(out: Path, model: str) -> tuple[list[Json], list[Json]]:
-    """The runs of those seeds that both sides have."""
+    """Runs of both sides, for the seeds that both have."""
     pairs = []
     for path in sorted(out.glob(f"{model}_*_pipeline.json")):
         ours, theirs = read(path), read(path.with_name(path.name.replace("_pipeline", "_torch")))

@@ -1,14 +1,14 @@
-"""What becomes of a run that is killed, that loses power, whose disk fails, and whose files are damaged.
+"""Runs that are killed, lose power, have a failing disk, or whose files are damaged.
 
-points: ends before and after every call to the system of a whole run, as a killed process (every write also half done)
-    and as lost power: of what was not fsynced any pages and any changes of a folder survive, in states drawn at random
-again: the same, of runs that go on after lost power and die a second time
-kills: children killed with SIGKILL at random instants
+points: the run ends before or after every system call of a whole run, as a killed process (also in the middle of every
+    write) and as after a power failure: of data not fsynced any pages and changes of folders survive, drawn at random
+again: the same for runs that go on after a power failure and die a second time
+kills: child processes killed with SIGKILL at random instants
 faults: every call site fails with every error it can have, or writes less than it should
-flips: one random bit of a finished run's log or commits is another
+flips: one random bit of a finished run's log or commits is flipped
 
-After each death the run goes on and must come to the undisturbed run's fingerprint, metrics and files. After a fault
-its error must say what happened to which file. A flip must be found by `verify` and change no value without an error.
+After each death the run goes on, and must end with the undisturbed run's fingerprint, metrics and files. After a fault
+its error must say what happened to which file. `verify` must find a flip, and no value may change without an error.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from benchmarks.crash.points import CONTEXT, Journaled, journaled, kill_children
 
 @dataclass(frozen=True)
 class Scale:
-    """How much of everything."""
+    """Number of trials of each kind."""
 
     epochs: int = 2
     calls: int = 1 << 20
-    """At most so many of the run's calls, evenly spread."""
+    """Maximum number of the run's calls that are tried, evenly spread."""
     torn: int = 2
-    """States after a power failure for each of them."""
+    """Number of states after a power failure, for each of those calls."""
     again: int = 80
-    """Runs that die a second time, three times each."""
+    """Number of runs that die a second time, with three second deaths each."""
     kills: int = 40
     faults: int = 1 << 20
-    """At most so many, at random."""
+    """Maximum number of faults, drawn at random."""
     flips: int = 1000
 
 
@@ -51,7 +51,7 @@ QUICK = Scale(1, 8, 1, 2, 1, 12, 12)
 
 
 def trials(scale: Scale, run: Journaled, map_: Map) -> dict[str, Callable[[], Tally]]:
-    """What each line of the table does."""
+    """Function of each line of the table."""
 
     def rng() -> np.random.Generator:
         return np.random.default_rng(0)
@@ -80,7 +80,7 @@ def trials(scale: Scale, run: Journaled, map_: Map) -> dict[str, Callable[[], Ta
 
 
 def main() -> int:
-    """1 if anything failed."""
+    """Return the exit code: 1 if anything failed."""
     args = arguments("crash", __doc__ or "")
     scale = QUICK if args.quick else Scale()
     print(machine())

@@ -1,5 +1,5 @@
-"""Not dying: calls to the system that fail or stop short, and bits of a finished run that flip. Either the run comes to
-what it should, or it ends with an error that says what happened, and nothing that was committed is lost."""
+"""Trials without a death: system calls that fail or write less than asked, and flipped bits of a finished run. Either
+the run reaches the right result, or it ends with an error that says what happened, and nothing committed is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHORT_ONES = (SHORT, SHORT_THEN_FULL)
 
 @dataclass(frozen=True)
 class FaultTrial:
-    """One call of the undisturbed run that fails."""
+    """Trial in which one system call of the undisturbed run fails."""
 
     job: Job
     number: int
@@ -41,7 +41,7 @@ class FaultTrial:
         return f"{fault} at call {self.number} ({self.call}) in {self.call.site}"
 
     def run(self) -> str:
-        """What is wrong with how the run ended, or with what the next one made of it."""
+        """Description of what is wrong with the end of the run, or with the run that goes on; empty if nothing is."""
         with tempfile.TemporaryDirectory() as name:
             return self._run(Path(name) / "run")
 
@@ -70,7 +70,7 @@ class FaultTrial:
         if newest and (said := quiet_verify(run_dir))[0]:
             return f"the last commit is not intact: {said[1]}"
         named = re.search(r"commit (\d+) (stands|holds)", text)
-        # A commit whose name may not be durable is there, but nothing can be promised.
+        # A commit whose name may not be durable can be seen, but it is not guaranteed to survive.
         sure = newest and newest.number - (self.call.kind != "rename" and "sync_folder" in self.call.site)
         if named and (newest is None or not sure <= int(named[1]) <= newest.number):
             return f"the newest commit is {newest and newest.number}, and the error says {text}"
@@ -82,8 +82,8 @@ class FaultTrial:
 
 
 def fault_trials(undisturbed: Journaled, numbers: Sequence[int], rng: np.random.Generator) -> list[FaultTrial]:
-    """Every call site (which functions, through which) among the calls with these numbers: each fault that it can have,
-    the first time or another."""
+    """Faults for every call site (a chain of functions) among the calls with these numbers: each fault that it can
+    have, at its first call or another one."""
     calls, sites = undisturbed.calls, dict[tuple[str, str], list[int]]()
     for number in numbers:
         sites.setdefault((calls[number].kind, calls[number].site), []).append(number)
@@ -97,10 +97,10 @@ def fault_trials(undisturbed: Journaled, numbers: Sequence[int], rng: np.random.
 
 @dataclass(frozen=True)
 class FlipTrial:
-    """One bit of a finished run that is another now."""
+    """Trial in which one bit of a finished run is flipped."""
 
     job: Job
-    """With an epoch more than the run had."""
+    """Job with one epoch more than the run had."""
     left: State
     path: str
     bit: int
@@ -111,7 +111,8 @@ class FlipTrial:
         return f"bit {self.bit} of {self.path}"
 
     def run(self) -> str:
-        """Whether `verify` misses it, or going on with the run comes to anything but an error or the truth."""
+        """Description of a failure: `verify` misses the flip, or going on with the run gives neither an error nor the
+        right result. Empty if there is no failure."""
         content = bytearray(self.left[self.path] or b"")
         content[self.bit // 8] ^= 1 << self.bit % 8
         with tempfile.TemporaryDirectory() as name:
@@ -127,7 +128,7 @@ class FlipTrial:
 
 
 def flip_trials(undisturbed: Journaled, num: int, rng: np.random.Generator) -> list[FlipTrial]:
-    """Random bits of the log and the commits: half of them of all bytes alike, half of all files alike."""
+    """Flips of random bits of the log and the commits: half of them uniform over all bytes, half over all files."""
     left = undisturbed.left
     job = replace(undisturbed.job, epochs=undisturbed.job.epochs + 1)
     with tempfile.TemporaryDirectory() as name:

@@ -1,4 +1,4 @@
-"""Stand-ins for the `os` module under `Files.system`: one keeps a journal, one fails at a chosen call, one is fast."""
+"""Replacements of the `os` module in `Files.system`: one keeps a journal, one fails at a chosen call, one is fast."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from typing import Any
 
 SHORT, SHORT_THEN_FULL = "short write", "short write, then ENOSPC"
 Fault = int | str
-"""An errno, or what becomes of a write."""
+"""An errno, or the name of what happens to a write."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call to the system; paths are relative to the run directory."""
+    """One system call; paths are relative to the run directory."""
 
     kind: str
     path: str
     site: str
-    """The functions of the pipeline that led to it, innermost first."""
+    """Functions of the pipeline that led to the call, innermost first."""
     target: str = ""
-    """The new name, for a rename."""
+    """New name, for a rename."""
     content: bytes = b""
-    """What was written, or the zeros of an allocation."""
+    """Bytes that were written, or the zeros of an allocation."""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.path}" + (f" to {self.target}" if self.target else "")
 
 
 class Unsynced:
-    """`os` but for fsync, which does nothing. For runs whose disk nothing happens to."""
+    """The `os` module with an fsync that does nothing, for runs whose disk is not disturbed."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(os, name)
 
     def fsync(self, descriptor: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class Journal(Unsynced):
-    """Does every call, but for fsync, which it only notes down as it does all others, in order."""
+    """Recorder of all calls in order. It makes every call except fsync, which it only records."""
 
     def __init__(self, root: Path) -> None:
         self.calls: list[Call] = []
@@ -83,7 +83,7 @@ class Journal(Unsynced):
         return path.relative_to(self._root).as_posix()
 
     def _do(self, kind: str, path: str, really: Callable[[], Any], **details: Any) -> Any:
-        # Before the call, so that one that fails has its number, too.
+        # Recorded before the call is made, so that a call that fails has a number, too.
         self.calls.append(Call(kind, path, _site(), **details))
         return really()
 
@@ -99,14 +99,15 @@ def _site() -> str:
 
 
 class Faulty(Journal):
-    """Fails at one call. A close that fails has closed, a failed fsync has lost what it was for."""
+    """Journal that fails at one call. A close that fails has closed the file; a failed fsync loses the data that it was
+    to make durable."""
 
     def __init__(self, root: Path, fail_at: int, fault: Fault) -> None:
         """`fail_at`: number of the call, counted from 0."""
         super().__init__(root)
         self._fail_at, self._fault = fail_at, fault
         self.later_syncs: list[str] = []
-        """What was synced after the fault."""
+        """Paths that were synced after the fault."""
 
     def write(self, descriptor: int, content: memoryview) -> int:
         if len(self.calls) == self._fail_at and isinstance(self._fault, str):
@@ -127,7 +128,7 @@ class Faulty(Journal):
         raise OSError(code, os.strerror(code), *([str(self._root / path)] if named else []))
 
     def _code(self, kind: str, number: int) -> int:
-        """The errno to fail with, 0 for none."""
+        """Errno with which the call fails, 0 if it does not."""
         if isinstance(self._fault, int):
             return self._fault if number == self._fail_at else 0
         full = self._fault == SHORT_THEN_FULL and number == self._fail_at + 1 and kind == "write"

@@ -1,4 +1,4 @@
-"""The small training job that is killed, and how it is told whether it came to what it should."""
+"""The small training job that is killed, and the check of its result."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ from pipeline.workflow import (
 
 SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 ROWS = {"device_rows": 85, "outgoing_rows": 600, "host_rows": 16, "staging_rows": 600, "chunk_rows": 32}
-"""So few that rows go through all tiers; a chunk is two pages long."""
+"""Sizes so small that rows go through all tiers; a chunk is two pages long."""
 KEYS = (50, 50, 40, 30, 20)
 MAX_SHOWN = 20
-"""Failures of one kind of trial that are printed."""
+"""Maximum number of failures printed for one kind of trial."""
 Outcome = dict[str, Any]
-"""All that must not depend on how often the run was interrupted."""
+"""Results that must not depend on how often the run was interrupted."""
 
 
 def make_workflow(data: Path, epochs: int, shards: int = 1) -> Workflow:
@@ -81,15 +81,15 @@ def make_workflow(data: Path, epochs: int, shards: int = 1) -> Workflow:
 
 @dataclass(frozen=True)
 class Job:
-    """A run of about eight hundred calls to the system, by the serial executor; three commits an epoch."""
+    """A run of about 800 system calls by the serial executor, with three commits per epoch."""
 
     data: Path
-    """Where its synthetic data is made once."""
+    """Folder in which its synthetic data is made once."""
     epochs: int = 2
     shards: int = 1
 
     def open(self, run_dir: Path, system: Any) -> Driver:
-        """A driver that goes on from what is in the directory, and reaches the disk through `system` alone."""
+        """Open a driver that goes on from the state in the directory, and uses the disk through `system` only."""
         workflow = make_workflow(self.data, self.epochs, self.shards)
         ensure(workflow.data)
         make_run_dir(run_dir, fresh=False)
@@ -112,13 +112,14 @@ class Job:
         return Driver(setup, source, Folder(run_dir, files, SPEED), local_crew(setup, source, RAM), progress=progress)
 
     def run(self, run_dir: Path, system: Any = None) -> Outcome:
-        """Run it to its end, from the start or from a commit; without `system`, without fsync."""
+        """Run the job to its end, from the start or from a commit; without `system` nothing is fsynced."""
         result = self.open(run_dir, system or Unsynced()).run()
         assert result is not None
         return outcome(result, run_dir)
 
     def finish(self, run_dir: Path, expected: Outcome) -> str:
-        """Run it to its end, compare, look at every file that is left; what is wrong, if anything."""
+        """Run the job to its end, compare the outcome, and check every file that is left. Returns what is wrong; empty
+        if nothing is."""
         wrong = differences(self.run(run_dir), expected)
         if wrong:
             return wrong
@@ -142,7 +143,7 @@ def outcome(result: dict[str, Any], run_dir: Path) -> Outcome:
 
 @dataclass
 class Tally:
-    """What one kind of trial came to."""
+    """Results of one kind of trial."""
 
     points: int = 0
     runs: int = 0
@@ -157,27 +158,27 @@ class Tally:
 
 
 class Trial(Protocol):
-    """Something that is tried. Has nothing but values, so that other processes can take it."""
+    """One trial. It consists of plain values, so that it can be sent to other processes."""
 
     @property
     def label(self) -> str: ...
 
     def run(self) -> str:
-        """What is wrong, if anything."""
+        """Run the trial; return what is wrong, empty if nothing is."""
         ...
 
 
 Map = Callable[[Callable[[Any], str], Sequence[Any]], Iterator[str]]
-"""The builtin, or that of a pool of processes."""
+"""The builtin `map`, or that of a pool of processes."""
 
 
 def run_trial(trial: Trial) -> str:
-    """An exception is wrong, too."""
+    """Run a trial; an exception counts as a failure, too."""
     return guarded(trial.run)
 
 
 def try_all(trials: Sequence[Trial], run: Map, points: int = 0) -> Tally:
-    """`points`: what the trials stand for, if they are fewer than that."""
+    """Run all trials. `points`: number of cases that the trials stand for, if it is larger than their number."""
     tally, start = Tally(points or len(trials)), time.perf_counter()
     for trial, failure in zip(trials, run(run_trial, trials), strict=True):
         tally.add(trial.label, failure)
@@ -187,7 +188,7 @@ def try_all(trials: Sequence[Trial], run: Map, points: int = 0) -> Tally:
 
 
 def guarded(attempt: Callable[[], str]) -> str:
-    """What the attempt found wrong; an exception is wrong, too."""
+    """Return what the attempt found wrong; an exception counts as a failure, too."""
     try:
         return attempt()
     except Exception as error:

@@ -1,5 +1,5 @@
-"""Dying: after every call of a journaled run, as a process that is killed and as a machine that loses power; and child
-processes that are really killed. Each time the run goes on, and must come to the same."""
+"""Trials with a death: after every call of a journaled run, as a killed process and as a machine that loses power; and
+child processes that are really killed. Each time the run goes on, and must reach the same result."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["benchmarks.crash.job"])
 DEATHS_A_RUN = 4
 NAMES_CHANGE = 6
-"""Times as many torn states after a call that renames or deletes."""
+"""Factor on the number of torn states after a call that renames or deletes."""
 
 
 @dataclass(frozen=True)
 class Journaled:
-    """An undisturbed run: what it came to, every call that it made, what it left."""
+    """An undisturbed run: its outcome, every call that it made, and the files that it left."""
 
     job: Job
     expected: Outcome
@@ -49,7 +49,7 @@ def journaled(job: Job) -> Journaled:
 
 @dataclass(frozen=True)
 class Resumption:
-    """A state of the run directory to go on from."""
+    """Trial that goes on from a state of the run directory."""
 
     label: str
     job: Job
@@ -63,8 +63,9 @@ class Resumption:
 
 
 def states(begin: State, calls: Sequence[Call], numbers: Iterable[int], torn: int) -> Iterator[tuple[str, State]]:
-    """What may be found if all ends after the calls with these numbers (-1: before the first one), or in the middle of
-    one: killed, and `torn` states of many (some calls more) after a power failure."""
+    """States that the next run may find if this one ends after the calls with these numbers (-1: before the first one)
+    or in the middle of one: the state after a kill, and `torn` of the many states after a power failure (more for some
+    calls)."""
     volume, wanted = Volume(begin), set(numbers)
     for number in range(-1, len(calls)):
         call = calls[number] if number >= 0 else None
@@ -75,13 +76,13 @@ def states(begin: State, calls: Sequence[Call], numbers: Iterable[int], torn: in
         if number in wanted:
             where = f"after call {number} ({call or 'none'})"
             yield f"killed {where}", volume.as_is()
-            # What is torn where names change decides what there is to open.
+            # Torn states around a change of names decide which files there are to open, so more of them are tried.
             for n in range(torn * (NAMES_CHANGE if call and call.kind in ("rename", "unlink") else 1)):
                 yield f"power lost {where}, state {n}", volume.power_loss(np.random.default_rng((number + 1, n)))
 
 
 def second_deaths(undisturbed: Journaled, num: int, rng: np.random.Generator) -> Iterator[tuple[str, State]]:
-    """States after the run lost power, went on, and died again: while it was opened, and at any later call."""
+    """States after the run lost power, went on, and died again: while it was opened, or at a later call."""
     numbers = rng.choice(len(undisturbed.calls), num, replace=False).tolist()
     firsts = [first for first in states({}, undisturbed.calls, numbers, 1) if first[0].startswith("power")]
     for label, state in firsts:
@@ -98,12 +99,12 @@ def second_deaths(undisturbed: Journaled, num: int, rng: np.random.Generator) ->
 
 
 def resumptions(undisturbed: Journaled, found: Iterable[tuple[str, State]]) -> tuple[list[Resumption], int]:
-    """Each of these states once, and how many there were."""
+    """Trials of these states without duplicates, and the number of states with duplicates."""
     different: dict[int, Resumption] = {}
     points = 0
     for label, state in found:
         points += 1
-        # Of content that states share, the hash is taken once; two of 64 bits are not the same by chance.
+        # The hash of content that states share is computed once; hashes of 64 bits do not collide by chance.
         different.setdefault(
             hash(frozenset(state.items())), Resumption(label, undisturbed.job, state, undisturbed.expected)
         )
@@ -111,7 +112,7 @@ def resumptions(undisturbed: Journaled, found: Iterable[tuple[str, State]]) -> t
 
 
 def child(job: Job, run_dir: Path, begins: Event) -> None:
-    """Run the job in a process of its own, with every fsync; sets `begins` when it does, warm."""
+    """Run the job in a process of its own with every fsync; set `begins` when it begins, after a warm-up."""
     with tempfile.TemporaryDirectory() as warm:
         job.run(Path(warm))
     begins.set()
@@ -119,7 +120,8 @@ def child(job: Job, run_dir: Path, begins: Event) -> None:
 
 
 def kill_children(undisturbed: Journaled, num: int, rng: np.random.Generator) -> Tally:
-    """Kill children at random instants, each begun where the one before it was killed; in the end, let one finish."""
+    """Kill child processes at random instants, each going on from where the one before was killed; the last one runs to
+    its end."""
     job, tally = undisturbed.job, Tally(0)
     with tempfile.TemporaryDirectory() as name:
         start = time.perf_counter()
@@ -139,7 +141,7 @@ def kill_children(undisturbed: Journaled, num: int, rng: np.random.Generator) ->
 
 
 def _kill_one(job: Job, run_dir: Path, after: float) -> bool:
-    """Whether it was still at work then."""
+    """Kill a child after `after` seconds; return True if it had not finished by then."""
     begins = CONTEXT.Event()
     process = CONTEXT.Process(target=child, args=(job, run_dir, begins))
     process.start()

@@ -1,4 +1,4 @@
-"""What a disk holds when the process or the power ends after any call of a journal."""
+"""Contents of a disk after the process is killed or the power fails, after any call of a journal."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from benchmarks.crash.faults import Call
 
 PAGE_BYTES = 4096
 State = dict[str, bytes | None]
-"""What a directory holds: the content of each file by relative path, None for a folder."""
+"""Contents of a directory: the bytes of each file by relative path, None for a folder."""
 
 
 def lay_out(state: State, folder: Path) -> None:
-    """Put it into an empty folder."""
+    """Write the state into an empty folder."""
     for path in sorted(state):
         content = state[path]
         if content is None:
@@ -26,7 +26,7 @@ def lay_out(state: State, folder: Path) -> None:
 
 
 def take_in(folder: Path) -> State:
-    """What a folder holds."""
+    """Read the state of a folder."""
     return {p.relative_to(folder).as_posix(): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
 
 
@@ -36,7 +36,8 @@ class _File:
     durable: bytes = b""
 
     def torn(self, rng: np.random.Generator, share: float) -> bytes:
-        """Of the pages not yet durable this share survives, the rest is zeros; it may be shorter than was written."""
+        """Content after a power failure: this share of the pages not yet durable survives, the rest is zeros; the file
+        may be shorter than what was written."""
         if len(self.durable) == len(self.content):
             return self.content
         end = len(self.content)
@@ -52,7 +53,7 @@ Names = dict[str, _File | None]
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """Of one folder's names: one goes, one comes, or both."""
+    """Change of the names in one folder: one is removed, one is added, or both."""
 
     gone: str | None
     come: str | None = None
@@ -74,7 +75,7 @@ def _folder(path: str) -> str:
 
 
 class Volume:
-    """A disk that knows what is durable. Begins with a directory in which everything is."""
+    """A disk that tracks what is durable. It begins with a directory in which everything is durable."""
 
     def __init__(self, state: Mapping[str, bytes | None] | None = None) -> None:
         files = {path: None if c is None else _File(c, c) for path, c in (state or {}).items()}
@@ -115,14 +116,14 @@ class Volume:
         self._pending = [change for change in self._pending if change.folder != folder]
 
     def as_is(self, half: Call | None = None) -> State:
-        """What the next process finds when this one is killed; `half`: in the middle of this write."""
+        """State that the next process finds if this one is killed; `half`: in the middle of this write."""
         state = {path: None if file is None else file.content for path, file in self._now.items() if path != "."}
         if half:
             state[half.path] = (state[half.path] or b"") + half.content[: len(half.content) // 2]
         return state
 
     def power_loss(self, rng: np.random.Generator) -> State:
-        """One of the states that may be found after the power failed."""
+        """One of the possible states after a power failure, drawn at random."""
         changes, pages = rng.choice((0.0, 0.5, 0.9, 1.0), 2)
         names = dict(self._durable)
         for change in self._pending:

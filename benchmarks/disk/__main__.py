@@ -1,10 +1,10 @@
-"""The disk tier against peers and against what the disk allows, all in one run; scattered rows of 224 bytes.
+"""The disk tier compared with peers and with the limits of the disk, all in one run; scattered rows of 224 bytes.
 
-"ours" is the log's `gather`, "direct" the same past the page cache; Zarr, TensorStore, LMDB and RocksDB hold the same
-rows, the first two in the same files; "raw rows" and "raw chunks" are one `pread` a row and whole chunks, without our
-reader. Cold: page cache and the store's own caches empty, store opened anew. Warm: the same rows again, directly
-afterwards. A repeat has fresh keys, the same for all stores, which take turns in going first; every row is checked.
-`--large-rows N`: rows of the large table, 40 M if not said.
+"ours" is the log's `gather`, "direct" the same without the page cache; Zarr, TensorStore, LMDB and RocksDB hold the
+same rows, the first two in the same files; "raw rows" is one `pread` per row and "raw chunks" reads whole chunks, both
+without our reader. Cold: page cache and the store's own caches are empty, and the store is opened anew. Warm: the same
+rows again, immediately afterwards. Each repeat has new keys, the same for all stores, which take turns in going first;
+every row is checked. `--large-rows N`: rows of the large table (default: 40 M).
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from pipeline.records import I64, U32
 
 OWN: list[type[Store]] = [Ours, OursDirect, RawRows, RawChunks]
 SLOW = 30.0
-"""Seconds; who takes longer for a cold read is not asked again for as many rows."""
+"""Seconds of a cold read after which a store is not measured again with as many rows."""
 DENSE = 100
-"""Where one row in so many is wanted, peers that can be told to read ahead are."""
+"""If at least one row in this many is wanted, peers that have such a setting read ahead."""
 
 Times = dict[tuple[str, int, str], list[float]]
-"""Seconds of each read by store, rows and "cold" or "warm"."""
+"""Seconds of each read, by store, number of rows, and "cold" or "warm"."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of everything, in rows and chunks; a quick run shows that it works and says nothing of speed."""
+    """Sizes of everything, in rows and chunks; a quick run only shows that it works, its speeds mean nothing."""
 
     large_rows: int
     small_rows: int = 4_000_000
@@ -55,18 +55,19 @@ QUICK = Scale(50_000, 20_000, (100, 1_000), 2)
 
 
 class Bench:
-    """A folder for tables, one buffer for rows, and what was measured."""
+    """A folder for tables, one buffer for rows, and the measured times."""
 
     def __init__(self, folder: Path, sizes: tuple[int, ...], repeats: int, drop_everything: bool) -> None:
         self._folder, self._sizes, self._repeats, self._drop_everything = folder, sizes, repeats, drop_everything
         self._rng = np.random.default_rng(1)
         self._scratch_1W = np.empty((1, NUM_WORDS), np.uint32)
-        # Pages of fresh memory cost more than many a read: touched once, here.
+        # Page faults of fresh memory cost more than some reads, so the buffer is touched once here.
         self._out_UW = np.ones((max(sizes), NUM_WORDS), np.uint32)
         self.ratios: dict[str, float] = {}
 
     def table(self, num_rows: int, groups: list[list[type[Store]]], suffix: str) -> None:
-        """Load a table into the stores and read it; what a group has loaded, but for the log, goes before the next."""
+        """Load a table into the stores and read it, group by group; a group's files, except the log, are deleted before
+        the next group."""
         folder = self._folder / f"rows-{num_rows}"
         folder.mkdir()
         _timed_fill("log", num_rows, lambda: fill_log(folder / "log", num_rows))
@@ -90,7 +91,7 @@ class Bench:
 
     def _measure(self, stores: list[Store], num_rows: int) -> Times:
         times: Times = defaultdict(list)
-        # Once for nothing: kernels are compiled, threads started, libraries loaded.
+        # Warm-up: kernels are compiled, threads started, libraries loaded.
         for store in stores:
             self._read(store, np.arange(self._sizes[0]), num_rows)
         for _ in range(self._repeats):
@@ -105,7 +106,7 @@ class Bench:
         return times
 
     def _read(self, store: Store, at_U: I64, num_rows: int) -> tuple[float, list[float]]:
-        """Seconds of a cold read, and of as many warm ones as do not take long."""
+        """Seconds of a cold read, and of several warm ones unless they take long."""
         out_UW = self._out_UW[: len(at_U)]
         make_cold(self._folder, self._drop_everything)
         store.open(dense=len(at_U) * DENSE >= num_rows)
@@ -131,7 +132,7 @@ def _timed_fill(name: str, num_rows: int, fill: Callable[[], None]) -> None:
 
 
 def report(num_rows: int, sizes: tuple[int, ...], stores: list[Store], times: Times) -> None:
-    """Medians of the group, a line a store and size."""
+    """Print the medians of the group, a line per store and size."""
     print(f"\nof {num_rows:,} rows ({num_rows * ROW_BYTES / 2**30:.1f} GiB): ms [least .. most], rows/s")
     print(f"{'':11} {'rows':>9} {'cold':>11} {'':18} {'rows/s':>11} {'warm':>11} {'rows/s':>11}")
     for size in sizes:
@@ -144,7 +145,7 @@ def report(num_rows: int, sizes: tuple[int, ...], stores: list[Store], times: Ti
 
 
 def ratios(times: Times, suffix: str) -> dict[str, float]:
-    """Our speed by theirs; the raw limit is the better of the two."""
+    """Our speed divided by theirs; the raw limit is the faster of the two raw reads."""
     medians = {case: statistics.median(seconds) for case, seconds in times.items()}
     found: dict[str, float] = {}
     for (name, size, heat), seconds in medians.items():
@@ -155,8 +156,8 @@ def ratios(times: Times, suffix: str) -> dict[str, float]:
 
 
 def run(bench: Bench, scale: Scale, peers: list[type[Store]]) -> None:
-    """The small table in all stores at once; the large one in LMDB, then in RocksDB, ours and its files beside each:
-    three copies at once would need half as much space again."""
+    """Measure the small table in all stores at once; the large one in LMDB, then in RocksDB, each beside our log and
+    the stores that read its files: three copies at once would need half as much space again."""
     bench.table(scale.small_rows, [OWN + peers], "")
     large = [OWN + [peer for peer in peers if peer is not RocksDb]] + [[Ours, RocksDb]] * (RocksDb in peers)
     millions = scale.large_rows / 1e6
@@ -180,10 +181,10 @@ def main() -> None:
     scale = QUICK if args.quick else Scale(own.large_rows)
     args.data.mkdir(parents=True, exist_ok=True)
     check_space(args.data, scale.large_rows)
-    # A quick run is part of the tests: it leaves other processes their page cache.
+    # A quick run is part of the tests, so it does not drop the page cache of other processes.
     everything = not args.quick and may_drop_caches()
     print("cold: " + ("the system's drop_caches" if everything else "posix_fadvise(DONTNEED) on every file of a table"))
-    # Spares those that return fresh arrays most of their page faults; and a raw limit holds every file open.
+    # Avoids most page faults of stores that return fresh arrays. The raw limits keep every file open.
     keep_freed_memory()
     maximum = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (maximum, maximum))

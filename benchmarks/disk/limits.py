@@ -1,4 +1,4 @@
-"""What the disk allows without our reader: whole chunks, single rows, and plain writes."""
+"""Limits of the disk without our reader: reads of whole chunks, of single rows, and plain writes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pipeline.storage.log import keys_file, rows_file
 
 ROW_READERS = 64
 CHUNK_READERS = 16
-"""Of 2, 4, 8, 16 and 64 the fastest, cold and warm, where every chunk is touched."""
+"""Threads that read chunks: of 2, 4, 8, 16 and 64 the fastest, cold and warm, if every chunk is touched."""
 
 _pread = types.ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uint64, types.int64))
 
 
 @cpu
 def read_each(files_C: I32, at_U: I64, order_N: I64, out_UW: U32, chunk_rows: int) -> bool:
-    """One read a row, in this order; whether all were read whole."""
+    """Read rows one by one, in this order; return True if all reads were complete."""
     size = out_UW.shape[1] * 4
     for n in order_N:
         file, offset = files_C[at_U[n] // chunk_rows], at_U[n] % chunk_rows * size
@@ -35,7 +35,7 @@ def read_each(files_C: I32, at_U: I64, order_N: I64, out_UW: U32, chunk_rows: in
 
 @cpu
 def read_chunk(file: int, at_U: I64, wanted_N: I64, out_UW: U32, chunk_RW: U32) -> bool:
-    """One read for the chunk, then the wanted rows out of it; whether it was read whole."""
+    """Read a whole chunk, then copy the wanted rows out of it; return True if the read was complete."""
     size = chunk_RW.size * 4
     if _pread(file, chunk_RW.ctypes.data, size, 0) != size:
         return False
@@ -48,7 +48,7 @@ def read_chunk(file: int, at_U: I64, wanted_N: I64, out_UW: U32, chunk_RW: U32) 
 
 @cpu
 def by_chunk(at_U: I64, firsts_C: I64, order_U: I64, chunk_rows: int) -> None:
-    """Fill in indices of positions, those of a chunk together, and where each chunk's begin [chunks + 1]."""
+    """Fill in the indices of positions, grouped by chunk, and the bounds of each chunk's group [chunks + 1]."""
     firsts_C[:] = 0
     for at in at_U:
         firsts_C[at // chunk_rows + 1] += 1
@@ -62,7 +62,7 @@ def by_chunk(at_U: I64, firsts_C: I64, order_U: I64, chunk_rows: int) -> None:
 
 
 class _Files(Store):
-    """The log's chunk files, opened when first read and by the threads that read them."""
+    """Store of the log's chunk files, each opened at its first read by the thread that reads it."""
 
     def open(self, dense: bool) -> None:
         self._files_C = np.full(chunks_of(self.num_rows), -1, np.int32)
@@ -77,7 +77,7 @@ class _Files(Store):
 
 
 class RawRows(_Files):
-    """One `pread` a row with 64 threads, in the order of positions, where the system's own read-ahead helps."""
+    """One `pread` per row with 64 threads, in the order of positions, so that the system's read-ahead helps."""
 
     name = "raw rows"
 
@@ -91,7 +91,7 @@ class RawRows(_Files):
 
 
 class RawChunks(_Files):
-    """Every touched chunk whole, several at a time, into buffers that are used again."""
+    """Reads of every touched chunk as a whole, several at a time, into reused buffers."""
 
     name = "raw chunks"
 

@@ -1,4 +1,4 @@
-"""Our log in the disk benchmark: how it is made, filled, opened and appended to, each in one place."""
+"""Our log in the disk benchmark: making, filling, opening and appending, each in one place."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from pipeline.storage.places import Caps, Places
 from pipeline.storage.slab import Slab
 
 IN_CACHE = 512
-"""Rows whose tags are checked in one call."""
+"""Number of rows whose tags are checked in one call."""
 
 
 @cache
 def speed_of(folder: Path, direct: bool) -> DiskSpeed:
-    """As a run measures it before it opens its log."""
+    """Speed of the disk, measured as a run does before it opens its log."""
     speed = measure(folder, direct)
     way = "direct" if direct else "cached"
     print(f"{way}: rows less than {speed.gap_bytes / 1024:,.0f} KiB apart are taken in one read")
@@ -43,23 +43,23 @@ def speed_of(folder: Path, direct: bool) -> DiskSpeed:
 
 
 def make_log(path: Path) -> Log:
-    """An empty log."""
+    """Make an empty log."""
     return Log(path, LAYOUT, CHUNK_ROWS, speed_of(path.parent, False), Files())
 
 
 def log_to_read(path: Path, direct: bool) -> Log:
-    """A full log, to read; `direct` reads past the page cache."""
-    # Checksums are for opening a run, not for reading rows.
+    """Open a filled log for reading; `direct` reads bypass the page cache."""
+    # Checksums are only needed to open a run, not to read rows.
     return Log(path, LAYOUT, CHUNK_ROWS, speed_of(path.parent, direct), Files(), {}, direct)
 
 
 def append(log: Log, at_U: I64, rows_UW: U32) -> None:
-    """One chunk, on the disk when this returns."""
+    """Append one chunk; it is durable when this returns."""
     log.scatter(at_U, rows_UW)
 
 
 def fill_log(path: Path, num_rows: int) -> None:
-    """A log with `make_rows` of 0 .. num_rows."""
+    """Make a log with the rows of `make_rows` at positions 0 .. num_rows - 1."""
     log = make_log(path)
     chunk_RW = np.empty((CHUNK_ROWS, NUM_WORDS), np.uint32)
     for first in range(0, num_rows, CHUNK_ROWS):
@@ -71,7 +71,7 @@ def fill_log(path: Path, num_rows: int) -> None:
 
 
 class Ours(Store):
-    """The log stays open as it does in a run, with its threads and their buffers; its files are opened anew."""
+    """Our log. It stays open as in a run, with its threads and their buffers; its files are opened anew."""
 
     name = "ours"
     direct = False
@@ -91,19 +91,20 @@ class Ours(Store):
 
 
 class OursDirect(Ours):
-    """Past the page cache: never warm."""
+    """Our log with direct reads, which bypass the page cache: never warm."""
 
     name = "direct"
     direct = True
 
 
 def append_vs_plain(folder: Path, num_chunks: int, repeats: int) -> float:
-    """Bytes per second of `append`, chunk by chunk, by those of plain writes of the same files; median of repeats."""
+    """Speed of `append`, chunk by chunk, divided by that of plain writes of the same files; median of repeats."""
     return _vs_plain("append", _appended, folder, num_chunks, repeats)
 
 
 def commit_vs_plain(folder: Path, num_chunks: int, repeats: int) -> float:
-    """Rows per second of a whole commit, every row of a slab changed, by those of plain writes of the same files."""
+    """Speed of a whole commit in which every row of a slab has changed, divided by that of plain writes of the same
+    files."""
     return _vs_plain("commit", _committed, folder, num_chunks, repeats)
 
 
@@ -135,7 +136,7 @@ def _appended(folder: Path, rows_UW: U32) -> float:
 
 
 def _committed(folder: Path, rows_UW: U32) -> float:
-    """Rows, their names, the dense state's file, the manifest: all that makes a commit durable."""
+    """Seconds of a commit: rows, their names, the file of the dense state, the manifest, all made durable."""
     folder.mkdir()
     log, chunks, commits = make_log(folder / "table.zarr"), Chunks(CHUNK_ROWS), Commits(folder, Files(), 2)
     commits.files.make_folder(commits.folder)
@@ -160,7 +161,7 @@ def _committed(folder: Path, rows_UW: U32) -> float:
 
 
 def rebuild_seconds(folder: Path, num_chunks: int) -> float:
-    """Seconds per million keys to open a log: read the column of keys, check it, put every key into the map."""
+    """Seconds per million keys to open a log: read the column of keys, check it, insert every key into the map."""
     num_rows = num_chunks * CHUNK_ROWS
     fill_log(folder / "log", num_rows)
     files = [(checksum_of(rows_file(folder / "log", c)), checksum_of(keys_file(folder / "log", c)))
@@ -177,8 +178,8 @@ def rebuild_seconds(folder: Path, num_chunks: int) -> float:
 
 
 def tag_cost(log: Log, num_rows: int, wanted: int, repeats: int) -> float:
-    """CPU seconds of checking tags, by CPU seconds of reading so many scattered rows from memory, the check included.
-    From the disk a row takes longer, and the check does not."""
+    """CPU seconds of checking tags divided by CPU seconds of reading `wanted` scattered rows from memory, with the
+    check. From the disk a row takes longer, but the check does not."""
     rng, out_UW = np.random.default_rng(2), np.ones((wanted, NUM_WORDS), np.uint32)
     reading, checking = [], []
     for _ in range(repeats + 1):
@@ -188,7 +189,7 @@ def tag_cost(log: Log, num_rows: int, wanted: int, repeats: int) -> float:
         log.gather(at_U, out_UW)
         reading.append(time.process_time() - start)
         start = time.process_time()
-        # As the reader does it: while a row is in the processor's cache.
+        # The reader, too, checks a row while it is in the processor's cache.
         for _ in range(-(-wanted // IN_CACHE)):
             first_wrong_tag(out_UW[:IN_CACHE])
         checking.append(time.process_time() - start)

@@ -1,7 +1,7 @@
-"""The stores that the log is compared with, each set up as well as we could find: see the figures beside the settings.
+"""Stores that the log is compared with, each with the best settings that we found; see the figures at the settings.
 
-Zarr and TensorStore read the log's own files. LMDB and RocksDB hold the same rows under big-endian positions. Where
-several threads help a peer, it has them: all their bindings wait for the disk without the GIL.
+Zarr and TensorStore read the log's own files. LMDB and RocksDB hold the same rows under big-endian positions. A peer
+has several threads if that makes it faster: all their bindings release the GIL while they wait for the disk.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from pipeline.records import I64, U32
 
 SST_CHUNKS = 64
 BLOCK_CACHE_BYTES = 6 << 30
-"""More than the blocks that any read touches, so that a warm read finds all of them."""
+"""Size of RocksDB's block cache: more than the blocks that any read touches, so that a warm read finds all of them."""
 
 
 def as_keys(at_U: I64) -> list[bytes]:
-    """8 bytes each, big-endian, so that they sort as numbers do."""
+    """Positions as keys of 8 bytes, big-endian, so that they sort as the numbers do."""
     return at_U.astype(">u8").view("V8").tolist()
 
 
 def in_parts(at_U: I64, num_threads: int, read_part: Callable[[I64], None]) -> None:
-    """Call with indices of `at_U` in the order of its positions, shared among threads."""
+    """Divide the indices of `at_U`, sorted by position, among threads, and call `read_part` with each part."""
     parts_N = np.array_split(np.argsort(at_U), num_threads)
     if num_threads == 1:
         read_part(parts_N[0])
@@ -36,7 +36,7 @@ def in_parts(at_U: I64, num_threads: int, read_part: Callable[[I64], None]) -> N
 
 
 class Zarr(Store):
-    """`oindex` with the default settings; 64 in flight instead of 10 made no difference."""
+    """Zarr's `oindex` with the default settings; 64 reads in flight instead of 10 made no difference."""
 
     name = "zarr"
 
@@ -50,7 +50,8 @@ class Zarr(Store):
 
 
 class TensorStore(Store):
-    """All rows in one indexed read, no cache. Writing into our buffer, or 64 files at once, was no faster."""
+    """TensorStore: all rows in one indexed read, no cache. Writing into our buffer, or 64 files at once, was no
+    faster."""
 
     name = "tensorstore"
     package = "tensorstore"
@@ -70,7 +71,7 @@ class TensorStore(Store):
 
 
 class KeyValue(Store):
-    """One that has files of its own, filled in the order of keys."""
+    """Store with files of its own, filled in the order of keys."""
 
     def _chunks(self) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         for c in range(chunks_of(self.num_rows)):
@@ -80,9 +81,9 @@ class KeyValue(Store):
 
 
 class Lmdb(KeyValue):
-    """`getmulti` of sorted keys into one buffer, which wants a table of duplicates of fixed size. Cold, 10,000 rows:
-    700 ms with one thread, 200 with 16, more with 64; warm 18, and 35 with 16. The system's read-ahead trebles the
-    first and, where one row in 40 is wanted, halves it."""
+    """LMDB: `getmulti` of sorted keys into one buffer, which requires a table of duplicates of fixed size. Cold, 10,000
+    rows: 700 ms with one thread, 200 with 16, more with 64; warm 18 ms with one, 35 with 16. The system's read-ahead
+    makes a cold read three times as slow, but twice as fast if one row in 40 is wanted."""
 
     name = "lmdb"
     package = "lmdb"
@@ -122,9 +123,9 @@ class Lmdb(KeyValue):
 
 
 class RocksDb(KeyValue):
-    """`get` of a list of sorted keys, RocksDB's MultiGet. No compression, blocks of 4 KiB, tables in one sorted level,
-    a cache of blocks that holds all that is read. Cold, 10,000 rows: 600 ms with one thread, 200 with 16, 160 with 64;
-    reading ahead pays as for LMDB."""
+    """RocksDB: `get` of a list of sorted keys (MultiGet). No compression, blocks of 4 KiB, tables in one sorted level,
+    a block cache that holds all that is read. Cold, 10,000 rows: 600 ms with one thread, 200 with 16, 160 with 64; the
+    read-ahead has the same effect as with LMDB."""
 
     name = "rocksdb"
     package = "rocksdict"
@@ -179,7 +180,7 @@ class RocksDb(KeyValue):
 
 
 def peers_at_hand(quick: bool) -> list[type[Store]]:
-    """Those that are installed; a full run wants all of them."""
+    """Peers that are installed; a full run needs all of them."""
     peers: list[type[Store]] = [Zarr, TensorStore, Lmdb, RocksDb]
     missing = [peer.package for peer in peers if find_spec(peer.package) is None]
     if missing and not quick:

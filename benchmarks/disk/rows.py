@@ -1,4 +1,4 @@
-"""What all stores of the disk benchmark share: the rows they hold, and how these leave the page cache."""
+"""Common parts of all stores of the disk benchmark: their rows, and dropping these from the page cache."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES
 DROP = Path("/proc/sys/vm/drop_caches")
 
 THREADS = ThreadPoolExecutor(64, thread_name_prefix="bench")
-"""For all stores but ours. Started once: what it takes to start threads is not what is measured."""
+"""Threads for all stores but ours. They are started once, so that the start is not measured."""
 
 
 class Store:
-    """A table on disk. `open` is not timed, what is opened only when it is read is; `read` takes positions in any order
-    to rows of a buffer, all work between the two included."""
+    """A table on disk. `open` is not timed, but opening a file at its first read is. `read` is timed as a whole, from
+    positions in any order to rows in a buffer."""
 
     name: ClassVar[str]
     package: ClassVar[str] = "zarr"
-    """What must be installed for it."""
+    """Package that must be installed for it."""
 
     def __init__(self, folder: Path, num_rows: int) -> None:
         self.folder, self.num_rows = folder, num_rows
         self.log_path = folder / "log"
 
     def fill(self) -> None:
-        """Load the rows from the log's files. Those that read these files have nothing to do."""
+        """Load the rows from the log's files. Stores that read these files directly do nothing."""
 
     def open(self, dense: bool) -> None:
-        """`dense`: so many rows will be wanted that it pays to let the system read ahead."""
+        """Open the store. `dense`: so many rows will be read that the system's read-ahead pays."""
 
     def read(self, at_U: I64, out_UW: U32, cold: bool) -> None:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Keep nothing mapped or cached that the page cache could not drop."""
+        """Close the store, so that no mapped or cached pages remain that cannot be dropped."""
 
     def leave(self) -> None:
-        """Not opened again."""
+        """End the store; it is not opened again."""
 
 
 def chunks_of(num_rows: int) -> int:
@@ -58,14 +58,15 @@ def chunks_of(num_rows: int) -> int:
 
 
 def chunk_of(log_path: Path, chunk: int, num_rows: int) -> U32:
-    """[R, W] the rows of a chunk without padding, as a fresh array."""
+    """[R, W] rows of a chunk without padding, as a fresh array."""
     rows_RW = np.fromfile(rows_file(log_path, chunk), np.uint32).reshape(CHUNK_ROWS, NUM_WORDS)
     return rows_RW[: num_rows - chunk * CHUNK_ROWS]
 
 
 @cpu
 def make_rows(first: int, out_UW: U32) -> None:
-    """The rows at positions `first` and on: the position as key, then words that depend on position and word."""
+    """Fill in the rows at positions from `first` on: the position as key, then words that depend on position and
+    index."""
     for i in range(out_UW.shape[0]):
         key = np.uint64(first + i)
         out_UW[i, 0] = np.uint32(key & np.uint64(0xFFFFFFFF))
@@ -76,7 +77,7 @@ def make_rows(first: int, out_UW: U32) -> None:
 
 @cpu
 def first_wrong(at_U: I64, rows_UW: U32, scratch_1W: U32) -> int:
-    """Index of the first row that is not the one of its position, or -1. The last word is the log's, for its tag."""
+    """Index of the first row that does not belong to its position, or -1. The last word is the log's tag."""
     for i in range(at_U.size):
         make_rows(at_U[i], scratch_1W)
         for w in range(rows_UW.shape[1] - 1):
@@ -86,7 +87,7 @@ def first_wrong(at_U: I64, rows_UW: U32, scratch_1W: U32) -> int:
 
 
 def may_drop_caches() -> bool:
-    """Whether this process may empty the page cache of the whole machine."""
+    """True if this process may empty the page cache of the whole machine."""
     try:
         DROP.open("w").close()
     except OSError:
@@ -95,7 +96,7 @@ def may_drop_caches() -> bool:
 
 
 def make_cold(folder: Path, everything: bool) -> None:
-    """Empty the page cache, of `everything` or of the files in the folder. Spares pages that a process has mapped."""
+    """Empty the page cache, of `everything` or of the files in the folder. Pages that a process has mapped remain."""
     if everything:
         os.sync()
         DROP.write_text("3")

@@ -1,4 +1,4 @@
-"""The pipeline against the usual torch way and against its own ceiling, all in one run.
+"""The pipeline compared with the usual torch way and with its own ceiling, all in one run.
 
 (a) the pipeline, all rows in the device slab           (c) nn.Embedding(sparse=True) + SparseAdam, all in memory;
 (b) the pipeline, slabs of 10 % of the table                "tuned": with our setting of the C allocator
@@ -6,9 +6,9 @@
     and with the log's pages dropped all the time       (e) FBGEMM's tables on the CPU, all in memory, tuned or not;
                                                             left out where FBGEMM is not installed (`fbgemm_way`)
 
-Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam; only the rows of (e) have row-wise Adagrad, since
-FBGEMM has no Adam on the CPU: (a) does the heavier work. Figures are examples per second, medians of interleaved
-repeats; (a) is compared with the faster (e). A pipeline's figure covers whole stretches, filling and draining included.
+Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam. Only the rows of (e) use row-wise Adagrad, since
+FBGEMM has no Adam on the CPU, so (a) does more work. Figures are examples per second, medians of interleaved repeats;
+(a) is compared with the faster variant of (e). Figures of the pipeline include filling and draining it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SMALL, WIDE = (64,), (400, 400, 400)
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of everything; a quick run shows that it works and says nothing of speed."""
+    """Sizes of everything; a quick run only shows that it works, its speeds mean nothing."""
 
     batch: int = 8192
     block_batches: int = 16
@@ -64,7 +64,7 @@ QUICK = Scale(256, 4, 150_000, 200_000, 40, 60_000, 4, 2, 4, 100)
 
 
 class Bench:
-    """Everything opened once; `repeat` measures each case in turn."""
+    """All cases, opened once; `repeat` measures each in turn."""
 
     def __init__(self, scale: Scale, data: Path, tmp: Path, client: Any) -> None:
         self.scale, self._data, self._tmp, self._client = scale, data, tmp, client
@@ -93,7 +93,7 @@ class Bench:
         return Case(workflow, self._tmp / name, self._client, blocks)
 
     def torch(self) -> dict[str, float]:
-        """The usual way, the ceiling and FBGEMM, examples per second."""
+        """Examples per second of the usual way, the ceiling and FBGEMM."""
         rates, data = {}, self._tmp / "ids.npz"
         for hidden, batches in ((SMALL, self.scale.torch_batches), (WIDE, self.scale.torch_batches // 2)):
             name, batch = hidden[0], self.scale.batch
@@ -126,7 +126,8 @@ class Bench:
         self.spans[name] += spans
 
     def share_of_limit(self) -> float:
-        """(b) without the page cache by the slower of (a) and what the disk allows; median over the repeats."""
+        """Speed of (b) without the page cache, divided by the lower of (a) and the limit of the disk; median over the
+        repeats."""
         b64 = self.cases["b64"]
         row_rate = raw_row_rate(b64.stretches.worker.tiers.log, b64.rows, self.scale.scattered_rows)
         print(f"\npread with 64 threads takes {row_rate:,.0f} scattered rows/s, cold; (b) without the page cache:")

@@ -1,4 +1,4 @@
-"""What Dask costs where there is least to pay it from; a part of `end_to_end`."""
+"""Cost of Dask with the shortest blocks, where it weighs most; a part of `end_to_end`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pipeline.schedule import BlockSchedule
 
 
 def dask_cost(client: Any, case: Case) -> dict[str, float]:
-    """What Dask costs on a model of first-order terms alone, whose blocks are the shortest there are.
+    """Cost of Dask with a model of first-order terms alone, whose blocks are the shortest possible.
 
-    `cost`: CPU seconds of Dask's tasks for a block, doing nothing, by the CPU seconds of a block under the serial
-    executor. `cpu` and `wall`: of whole stretches under Dask, by those under the serial executor; stages that overlap
-    share caches and cores, so `cpu` holds more than Dask's own.
+    `cost`: CPU seconds of a block's Dask tasks that do nothing, divided by the CPU seconds of a block under the serial
+    executor. `cpu` and `wall`: seconds of whole stretches under Dask, divided by those under the serial executor;
+    stages that overlap share caches and cores, so `cpu` includes more than Dask's own cost.
     """
     crew: Any = case.stretches.driver.crew
     crew._client = None
@@ -38,7 +38,7 @@ def dask_cost(client: Any, case: Case) -> dict[str, float]:
 
 
 def _timed(call: Callable[[], Any]) -> tuple[float, float]:
-    """Seconds of the wall and of the process's CPUs."""
+    """Wall seconds and CPU seconds of the process."""
     wall, cpu = time.perf_counter(), time.process_time()
     call()
     return time.perf_counter() - wall, time.process_time() - cpu

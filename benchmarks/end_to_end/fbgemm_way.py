@@ -2,11 +2,11 @@
 
     pip install --no-deps fbgemm-gpu-cpu==1.8.0        (for torch 2.13; nothing else is needed, torchrec neither)
 
-FBGEMM has no Adam on the CPU. Its rows are trained by row-wise Adagrad, one state for a row where Adam has two for a
-weight, so the pipeline does the heavier work. Whatever else could be chosen is what was fastest for FBGEMM: no check of
-ids, and their order in memory, field by field, prepared before the clock starts. The first-order weights are a table of
-their own, four wide (the least FBGEMM takes), whose sum over the fields is all that DeepFM needs: with the allocator
-tuned 8 % faster than rows of 20 that hold both (17 is no multiple of four), 6 % faster than 26 tables more.
+FBGEMM has no Adam on the CPU. Its rows are trained by row-wise Adagrad, with one state per row where Adam has two per
+weight, so the pipeline does more work. All other choices are the fastest ones for FBGEMM: ids are not checked, and they
+are put in FBGEMM's order, field by field, before the clock starts. The first-order weights are a table of their own of
+width 4 (FBGEMM's minimum), whose sum over the fields is all that DeepFM needs: with the allocator tuned, this is 8 %
+faster than rows of width 20 that hold both (17 is no multiple of 4), and 6 % faster than 26 more tables.
 
 `python -m benchmarks.end_to_end.fbgemm_way DATA.npz KEYS TUNED BATCHES BATCH_SIZE HIDDEN...` prints examples per
 second; KEYS is the argument of `keys_per_field`, TUNED 0 for the C allocator as torch finds it and 1 for our setting
@@ -41,7 +41,7 @@ def installed() -> bool:
 
 
 def make_tables(rows: Sequence[int], dim: int, learning_rate: float) -> Any:
-    """Tables of so many rows each, fp32, in memory, with row-wise Adagrad in the backward pass."""
+    """Make tables with these numbers of rows, fp32, in memory, with row-wise Adagrad in the backward pass."""
     from fbgemm_gpu.split_embedding_configs import EmbOptimType
     from fbgemm_gpu.split_table_batched_embeddings_ops_common import BoundsCheckMode, EmbeddingLocation, PoolingMode
     from fbgemm_gpu.split_table_batched_embeddings_ops_training import (
@@ -61,7 +61,7 @@ def make_tables(rows: Sequence[int], dim: int, learning_rate: float) -> Any:
 
 
 class Fbgemm:
-    """One table per field, and one of all keys' first-order weights; ids and labels lie in memory, batch by batch."""
+    """One table per field, and one of all keys' first-order weights; ids and labels are in memory, batch by batch."""
 
     def __init__(
         self, ids_NF: np.ndarray, labels_N: np.ndarray, rows: Sequence[int], dim: int, hidden: Sequence[int], batch: int
@@ -75,7 +75,8 @@ class Fbgemm:
         self._singles = torch.arange(batch * num_fields + 1)
         self._bags = torch.arange(0, batch * num_fields + 1, num_fields)
         self.embedding = make_tables(rows, dim, LEARNING_RATE)
-        # The mean of squares over one gradient and three zeros has half its root: half the rate makes up for it.
+        # Row-wise Adagrad averages squares over one gradient and three zeros, so the root is half as large: half the
+        # learning rate makes up for it.
         self.first_order = make_tables([sum(rows)], FIRST_DIM, LEARNING_RATE / 2)
         for table in self.embedding.split_embedding_weights():
             nn.init.normal_(table, std=0.01)
@@ -89,7 +90,7 @@ class Fbgemm:
         return embeddings, self.first_order(self._of_all[at], self._bags)[:, :1]
 
     def step(self, at: int) -> Tensor:
-        """Train on a batch; its loss before that."""
+        """Train on a batch; return its loss from before the update."""
         self._optimizer.zero_grad(set_to_none=True)
         embeddings, first = self.look_up(at)
         output = self.model(torch.empty(len(first), 0), embeddings, first)
@@ -99,7 +100,7 @@ class Fbgemm:
         return loss.detach()
 
     def train(self, num_batches: int) -> float:
-        """Examples per second."""
+        """Train, and return examples per second."""
         start = time.perf_counter()
         for batch in range(num_batches):
             self.step(batch % len(self._labels))

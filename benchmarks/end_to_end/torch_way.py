@@ -1,4 +1,4 @@
-"""What the pipeline is compared with: the usual torch way, all in memory, and the dense model alone.
+"""Programs that the pipeline is compared with: the usual torch way, all in memory, and the dense model alone.
 
 `python -m benchmarks.end_to_end.torch_way DATA.npz NUM_KEYS BATCHES BATCH_SIZE HIDDEN...` prints the examples per
 second of the usual way in a process of its own, with the C allocator as torch finds it.
@@ -18,7 +18,7 @@ from pipeline.models import DeepFM
 
 
 class Sparse:
-    """nn.Embedding(sparse=True) and torch.optim.SparseAdam; ids are dense already, labels and ids lie in memory."""
+    """Training by nn.Embedding(sparse=True) and torch.optim.SparseAdam; ids are dense, ids and labels are in memory."""
 
     def __init__(self, ids_NF: np.ndarray, labels_N: np.ndarray, num_keys: int, dim: int, hidden: tuple[int, ...]):
         self._ids_NF, self._labels_N = torch.from_numpy(ids_NF), torch.from_numpy(labels_N)
@@ -34,7 +34,7 @@ class Sparse:
         ]
 
     def train(self, num_batches: int, batch_size: int) -> float:
-        """Examples per second."""
+        """Train, and return examples per second."""
         start = time.perf_counter()
         for batch in range(num_batches):
             at = batch * batch_size % len(self._ids_NF)
@@ -60,7 +60,7 @@ class Ceiling:
         self._optimizer = torch.optim.Adam(self._model.parameters(), lr=1e-3, fused=True)
 
     def train(self, num_batches: int) -> float:
-        """Examples per second."""
+        """Train, and return examples per second."""
         start = time.perf_counter()
         for _ in range(num_batches):
             self._step(self._embeddings.detach().requires_grad_(), self._first.detach().requires_grad_())

@@ -1,8 +1,8 @@
-"""Our CPU kernels against what pandas, torch, NumPy, Arrow and Python offer, and against plain copies of memory.
+"""Our CPU kernels compared with pandas, torch, NumPy, Arrow and Python, and with plain copies of memory.
 
-"1t" is one thread, "2t" (or more) all cores. Ratios are our speed by theirs, medians of interleaved repeats; `_1t`:
-ours with one thread, else with all cores, as theirs where they can use them. The C allocator is set as in a run, so
-that nobody pays for page faults of fresh memory. A library that is not installed is left out, and its ratios with it.
+"1t" is one thread, "2t" (or more) all cores. Ratios are our speed divided by theirs, medians of interleaved repeats.
+`_1t`: ours with one thread; otherwise with all cores, as theirs if they can use them. The C allocator is set as in a
+run, so that no side pays for page faults of fresh memory. A library that is not installed is left out with its ratios.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from benchmarks.kernels.rows import adam_case, find_case, move_cases, segment_su
 from pipeline.machine.memory import keep_freed_memory
 
 ROUNDS = 5
-"""Repeats of a run for one of `--repeats`: each takes milliseconds."""
+"""Repeats of a run for each one of `--repeats`, since a run takes only milliseconds."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of everything; a quick run shows that it works and says nothing of speed."""
+    """Sizes of everything; a quick run only shows that it works, its speeds mean nothing."""
 
     examples: int = 131_072
     block_batches: int = 16
@@ -39,14 +39,14 @@ QUICK = Scale(2_048, 4, 20_000, 2_000, 20_000, 20_000)
 
 
 def run(scale: Scale, measured: Callable[[Case], None]) -> None:
-    """Each case with what it needs in memory, one after the other."""
+    """Measure the cases one after another, each with only its own data in memory."""
     keys_V = zipf_keys(scale.examples)
     measured(dedup_case(keys_V))
     measured(stage_case(keys_V, scale.block_batches))
     index = index_of_batch(keys_V, scale.block_batches)
     measured(segment_sum_case(index, LAYOUT.num_fields))
     measured(adam_case(scale.adam_rows, index))
-    # D = 16, and D = 10 as in CowClip, whose rows are not made of whole vectors.
+    # D = 16, and D = 10 as in CowClip, whose rows are no multiple of a vector.
     for words in (56, 38):
         for case in move_cases(scale.slab_rows, scale.moved_rows, words):
             measured(case)

@@ -1,6 +1,6 @@
-"""How kernels are compared: runs of one case take turns, each after the caches were filled with something else.
+"""Comparison of kernels: the runs of one case take turns, each after the caches were filled with other data.
 
-A case has runs by name, "ours 1t", "torch 2t"; another device adds runs to it.
+A case has runs by name, "ours 1t", "torch 2t"; another device can add runs to it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ ALL_CORES = os.cpu_count() or 1
 THREADS = {num: Threads(num, "kernels") for num in {1, ALL_CORES}}
 LAYOUT = FieldLayout(tuple(range(len(CARDINALITIES))), (), ())
 ZIPF = 1.1
-"""With it, a batch of 131,072 examples of Criteo's 26 fields has 296,497 unique keys."""
+"""Zipf exponent with which a batch of 131,072 examples of Criteo's 26 fields has 296,497 unique keys."""
 NOISE_BYTES = 96 << 20
 
 Run = Callable[[int], object]
-"""Called with the number of the repeat, so that it may take other rows each time."""
+"""Function that does the work; its argument is the number of the repeat, so that it can use other rows each time."""
 
 
 @dataclass
 class Case:
-    """One operation on one input, done by several; `ratios`: name to (theirs, ours), names of runs."""
+    """One operation on one input, done by several runs; `ratios`: name -> (run of theirs, run of ours)."""
 
     name: str
     unit: str
@@ -42,11 +42,11 @@ class Case:
     runs: dict[str, Run]
     ratios: Mapping[str, tuple[str, str]]
     before: Callable[[], object] | None = None
-    """Called before each run, untimed."""
+    """Function called before each run, untimed."""
     times: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
     def measure(self, repeats: int, noise: np.ndarray) -> None:
-        """One repeat more than counts: kernels are compiled, threads started, workspaces grown."""
+        """Measure all runs. The first repeat is not counted: it compiles kernels, starts threads, grows workspaces."""
         for repeat in range(repeats + 1):
             for name, run in self.runs.items():
                 if self.before:
@@ -69,7 +69,7 @@ class Case:
             print(f"  {name:34} {1000 * median:9.2f} {extremes:22} {1e9 * median / self.count:9.2f}", flush=True)
 
     def found(self) -> dict[str, float]:
-        """Our speed by theirs, of those that are installed."""
+        """Ratios of our speed to theirs, for the libraries that are installed."""
         return {
             ratio: self.median(theirs) / self.median(ours)
             for ratio, (theirs, ours) in self.ratios.items()
@@ -78,17 +78,17 @@ class Case:
 
 
 def all_cores(name: str) -> str:
-    """The name of a run with all cores."""
+    """Name of a run with all cores."""
     return f"{name} {ALL_CORES}t"
 
 
 def by_threads(name: str, run: Callable[[Threads, int], object]) -> dict[str, Run]:
-    """The run with one thread and with all cores."""
+    """Make a run with one thread and one with all cores."""
     return {f"{name} {num}t": lambda repeat, t=threads: run(t, repeat) for num, threads in THREADS.items()}
 
 
 def zipf_keys(num_examples: int) -> U64:
-    """Keys of one batch, field by field, as `read` leaves them."""
+    """Keys of one batch, field by field, as `read` produces them."""
     rng = np.random.Generator(np.random.SFC64(0))
     keys_V = np.empty((len(CARDINALITIES), num_examples), np.uint64)
     for f, cardinality in enumerate(CARDINALITIES):

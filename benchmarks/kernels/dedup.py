@@ -1,4 +1,4 @@
-"""Unique keys: of one batch, by everyone, and of a block, with each batch's index, by our stage."""
+"""Unique keys: of one batch, by our kernel and all peers; of a block, with each batch's index, by our stage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.stages.dedup import Workspace, dedup
 
 
 def dedup_case(keys_V: U64) -> Case:
-    """Unique keys and inverse of one batch, which keeps its keys, as with the peers."""
+    """Case of unique keys and inverse of one batch, whose keys are not overwritten, as with the peers."""
     inverse_V = np.empty(len(keys_V), np.int32)
     tables = {num: [KeyTable() for _ in range(num)] for num in THREADS}
 
@@ -42,7 +42,7 @@ def _ratios() -> dict[str, tuple[str, str]]:
 
 
 def stage_case(keys_V: U64, num_batches: int) -> Case:
-    """The whole stage on a block: unique keys, and each batch's index; no peer does all of it."""
+    """Case of the whole stage on a block: unique keys, and each batch's index; no peer does all of it."""
     examples = as_block(keys_V, num_batches)
     fresh_V = examples.keys_V.copy()
     works = {num: Workspace(LAYOUT, threads) for num, threads in THREADS.items()}
@@ -57,7 +57,7 @@ def stage_case(keys_V: U64, num_batches: int) -> Case:
 
 
 def index_of_batch(keys_V: U64, num_batches: int) -> BatchIndex:
-    """The first of so many batches."""
+    """Index of the first of `num_batches` batches."""
     unique = dedup(as_block(keys_V, num_batches), Workspace(LAYOUT))
     assert isinstance(unique, Unique)
     return unique.batches[0]

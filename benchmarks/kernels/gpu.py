@@ -1,7 +1,7 @@
-"""Our CUDA kernels against what CuPy and torch offer, and against plain copies in the GPU's memory.
+"""Our CUDA kernels compared with CuPy and torch, and with plain copies in the GPU's memory.
 
-Times are those of events on one stream, medians of interleaved repeats, each after the caches were filled with
-something else. `_vs_copy`: bytes that must move, per second, by those of a copy, read and written ones in both.
+Times are measured by events on one stream, medians of interleaved repeats, each after the caches were filled with
+other data. `_vs_copy`: necessary bytes per second divided by those of a copy; both count bytes read and written.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ DIM = 16
 WIDTH = DIM + 1
 WORDS = 5 + 3 * WIDTH
 NOISE_BYTES = 256 << 20
-"""More than the caches of any GPU."""
+"""Bytes written between runs: more than the caches of any GPU."""
 
 
 class Bench:
-    """Runs of one case take turns on the stream `train`."""
+    """Measurement of runs, which take turns on the stream `train`."""
 
     def __init__(self, repeats: int) -> None:
         self.device, self._repeats = choose("cuda"), repeats
@@ -45,7 +45,7 @@ class Bench:
         return [self.device.to_device(array) for array in arrays]
 
     def compare(self, name: str, runs: dict[str, Callable[[], object]]) -> dict[str, float]:
-        """Median milliseconds of each."""
+        """Median milliseconds of each run."""
         times: dict[str, list[float]] = {run: [] for run in runs}
         for repeat in range(self._repeats + 1):
             for run, work in runs.items():
@@ -75,7 +75,7 @@ class Bench:
 
 
 def dedup(bench: Bench, keys_V: U64) -> tuple[Any, Any, int]:
-    """The block's unique keys; then each batch's own index. Returns positions, the batch's sources, and U."""
+    """Measure the block's unique keys, then each batch's index. Returns positions, the batch's sources, and U."""
     size, limit = len(keys_V), len(keys_V) // 2
     slots = 1 << (2 * limit - 1).bit_length()
     empty = bench.device.empty
@@ -136,7 +136,7 @@ def sum_gradients(bench: Bench, index: Any, num_unique: int) -> None:
     grads = bench.cupy.random.standard_normal((size, DIM), np.float32)
     first = bench.cupy.random.standard_normal(size, np.float32)
     out, none = bench.cupy.empty((num_unique, WIDTH), np.float32), bench.cupy.empty(0, np.float32)
-    # For each gradient, in the order example by example, the position of its key.
+    # Position of the key of each gradient; gradients are in the order of examples.
     which = torch.from_dlpack(bench.cupy.ascontiguousarray(inverse.reshape(fields, -1).T).reshape(-1)).long()
     wide = torch.from_dlpack(bench.cupy.concatenate([grads, first[:, None]], axis=1))
 

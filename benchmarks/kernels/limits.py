@@ -1,4 +1,4 @@
-"""What the memory allows: kernels that do nothing but ask for the lines that ours need, and plain copies."""
+"""Limits of the memory: kernels that only read the cache lines that ours need, and plain copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pipeline.records import I32, U32, U64
 
 @cpu
 def read_rows_only(slab_SW: U32, at_U: I32) -> None:
-    """A gather whose rows all go to the same place, which stays in the first cache: what the reading alone takes."""
+    """Gather rows to a single place, which stays in the L1 cache, so that only reading takes time."""
     base, row_bytes = slab_SW.ctypes.data, slab_SW.shape[1] * 4
     out_W = np.empty(slab_SW.shape[1], np.uint32)
     for u in range(at_U.size):
@@ -25,7 +25,7 @@ def read_rows_only(slab_SW: U32, at_U: I32) -> None:
 
 @cpu
 def read_lines_only(lines_L: U64, keys_U: U64) -> int:
-    """One entry for each key, the one of a table of `lines_L.size` that its bits say."""
+    """Read one entry per key from a table of `lines_L.size` entries, at the index given by the key's bits."""
     base, mask = lines_L.ctypes.data, np.uint64(lines_L.size - 1)
     total = np.uint64(0)
     for u in range(keys_U.size):
@@ -36,7 +36,7 @@ def read_lines_only(lines_L: U64, keys_U: U64) -> int:
 
 
 def copies(source_UW: U32, out_UW: U32) -> dict[str, Run]:
-    """The same rows in order, by memcpy."""
+    """Runs that copy the same rows in order, by memcpy."""
     return by_threads(
         "copy",
         lambda threads, repeat: threads.split(len(out_UW), lambda a, b: np.copyto(out_UW[a:b], source_UW[a:b])),

@@ -1,7 +1,7 @@
-"""What others offer for the work of our kernels, each set up as well as we could find.
+"""Other libraries' functions for the work of our kernels, each with the best settings that we found.
 
-torch has threads of its own, and runs with one and with all cores; pandas, NumPy, Arrow's dictionary_encode and a dict
-have one.
+torch has threads of its own, and runs with one core and with all; pandas, NumPy, Arrow's dictionary_encode and a dict
+use one thread.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def torch_runs(run: Run) -> dict[str, Run]:
 
 
 def dedup_peers(keys_V: U64, check: Callable[[U64, I64], None]) -> dict[str, Run]:
-    """Unique keys and inverse. pandas and Arrow keep the order of first appearance; torch and NumPy sort."""
+    """Runs for unique keys and inverse. pandas and Arrow keep the order of first appearance; torch and NumPy sort."""
     signed = torch.from_numpy(keys_V.view(np.int64))
     arrow = pa.array(keys_V)
     runs: dict[str, Run] = {
@@ -72,13 +72,13 @@ def scatter_peers(slab_SW: U32, slots: list[I32], rows_UW: U32) -> dict[str, Run
 
 
 def _tensors(slab_SW: U32, slots: list[I32], rows_UW: U32) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
-    """Indices of 64 bits, torch's own kind: with 32 bits index_add_ takes twice as long."""
+    """Tensors with indices of 64 bits, torch's default: with 32 bits index_add_ takes twice as long."""
     slab, rows = (torch.from_numpy(words.view(np.int32)) for words in (slab_SW, rows_UW))
     return slab, rows, [torch.from_numpy(at_U.astype(np.int64)) for at_U in slots]
 
 
 def segment_sum_peers(grads_GD: F32, first_G: F32, which_G: I64, out_PC: F32) -> dict[str, Run]:
-    """index_add_ into zeros, once for the embeddings and once for the first-order weights."""
+    """Runs of index_add_ into zeros, once for the embeddings and once for the first-order weights."""
     grads, first, which = torch.from_numpy(grads_GD), torch.from_numpy(first_G), torch.from_numpy(which_G)
     sums, first_sums = torch.empty(len(out_PC), grads_GD.shape[1]), torch.empty(len(out_PC))
 
@@ -108,7 +108,7 @@ def adam_peers(num_rows: int, slots: list[I32], grads_PC: F32) -> dict[str, Run]
 
 
 def find_peers(keys_N: U64, asked: list[U64]) -> dict[str, Run]:
-    """A dict with keys that are Python's own already, and pandas."""
+    """Runs of a dict, whose keys are converted to Python integers beforehand, and of pandas."""
     table, lists = dict(zip(keys_N.tolist(), range(len(keys_N)), strict=True)), [keys_U.tolist() for keys_U in asked]
     runs: dict[str, Run] = {"dict 1t": lambda repeat: list(map(table.get, lists[repeat % len(lists)]))}
     if HAS_PANDAS:

@@ -1,4 +1,4 @@
-"""What is done with rows: moved, their gradients summed, updated, and found by key."""
+"""Cases of work on rows: moving them, summing their gradients, updating them, and finding them by key."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 
 ROW = RowLayout(DIM, True)
 SETS = 3
-"""Sets of rows, taken in turn: a repeat does not find what the one before left in a cache."""
+"""Number of sets of rows, used in turn, so that a repeat does not find its rows in a cache."""
 
 
 def random_slots(num_rows: int, count: int) -> list[I32]:
@@ -32,15 +32,15 @@ def random_slots(num_rows: int, count: int) -> list[I32]:
 
 
 def filled(num_rows: int, width: int, dtype: Any, value: int) -> Any:
-    """Aligned, and every page of it there."""
+    """Aligned array whose pages are all touched."""
     array = aligned_empty((num_rows, width), dtype)
     array[:] = value
     return array
 
 
 def move_cases(num_rows: int, count: int, words: int = ROW.num_words) -> list[Case]:
-    """Rows of a table larger than any cache, to and from a buffer; what a plain copy of as many bytes takes. Ratios of
-    another width than D = 16's have the row's bytes in their names."""
+    """Cases of moving rows of a table larger than any cache to and from a buffer, with a plain copy of as many bytes.
+    Names of ratios contain the row's bytes unless its width is that of D = 16."""
     slab_SW: U32 = filled(num_rows, words, np.uint32, 1)
     out_UW, rows_UW = (filled(count, words, np.uint32, value) for value in (2, 3))
     slots = random_slots(num_rows, count)
@@ -69,7 +69,7 @@ def move_cases(num_rows: int, count: int, words: int = ROW.num_words) -> list[Ca
 
 
 def segment_sum_case(index: BatchIndex, num_fields: int) -> Case:
-    """Gradients of a batch's occurrences, with first-order weights, to sums of its unique keys."""
+    """Case of summing the gradients of a batch's occurrences, with first-order weights, per unique key."""
     num_grads, num_keys = len(index.inverse_V), len(index.unique_P)
     rng = np.random.default_rng(0)
     grads_GD: F32 = filled(num_grads, DIM, np.float32, 0)
@@ -87,7 +87,7 @@ def segment_sum_case(index: BatchIndex, num_fields: int) -> Case:
 
     runs = by_threads("ours", ours)
     runs["ours 1t"](0)
-    # Theirs is indexed by gradient: example after example, field after field.
+    # Torch's index is per gradient, in the order of examples, and of fields within an example.
     which_G = np.ascontiguousarray(index.inverse_V.reshape(num_fields, -1).T).reshape(-1).astype(np.int64)
     runs |= segment_sum_peers(grads_GD, first_G, which_G, sums_PC)
     name = f"segment sum of {num_grads:,} gradients to {num_keys:,} keys"
@@ -95,7 +95,7 @@ def segment_sum_case(index: BatchIndex, num_fields: int) -> Case:
 
 
 def adam_case(num_rows: int, index: BatchIndex) -> Case:
-    """Adam on the rows of a batch; theirs has weights, m and v in three arrays."""
+    """Case of Adam on the rows of a batch; torch has weights, m and v in three arrays."""
     num_keys = len(index.unique_P)
     words_SW: U32 = filled(num_rows, ROW.num_words, np.uint32, 0)
     floats_SW, grads_PC = words_SW.view(np.float32), filled(num_keys, DIM + 1, np.float32, 1)
@@ -122,14 +122,14 @@ def vs(name: str, peer: str) -> dict[str, tuple[str, str]]:
 
 
 def find_case(num_keys: int, count: int) -> Case:
-    """Places of known keys; `plan` has one thread, and so has everyone here."""
+    """Case of finding the places of known keys; `plan` uses one thread, and so do all runs here."""
     rng = np.random.default_rng(0)
     keys_N = np.unique(rng.integers(0, 2**63, num_keys).astype(np.uint64) << np.uint64(1))
     rng.shuffle(keys_N)
     key_map = KeyMap()
     key_map.insert(keys_N, np.arange(len(keys_N)))
     asked = [rng.choice(keys_N, count, replace=False) for _ in range(SETS)]
-    # At least as many bytes as the map, in one piece, a power of two; random numbers are keys for it as well.
+    # A table of at least the map's bytes, a power of two, in one piece; random keys give random indices into it.
     lines_L = np.ones(1 << (key_map.num_bytes // 8 - 1).bit_length(), np.uint64)
     spread = [rng.integers(0, 2**63, count).astype(np.uint64) for _ in range(SETS)]
     assert (keys_N[key_map.find(asked[0])] == asked[0]).all()

@@ -1,14 +1,14 @@
-"""k-step Adam on Frappe_x1: what accuracy the period k costs, and the variants compared.
+"""k-step Adam on Frappe_x1: loss of accuracy by the period k, and a comparison of variants.
 
     python -m benchmarks.kstep [CASE ...] [--models plain batch_norm] [--seeds 1 2 3 4 5]
 
-Four workers in one process (`kstep_replicas`): one table of rows, exactly synchronous, and four replicas of DeepFM's
-dense part with the product's own `KStepDense`. D = 10, 400-400-400, batches of 1,024 examples, eight epochs, no early
-stopping, so nothing is chosen by the test split; with batch norm and without. A case is a period (k1, k5, ...), a
-variant at k = 20, or `synchronous`, torch's Adam on summed gradients.
+Four workers in one process (`kstep.replicas`): one table of rows, exactly synchronous, and four replicas of DeepFM's
+dense part with the product's own `KStepDense`. D = 10, 400-400-400, batches of 1,024 examples, eight epochs, with and
+without batch norm; there is no early stopping, so nothing is chosen by the test split. A case is a period (k1, k5 and
+so on), a variant at k = 20, or `synchronous`, torch's Adam on summed gradients.
 
-Each run ends as one JSON file in --out and is not made again; several processes may share the work. The table tells of
-all that is there. The aim: the mean AUC of k <= 20 is at most 0.001 and two standard errors below that of k = 1.
+Each run leaves one JSON file in --out and is not repeated; several processes may share the work. The table shows all
+that is there. The aim: for k <= 20 the mean AUC is at most 0.001 plus two standard errors below that of k = 1.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def main() -> None:
         names = args.cases or list(cases(scale))
         check(names, scale, data)
         out.mkdir(parents=True, exist_ok=True)
-        # The first seed of every case comes before the second of any.
+        # The first seed of all cases is run before the second of any.
         for job in (Job(model, case, seed) for seed, case, model in product(seeds, names, args.models)):
             workflow = workflow_of(job, scale, data)
             once(

@@ -1,4 +1,4 @@
-"""What `kstep` trains: ways to keep replicas of the dense part together, models, and sizes."""
+"""Cases of `kstep`: ways to synchronize replicas of the dense part, models, and sizes."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pipeline.workflow import Workflow
 from workflows.frappe import frappe
 
 MODELS = {"plain": False, "batch_norm": True}
-"""DeepFM without batch norm, and with it."""
+"""DeepFM without and with batch norm."""
 
 SYNCHRONOUS = "synchronous"
-"""torch's Adam on the sum of all gradients, at every step."""
+"""Name of the case of torch's Adam on the sum of all gradients, at every step."""
 KS = (1, 5, 20, 50, 100)
 VARIED_K = 20
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -25,22 +25,23 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "local_xmv": {"denominator": "local", "merged": "xmv"},
     "start_1": {"start": 1},
 }
-"""What is not as `KStep` has it, which is frozen_xv, or not as `Scale`."""
+"""Differences of each variant from the defaults of `KStep`, which are frozen_xv, or of `Scale`."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of everything; a quick run shows that it works and says nothing of accuracy."""
+    """Sizes of everything; a quick run only shows that it works, its accuracies mean nothing."""
 
     workers: int = 4
     batch_size: int = 1024
-    """Of all workers."""
+    """Examples of a batch of all workers together."""
     epochs: int = 8
-    """At the fourth the AUC without batch norm still rises by 0.01 an epoch: a difference would tell of a delay."""
+    """Number of epochs. In the fourth the AUC without batch norm still rises by 0.01 per epoch, so after fewer epochs a
+    difference could be a mere delay."""
     start: int = 200
     eps: float = 1e-4
-    """Of the dense part: with 1e-8 a weight whose gradient was zero, and comes back between two merges, is thrown away.
-    The algorithm as published has v_hat from 1e-8, which in its AMSGrad form is the same floor of 1e-4."""
+    """Adam's eps of the dense part. With 1e-8 a weight whose gradient was zero, and becomes nonzero between two merges,
+    jumps far away. The published algorithm starts v_hat at 1e-8, in its AMSGrad form the same floor of 1e-4."""
     hidden: tuple[int, ...] = (400, 400, 400)
     init_std: float = 1e-2
     ks: tuple[int, ...] = KS
@@ -54,7 +55,7 @@ QUICK = Scale(batch_size=128, epochs=1, start=10, hidden=(16,), ks=(1, 5), varie
 class Job(NamedTuple):
     model: str
     case: str
-    """SYNCHRONOUS, k1, k5, ... or one of VARIANTS."""
+    """Name of the case: SYNCHRONOUS, k1, k5, ... or one of VARIANTS."""
     seed: int
 
     @property
@@ -63,7 +64,7 @@ class Job(NamedTuple):
 
 
 def cases(scale: Scale) -> dict[str, Optimizer]:
-    """By name, in the order in which they are run and told of."""
+    """Optimizer of each case by name, in the order in which cases are run and printed."""
     settings: dict[str, dict[str, Any]] = {f"k{k}": {"k": k} for k in scale.ks}
     settings |= {name: {"k": scale.varied_k} | VARIANTS[name] for name in scale.variants}
     made = {}
@@ -77,7 +78,7 @@ def _optimizer(eps: float, merge: KStep | None) -> Optimizer:
 
 
 def workflow_of(job: Job, scale: Scale, data: Path) -> Workflow:
-    """DeepFM on Frappe: D = 10, Adam 1e-3 for rows and dense part, no L2, no dropout, no clipping."""
+    """Workflow of DeepFM on Frappe: D = 10, Adam 1e-3 for rows and dense part, no L2, no dropout, no clipping."""
     fields = frappe("DeepFM").model_dump()
     fields["data"]["root"], fields["seed"] = data, job.seed
     fields["model"] |= {

@@ -1,4 +1,4 @@
-"""What `kstep` found, from the files that its runs left."""
+"""Table of the results of `kstep`, from the files that its runs left."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from benchmarks.kstep.cases import MODELS
 from benchmarks.once import Json, read
 
 BELOW = 0.001
-"""The aim: by how much a mean AUC may be below that of k = 1, besides two standard errors of the difference."""
+"""Limit on how far a mean AUC may be below that of k = 1, in addition to two standard errors of the difference."""
 BASE = "k1"
 
 
 def print_runs(out: Path, cases: Iterable[str]) -> dict[str, float]:
-    """A line for each model and case; mean AUCs by name."""
+    """Print a line for each model and case; return the mean AUCs by name."""
     found: dict[str, float] = {}
     print(
         "\ntest AUC after the last epoch: mean over the seeds, and its standard error; the mean difference from k = 1,"
@@ -58,11 +58,11 @@ def _apart(differences: Sequence[float]) -> str:
 
 
 def _error(values: Sequence[float]) -> float:
-    """The standard error of their mean; of one value it is not known, and 0."""
+    """Standard error of the mean; 0 for a single value, for which it is unknown."""
     return statistics.stdev(values) / math.sqrt(len(values)) if len(values) > 1 else 0.0
 
 
 def _runs(out: Path, model: str, case: str) -> dict[int, Json]:
-    """By seed."""
+    """Results of a case's runs, by seed."""
     found = [read(path) for path in sorted(out.glob(f"{model}-{case}-*.json"))]
     return {run["seed"]: run for run in found if run}

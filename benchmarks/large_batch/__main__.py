@@ -1,16 +1,16 @@
-"""Which rule keeps accuracy when batches grow: CowClip's, or one of those it was compared with, on a planted model
-whose best possible AUC is known (`large_batch_data`).
+"""Accuracy of rules for large batches: CowClip's and those it was compared with, on a planted model whose best possible
+AUC is known (`large_batch.data`).
 
     python -m benchmarks.large_batch [tune] [run] [ablate]
 
-DeepFM, D = 10, rows and dense part by Adam with Keras's eps, rows in dense semantics. `tune` looks for learning rates
-and L2 at the base batch of 16, with and without the clip, by two epochs, on the test split; `run` applies every rule at
-8, 64 and 128 times that, without tuning again, and trains the base itself; `ablate` takes the parts of CowClip away one
-by one at the largest batch. Each run ends as one JSON file in --out and is not made again, and several processes may
-share the work. The table at the end tells of all that is there, whoever made it.
+DeepFM, D = 10, rows and dense part by Adam with Keras's eps, rows in dense semantics. `tune` searches learning rates
+and L2 at the base batch of 16, with and without the clip, with two epochs, on the test split; `run` applies every rule
+at 8, 64 and 128 times that batch, without tuning again, and trains the base itself; `ablate` removes the parts of
+CowClip one by one at the largest batch. Each run leaves one JSON file in --out and is not repeated, and several
+processes may share the work. The table at the end shows all that is there, whichever process made it.
 
-AUC is that of the whole test split after every epoch; the standard error is Hanley and McNeil's (1982), of one AUC by
-itself: all runs are scored on the same examples, so their differences are surer than that. Seconds are those of an
+AUC is measured on the whole test split after every epoch. The standard error is Hanley and McNeil's (1982), of a single
+AUC: all runs are scored on the same examples, so the error of their differences is smaller. Seconds are those of an
 epoch's training, without evaluation.
 """
 
@@ -39,7 +39,7 @@ WAIT_SECONDS = 2.0
 
 
 class NotTuned(Exception):
-    """The time was up before it was."""
+    """Raised if the time was up before a setting was tuned."""
 
 
 class Bench:
@@ -51,20 +51,20 @@ class Bench:
         self.told = ensure(scale.planted, data)
 
     def tune(self) -> None:
-        """One setting after the other, each at the best of those before."""
+        """Tune one setting after another, each with the best values of those before."""
         for clip in (False, True):
             for stage in range(len(TUNED)):
                 self._tune_all(self._candidates(clip, stage))
 
     def _candidates(self, clip: bool, stage: int) -> list[Settings]:
-        """Of the setting that is tuned at this stage. NotTuned: those before it are not known."""
+        """Candidates for the setting that is tuned at this stage. Raises NotTuned if an earlier one is not tuned."""
         start = Settings(self.scale.row_lrs[0], self.scale.l2s[0], self.scale.dense_lrs[0], clip)
         best = self._best_of(self._candidates(clip, stage - 1)) if stage else start
         name, choices = TUNED[stage]
         return [best._replace(**{name: value}) for value in getattr(self.scale, choices)]
 
     def _tune_all(self, all_settings: Sequence[Settings]) -> None:
-        """Returns once all are there, whichever process made them, or the time is up."""
+        """Return once all runs are there, whichever process made them, or the time is up."""
         short = replace(self.scale, epochs=self.scale.tune_epochs)
         while time.monotonic() < self._deadline:
             for settings in all_settings:
@@ -75,7 +75,7 @@ class Bench:
             time.sleep(WAIT_SECONDS)
 
     def _best_of(self, all_settings: Sequence[Settings]) -> Settings:
-        """Those with the best AUC. NotTuned: of some it is not known."""
+        """Settings with the best AUC. Raises NotTuned if the AUC of some is not known."""
         found = {settings: read(self.out / f"{settings.name}.json") for settings in all_settings}
         if missing := [settings.name for settings in found if found[settings] is None]:
             raise NotTuned(f"{', '.join(missing)} are missing in {self.out}: run the stage `tune`, to its end")
@@ -90,7 +90,7 @@ class Bench:
         self._run_all(max(self.scale.times), tuple(ABLATIONS))
 
     def _run_all(self, s: int, rules: Sequence[str]) -> None:
-        # The first seed of every rule comes before the second of any.
+        # The first seed of all rules is run before the second of any.
         for job in (Job(s, rule, seed) for seed, rule in product(self.scale.seeds, rules)):
             if all(wanted in ("", str(part)) for wanted, part in zip(self._only, job, strict=False)):
                 variant = VARIANTS[job.rule]
@@ -107,7 +107,7 @@ class Bench:
     def _run_one(self, name: str, workflow: Workflow) -> Json:
         progress, planted = Quiet(), self.scale.planted
         try:
-            # Stages in turn: the device tier holds all rows, and processes that share the cores leave none to spare.
+            # Stages run one after another: the device tier holds all rows, and the processes use all cores anyway.
             result = train(workflow, self.out / f".{name}", progress, serial=True)
         except PipelineError as error:
             return {"failed": str(error), "best": None}

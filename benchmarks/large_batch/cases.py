@@ -1,4 +1,4 @@
-"""What `large_batch` trains: sizes, rules with their ablations, and the workflow of each."""
+"""Cases of `large_batch`: sizes, rules with their ablations, and the workflow of each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPS = 1e-7
 
 
 class Settings(NamedTuple):
-    """What is tuned at the base batch."""
+    """Settings that are tuned at the base batch."""
 
     row_lr: float
     l2: float
@@ -29,7 +29,7 @@ class Settings(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """A rule, and whose settings it scales: those tuned with the clip or without it."""
+    """A rule, and the settings that it scales: those tuned with the clip or without it."""
 
     rule: str
     clip: bool = False
@@ -52,12 +52,12 @@ VARIANTS = BASE | RULES | ABLATIONS
 
 
 TUNED = (("row_lr", "row_lrs"), ("l2", "l2s"), ("dense_lr", "dense_lrs"))
-"""In this order, each from the first of its values."""
+"""Settings in the order of tuning, with the name of their candidates; until tuned, a setting has its first one."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Sizes of everything; a quick run shows that it works and says nothing of accuracy."""
+    """Sizes of everything; a quick run only shows that it works, its accuracies mean nothing."""
 
     planted: Planted = field(default_factory=Planted)
     batch: int = 16
@@ -91,7 +91,7 @@ class Job(NamedTuple):
 
 
 def base(scale: Scale, data: Path, threads: int, settings: Settings, seed: int) -> Workflow:
-    """The workflow with the base batch; every split but `train` is the test split, so that each epoch is tested."""
+    """Workflow with the base batch; every split but `train` is the test split, so that each epoch is tested."""
     rows = Adam(
         lr=settings.row_lr, l2=settings.l2, semantics="dense", eps=EPS, eps_place="keras",
         clip=CowClip() if settings.clip else None,
@@ -120,7 +120,7 @@ def base(scale: Scale, data: Path, threads: int, settings: Settings, seed: int) 
 
 
 def scaled(workflow: Workflow, variant: Variant, s: int) -> Workflow:
-    """The base for batches s times as large, by the variant's rule."""
+    """Workflow for batches s times as large, scaled by the variant's rule."""
     fields = scale_batch(workflow, s * workflow.schedule.batch_size, variant.rule).model_dump()
     if not variant.scale_l2:
         fields["optimizer"]["rows"]["l2"] = workflow.optimizer.rows.l2

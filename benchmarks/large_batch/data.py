@@ -1,8 +1,8 @@
 """Clicks for `large_batch`: keys as rare as Criteo's, and a label that depends on every one of them.
 
-The logit of an example is a bias, an effect of each of its keys, and for each two of its keys the product of their
-latent vectors. All keys occur in training, half of them fewer than ten times. Since the logit is known, so is the AUC
-that no model can exceed but by chance: that of the logit itself.
+The logit of an example is the sum of a bias, an effect of each of its keys, and the product of the latent vectors of
+each pair of its keys. All keys occur in training, half of them fewer than ten times. Since the logit is known, so is
+the AUC that no model can exceed but by chance: that of the logit itself.
 
 N examples    F fields    K keys of all fields    R rank of the pairwise effects
 """
@@ -35,17 +35,17 @@ class Planted:
     keys_per_field: tuple[int, ...] = (40_000, 25_000, 15_000, 10_000, 5_000, 3_000, 1_500, 400, 80, 20)
     zipf: float = 0.91
     main_std: float = 1.2
-    """Of the sum of an example's first-order effects."""
+    """Standard deviation of the sum of an example's first-order effects."""
     pair_std: float = 1.0
-    """Of the sum of its pairwise effects."""
+    """Standard deviation of the sum of its pairwise effects."""
     rank: int = 4
     positive_rate: float = 0.3
     seed: int = 0
 
 
 def draw_keys(planted: Planted, rng: np.random.Generator, num_examples: int, every_key: bool) -> I32:
-    """[N, F] keys 0 .. n - 1 of each field, key k about as often as (k + 1) ** -zipf; each at least once if so
-    asked."""
+    """[N, F] keys 0 .. n - 1 of each field, key k with a frequency of about (k + 1) ** -zipf; if `every_key`, each key
+    occurs at least once."""
     columns = []
     for num_keys in planted.keys_per_field:
         share_K = np.arange(1, num_keys + 1) ** -planted.zipf
@@ -57,16 +57,17 @@ def draw_keys(planted: Planted, rng: np.random.Generator, num_examples: int, eve
 
 
 def effects(planted: Planted, rng: np.random.Generator, keys_NF: I32) -> tuple[F64, F64]:
-    """[K] first-order effects and [K, R] latent vectors, such that their sums over examples vary as planned."""
+    """[K] first-order effects and [K, R] latent vectors, scaled so that their sums over examples have the planned
+    standard deviations."""
     num_keys = sum(planted.keys_per_field)
     main_K, latent_KR = rng.standard_normal(num_keys), rng.standard_normal((num_keys, planted.rank))
     main_N, pairs_N = sums(planted, main_K, latent_KR, keys_NF)
-    # A product of two latent vectors grows with the square of what they are multiplied by.
+    # The product of two latent vectors grows with the square of their scale.
     return main_K * planted.main_std / main_N.std(), latent_KR * np.sqrt(planted.pair_std / pairs_N.std())
 
 
 def sums(planted: Planted, main_K: F64, latent_KR: F64, keys_NF: I32) -> tuple[F64, F64]:
-    """[N] sums of the first-order effects and of those of all pairs of fields."""
+    """[N] sums of the first-order effects, and [N] sums of the effects of all pairs of fields."""
     first_F = np.cumsum([0, *planted.keys_per_field[:-1]])
     main_N, sum_NR, squares_N = np.zeros(len(keys_NF)), np.zeros((len(keys_NF), planted.rank)), np.zeros(len(keys_NF))
     for f, first in enumerate(first_F):
@@ -82,7 +83,7 @@ def sigmoid(x_N: F64) -> F64:
 
 
 def bias(logits_N: F64, positive_rate: float) -> float:
-    """What makes so many labels positive on average; by bisection."""
+    """Bias that makes this share of labels positive on average, found by bisection."""
     low, high = -30.0, 30.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -91,9 +92,9 @@ def bias(logits_N: F64, positive_rate: float) -> float:
 
 
 def ensure(planted: Planted, root: Path) -> dict[str, Any]:
-    """What planted.json tells of the data in `root`, which is made first if it is not there: `bayes_auc`, and counts.
+    """Make the data in `root` unless it is there, and return the content of planted.json: `bayes_auc`, and counts.
 
-    ValueError where `root` holds data of other parameters.
+    Raises ValueError if `root` holds data of other parameters.
     """
     parameters = json.loads(json.dumps(asdict(planted)))
     if not (root / DONE).exists():

@@ -1,4 +1,4 @@
-"""What `large_batch` found, from the files that its runs left."""
+"""Tables of the results of `large_batch`, from the files that its runs left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.once import read
 
 
 def standard_error(auc: float, positives: int, negatives: int) -> float:
-    """Of an AUC (Hanley and McNeil, Radiology 1982)."""
+    """Standard error of an AUC (Hanley and McNeil, Radiology 1982)."""
     q1, q2 = auc / (2 - auc), 2 * auc**2 / (1 + auc)
     variance = auc * (1 - auc) + (positives - 1) * (q1 - auc**2) + (negatives - 1) * (q2 - auc**2)
     return float((variance / (positives * negatives)) ** 0.5)
@@ -23,7 +23,7 @@ def print_tuned(out: Path) -> None:
 
 
 def print_runs(out: Path, bayes_auc: float) -> dict[str, float]:
-    """A line for each batch size and rule, means over the seeds; the best AUCs by name."""
+    """Print a line for each batch size and rule, means over the seeds; return the best AUCs by name."""
     runs = [one for one in map(read, sorted(out.glob("run-*.json"))) if one]
     best: dict[str, float] = {}
     print(f"\nbest possible AUC {bayes_auc:.5f}; means over the seeds that are there")

@@ -1,9 +1,9 @@
-"""Preparing a log in Criteo's form: rows a second beside other ways, peak memory, kills, and how Parquet is laid out.
+"""Preparation of a log in Criteo's layout: speed compared with other ways, peak memory, kills, layout of Parquet.
 
-csv_alone: pyarrow.csv reads the log with all cores and writes nothing, the limit
-csv_and_parquet: the same, and pyarrow writes one Parquet file as it does by default
-ours, ours_split: `python -m pipeline.prepare`, all for training, or a tenth each for validation and test
-pandas, polars (where installed): read_csv and to_parquet; scan_csv and sink_parquet
+csv_alone: pyarrow.csv reads the log with all cores and writes nothing: the limit
+csv_and_parquet: the same, and pyarrow writes one Parquet file with its default options
+ours, ours_split: `python -m pipeline.prepare`, all rows for training, or a tenth each for validation and test
+pandas, polars (if installed): read_csv and to_parquet; scan_csv and sink_parquet
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from benchmarks.prepare.layout import measure
 from benchmarks.prepare.ways import WAYS, read
 
 MAX_APART = 0.1
-"""Of peak memory at ten times the input."""
+"""Maximum relative difference of peak memory with ten times the input."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +34,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(way: str, log: Path, rows: int, piece: str) -> tuple[float, ...]:
-    """Rows a second, rows per second of processor time, bytes a row, MiB at the peak."""
+    """Run one way: rows per second, rows per second of processor time, bytes per row, peak memory in MiB."""
     with tempfile.TemporaryDirectory(dir=log.parent) as out:
         command = [sys.executable, "-m", "benchmarks.prepare.ways", way, str(log), out, str(rows), piece]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
@@ -42,7 +42,7 @@ def run(way: str, log: Path, rows: int, piece: str) -> tuple[float, ...]:
 
 
 def ways(log: Path, rows: int, repeats: int) -> dict[str, float]:
-    """Rows a second of each way, interleaved, as shares of the limit."""
+    """Measure all ways, interleaved; return the rows per second of each as a share of the limit."""
     found: dict[str, list[tuple[float, ...]]] = {way: [] for way in WAYS}
     for _ in range(repeats):
         for way in WAYS:
@@ -75,7 +75,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 
 def kills(log: Path, number: int, piece: str) -> dict[str, float]:
-    """One preparation that is killed again and again, then let through, as often as it takes for so many kills."""
+    """Kill a preparation again and again, then let it finish; repeat with others until there were `number` kills."""
     killed = differ = 0
     with tempfile.TemporaryDirectory(dir=log.parent) as folder:
         begin = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Click logs in Criteo's form, made: tabs, counts with gaps, categories as eight hexadecimal digits, some empty."""
+"""Synthetic click logs in Criteo's layout: tabs, counts with gaps, categories of 8 hexadecimal digits, some empty."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ NUM_NUMBERS = 13
 ROWS_AT_ONCE = 1 << 18
 ZIPF = 1.05
 NULLS = 0.1
-"""Of the values of every column but the label and the first numbers and categories; the logs' own share is like it."""
+"""Share of empty values in every column but the label and the first numbers and categories; about that of the real
+logs."""
 DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
 def ensure(path: Path, num_rows: int, seed: int = 0) -> Path:
-    """The file with so many lines, made unless it is there."""
+    """Make the file with `num_rows` lines, unless it exists, and return its path."""
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(f"{path.name}.partial")
@@ -37,7 +38,7 @@ def ensure(path: Path, num_rows: int, seed: int = 0) -> Path:
 
 
 def make(num_rows: int, rng: np.random.Generator) -> pa.Table:
-    """Label, i1 .. i13 and c1 .. c26 of so many rows."""
+    """Make columns label, i1 .. i13 and c1 .. c26 of `num_rows` rows."""
     columns: dict[str, pa.Array] = {"label": pa.array((rng.random(num_rows) < 0.26).astype(np.int8))}
     for n in range(1, NUM_NUMBERS + 1):
         values = np.floor(rng.lognormal(1.0 + 0.3 * n, 1.5, num_rows)).astype(np.int32) - 3 * (n == 2)
@@ -48,14 +49,14 @@ def make(num_rows: int, rng: np.random.Generator) -> pa.Table:
 
 
 def _zipf(rng: np.random.Generator, cardinality: int, size: int) -> NDArray[np.uint64]:
-    """Draws from the density x ** -ZIPF on [1, cardinality + 1), rounded down."""
+    """Draw from the density x ** -ZIPF on [1, cardinality + 1), rounded down."""
     power = 1.0 - ZIPF
     top = (cardinality + 1.0) ** power
     return np.floor((1.0 + rng.random(size) * (top - 1.0)) ** (1.0 / power)).astype(np.uint64)
 
 
 def _texts(values: NDArray[np.uint64], column: int, empty: NDArray[np.bool_]) -> pa.Array:
-    """Eight hexadecimal digits of each value, scattered by an odd factor: a bijection of 32 bits."""
+    """Eight hexadecimal digits for each value, multiplied by an odd number: a bijection of 32 bits."""
     scattered = values * np.uint64(mix_reference(column) | 1) & np.uint64(0xFFFFFFFF)
     nibbles = scattered[:, None] >> np.arange(28, -4, -4, dtype=np.uint64) & np.uint64(15)
     texts = DIGITS[nibbles.astype(np.intp)].reshape(-1)

@@ -1,7 +1,7 @@
-"""How Parquet is to be laid out for reading: rows of a row group, compression, dictionaries, size of pages.
+"""Layouts of Parquet files for reading: rows of a row group, compression, dictionaries, size of pages.
 
-Rows per second of processor time of `Source.read`, a shuffled epoch, on made data of Criteo's form; bytes of the file;
-processor seconds to write it.
+It measures rows per second of processor time of `Source.read`, for a shuffled epoch of synthetic data in Criteo's
+layout, the bytes of the file, and the processor seconds to write it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ OTHERS: Options = {
 
 
 def cases() -> Iterator[Options]:
-    """The chosen options, and those that differ from them in one."""
+    """The chosen options, and all variants that differ from them in one option."""
     yield CHOSEN
     for name, values in OTHERS.items():
         yield from ({**CHOSEN, name: value} for value in values)
 
 
 def write(table: pa.Table, path: Path, options: Options) -> float:
-    """Seconds."""
+    """Write the file; return the processor seconds that it took."""
     texts = [name for name in table.column_names if pa.types.is_string(table.schema.field(name).type)]
     begin = time.process_time()
     pq.write_table(
@@ -59,7 +59,7 @@ def write(table: pa.Table, path: Path, options: Options) -> float:
 
 
 def rows_per_second(path: Path, window: int) -> float:
-    """Of the second of two epochs: in the first one the file comes into the page cache, and kernels are compiled."""
+    """Speed of the second of two epochs: the first fills the page cache and compiles kernels."""
     data = Data(
         root=path.parent,
         train=(path.name,),
@@ -81,7 +81,7 @@ def rows_per_second(path: Path, window: int) -> float:
 
 
 def measure(table: pa.Table, folder: Path, repeats: int, window: int = 1 << 17) -> dict[str, float]:
-    """Prints a line for each case; the speed of each by what it changes, as a share of the chosen one's."""
+    """Print a line for each case; return the speed of each by the option it changes, as a share of the chosen one's."""
     folder.mkdir(parents=True, exist_ok=True)
     paths = {number: (options, folder / f"layout-{number}.parquet") for number, options in enumerate(cases())}
     writing = {number: write(table, path, options) for number, (options, path) in paths.items()}

@@ -1,7 +1,7 @@
-"""One way to make Parquet of a log in Criteo's form: python -m benchmarks.prepare.ways WAY LOG OUT ROWS PIECE.
+"""One way to convert a log in Criteo's layout to Parquet: python -m benchmarks.prepare.ways WAY LOG OUT ROWS PIECE.
 
-Prints rows a second of what follows the imports, rows per second of processor time, bytes of the Parquet files a row,
-and MiB of memory at the peak.
+It prints rows per second without the time of imports, rows per second of processor time, bytes of the Parquet files per
+row, and peak memory in MiB.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NAMES = ["label", *NUMBERS, *CATEGORIES]
 
 
 def read(log: Path) -> pa.Table:
-    """By all cores, with the types that ours gives."""
+    """Read the log with all cores and the types that our preparation gives."""
     types = {"label": pa.int8()} | dict.fromkeys(NUMBERS, pa.int32()) | dict.fromkeys(CATEGORIES, pa.string())
     return pyarrow.csv.read_csv(
         log,
@@ -83,11 +83,11 @@ WAYS: dict[str, Callable[[Path, Path, str], None]] = {
     "ours": ours,
     "ours_split": ours_split,
 } | {name: way for name, way in {"pandas": pandas, "polars": polars}.items() if find_spec(name)}
-"""The first is the limit: it writes nothing."""
+"""Ways by name. The first is the limit: it writes nothing."""
 
 
 def peak_mib() -> float:
-    """Of this process; what `getrusage` tells begins with what its parent had."""
+    """Peak memory of this process; `getrusage` would include the memory of its parent at the start."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 2**10
 
@@ -96,7 +96,7 @@ def main() -> None:
     way, log, out, rows, piece = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
     if find_spec(way):
         __import__(way)
-    # What is read is in the page cache, as far as it can be.
+    # Read the log once, so that it is in the page cache as far as it fits.
     with open(log, "rb") as file:
         while file.read(1 << 20):
             pass
@@ -105,7 +105,7 @@ def main() -> None:
     seconds, cpu_seconds = time.perf_counter() - before, time.process_time() - cpu_before
     size = sum(path.stat().st_size for path in out.rglob("*.parquet"))
     print(rows / seconds, rows / cpu_seconds, size / rows, peak_mib())
-    # Freeing gigabytes takes a while, and nobody asks for it.
+    # Exit without freeing gigabytes of memory, which would take a while.
     sys.stdout.flush()
     os._exit(0)
 

@@ -1,10 +1,10 @@
-"""What the scaling model predicts for HierPS's five models on one machine with 8 GPUs, and on 16 such machines.
+"""Predictions of the scaling model for HierPS's five models on one machine with 8 GPUs, and on 16 such machines.
 
-ASSUMPTIONS, none of them measured here: the hardware (speeds that vendors name, taken at about two thirds), all
-constants of a GPU, a Zipf exponent of 1.05 in each of as many equal fields as an example has values, 8 weights a row,
-perfect caches, 16,384 examples a step and GPU (--examples). Measured, on two shared cores (RESULTS.md, CPU): what
-reading and planning take of a processor's thread. Published (Zhao et al., MLSys 2020): values of an example, keys,
-dense parameters. The paper's own machines differ, and so do its steps; its speeds are not what is predicted.
+ASSUMPTIONS, none of them measured here: the hardware (about two thirds of the speeds that vendors name), all constants
+of a GPU, a Zipf exponent of 1.05 in each of as many equal fields as an example has values, 8 weights per row, perfect
+caches, 16,384 examples per step and GPU (--examples). Measured on two shared cores (RESULTS.md, CPU): processor time of
+reading and planning. Published (Zhao et al., MLSys 2020): values of an example, keys, dense parameters. The paper's
+machines and steps differ, so its speeds are not the ones predicted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.scaling.zipf import Fields
 
 DIM = 8
 ROW_BYTES = 4 * (3 * DIM + 5)
-"""As `pipeline` lays a row with Adam out: key, weights, m, v, last step, count, tag."""
+"""Bytes of a row with Adam in `pipeline`: key, weights, m, v, last step, count, tag."""
 PUBLISHED = (
     ("A", 100, 8e9, 700_000),
     ("B", 100, 2e10, 20_000),
@@ -28,10 +28,10 @@ PUBLISHED = (
     ("D", 500, 1e11, 4_000_000),
     ("E", 500, 2e11, 7_000_000),
 )
-"""Name, values of an example, keys, dense parameters."""
+"""Models: name, values of an example, keys, dense parameters."""
 HIERPS = tuple(Shape(name, (Fields(keys / nnz, nnz),), dense, DIM, ROW_BYTES) for name, nnz, keys, dense in PUBLISHED)
 CRITEO = Shape("Criteo", tuple(Fields(keys, 1) for keys in CARDINALITIES), 27_000, 17, 224)
-"""The trace of `end_to_end` and `unique_share`, with DeepFM, D = 16 and an MLP of 64."""
+"""Trace of `end_to_end` and `unique_share`, with DeepFM, D = 16 and an MLP of 64."""
 
 TWO_CORES = Costs(
     value_read_ns=6,
@@ -44,7 +44,8 @@ TWO_CORES = Costs(
     parameter_trained_ns=0.07,
     step_s=0.0,
 )
-"""Of the machine in RESULTS.md, from the times of its stages and kernels; `row_exchanged_ns` from gathers and sums."""
+"""Constants of the machine in RESULTS.md, from the times of its stages and kernels; `row_exchanged_ns` from gathers and
+sums."""
 GPU = replace(
     TWO_CORES,
     value_deduplicated_ns=0.2,
@@ -55,17 +56,18 @@ GPU = replace(
     parameter_trained_ns=6 / 20_000,
     step_s=1e-3,
 )
-"""Assumed: rows at two thirds of 3 TB/s, 20 TFlop/s, a millisecond of launches a step."""
+"""Assumed constants of a GPU: rows at two thirds of 3 TB/s, 20 TFlop/s, one millisecond of launches per step."""
 NVLINK = Link(300e9, 10e-6)
 ETHERNET_100 = Link(8e9 / 8, 20e-6)
-"""100 Gb/s shared by a machine's 8 GPUs, as in the paper."""
+"""Network of 100 Gb/s, shared by a machine's 8 GPUs, as in the paper."""
 INFINIBAND_400 = Link(33e9, 10e-6)
-"""400 Gb/s for each GPU."""
+"""Network of 400 Gb/s for each GPU."""
 MACHINE = Cluster(
     machines=1, workers=8, cores=112, threads=4, on_gpu=True, inside=NVLINK, between=ETHERNET_100,
     source_bytes_per_s=8e9, disk_bytes_per_s=30e9, upload_bytes_per_s=20e9, device_rows=4e8, host_rows=1e9,
 )  # fmt: skip
-"""Of a GPU's memory 46 GB hold rows, of 1.5 TB of RAM 930 GB; 8 NVMe disks; data by a network of its own."""
+"""Clusters: 46 GB of a GPU's memory and 930 GB of 1.5 TB of RAM hold rows; 8 NVMe disks; data comes over a separate
+network."""
 CLUSTERS = {
     "1 x 8": MACHINE,
     "16 x 8, 100 Gb/s": replace(MACHINE, machines=16),
@@ -76,14 +78,16 @@ KSTEP = 20
 
 
 def runs(cluster: Cluster, examples: int = EXAMPLES_PER_GPU) -> dict[str, Run]:
-    """Dense gradients at every step; with several machines, k-step Adam between them as well, x and v merged."""
+    """Runs by name: dense gradients summed at every step; with several machines, also k-step Adam between them, with x
+    and v merged."""
     every = Run(examples * cluster.num_workers, block_batches=4)
     kstep = {f"k = {KSTEP}": replace(every, between_every=KSTEP, words=2)} if cluster.machines > 1 else {}
     return {"k = 1": every} | kstep
 
 
 def line(found: Prediction, cluster: Cluster) -> str:
-    """The speed, what binds, the next part by it, and how much of training is not computing."""
+    """Line with the speed, also per worker; the slowest part; the second slowest and training, each divided by it; and
+    the MB that a worker sends per step."""
     parts = sorted(found.parts.items(), key=lambda part: -part[1])
     (_, longest), (name, after) = parts[:2]
     megabytes = sum(found.sent[1:]) / 1e6

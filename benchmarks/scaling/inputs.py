@@ -1,4 +1,4 @@
-"""What the scaling model is asked about: a model and its data, measured constants, machines and their links, a run."""
+"""Inputs of the scaling model: a model and its data, measured constants, machines and their links, a run."""
 
 from __future__ import annotations
 
@@ -14,75 +14,75 @@ class Shape:
     name: str
     fields: tuple[Fields, ...]
     dense: int
-    """Parameters of the dense part."""
+    """Number of parameters of the dense part."""
     dim: int
-    """Weights of a row: what is sent of it, and as many gradients come back."""
+    """Number of weights of a row. These are sent, and as many gradients come back."""
     row_bytes: int
-    """A whole row, as tiers move it: key, weights, optimizer state, counters."""
+    """Bytes of a whole row, as tiers move it: key, weights, optimizer state, counters."""
     exponent: float = 1.05
 
     @property
     def nnz(self) -> int:
-        """Values of an example."""
+        """Number of values of an example."""
         return sum(one.number for one in self.fields)
 
 
 @dataclass(frozen=True)
 class Costs:
-    """Measured constants. Nanoseconds of one thread, but for what a GPU computes (`Cluster.on_gpu`): of the GPU."""
+    """Measured constants in nanoseconds of one thread, or of the GPU for what it computes (`Cluster.on_gpu`)."""
 
     value_read_ns: float
-    """Per value: decode, hash, shuffle. Always the processor's."""
+    """Per value: decode, hash, shuffle; always on the processor."""
     value_deduplicated_ns: float
     """Per value."""
     key_planned_ns: float
-    """Per unique key of a block. Always the processor's."""
+    """Per unique key of a block; always on the processor."""
     value_trained_ns: float
-    """Per value: its row looked up for the model, its gradient summed."""
+    """Per value: look up its row for the model, and sum its gradient."""
     row_trained_ns: float
-    """Per unique key of a step, at its owner: the optimizer."""
+    """Per unique key of a step, at its owner: the optimizer's update."""
     row_exchanged_ns: float
-    """Per row sent, and once more per gradient received: gathered, and added."""
+    """Per row sent (gather), and again per gradient received (add)."""
     example_trained_ns: float
-    """Per example: what forward and backward cost whatever the size."""
+    """Per example: the part of forward and backward that does not depend on the number of parameters."""
     parameter_trained_ns: float
     """Per example and dense parameter, forward and backward: 6 floating-point operations."""
     step_s: float
-    """Seconds per step, whatever it holds: launches, Python."""
+    """Seconds per step, whatever its size: launches, Python."""
 
 
 @dataclass(frozen=True)
 class Link:
     bytes_per_s: float
-    """Of one worker, in one direction; both directions at once."""
+    """Bandwidth of one worker in one direction; both directions work at once."""
     latency_s: float
-    """Per message."""
+    """Seconds per message."""
     on_cores: bool = False
-    """The processor moves the bytes (gloo), so that their time counts as its time."""
+    """True if the processor moves the bytes (gloo), so that their time counts as processor time."""
 
 
 @dataclass(frozen=True)
 class Cluster:
     machines: int
     workers: int
-    """Of one machine."""
+    """Workers of one machine."""
     cores: float
-    """Of one machine."""
+    """Cores of one machine."""
     threads: int
-    """Of `read`, and of `dedup` and `train` without a GPU: at most a worker's cores."""
+    """Threads of `read`, and of `dedup` and `train` without a GPU: at most a worker's cores."""
     on_gpu: bool
     inside: Link
     between: Link
     source_bytes_per_s: float
-    """Of one machine: where the data is read from."""
+    """Speed at which one machine reads the data."""
     disk_bytes_per_s: float
-    """Of one machine, reading; writing is as fast, at the same time."""
+    """Speed at which one machine reads its log; it writes at the same speed, at the same time."""
     upload_bytes_per_s: float
-    """Of one worker, in one direction: to the device and back. Without a GPU nothing is uploaded."""
+    """Speed of copies to the device, and back, of one worker in one direction. Without a GPU nothing is uploaded."""
     device_rows: float
-    """Of one worker."""
+    """Rows on the device of one worker."""
     host_rows: float
-    """Of one worker, besides those on the device."""
+    """Rows in the host tier of one worker, besides those on the device."""
 
     @property
     def num_workers(self) -> int:
@@ -92,11 +92,11 @@ class Cluster:
 @dataclass(frozen=True)
 class Run:
     batch: int
-    """Examples of a step, of all workers together."""
+    """Examples of a step of all workers together."""
     block_batches: int = 16
     inside_every: int = 1
     """Steps between dense synchronizations of a machine's workers; 1: gradients are all-reduced at every step."""
     between_every: int = 1
-    """Steps between those of workers of the same index in all machines: k of k-step Adam."""
+    """Steps between dense synchronizations of workers with the same index on all machines: k of k-step Adam."""
     words: int = 1
-    """Sent for each parameter when merging: 1 (gradients, or x), 2 (x, v), 3 (x, m, v)."""
+    """Numbers sent per parameter in a merge: 1 (gradients, or x), 2 (x, v), 3 (x, m, v)."""

@@ -1,11 +1,12 @@
-"""How many examples per second N workers train, from bytes, links and measured constants; nothing is fitted.
+"""Model of the examples per second that N workers train, from bytes, links and measured constants; nothing is fitted.
 
-What runs at the same time (reading, dedup, planning, keys on their way, disk, copies to a device, training) is a part,
-in seconds a step; the slowest part binds. Within training the exchange of rows and gradients and the dense
-synchronization add to what is computed. Processor time of all parts together, by a worker's cores, is a part as well.
+Activities that run at the same time (reading, dedup, planning, sending keys, disk, copies to a device, training) are
+parts, in seconds per step; the slowest part determines the speed. Within training, the exchange of rows and gradients
+and the dense synchronization add to the computation. Processor time of all parts divided by a worker's cores is a part
+as well.
 
-Left out: waiting for the slowest of the workers, a cold start, commits, evaluation. So the model is an upper bound, and
-what is measured should be below it by as much as those cost (`check`).
+Left out: waiting for the slowest worker, a cold start, commits, evaluation. So the model is an upper bound, and
+measured speeds should be below it by the cost of those (`check`).
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from benchmarks.scaling.zipf import unique_keys
 VALUE_BYTES = 8
 KEY_BYTES = 8
 WORD_BYTES = 4
-"""Of a weight, a gradient, a count, a dense parameter."""
+"""Bytes of a weight, a gradient, a count, or a dense parameter."""
 PAGE_BYTES = 4_096
-"""What a disk reads for a row that lies alone."""
+"""Bytes that a disk reads for a single row."""
 
 
 class Bytes(NamedTuple):
-    """Of one worker, per step, as the counters count them: payload, sent once."""
+    """Bytes that one worker sends per step, as its counters count them: payload, each byte once."""
 
     read: float
     keys: float
@@ -38,14 +39,14 @@ class Bytes(NamedTuple):
 class Prediction(NamedTuple):
     examples_per_s: float
     binds: str
-    """The part that takes longest."""
+    """Name of the part that takes longest."""
     parts: dict[str, float]
-    """Seconds a step."""
+    """Seconds per step of each part."""
     sent: Bytes
 
 
 def bytes_sent(shape: Shape, cluster: Cluster, run: Run) -> Bytes:
-    """Per step and worker. Rows are sent for the unique keys of a worker's part that it does not own."""
+    """Bytes per step and worker. Rows are sent for the unique keys of a worker's part that it does not own."""
     examples, num_workers = run.batch / cluster.num_workers, cluster.num_workers
     remote = unique_keys(shape.fields, shape.exponent, examples) * (num_workers - 1) / num_workers
     weights = WORD_BYTES * shape.dim
@@ -55,14 +56,14 @@ def bytes_sent(shape: Shape, cluster: Cluster, run: Run) -> Bytes:
         read=VALUE_BYTES * shape.nnz * examples,
         keys=KEY_BYTES * remote,
         rows=weights * remote,
-        # With its count of examples.
+        # Each gradient is sent with its count of examples.
         gradients=(weights + WORD_BYTES) * remote,
         dense=WORD_BYTES * shape.dense * (inside + between),
     )
 
 
 def predict(shape: Shape, costs: Costs, cluster: Cluster, run: Run) -> Prediction:
-    """Examples per second of all workers together, the part that binds, and all of them."""
+    """Predict examples per second of all workers together, with the slowest part and the seconds of all parts."""
     sent = bytes_sent(shape, cluster, run)
     moved = _moves(shape, cluster, run)
     work = _work(shape, costs, cluster, run)
@@ -88,11 +89,11 @@ def predict(shape: Shape, costs: Costs, cluster: Cluster, run: Run) -> Predictio
 
 
 class Point(NamedTuple):
-    """A measured one."""
+    """A measured point."""
 
     workers: int
     cores: float
-    """Of the machine that they had, all together."""
+    """Cores that all workers together used."""
     examples_per_s: float
 
 
@@ -101,13 +102,13 @@ class Compared(NamedTuple):
     predicted: float
     """Examples per second."""
     ratio: float
-    """Measured by predicted: at most about 1 where the model holds."""
+    """Measured divided by predicted speed: at most about 1 if the model holds."""
     scaling: float
-    """The ratio by that of the first point: how well the model tells what more workers bring."""
+    """`ratio` divided by that of the first point: how well the model predicts the effect of more workers."""
 
 
 def check(measured: Sequence[Point], shape: Shape, costs: Costs, cluster: Cluster, run: Run) -> list[Compared]:
-    """Each measured point beside what the model says of as many workers and cores, on one machine like `cluster`."""
+    """Compare each measured point with the prediction for as many workers and cores, on one machine like `cluster`."""
     found: list[Compared] = []
     for point in measured:
         threads = max(1, int(point.cores / point.workers))
@@ -119,7 +120,7 @@ def check(measured: Sequence[Point], shape: Shape, costs: Costs, cluster: Cluste
 
 
 def _work(shape: Shape, costs: Costs, cluster: Cluster, run: Run) -> dict[str, float]:
-    """Seconds a step that one worker computes, by one thread or the GPU."""
+    """Seconds per step of each computation of one worker, by one thread or the GPU."""
     num_workers = cluster.num_workers
     examples = run.batch / num_workers
     values = shape.nnz * examples
@@ -142,7 +143,7 @@ def _work(shape: Shape, costs: Costs, cluster: Cluster, run: Run) -> dict[str, f
 
 
 def _moves(shape: Shape, cluster: Cluster, run: Run) -> dict[str, float]:
-    """Rows per step that come to one worker's device, and to its memory from disk; as many leave, on their way back."""
+    """Rows per step that arrive on one worker's device, and in its memory from disk; as many move the other way."""
     examples, num_workers = run.batch * run.block_batches, cluster.num_workers
     held = {"device": cluster.device_rows, "disk": cluster.device_rows + cluster.host_rows}
     return {
@@ -152,7 +153,8 @@ def _moves(shape: Shape, cluster: Cluster, run: Run) -> dict[str, float]:
 
 
 def _all_to_all(cluster: Cluster, num_bytes: float) -> float:
-    """Seconds in which one worker sends so many bytes in equal parts to all others, inside and between at once."""
+    """Seconds for one worker to send `num_bytes` in equal parts to all others; links inside a machine and between
+    machines work at once."""
     others = cluster.num_workers - 1
     if not others:
         return 0.0
@@ -165,7 +167,7 @@ def _all_to_all(cluster: Cluster, num_bytes: float) -> float:
 
 
 def _all_reduce(shape: Shape, cluster: Cluster, run: Run) -> float:
-    """Seconds a step of the dense synchronization: rings inside machines, and one for each part between them."""
+    """Seconds per step of the dense synchronization: rings inside machines, and a ring for each part between them."""
     size = WORD_BYTES * shape.dense
     inside = _ring(size * _words(run.inside_every, run.words), cluster.workers, cluster.inside)
     between = _ring(size * run.words / cluster.workers, cluster.machines, cluster.between)
@@ -173,10 +175,10 @@ def _all_reduce(shape: Shape, cluster: Cluster, run: Run) -> float:
 
 
 def _ring(num_bytes: float, members: int, link: Link) -> float:
-    """A ring all-reduce: 2 (n - 1) messages of 1/n of the bytes each (Patarasuk and Yuan, JPDC 2009)."""
+    """Seconds of a ring all-reduce: 2 (n - 1) messages of 1/n of the bytes each (Patarasuk and Yuan, JPDC 2009)."""
     return 2 * (members - 1) * (num_bytes / members / link.bytes_per_s + link.latency_s)
 
 
 def _words(every: int, words: int) -> int:
-    """Gradients are synchronized at every step, what is merged less often."""
+    """Numbers sent per parameter: one gradient if every step synchronizes, else the merged ones."""
     return 1 if every == 1 else words

@@ -1,13 +1,13 @@
-"""What becomes of a run on several workers whose processes die, stop, or are cut off.
+"""Runs on several workers whose processes die, stop, or are cut off.
 
 kill: a random worker is killed with SIGKILL at a random instant of the run, its start included
-stop: the same with SIGSTOP, so that the worker is there and silent
+stop: the same with SIGSTOP, so that the worker exists but is silent
 driver: the driver is killed with SIGKILL; its workers must be gone soon, and the same command goes on
-resize: a run is interrupted and goes on with another number of workers, or as one without any
-scheduler: the workers are those of a Dask cluster that was there before, and one of them is killed
-cut: one of them is in a network namespace of its own, and its link goes down, for good or for a while
+resize: a run is interrupted and goes on with another number of workers, or in the driver's process alone
+scheduler: the workers belong to a Dask cluster that was started before, and one of them is killed
+cut: one worker of such a cluster is in a network namespace, and its link goes down, forever or for a while
 
-Each run must end by itself, with the undisturbed run's fingerprint (`resize`: AUC) and a whole table.
+Each run must end by itself, with the undisturbed run's fingerprint (`resize`: AUC) and an undamaged table.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from benchmarks.worker_kills.network import CUTS, cut, no_namespaces, scheduler_
 from benchmarks.worker_kills.run import Ended, Job, Run, chunks, until, verified
 
 GONE_SECONDS = 10.0
-"""After its driver's death a worker is gone by then."""
+"""Time within which a worker must be gone after its driver's death."""
 AUC_APART = 0.005
 RESIZES = ((4, 2), (4, 3), (2, 1))
 
 
 def moment(run: Run, undisturbed: Ended) -> str:
-    """Wait for a random instant of a run, one in five before all workers are open; which one."""
+    """Wait for a random instant of a run, one in five before all workers are open; return a description of it."""
     training = undisturbed.result["seconds"]
     if random.random() < 0.2:
         seconds, after = random.uniform(0, undisturbed.seconds - training), "the start"
@@ -47,7 +47,7 @@ def moment(run: Run, undisturbed: Ended) -> str:
 
 
 def worker_dies(job: Job, undisturbed: Ended, number: signal.Signals) -> Callable[[Path], str]:
-    """A trial: one worker is sent a signal."""
+    """Make a trial in which one worker is sent a signal."""
 
     def trial(run_dir: Path) -> str:
         with job.start(run_dir) as run:
@@ -68,7 +68,7 @@ def worker_dies(job: Job, undisturbed: Ended, number: signal.Signals) -> Callabl
 
 
 def driver_dies(job: Job, undisturbed: Ended) -> Callable[[Path], str]:
-    """A trial: the driver is killed, and the run gone on with."""
+    """Make a trial in which the driver is killed, and the same command goes on."""
 
     def trial(run_dir: Path) -> str:
         with job.start(run_dir) as run:
@@ -97,7 +97,7 @@ def _lives(process: psutil.Process) -> bool:
 
 
 def resizes(job: Job, auc: float, before: int, after: int) -> Callable[[Path], str]:
-    """A trial: interrupted within the second epoch, and gone on with by another number of workers."""
+    """Make a trial in which the run is interrupted in the second epoch, and goes on with another number of workers."""
 
     def trial(run_dir: Path) -> str:
         with job.start(run_dir, before) as run:
@@ -109,7 +109,7 @@ def resizes(job: Job, auc: float, before: int, after: int) -> Callable[[Path], s
         wrong, were = verified(run_dir), chunks(run_dir)
         with job.start(run_dir, after) as again:
             again.says("dashboard:")
-            # Later the second epoch leaves no row where it was, and old chunks are deleted.
+            # Taken here since the second epoch later moves every row, and old chunks are deleted.
             opened = chunks(run_dir)
             ended = again.end()
         if ended.code:
@@ -138,7 +138,7 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def trials(args: argparse.Namespace, job: Job, undisturbed: Ended) -> dict[str, list[Callable[[Path], str]]]:
-    """What each line of the table tries, one after the other."""
+    """Trials of each line of the table, made one after another."""
     kill = worker_dies(job, undisturbed, signal.SIGKILL)
     if args.quick:
         return {"kill": [kill]}
@@ -159,7 +159,7 @@ def trials(args: argparse.Namespace, job: Job, undisturbed: Ended) -> dict[str, 
 
 
 def main() -> int:
-    """1 if anything failed."""
+    """Return the exit code: 1 if anything failed."""
     args = arguments("worker_kills", __doc__ or "", options)
     random.seed(args.seed)
     print(machine())

@@ -1,4 +1,4 @@
-"""Runs whose workers are those of a plain Dask cluster: in network namespaces of their own, or on loopback."""
+"""Runs on the workers of a plain Dask cluster: in network namespaces of their own, or on loopback."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import psutil
 from benchmarks.worker_kills.run import SILENT_SECONDS, Ended, Job, Run, verified
 
 CUTS = (float("inf"), 2 * SILENT_SECONDS)
-"""Seconds for which the link is down."""
+"""Seconds during which the link is down."""
 SPACES = ("kills0", "kills1")
 HOSTS = ("10.213.7.1", "10.213.7.2")
 PORT = 18_786
 
 
 def scheduler_kill(job: Job) -> Callable[[Path], str]:
-    """A trial: of two workers that are there before the run, one is killed; its nanny starts another."""
+    """Make a trial in which one of two workers, started before the run, is killed; its nanny starts another."""
 
     def trial(run_dir: Path) -> str:
         undisturbed = _two(job, run_dir)
@@ -35,8 +35,8 @@ def scheduler_kill(job: Job) -> Callable[[Path], str]:
 
 
 def cut(job: Job, seconds: float) -> Callable[[Path], str]:
-    """A trial: one worker's link goes down for so long. If it is back in time the run goes on; otherwise it ends with
-    an error, and goes on with workers of this machine."""
+    """Make a trial in which one worker's link goes down for `seconds`. If it is back in time, the run goes on;
+    otherwise the run ends with an error, and goes on with workers of this machine."""
 
     def trial(run_dir: Path) -> str:
         undisturbed = _two(job, run_dir)
@@ -64,7 +64,7 @@ def cut(job: Job, seconds: float) -> Callable[[Path], str]:
 
 
 def _stands(job: Job, run_dir: Path, ended: Ended, undisturbed: Ended) -> str:
-    """Whether a run that could not go on ended as it should, with all that was committed."""
+    """Check that a run that could not go on ended as it should, with all that was committed; return what is wrong."""
     if ended.code != 1 or "error: " not in ended.said or "Traceback" in ended.said:
         return f"rc {ended.code}: {ended.last_words}"
     with job.start(run_dir, 2) as again:
@@ -72,7 +72,7 @@ def _stands(job: Job, run_dir: Path, ended: Ended, undisturbed: Ended) -> str:
 
 
 def _two(job: Job, run_dir: Path) -> Ended:
-    """The undisturbed run of two workers."""
+    """Run two workers without a disturbance."""
     return Job(job.data, 2).undisturbed(run_dir.with_name(f"{run_dir.name}-undisturbed"))
 
 
@@ -82,7 +82,7 @@ def _run(job: Job, run_dir: Path, host: str, inside: Sequence[str] = ()) -> Run:
 
 @contextmanager
 def cluster(hosts: Sequence[str], inside: Sequence[Sequence[str]]) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A scheduler on the first host and a worker on each: the processes of the nannies."""
+    """Start a scheduler on the first host and a worker on each; yield the processes of the nannies."""
     address = f"tcp://{hosts[0]}:{PORT}"
     common = ("--nthreads", "12", "--memory-limit", "0", "--no-dashboard", "--death-timeout", "20")
     with ExitStack() as stack:
@@ -90,7 +90,7 @@ def cluster(hosts: Sequence[str], inside: Sequence[Sequence[str]]) -> Iterator[l
         def start(where: int, *command: str) -> subprocess.Popen[bytes]:
             line = [*inside[where], sys.executable, "-m", "dask", *command, "--host", hosts[where]]
             process = subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            # In reverse.
+            # Callbacks run in reverse order.
             stack.callback(process.wait)
             stack.callback(process.kill)
             return process
@@ -121,7 +121,7 @@ def namespaces() -> Iterator[None]:
 
 
 def no_namespaces() -> str:
-    """Why there can be none here, if so."""
+    """Reason why network namespaces cannot be used here; empty if they can."""
     try:
         with namespaces():
             return ""

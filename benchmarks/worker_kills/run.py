@@ -1,4 +1,4 @@
-"""The run on several workers that is killed: its workflow, its processes, and what it must come to."""
+"""The run on several workers that is killed: its workflow, its processes, and its expected result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pipeline.workflow import Category, Commit, Data, Model, Schedule, Storage, 
 KEYS = (60_000, 20_000, 5_000, 500, 20)
 SILENT_SECONDS = 8.0
 ENDS_SECONDS = 400.0
-"""By then a run ends by itself, whatever happened to it."""
+"""Time within which a run ends by itself, whatever happens to it."""
 
 workflow = Workflow(
     name="kills",
@@ -48,21 +48,21 @@ workflow = Workflow(
 
 @dataclass(frozen=True)
 class Ended:
-    """What a run left when it ended by itself."""
+    """Result of a run that ended by itself."""
 
     code: int
     said: str
     seconds: float
-    """Since it began."""
+    """Seconds since the run began."""
     result: dict[str, Any]
-    """Empty where there is none."""
+    """Content of result.json; empty if there is none."""
 
     @property
     def last_words(self) -> str:
         return self.said[-600:].strip().replace("\n", " | ")
 
     def differs(self, undisturbed: Ended) -> str:
-        """From the undisturbed run, if it does."""
+        """Difference from the undisturbed run, in words; empty if there is none."""
         if self.code:
             return f"rc {self.code}: {self.last_words}"
         found, wanted = self.result["fingerprint"], undisturbed.result["fingerprint"]
@@ -70,10 +70,10 @@ class Ended:
 
 
 class Run:
-    """One process of `pipeline.run`, and those that it starts."""
+    """A process of `pipeline.run` and its children."""
 
     def __init__(self, data: Path, run_dir: Path, *more: str, inside: Sequence[str] = ()) -> None:
-        """`inside`: a command that runs another one, put in front."""
+        """`inside`: a command put in front, which runs another one."""
         self.run_dir, self._log = run_dir, run_dir.with_suffix(".log")
         command = [*inside, sys.executable, "-m", "pipeline.run", __file__, "--run-dir", str(run_dir)]
         with self._log.open("w") as log:
@@ -82,14 +82,14 @@ class Run:
             )
         self._begun = time.perf_counter()
         self.seen: set[psutil.Process] = set()
-        """All workers that were ever found."""
+        """All processes of workers found so far."""
 
     @property
     def said(self) -> str:
         return self._log.read_text()
 
     def workers(self) -> list[psutil.Process]:
-        """The processes of the workers, those that are about to be ones included."""
+        """Processes of the workers, including those that are still starting."""
         try:
             below = psutil.Process(self.process.pid).children(recursive=True)
             found = [one for one in below if "spawn_main" in " ".join(one.cmdline())]
@@ -99,11 +99,11 @@ class Run:
         return found
 
     def says(self, text: str) -> None:
-        """Return when it has said so, or ended."""
+        """Wait until the run has printed the text or has ended."""
         until(f"it did not say {text!r}", lambda: text in self.said or self.process.poll() is not None)
 
     def end(self) -> Ended:
-        """Wait for it. TimeoutError: it hangs."""
+        """Wait for the end of the run. Raises TimeoutError if it hangs."""
         until("the run did not end", lambda: self.workers() == [] and self.process.poll() is not None)
         seconds = time.perf_counter() - self._begun
         try:
@@ -128,16 +128,16 @@ class Run:
 @dataclass(frozen=True)
 class Job:
     data: Path
-    """Where its synthetic data is made once."""
+    """Folder in which its synthetic data is made once."""
     num_workers: int
 
     def start(self, run_dir: Path, num_workers: int | None = None, *more: str) -> Run:
-        """1 worker: the driver itself."""
+        """Start a run; with 1 worker that is the driver itself."""
         num_workers = num_workers or self.num_workers
         return Run(self.data, run_dir, *(["--workers", str(num_workers)] if num_workers > 1 else []), *more)
 
     def undisturbed(self, run_dir: Path) -> Ended:
-        """RuntimeError: it did not come to its end."""
+        """Run without a disturbance. Raises RuntimeError if the run does not finish."""
         with self.start(run_dir) as run:
             ended = run.end()
         if ended.code:
@@ -146,7 +146,7 @@ class Job:
 
 
 def until(what: str, is_so: Callable[[], bool], seconds: float = ENDS_SECONDS) -> float:
-    """Seconds until something is so; TimeoutError if it is not in time."""
+    """Wait until a condition holds; return the seconds that it took. Raises TimeoutError if it takes too long."""
     begun = time.perf_counter()
     while not is_so():
         if time.perf_counter() - begun > seconds:
@@ -156,13 +156,13 @@ def until(what: str, is_so: Callable[[], bool], seconds: float = ENDS_SECONDS) -
 
 
 def verified(run_dir: Path) -> str:
-    """What `pipeline.verify` says is wrong, if anything."""
+    """Errors that `pipeline.verify` finds; empty if there are none."""
     done = subprocess.run([sys.executable, "-m", "pipeline.verify", str(run_dir)], capture_output=True, text=True)
     return f"verify: {done.returncode} {done.stdout[-400:]} {done.stderr[-400:]}" if done.returncode else ""
 
 
 def chunks(run_dir: Path) -> dict[str, tuple[int, int, int]]:
-    """All files of the log that hold rows: inode, bytes, and when they were last written."""
+    """All files of the log with rows: inode, bytes, and time of the last write."""
     found = {}
     for folder, _, names in os.walk(run_dir / "table.zarr"):
         for name in names:

@@ -1,13 +1,14 @@
-"""What more workers bring on one machine, where the time goes, and whether the scaling model knows it.
+"""Speed-up by more workers on one machine, where the time goes, and how well the scaling model predicts it.
 
-Points are numbers of workers on so many cores, each in processes of its own; repeats are interleaved, medians reported.
-Two workers share the batch of one, or each has as much of one ("each", as where more workers make the batch larger).
-The model is Criteo's shape with an MLP of 64, all rows on the device, so the dense part is too small to matter.
-A worker's seconds are of its steady state: `train`, in it what it does with others (rows fetched, gradients given
-back, dense gradients all-reduced, waiting for the slower one included), and processor seconds of it and of the driver.
-Cores that others use as well make the speeds those of a crowded machine: so two runs of one worker at the same time, on
-a core each, tell what two cores gave at the most, and processor time what they would give if they were free.
-`predicted` is the scaling model's with the constants of the machine in RESULTS.md and the loopback link measured here.
+A point is a number of workers on a number of cores, each in processes of its own; repeats are interleaved, medians
+reported. Two workers share the batch of one, or each has a batch of that size ("each", if more workers make the batch
+larger). The model is Criteo's shape with an MLP of 64 and all rows on the device, so the dense part is too small to
+matter. A worker's seconds are of its steady state: `train`, and within it the communication (rows fetched, gradients
+given back, dense gradients all-reduced, including waits for the slower worker), and processor seconds of the worker and
+of the driver. If other programs use the cores as well, speeds are those of a crowded machine. Two simultaneous runs of
+one worker, on a core each, therefore show the most that two cores gave, and processor time shows what free cores would
+give. `predicted` is the scaling model's speed with the constants of the machine in RESULTS.md and the loopback link
+measured here.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ class Setup(NamedTuple):
     workers: int
     cores: int
     batches: int = 1
-    """A step's examples, in batches of one worker."""
+    """Examples of a step, as a multiple of one worker's batch."""
 
     def __str__(self) -> str:
         return f"{self.workers}_on_{self.cores}" + "_each" * (self.batches > 1)
 
 
 POINTS = (Setup(1, 1), Setup(2, 2), Setup(2, 2, batches=2), Setup(1, 2), Setup(4, 2))
-"""The first is what the others are compared with."""
+"""Measured points; the first is the one that the others are compared with."""
 BLOCK_BATCHES = 32
-"""Of one worker."""
+"""Batches of a block of one worker."""
 Measured = dict[Setup, list[dict[str, Any]]]
 
 
@@ -60,7 +61,7 @@ def run_of(args: argparse.Namespace, setup: Setup) -> Run:
 
 
 def start(args: argparse.Namespace, setup: Setup, first: int = 0) -> subprocess.Popen[str]:
-    """See `workers.run`. `first`: of the cores."""
+    """Start `workers.run` in a process. `first`: number of its first core."""
     run, num_batches = run_of(args, setup), args.batches // setup.batches
     numbers = (setup.workers, first, setup.cores, args.keys, num_batches, run.batch, run.block_batches)
     command = [sys.executable, "-m", "benchmarks.workers.run", str(args.data), *map(str, numbers)]
@@ -68,7 +69,7 @@ def start(args: argparse.Namespace, setup: Setup, first: int = 0) -> subprocess.
 
 
 def result(process: subprocess.Popen[str]) -> dict[str, Any]:
-    """CalledProcessError, after what it said."""
+    """Result of a process. Raises CalledProcessError, after printing its output, if it failed."""
     said, _ = process.communicate()
     if process.returncode:
         raise subprocess.CalledProcessError(process.returncode, process.args)
@@ -76,13 +77,13 @@ def result(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def beside(args: argparse.Namespace) -> float:
-    """Examples per second of two runs of one worker together, which know nothing of each other, on a core each."""
+    """Examples per second of two independent runs of one worker together, on a core each."""
     both = [start(args, POINTS[0], first) for first in (0, 1)]
     return sum(result(process)["examples_per_s"] for process in both)
 
 
 def print_point(point: Setup, runs: list[dict[str, Any]]) -> None:
-    """The run of the median speed, in microseconds an example of all workers."""
+    """Print the run of median speed, in microseconds per example of all workers."""
     speeds = [one["examples_per_s"] for one in runs]
     one = sorted(runs, key=lambda r: r["examples_per_s"])[len(runs) // 2]
     print(f"{point}: {spread(speeds)} examples/s")
@@ -99,7 +100,7 @@ def print_point(point: Setup, runs: list[dict[str, Any]]) -> None:
 
 
 def print_link(repeats: int) -> Link:
-    """The link of two workers."""
+    """Print and return the link of two workers."""
     print("loopback, ms of a collective by the kB that each of the workers sends")
     found: dict[int, Link] = {}
     for world in (2, 4):
@@ -112,7 +113,7 @@ def print_link(repeats: int) -> Link:
 
 
 def compare(args: argparse.Namespace, measured: Measured, link: Link) -> dict[str, float]:
-    """Measured by predicted, and how well the model knows what more workers bring."""
+    """Ratios of measured to predicted speed, and how well the model predicts the effect of more workers."""
     fields = tuple(Fields(keys, 1) for keys in keys_per_field(args.keys))
     shape = Shape("measured", fields, CRITEO.dense, CRITEO.dim, CRITEO.row_bytes)
     here = replace(MACHINE, on_gpu=False, inside=link, between=link)
@@ -130,8 +131,8 @@ def compare(args: argparse.Namespace, measured: Measured, link: Link) -> dict[st
 
 
 def scaling(measured: Measured, limits: Sequence[float]) -> dict[str, float]:
-    """What two workers that share a batch bring: by one, by what the machine allowed at the same time, and by processor
-    time alone."""
+    """Speed-up of two workers that share a batch: over one worker, relative to the limit of the machine at that time,
+    and by processor time alone."""
     one, two = measured[POINTS[0]], measured[POINTS[1]]
     speed, limit = statistics.median(r["examples_per_s"] for r in two), statistics.median(limits)
     cpu = [

@@ -1,4 +1,4 @@
-"""What gloo takes on loopback, by bytes: `world` ends of one group, each in a thread of this process."""
+"""Times of gloo on loopback, by bytes: `world` ends of one group, each in a thread of this process."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from benchmarks.scaling.inputs import Link
 from pipeline.comm.group import Group, Store
 
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
-"""Bytes that a worker sends to others."""
+"""Numbers of bytes that a worker sends to others."""
 REPEATS = 30
 
 
 def loopback(world: int, repeats: int = REPEATS) -> dict[str, dict[int, float]]:
-    """Seconds of a collective, median, by its name and by the bytes that one worker sends."""
+    """Median seconds of a collective, by its name and by the bytes that one worker sends."""
     store, name = Store("127.0.0.1", serves=True), uuid.uuid4().hex
 
     def one(rank: int) -> dict[str, dict[int, float]]:
@@ -34,7 +34,7 @@ def loopback(world: int, repeats: int = REPEATS) -> dict[str, dict[int, float]]:
 
 
 def link_of(seconds: dict[int, float], world: int) -> Link:
-    """A straight line through the least and the most of an all_to_all, as the scaling model has it."""
+    """Link of the scaling model: a straight line through the smallest and the largest size of an all_to_all."""
     minimum, maximum = min(seconds), max(seconds)
     bytes_per_s = (maximum - minimum) / max(1e-9, seconds[maximum] - seconds[minimum])
     return Link(bytes_per_s, max(0.0, seconds[minimum] - minimum / bytes_per_s) / (world - 1), on_cores=True)

@@ -1,7 +1,7 @@
-"""One measured run of `workers`, in a process of its own: so many workers on so many cores.
+"""One measured run of `workers`, in a process of its own: a number of workers on a number of cores.
 
-Its last line is JSON. The steady state is from the first quarter of the training to its end: by then workers have
-started, kernels are loaded, and every frequent key has its row.
+Its last line is JSON. The steady state begins after the first quarter of the training and lasts to its end: by then
+workers have started, kernels are loaded, and every frequent key has its row.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HIDDEN = (64,)
 
 
 class Sampled(Quiet):
-    """Keeps the processor time of this process, and of its workers, block by block."""
+    """Progress that records the processor time of this process and of its workers, block by block."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,8 @@ class Sampled(Quiet):
 
 
 def workload(data: Path, num_keys: int, num_batches: int, batch: int, block_batches: int, threads: int) -> Workflow:
-    """Criteo's shape, a small dense part, all rows in the device slab of one worker. `threads`: of all together."""
+    """Workflow of Criteo's shape with a small dense part; all rows fit into one worker's device slab. `threads`: total
+    of all workers."""
     sizes = {"slab_rows": num_keys, "host_rows": 1000, "ring_rows": 600_000}
     examples = num_batches * batch
     workflow = make_workflow(
@@ -85,13 +86,13 @@ def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
 
 
 def window(progress: Sampled) -> tuple[float, float]:
-    """When the steady state began and ended."""
+    """Begin and end of the steady state."""
     at = sorted(progress.cpu_at)
     return progress.seconds_at[at[len(at) // 4]], progress.seconds_at[at[-1]]
 
 
 def steady(progress: Sampled, driver: Driver, result: dict[str, Any]) -> dict[str, Any]:
-    """Figures of the steady state, but for `sent`: of the whole run, and a step."""
+    """Figures of the steady state; only `sent` is of the whole run, per step."""
     begin, end = window(progress)
     at = sorted(progress.cpu_at)
     first, last = at[len(at) // 4], at[-1]

@@ -1,4 +1,4 @@
-"""How long a worker is at what it does with the others, timed by wrapping it in the worker's own process."""
+"""Times of a worker's communication with others, measured by wrapping its functions in the worker's process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pipeline.comm.exchange import Exchange
 from pipeline.comm.group import Group
 
 TIMED = ((Exchange, "fetch"), (Exchange, "push_gradients"), (Group, "all_to_all"))
-"""An exchange is gathering or summing, around an all_to_all."""
+"""Timed methods. `fetch` and `push_gradients` gather or sum rows around an all_to_all."""
 STEPS = "summing"
-"""Of dense gradients, and of what workers agree upon: its steps, not what is done between them."""
+"""Timed generator that sums dense gradients and agreements: the time of its steps, not of the work between them."""
 END = object()
 _calls: dict[str, list[tuple[float, float]]] = {name: [] for name in (*(name for _, name in TIMED), STEPS)}
-"""In this process: when each began and ended."""
+"""Begin and end of each call in this process, by name."""
 
 
 class Timers(WorkerPlugin):
@@ -31,7 +31,7 @@ class Timers(WorkerPlugin):
 
 
 def seconds_of_calls(begin: float, end: float) -> dict[str, float]:
-    """What this process spent in each between two moments of `time.perf_counter`."""
+    """Seconds that this process spent in each, between two moments of `time.perf_counter`."""
     return {name: sum(b - a for a, b in seen if a >= begin and b <= end) for name, seen in _calls.items()}
 
 

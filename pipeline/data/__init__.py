@@ -1,1 +1,1 @@
-"""Where examples come from: Parquet files, in a shuffled order that can be repeated, and synthetic data."""
+"""Sources of examples: Parquet files, in a reproducible shuffled order, and synthetic data."""

@@ -10,7 +10,7 @@ from pipeline.records import Block
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a run goes on: everything before this batch is in the commit."""
+    """The batch at which a run goes on: everything before it is in the commit."""
 
     epoch: int
     split: str
@@ -29,17 +29,18 @@ class Leg:
 
 
 class Agenda:
-    """A pure function of the number of examples of each split, the batch size and the number of epochs.
+    """All blocks of a run: a pure function of the number of examples of each split, batch size and number of epochs.
 
-    A block never spans two legs. How many batches a block has changes only where the legs are cut.
+    A block never spans two legs. The number of batches per block changes only where a leg is cut into blocks, never
+    the batches themselves.
     """
 
     def __init__(
         self, num_examples: Mapping[str, int], batch_size: int, epochs: int, test_apart: bool = False,
         min_last_batch: int = 1,
     ) -> None:  # fmt: skip
-        """`test_apart`: the test is of another epoch than the last, known when all is trained (see `test`).
-        `min_last_batch`: a last batch of the training split that has fewer examples is joined to the one before."""
+        """`test_apart`: the agenda has no test leg, since the epoch to test is chosen after training (see `test`).
+        `min_last_batch`: if the training split's last batch has fewer examples, it is merged into the one before."""
         self._min_last_batch = min_last_batch
         self.num_examples = num_examples
         self._test_apart = test_apart
@@ -63,34 +64,36 @@ class Agenda:
 
     @property
     def end(self) -> Position:
-        """Where the run would go on if it had one epoch more."""
+        """Position after the last epoch: one epoch more would begin there."""
         return Position(len([leg for leg in self.legs if leg.split == "train"]), "train", 0)
 
     def position(self, block: Block | None) -> Position:
-        """Where to go on for this block to come next (None: the end). An evaluation begins anew: it changes nothing."""
+        """Position from which this block comes next (None: the end of the run). In an evaluation it is the first batch
+        of the split: an evaluation changes nothing, so it is repeated as a whole."""
         if block is None:
             return self.end
         return Position(block.epoch, block.split, block.first_batch if block.trains else 0)
 
     def block_at(self, position: Position, block_batches: int) -> Block | None:
-        """The first block, with number 0, of what is left of the run from here; None if nothing is."""
+        """First block of the run from this position on, with number 0; None if no block is left."""
         leg = Leg(position.split, position.epoch)
         if leg not in self.legs:
-            # The test came after what was then the last epoch.
+            # The commit's last epoch was followed by the test; this run has more epochs.
             leg, first_batch = Leg("train", position.epoch + (position.split != "train")), 0
         else:
             first_batch = position.batch
         if leg not in self.legs:
             return None
         if first_batch and first_batch == self._num_batches(leg.split):
-            # The commit of another number of workers, before a last batch that has too few examples for these.
+            # A commit of another number of workers, before a last batch that is too small for this number of workers
+            # and so part of the batch before it.
             following = self.legs[self.legs.index(leg) + 1 :]
             return self._block(0, following[0], 0, block_batches) if following else None
         return self._block(0, leg, first_batch, block_batches)
 
     def trained_before(self, position: Position) -> int:
-        """Training examples of all epochs that a run has been through when it comes here. ValueError: it cannot come
-        here."""
+        """Number of training examples before this position, all epochs counted. Raises ValueError if the run never
+        reaches the position."""
         trains, num_batches = position.split == "train", self._num_batches("train")
         end_of_leg = position.epoch > self.end.epoch or (position.epoch == self.end.epoch and position != self.end)
         if end_of_leg or position.batch > (num_batches if trains else 0):
@@ -103,7 +106,7 @@ class Agenda:
         return epochs * num_examples + min(num_examples, position.batch * self._batch_size)
 
     def examples_before(self, position: Position) -> int:
-        """Examples of all splits that a run has been through when it comes here."""
+        """Number of examples before this position, all splits and epochs counted."""
         block = self.block_at(position, 1)
         if block is None:
             return self.total_examples
@@ -113,8 +116,9 @@ class Agenda:
     def stretch(
         self, block_batches: int, begin: Block, train_blocks: int | None = None
     ) -> tuple[list[Block], Block | None]:
-        """The blocks from `begin` to the next commit that is due: after so many blocks that train, and at the end of an
-        epoch, its evaluation included. And the block after them, None at the end of the run."""
+        """Return the blocks from `begin` to the next commit that is due, and the block after them (None at the end of
+        the run). A commit is due after `train_blocks` training blocks and at the end of an epoch, after its
+        evaluation."""
         blocks: list[Block] = []
         trained = 0
         for block in self.blocks(block_batches, begin):
@@ -127,13 +131,14 @@ class Agenda:
         return blocks, None
 
     def test(self, epoch: int, block_batches: int, first_batch: int = 0) -> list[Block]:
-        """The blocks of the test, from a batch on, of the weights as they are after this epoch."""
+        """The blocks of a test of the weights after this epoch, from batch `first_batch` on."""
         firsts = range(first_batch, self._num_batches("test"), block_batches)
         leg = Leg("test", epoch)
         return [self._block(number, leg, first, block_batches) for number, first in enumerate(firsts)]
 
     def blocks(self, block_batches: int, begin: Block | None = None) -> Iterator[Block]:
-        """Blocks of at most `block_batches` batches from where `begin` begins, whose number the first one takes."""
+        """Blocks of at most `block_batches` batches, from the first batch of `begin` on and numbered from its
+        number."""
         number = begin.number if begin else 0
         first_leg = self.legs.index(Leg(begin.split, begin.epoch)) if begin else 0
         for leg in self.legs[first_leg:]:
@@ -143,7 +148,7 @@ class Agenda:
                 number += 1
 
     def _end(self, leg: Leg, batch: int) -> int:
-        """The example at which a batch begins, or the leg ends."""
+        """First example of a batch; after the last batch, the number of examples of the leg."""
         return self.num_examples[leg.split] if batch == self._num_batches(leg.split) else batch * self._batch_size
 
     def _num_batches(self, split: str) -> int:

@@ -1,4 +1,4 @@
-"""Bags of keys, one after another, in memory that is used again and only grows."""
+"""Bags of keys, one after another, in memory that is reused and only grows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.records import I64, U64
 
 
 class Bags:
-    """`count` bags; bag i is keys[offsets[i] : offsets[i + 1]]."""
+    """Growing list of `count` bags; bag i is keys[offsets[i] : offsets[i + 1]]."""
 
     def __init__(self) -> None:
         self.offsets: I64 = aligned_empty(1, "int64")
@@ -27,9 +27,9 @@ class Bags:
         return int(self.offsets[self.count])
 
     def room(self, num_bags: int, num_keys: int) -> tuple[U64, I64]:
-        """Where to append: room for the keys, and the [num_bags + 1] offsets, of which the first is set.
+        """Memory to append to: the keys, and the [num_bags + 1] offsets, of which the first is set.
 
-        The caller adds to `count` what it has filled in.
+        The caller fills both in, and then raises `count` by the bags it has added.
         """
         begin, end = self.num_keys, self.num_keys + num_keys
         self.offsets = _grown(self.offsets, self.count + 1, self.count + num_bags + 1)
@@ -40,7 +40,7 @@ class Bags:
 def _grown(array: NDArray[Any], used: int, needed: int) -> NDArray[Any]:
     if needed <= len(array):
         return array
-    # An eighth more than asked for: lengths of lists vary, and growing costs a copy.
+    # An eighth more than needed: lengths of lists vary, and growing costs a copy.
     grown = aligned_empty(needed + needed // 8, array.dtype)
     grown[:used] = array[:used]
     return grown

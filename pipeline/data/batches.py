@@ -1,4 +1,4 @@
-"""Gathers the examples of a window, in their shuffled order, into the batches of a block."""
+"""Copying of a window's examples, in their shuffled order, into the batches of a block."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pipeline.records import U64, Examples
 
 
 class BatchWriter:
-    """Writes one batch at a time: `begin`, then `add` for each window that the batch has examples of, then `end`."""
+    """Writer of one batch at a time: `begin`, then `add` for each window that has examples of the batch, then `end`."""
 
     def __init__(self, widths: Widths) -> None:
         self._widths = widths
-        # A field's bags of a batch are contiguous, whichever windows they come from: where the next field's begin
-        # is known only after the last window, so they wait here.
+        # The bags of one field are contiguous within a batch, whichever windows they come from. The next field's place
+        # is known only after the last window, so bags are collected here until then.
         self._bags = tuple(Bags() for _ in range(widths.num_multi))
 
     def begin(self, examples: Examples, batch: int) -> None:
@@ -29,7 +29,7 @@ class BatchWriter:
             bags.clear()
 
     def add(self, window: Window, begin: int, end: int, at: int) -> None:
-        """Examples `begin` to `end` of the window's order become the block's examples from `at`."""
+        """Copy examples `begin` to `end` of the window's order to the block's examples from `at` on."""
         w, examples = self._widths, self._examples
         to, order = slice(at, at + end - begin), window.order[begin:end]
         assemble.transpose_floats(window.floats_CN, 0, begin, examples.labels_NT[to])
@@ -46,7 +46,7 @@ class BatchWriter:
             bags.count += len(order)
 
     def end(self) -> None:
-        """Lays the multi-hot fields behind the single-valued ones, and notes where the next batch begins."""
+        """Append the multi-hot fields to the single-valued ones, and set the start of the next batch."""
         at = self._keys_SB.size
         for bags, starts in zip(self._bags, self._examples.bags[self._batch], strict=True):
             starts[:] = bags.offsets[: bags.count + 1] + at
@@ -55,11 +55,11 @@ class BatchWriter:
         self._examples.batch_starts[self._batch + 1] = self._start + at
 
     def _room(self, at: int, count: int) -> U64:
-        """Room for `count` values from the batch's value `at`."""
+        """View of `count` values, from value `at` of the batch on. Raises BufferTooSmall if the slot ends before."""
         keys_V = self._examples.keys_V
         begin, end = self._start + at, self._start + at + count
         if end > len(keys_V):
-            # The batches to come are taken to need as much as those so far.
+            # Estimate for the whole block: the remaining batches need as much per example as those so far.
             share = self._examples.block.num_examples / max(1, self._end)
             used = self._examples.nbytes
             raise BufferTooSmall(used + int(8 * end * share), used + 8 * len(keys_V))

@@ -1,4 +1,4 @@
-"""Memory of the read ring: one reserved range a slot, cut anew for every block."""
+"""Memory of the read ring: one reserved range of addresses per slot, divided anew for every block."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class BufferTooSmall(ValueError):
 
 
 def padded(num_bytes: int) -> int:
-    """Bytes that an array takes when the next one is to begin at a multiple of 64 bytes."""
+    """Bytes that an array takes up to the next multiple of 64, where the next array begins."""
     return -(-num_bytes // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True, slots=True)
 class Widths:
-    """How many columns of each kind an example has."""
+    """Number of columns of each kind."""
 
     num_labels: int
     weighted: bool
@@ -43,7 +43,7 @@ class Widths:
     grouped: bool = False
 
     def array_bytes(self, batch_sizes: Sequence[int]) -> int:
-        """Bytes of a block's arrays but for its values."""
+        """Bytes of a block's arrays, its values (keys) not counted."""
         num_examples = sum(batch_sizes)
         floats = [self.num_labels, int(self.weighted), self.num_numbers]
         bags = [padded(4 * self.num_multi * (size + 1)) for size in batch_sizes]
@@ -52,23 +52,23 @@ class Widths:
 
 
 class ReadBuffer:
-    """One slot of the read ring: holds one block at a time, `begin` ends the life of the one before.
+    """One slot of the read ring. It holds one block at a time: `begin` discards the one before.
 
-    The slot reserves address space for `limit_bytes` at once and takes memory only as blocks fill it. So a block
-    whose number of values is known only when it has been read grows without being copied, and equal blocks use
-    the same, already touched pages.
+    The slot reserves address space for `limit_bytes` at once and takes memory only as blocks fill it. So a block can
+    grow without a copy while it is read (its number of values is known only at its end), and blocks of equal size use
+    the same pages, which were touched before.
     """
 
     def __init__(self, limit_bytes: int, empty: Callable[[int, DTypeLike], NDArray[Any]] = aligned_empty) -> None:
-        """`empty` makes the memory."""
+        """`empty` allocates the memory."""
         self.limit_bytes = limit_bytes
         self._arena = empty(limit_bytes, np.uint8)
         self._used = 0
 
     def begin(self, block: Block, widths: Widths) -> Examples:
-        """Arrays for the block, unfilled; `keys_V` is all the room that is left.
+        """Uninitialized arrays for the block; `keys_V` is all the rest of the slot.
 
-        Raises BufferTooSmall where the arrays and one value for each single-valued field do not fit.
+        Raises BufferTooSmall if the arrays, and one value per example for each single-valued field, do not fit.
         """
         self._used = 0
         n = block.num_examples
@@ -89,11 +89,11 @@ class ReadBuffer:
         )
 
     def taken(self, examples: Examples) -> NDArray[np.uint8]:
-        """The bytes that the block in this buffer takes, as one array."""
+        """Bytes of the block in this buffer, as one array."""
         return self._arena[: examples.nbytes]
 
     def at(self, array: NDArray[Any]) -> int:
-        """The byte at which one of the block's arrays begins."""
+        """Byte offset of one of the block's arrays within the slot."""
         return int(array.ctypes.data - self._arena.ctypes.data)
 
     def _cut(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:

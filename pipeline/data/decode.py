@@ -1,4 +1,4 @@
-"""Conversion of Arrow arrays to this project's arrays, without a copy in between: floats, keys, bags of keys."""
+"""Conversion of Arrow arrays to this project's arrays (floats, keys, bags of keys), without an intermediate copy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pipeline.records import F32, U64
 NULL_RULES = {
     "data.labels": "a label must be 0 or 1 and not null; correct the file, or name another column in data.labels",
     "data.weight": "a weight must be finite, not negative and not null; correct the file, or unset data.weight",
-    "data.numbers": "a number must be finite, and above -1 where log1p is taken of it, after null and NaN became "
-    "`fill` and `shift` was added; set the column's `fill` or `shift`, or correct the file",
+    "data.numbers": "a number must be finite, and above -1 if the column has log1p, once null and NaN are replaced by "
+    "`fill` and `shift` is added; set the column's `fill` or `shift`, or correct the file",
 }
 
 
@@ -33,7 +33,8 @@ def missing_of(field: str) -> np.uint64:
 
 
 def fill_floats(array: pa.Array, column: InputColumn, where: str, first_row: int, out: F32) -> None:
-    """Converts a label, weight or number column; `where` and `first_row` are for the message of ValueError."""
+    """Convert a label, weight or number column. Raises ValueError if it has bad values; `where` and `first_row` are
+    for the message."""
     values, bits, at = numeric_values(array)
     _convert(values, column, out)
     if len(bits):
@@ -51,7 +52,7 @@ def fill_floats(array: pa.Array, column: InputColumn, where: str, first_row: int
 
 
 def _convert(values: NDArray[Any], column: InputColumn, out: F32) -> None:
-    """Converts values that are there; bad ones become NaN."""
+    """Convert values, nulls ignored; bad ones become NaN."""
     spec = column.number
     if spec:
         above = -1.0 if spec.log1p else -np.inf
@@ -63,7 +64,7 @@ def _convert(values: NDArray[Any], column: InputColumn, out: F32) -> None:
 
 
 def _float_for_null(column: InputColumn) -> np.float32:
-    """Return what a null becomes: of a number what NaN becomes, else NaN, which is an error."""
+    """Value of a null: in a number column that of NaN (`fill` plus `shift`), elsewhere NaN, which is an error."""
     out = np.full(1, np.nan, np.float32)
     if column.number:
         _convert(out.copy(), column, out)
@@ -71,7 +72,7 @@ def _float_for_null(column: InputColumn) -> np.float32:
 
 
 def fill_keys(array: pa.Array, column: InputColumn, dictionary: U64 | None, out: U64) -> None:
-    """Keys of a column of single values, or of the values of lists."""
+    """Compute the keys of a column of single values, or of the values of a column of lists."""
     missing = missing_of(column.name)
     if dictionary is not None:
         indices, bits, at = numeric_values(array.indices)
@@ -89,7 +90,7 @@ def fill_keys(array: pa.Array, column: InputColumn, dictionary: U64 | None, out:
 
 
 def fill_bags(array: pa.Array, column: InputColumn, dictionary: U64 | None, bags: Bags) -> None:
-    """Appends a column of lists: one bag a row."""
+    """Append a column of lists: one bag per row."""
     ends, _, _ = numeric_values(array.offsets)
     bits, at = validity(array)
     values = array.values.slice(int(ends[0]), int(ends[-1] - ends[0]))
@@ -100,7 +101,7 @@ def fill_bags(array: pa.Array, column: InputColumn, dictionary: U64 | None, bags
 
 
 def dictionary_keys(array: pa.Array, column: InputColumn) -> U64 | None:
-    """Keys of the dictionary behind the array (or behind its lists' values), if it has one."""
+    """Keys of the dictionary of the array, or of its lists' values; None if it has no dictionary."""
     values = array.values if is_list(array.type) else array
     if not pa.types.is_dictionary(values.type):
         return None
@@ -114,7 +115,7 @@ def is_list(found: pa.DataType) -> bool:
 
 
 def numeric_values(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], int]:
-    """The values of a numeric array, its validity bitmap, and the bit where it begins."""
+    """Values of a numeric array, its validity bitmap, and the first bit of the array in it."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.uint8())
     elif pa.types.is_float16(array.type):
@@ -124,12 +125,12 @@ def numeric_values(array: pa.Array) -> tuple[NDArray[Any], NDArray[np.uint8], in
 
 
 def validity(array: pa.Array) -> tuple[NDArray[np.uint8], int]:
-    """The validity bitmap (empty without nulls), and the bit where it begins."""
+    """Validity bitmap (empty if there are no nulls), and the first bit of the array in it."""
     return _view(array.buffers()[0] if array.null_count else None, np.uint8), array.offset
 
 
 def texts(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """The bytes of a string or binary array, and its [n + 1] offsets (int32, or int64 for the large types)."""
+    """Bytes of a string or binary array, and its [n + 1] offsets (int32, or int64 for the large types)."""
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, offsets, data = array.buffers()
     ends = _view(offsets, np.int64 if large else np.int32)
@@ -138,8 +139,7 @@ def texts(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
 
 def _view(buffer: pa.Buffer | None, dtype: Any) -> NDArray[Any]:
     values = np.frombuffer(b"" if buffer is None else buffer, np.uint8)
-    # Arrow pads some buffers to whole words and not others; and some are writable. Kernels are compiled for
-    # read-only arrays only.
+    # Arrow pads only some buffers to whole words, and some are writable; kernels are compiled for read-only arrays.
     values = values[: len(values) // np.dtype(dtype).itemsize * np.dtype(dtype).itemsize].view(dtype)
     values.flags.writeable = False
     return values

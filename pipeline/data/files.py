@@ -1,4 +1,4 @@
-"""The files of a split, and checks that their columns are what the workflow says."""
+"""The files of a split, and checks that their columns fit the workflow."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ KEYS = "integers, strings or binary, a dictionary of those, or a list of those"
 
 @dataclass(frozen=True, slots=True)
 class InputColumn:
-    """A column that the workflow names, and what it is for."""
+    """A column that the workflow names, and its use."""
 
     name: str
     setting: str
-    """"data.labels", "data.weight", "data.numbers", "data.categories" or "metrics.group"."""
+    """Setting that names the column: "data.labels", "data.weight", "data.numbers", "data.categories" or
+    "metrics.group"."""
     number: Number | None = None
     table: str = ""
 
@@ -39,31 +40,31 @@ class InputColumn:
 
     @property
     def has_keys(self) -> bool:
-        """Return whether its values are hashed."""
+        """True if the column's values are hashed to keys."""
         return self.is_category or self.is_group
 
     def is_multi(self, kinds: dict[str, str]) -> bool:
-        """Return whether it is a column of lists; `kinds` as in `SchemaCheck`."""
+        """True for a column of lists; `kinds` as in `SchemaCheck`."""
         return kinds.get(self.name, "").startswith("lists")
 
 
 def columns_of(data: Data, group: str | None = None) -> list[InputColumn]:
-    """Every column to be read: labels, weight, numbers, categories, each in the order of the workflow, and the one that
-    `group` names, which may be one of those before."""
+    """All columns to read: labels, weight, numbers, categories, each in the order of the workflow; then the column that
+    `group` names, which may also be one of the former."""
     labels = [InputColumn(name, "data.labels") for name in data.labels]
     weight = [InputColumn(data.weight, "data.weight")] if data.weight else []
     numbers = [InputColumn(n.name, "data.numbers", number=n) for n in data.numbers]
     categories = [InputColumn(c.name, "data.categories", table=c.table_name) for c in data.categories]
-    # The keys of a dictionary that a category and the group share are those of the category's table.
+    # A column that is both a category and the group is hashed once, so both use the category's table.
     table = next((c.table_name for c in data.categories if c.name == group), group)
     groups = [InputColumn(group, "metrics.group", table=table or group)] if group else []
     return [*labels, *weight, *numbers, *categories, *groups]
 
 
 def resolve(data: Data, split: str) -> list[Path]:
-    """The split's files: each pattern's in sorted order, pattern after pattern, none twice.
+    """Files of the split: pattern after pattern, sorted within a pattern, without duplicates.
 
-    Raises ValueError for a pattern that finds nothing, or a folder with nothing in it.
+    Raises ValueError if a pattern matches nothing, or a folder without Parquet files.
     """
     files: dict[Path, None] = {}
     for pattern in getattr(data, split):
@@ -85,7 +86,7 @@ def resolve(data: Data, split: str) -> list[Path]:
 
 
 def matches(data: Data, pattern: str) -> list[Path]:
-    """Files and folders, in sorted order."""
+    """Files and folders that match the pattern, sorted."""
     path = _place(data, pattern)
     return [path] if path.exists() else [Path(p) for p in sorted(glob.glob(str(path), recursive=True))]
 
@@ -95,7 +96,7 @@ def _place(data: Data, pattern: str) -> Path:
 
 
 def open_file(path: Path, **options: Any) -> pq.ParquetFile:
-    """Opens a Parquet file; ValueError, with the cause, if it is none or is damaged."""
+    """Open a Parquet file. Raises ValueError, with the cause, if it is not Parquet or is damaged."""
     try:
         return pq.ParquetFile(path, **options)
     except (pa.ArrowException, OSError) as error:
@@ -103,7 +104,7 @@ def open_file(path: Path, **options: Any) -> pq.ParquetFile:
 
 
 def kind_of(found: pa.DataType) -> str | None:
-    """Return what a column of this Arrow type holds, in the words of the messages; None for what is never read."""
+    """Kind of the values of an Arrow type, as messages name it; None if no column of the type can be read."""
     types = pa.types
     if types.is_list(found) or types.is_large_list(found):
         inner = kind_of(found.value_type)
@@ -120,20 +121,21 @@ def kind_of(found: pa.DataType) -> str | None:
 
 
 class SchemaCheck:
-    """Checks one file after the other, and that they agree with each other."""
+    """Check of one file's schema after another: each fits the workflow, and all agree with the first."""
 
     def __init__(self, columns: list[InputColumn]) -> None:
         self.columns = columns
         self.trained = frozenset(column.name for column in columns if not column.is_group)
-        """Names of those that are trained on."""
+        """Names of the columns used in training; one that is only the group of the metrics is not."""
         self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
-        """Names of those that examples are trained towards."""
+        """Names of the label and weight columns."""
         self.kinds: dict[str, str] = {}
-        """What each column of keys holds, as the first file has it."""
+        """Kind of each column of keys in the first file (see `kind_of`)."""
         self._first: Path | None = None
 
     def check(self, path: Path, schema: pa.Schema) -> None:
-        """ValueError names file, column, the type found, the types expected, and what to change."""
+        """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
+        expected, and what to change."""
         for column in self.columns:
             kind = _checked_kind(path, schema, column)
             if column.has_keys and self.kinds.setdefault(column.name, kind) != kind:
@@ -164,7 +166,7 @@ def _checked_kind(path: Path, schema: pa.Schema, column: InputColumn) -> str:
 
 
 def _expected(column: InputColumn) -> tuple[str, str]:
-    """The types that a column may have, and what to do about another, both in words."""
+    """Types that a column may have, and what to do if it has another, both in words."""
     if column.is_group:
         return GROUPS, "name another one in metrics.group"
     expected, other = (KEYS, "data.numbers") if column.is_category else (FLOATS, "data.categories")
@@ -182,7 +184,7 @@ def _allowed_kinds(found: pa.DataType, column: InputColumn) -> tuple[str, ...]:
 def leaves(
     schema: pa.Schema, metadata: pq.FileMetaData, columns: list[InputColumn]
 ) -> Iterator[tuple[InputColumn, int]]:
-    """Each column with the number of its column chunk (a list column, too, has a single one)."""
+    """Each column with the number of its column chunk; a list column has a single one, too."""
     paths = [metadata.schema.column(j).path for j in range(metadata.num_columns)]
     for column in columns:
         prefix = f"{column.name}."

@@ -1,4 +1,4 @@
-"""Row groups: what their metadata foretells, and reading them, one at a time."""
+"""Row groups: sizes predicted from their metadata, and reading them, one at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pipeline.data.identity import FileIdentity, file_difference, look_at
 from pipeline.records import U64
 
 MAX_OPEN = 16
-"""Files that are kept open (with their parsed metadata) at a time."""
+"""Maximum number of files kept open (with their parsed metadata)."""
 WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 8}
 
 
@@ -28,9 +28,10 @@ class RowGroup:
     index: int
     num_rows: int
     num_list_values: int
-    """Values of all its list columns; a null or empty list counts as one, so this is an upper bound."""
+    """Values of all list columns of the row group; a null or empty list counts as one, so this is an upper bound."""
     read_bytes: int
-    """Predicted bytes while it is read and kept: its arrays, and one column chunk as it lies in the file."""
+    """Predicted bytes in memory while the row group is read and kept: its arrays, and one column chunk as stored in the
+    file."""
 
     def __str__(self) -> str:
         return f"{self.file}: row group {self.index}"
@@ -43,17 +44,16 @@ class Chunk:
     begin: int
     array: pa.Array
     dictionary: U64 | None
-    """Keys of the array's dictionary, if it has one."""
+    """Keys of the array's dictionary; None if it has no dictionary."""
 
 
 def list_groups(path: Path, check: SchemaCheck, name: str) -> tuple[FileIdentity, list[RowGroup]]:
-    """The file's identity, in which it has this name, and its row groups, after its columns were checked; the file is
-    open for no longer."""
+    """Check the file's columns, and return its identity (under `name`) and its row groups. The file is closed again."""
     with open_file(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         check.check(path, schema)
         identity = look_at(path, name, file, check.trained, check.targets)
-        # A column that is a category and the group of the metrics is read once.
+        # A column that is both a category and the group of the metrics is read once.
         places = list({place: (column, place) for column, place in leaves(schema, metadata, check.columns)}.values())
         return identity, [_describe(path, metadata, g, places, check) for g in range(metadata.num_row_groups)]
 
@@ -67,7 +67,7 @@ def _describe(
         chunk = row_group.column(place)
         kept += chunk.num_values * WIDTHS.get(chunk.physical_type, 8) + row_group.num_rows // 8
         if chunk.physical_type == "BYTE_ARRAY":
-            # The texts, and at worst as many bytes again for the keys of a dictionary.
+            # The texts, and at most as many bytes again for the keys of a dictionary.
             kept += 2 * chunk.total_uncompressed_size
         if column.is_multi(check.kinds):
             in_lists += chunk.num_values
@@ -77,11 +77,11 @@ def _describe(
 
 
 class GroupReader:
-    """Reads row groups and keeps the last one; keeps a few files open. Looks whether a file is still the same whenever
-    it opens it, and before each row group whether anybody has touched it."""
+    """Reader of row groups that keeps the last row group and a few open files. It compares a file's identity whenever
+    it opens the file, and the file's inode, size and modification time before each row group."""
 
     def __init__(self, check: SchemaCheck, identities: Mapping[Path, FileIdentity]) -> None:
-        """`identities`: of all files, with all types."""
+        """`identities`: identity of each file, with the types of all used columns."""
         self._columns = list({column.name: column for column in check.columns}.values())
         self._check, self._identities = check, identities
         self._files: OrderedDict[Path, tuple[pq.ParquetFile, tuple[int, ...]]] = OrderedDict()
@@ -89,9 +89,10 @@ class GroupReader:
         self._chunks: dict[str, list[Chunk]] = {}
 
     def read(self, group: RowGroup) -> dict[str, list[Chunk]]:
-        """The row group's columns. ValueError names file and row group if the file is damaged, or not as it was."""
+        """Chunks of each column of the row group. Raises ValueError, with file and row group, if the file is damaged or
+        has changed."""
         if group != self._group:
-            # The old row group must go before the new one comes: only one is counted in the read cap.
+            # The old row group must be freed before the new one is read: the read cap counts only one.
             self._group, self._chunks = None, {}
             self._chunks = self._read(group)
             self._group = group
@@ -113,7 +114,7 @@ class GroupReader:
         return {c.name: _chunks(table.column(c.name), c) for c in self._columns}
 
     def _open(self, path: Path) -> pq.ParquetFile:
-        """ValueError: it is not the file any more that it was when the run began."""
+        """Raises ValueError if the file has changed since the run began."""
         stamp = _stamp(path)
         if path in self._files and self._files[path][1] != stamp:
             self._files.pop(path)[0].close()
@@ -131,8 +132,8 @@ class GroupReader:
         return self._files[path][0]
 
     def _texts_with_dictionary(self, file: pq.ParquetFile) -> list[str]:
-        # Where the file has a dictionary, only its texts are hashed. Where it has none, Arrow would have to make
-        # one, at a higher price than hashing every text.
+        # If the file has a dictionary, only the dictionary's texts are hashed. If it has none, making Arrow build one
+        # would cost more than hashing every text.
         texts = [c for c in self._columns if self._check.kinds.get(c.name, "").endswith("text")]
         metadata = file.metadata
         if metadata.num_row_groups == 0:
@@ -142,7 +143,7 @@ class GroupReader:
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return numbers that the system changes when a file is replaced or written to."""
+    """Device, inode, size and modification time: the system changes them when a file is replaced or written."""
     try:
         found = os.stat(path)
     except OSError as error:

@@ -1,5 +1,5 @@
-"""The identity of a run's data: every file of every split, in order, told by its footer, its row groups and a sample of
-its columns. No file is read as a whole."""
+"""Identity of a run's data: for every file of every split, in order, its size, row groups, a checksum of its footer and
+one of a sample of its columns. No file is read as a whole."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from pipeline.storage.files import checksum
 SAMPLE_BYTES = 4096
 """Size of the sample at the beginning of each column chunk: its dictionary, or its first values."""
 TAIL_BYTES = 8
-"""Behind the footer: its length, and a mark."""
+"""Bytes after the footer: its length, and Parquet's magic number."""
 
 
 class FileIdentity(Strict):
-    """One Parquet file."""
+    """Identity of one Parquet file."""
 
     path: str
-    """Relative to `Data.root`, where the file is below it."""
+    """Path relative to `Data.root` if the file is below it, else absolute."""
     size: Count
-    """Bytes."""
+    """Size of the file in bytes."""
     row_groups: list[tuple[Count, Count]]
-    """(n, rows): n consecutive row groups of so many rows each."""
+    """Pairs (n, rows): n consecutive row groups of `rows` rows each."""
     footer: Digest
     """XXH3 of the footer: schema, places and sizes of all columns, statistics."""
     sample: Digest
-    """XXH3 of the first bytes of each used column in the first row group, and of labels and weights in every one.
-    Values that were exchanged for others of the same size and range leave the footer as it was: labels that were
-    inverted, say. Such an exchange further on in a column is not seen."""
+    """XXH3 of the first `SAMPLE_BYTES` of each used column in the first row group, and of labels and weights in every
+    row group. It detects values replaced by others of the same size and range (inverted labels, say), which leave the
+    footer unchanged. A replacement beyond the sampled bytes is not detected."""
     types: dict[str, str]
-    """Types of the used columns that are not those of the split's first file."""
+    """Types of the used columns that differ from those of the split's first file."""
 
     @property
     def rows(self) -> str:
@@ -46,7 +46,7 @@ class FileIdentity(Strict):
 
 
 class SplitIdentity(Strict):
-    """All files of a split, in the order in which they are read."""
+    """Identity of a split: all its files, in the order in which they are read."""
 
     types: dict[str, str]
     """Types of the used columns in the first file."""
@@ -54,7 +54,7 @@ class SplitIdentity(Strict):
 
     @property
     def digest(self) -> str:
-        """A short name of exactly this data."""
+        """Checksum of the identity, as a short name of the data."""
         return digest_of(json.loads(self.model_dump_json()))
 
     def types_of(self, file: FileIdentity) -> dict[str, str]:
@@ -62,7 +62,7 @@ class SplitIdentity(Strict):
 
 
 def digest_of(split: Mapping[str, Any]) -> str:
-    """A short name of the data of a split's identity, as `as_json` gives it."""
+    """Checksum of a split's identity in the form that `as_json` returns."""
     return checksum(json.dumps(split).encode())
 
 
@@ -73,8 +73,8 @@ Identity = Mapping[str, SplitIdentity]
 def look_at(
     path: Path, name: str, file: pq.ParquetFile, columns: Collection[str], targets: Collection[str]
 ) -> FileIdentity:
-    """The identity of the Parquet file at `path`, with all types; `file` is it, opened without options. `columns`:
-    those that are used, `targets` those of labels and weights among them."""
+    """Identity of the Parquet file at `path`, with the types of all used columns. `file`: the same file, opened without
+    options. `columns`: the used columns. `targets`: the label and weight columns among them."""
     metadata, schema = file.metadata, file.schema_arrow
     sizes = [metadata.row_group(g).num_rows for g in range(metadata.num_row_groups)]
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -97,7 +97,7 @@ def look_at(
 def _samples(
     metadata: pq.FileMetaData, columns: Collection[str], targets: Collection[str]
 ) -> Iterator[tuple[int, int]]:
-    """Place and number of bytes of what is sampled."""
+    """Offset and number of bytes of each sample."""
     paths = [metadata.schema.column(number).path for number in range(metadata.num_columns)]
     for g in range(metadata.num_row_groups):
         group, sampled = metadata.row_group(g), targets if g else columns
@@ -112,7 +112,7 @@ def _samples(
 
 
 def split_identity(files: Sequence[FileIdentity]) -> SplitIdentity:
-    """Return the identity of a split with these files, as `look_at` gave them."""
+    """Identity of a split with these files, each as `look_at` returned it."""
     types = files[0].types if files else {}
     differing = [{name: kind for name, kind in file.types.items() if types[name] != kind} for file in files]
     return SplitIdentity(
@@ -122,14 +122,14 @@ def split_identity(files: Sequence[FileIdentity]) -> SplitIdentity:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:
-    """The first difference of each split, in words, where there is one. Both as `as_json` gives them."""
+    """First difference, in words, of each split that has changed. Both arguments in the form of `as_json`."""
     read = [{split: read_json(SplitIdentity, json.dumps(d[split])) for split in now} for d in (before, now)]
     found = {split: difference(read[0][split], read[1][split]) for split in now}
     return {split: text for split, text in found.items() if text}
 
 
 def difference(before: SplitIdentity, now: SplitIdentity) -> str | None:
-    """The first difference between two splits, in words; None: they are the same."""
+    """First difference between two splits, in words; None if they are the same."""
     for number, (was, found) in enumerate(zip_longest(before.files, now.files), start=1):
         if was is None or found is None or was.path != found.path:
             return f"file {number} was {_path(was)}, is {_path(found)}"
@@ -141,7 +141,7 @@ def difference(before: SplitIdentity, now: SplitIdentity) -> str | None:
 def file_difference(
     was: FileIdentity, found: FileIdentity, types_were: Mapping[str, str], types: Mapping[str, str]
 ) -> str | None:
-    """The first difference between two files of one name, in words; None: they are the same."""
+    """First difference between two files of one name, in words; None if they are the same."""
     for name in dict.fromkeys([*types_were, *types]):
         if types_were.get(name) != types.get(name):
             return f"{found.path}: type of column {name!r} was {types_were.get(name)}, is {types.get(name)}"
@@ -161,11 +161,11 @@ def _path(file: FileIdentity | None) -> str:
 
 
 def name_of(path: Path, root: Path) -> str:
-    """The path of a file as its identity has it."""
+    """Path of a file as stored in its identity (see `FileIdentity.path`)."""
     path, root = path.absolute(), root.expanduser().absolute()
     return str(path.relative_to(root)) if path.is_relative_to(root) else str(path)
 
 
 def as_json(identity: Identity) -> dict[str, dict[str, object]]:
-    """Values that JSON has."""
+    """The identity as values that JSON can represent."""
     return {split: json.loads(of_split.model_dump_json()) for split, of_split in identity.items()}

@@ -15,21 +15,21 @@ F64 = NDArray[np.float64]
 
 POSITIVE_RATE = 0.25
 NUM_PAIRS = 4
-"""At most this many neighbouring fields interact."""
+"""Maximum number of pairs of neighbouring fields that interact."""
 MAIN_VARIANCE, PAIR_VARIANCE, NUMBER_VARIANCE = 1.5, 0.5, 0.5
-"""Of the logit, shared among the fields, the pairs, the numbers."""
+"""Variances of the logit: shared among the fields, among the pairs, and among the numbers."""
 CALIBRATION_EXAMPLES = 1 << 16
 CALIBRATION_STREAM = (3, 0)
-"""The splits have streams (0, part), (1, part) and (2, part)."""
+"""Random stream of the calibration sample. The splits use streams (0, part), (1, part) and (2, part)."""
 
 
 def generator(planted: Synthetic, stream: tuple[int, int]) -> np.random.Generator:
-    """Random numbers of one part of the data, whatever was drawn for the others."""
+    """Random generator of one part of the data, independent of what is drawn for the others."""
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence([planted.seed, *stream])))
 
 
 def draw_keys(rng: np.random.Generator, num_examples: int, num_keys: int, exponent: float) -> I64:
-    """Ranks 0 .. num_keys - 1, rank r about as often as (r + 1) ** -exponent.
+    """Draw ranks 0 .. num_keys - 1, rank r with a frequency of about (r + 1) ** -exponent.
 
     Inverts the cumulative distribution of the continuous density x ** -exponent on [1, num_keys + 1).
     """
@@ -45,14 +45,15 @@ def draw_keys(rng: np.random.Generator, num_examples: int, num_keys: int, expone
 
 
 def effect(seed: int, what: str, field: int, keys: I64) -> F64:
-    """A number for each key, uniform with mean 0 and variance 1: a hash of (seed, what, field, key)."""
+    """Number of each key, uniform with mean 0 and variance 1: a hash of (seed, what, field, key)."""
     hashed = np.empty(len(keys), np.uint64)
     hash_integers(keys, table_salt(f"synthetic/{seed}/{what}/{field}"), hashed)
     return ((hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53 - 0.5) * np.sqrt(12.0)
 
 
 def raw_logits(planted: Synthetic, keys: list[I64], numbers: list[F32]) -> F64:
-    """Effects of the keys, products of neighbouring fields' latent values, and a linear part; without the bias."""
+    """Logits without the bias: effects of the keys, products of neighbouring fields' latent values, and a linear
+    part."""
     seed, num_pairs = planted.seed, min(NUM_PAIRS, len(keys) - 1)
     logits = np.zeros(len(keys[0]))
     for f, keys_N in enumerate(keys):
@@ -72,7 +73,7 @@ def sigmoid(x: F64) -> F64:
 
 @cache
 def bias(planted: Synthetic) -> float:
-    """Return what makes `POSITIVE_RATE` of a sample's labels positive on average; by bisection."""
+    """Bias that makes a share of `POSITIVE_RATE` of a sample's labels positive on average, found by bisection."""
     rng = generator(planted, CALIBRATION_STREAM)
     logits = raw_logits(planted, *draw_columns(planted, rng, CALIBRATION_EXAMPLES))
     low, high = -30.0, 30.0
@@ -83,6 +84,6 @@ def bias(planted: Synthetic) -> float:
 
 
 def draw_columns(planted: Synthetic, rng: np.random.Generator, num_examples: int) -> tuple[list[I64], list[F32]]:
-    """The categorical and the numeric columns of some examples."""
+    """Draw the categorical and the numeric columns of `num_examples` examples."""
     keys = [draw_keys(rng, num_examples, n, planted.zipf) for n in planted.keys_per_field]
     return keys, [rng.standard_normal(num_examples, np.float32) for _ in range(planted.num_numbers)]

@@ -1,4 +1,4 @@
-"""The Parquet files of a workflow as one sequence of examples for each split and epoch, read block by block."""
+"""The Parquet files of a workflow as one sequence of examples per split and epoch, read block by block."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from pipeline.records import I64, Block, Examples, FieldLayout, Rank
 from pipeline.workflow import Data
 
 FILE_ORDER_WINDOW = 1 << 16
-"""Examples that are decoded at a time where nothing is shuffled."""
+"""Examples decoded at a time if nothing is shuffled."""
 LIST_MARGIN = 1.1
-"""Lists of one block may be longer than the average; predictions of bytes allow for this much."""
+"""Factor that predictions of bytes apply to the average length of lists, since a block's lists may be longer."""
 ALL = Rank()
 
 
 class Source:
-    """Reads any block of any epoch; cheapest in order, since it keeps the present window and row group.
+    """Reader of any block of any epoch; cheapest in order, since it keeps the last window and row group.
 
-    For one thread at a time. Holds at most `groups.MAX_OPEN` files open; `close` closes them.
+    Only one thread may use it at a time. It keeps at most `groups.MAX_OPEN` files open until `close`.
     """
 
     layout: FieldLayout
     num_examples: dict[str, int]
 
     def __init__(self, data: Data, seed: int, num_threads: int = 1, group: str | None = None) -> None:
-        """Looks at every file's metadata. `group`: the column that `metrics.group` names.
+        """Read every file's metadata. `group`: the column that `metrics.group` names.
 
-        ValueError for a pattern or a column that does not fit the files.
+        Raises ValueError if a pattern or a column does not fit the files.
         """
         self._threads = Threads(num_threads, "read")
         self._seed, self._shuffle_window = seed, data.shuffle_window
@@ -46,7 +46,7 @@ class Source:
         check = SchemaCheck(columns)
         self._groups: dict[str, list[RowGroup]] = {}
         self.identity: dict[str, SplitIdentity] = {}
-        """The identity of each split's data."""
+        """Identity of each split's data."""
         files: dict[Path, FileIdentity] = {}
         for split in SPLITS:
             listed = {path: list_groups(path, check, name_of(path, data.root)) for path in resolve(data, split)}
@@ -72,10 +72,11 @@ class Source:
         self._writer = BatchWriter(self._widths)
 
     def read(self, block: Block, buffer: ReadBuffer, rank: Rank = ALL) -> Examples:
-        """Fills the buffer with the block's examples, or with a worker's share of each batch; they are good until the
+        """Fill the buffer with the block's examples, or with a worker's part of each batch. They are valid until the
         buffer is used again.
 
-        Raises BufferTooSmall, or ValueError that names file, row group and column for bad or damaged data.
+        Raises BufferTooSmall if they do not fit, and ValueError, with file, row group and column, if data is bad or
+        damaged.
         """
         examples = buffer.begin(rank.part_of(block), self._widths)
         examples.batch_starts[0] = 0
@@ -92,16 +93,16 @@ class Source:
         return replace(examples, keys_V=examples.keys_V[:num_values], nbytes=examples.nbytes + 8 * num_values)
 
     def block_bytes(self, num_examples: int, num_batches: int = 1) -> int:
-        """Predicted bytes of a block in its ReadBuffer; exact but for the lists, which get some margin."""
+        """Predicted bytes of a block in its ReadBuffer; exact but for lists, which have a margin."""
         sizes = [len(part) for part in np.array_split(np.empty(num_examples, np.int8), num_batches)]
         values = self._widths.num_single * num_examples + self._list_values(num_examples)
         return self._widths.array_bytes(sizes) + 8 * values
 
     def window_bytes(self, batch_size: int = 0) -> int:
-        """Predicted bytes of the window, of the largest row group, and of the lists of a batch on their way."""
+        """Predicted bytes of the window, of the largest row group, and of the lists of the batch being written."""
         w, size = self._widths, self._window_examples
         floats = 4 * (w.num_labels + w.weighted + w.num_numbers)
-        # And a spare row for each bank (see Window), the order, and the offsets of each list field.
+        # The window also has a spare row per bank (see Bank), the order, and the offsets of each list field.
         spare = 4 + 8 * self._threads.num_threads
         window = size * (floats + spare + 8 * w.num_single + 8 + 8 * w.num_multi + 16 * w.grouped)
         lists = 8 * self._list_values(size) + 8 * self._list_values(batch_size) + 8 * w.num_multi * batch_size
@@ -116,7 +117,7 @@ class Source:
         return int(LIST_MARGIN * num_examples * max(g.num_list_values / g.num_rows for g in groups))
 
     def _pieces(self, block: Block, first: int, stop: int) -> Iterator[tuple[int, int, int, int]]:
-        """Cuts the block's examples `first` to `stop` at the windows: place in the block, window, begin, end."""
+        """Cut the block's examples `first` to `stop` at the windows' bounds: place in the block, window, begin, end."""
         size, base = self._window_examples, block.first_example
         while first < stop:
             window, begin = divmod(base + first, size)
@@ -125,7 +126,7 @@ class Source:
             first += end - begin
 
     def _load(self, split: str, epoch: int, number: int) -> None:
-        """Makes window `number` of the split's epoch the present one."""
+        """Load window `number` of the split's epoch, unless it is loaded."""
         if self._in_window == (split, epoch, number):
             return
         self._in_window = None
@@ -142,7 +143,7 @@ class Source:
         self._in_window = (split, epoch, number)
 
     def _slices(self, split: str, epoch: int, begin: int, end: int) -> Iterator[tuple[RowGroup, int, int]]:
-        """The row groups, and the rows of each, that hold examples `begin` to `end` before windows are permuted."""
+        """Row groups, and the rows of each, with examples `begin` to `end` of the order before windows are permuted."""
         groups = self._groups[split]
         turn: I64 = np.arange(len(groups))
         if order.is_shuffled(split, self._shuffle_window):

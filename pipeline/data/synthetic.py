@@ -1,6 +1,7 @@
-"""Makes synthetic Parquet data once: train/, validation/ and test/ below `data.root`, and synthetic.json last.
+"""Synthetic Parquet data, made once: train/, validation/ and test/ below `data.root`, and synthetic.json last.
 
-Part p of a split is a pure function of the parameters, the split and p, so any number of threads makes the same data.
+Part p of a split is a pure function of the parameters, the split and p, so the data is the same for any number of
+threads.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ DONE, BEGUN = "synthetic.json", "synthetic.begun.json"
 
 
 def ensure(data: Data) -> Path | None:
-    """Makes the data that `data.synthetic` describes, unless it is there; the path of its synthetic.json.
+    """Make the data that `data.synthetic` describes, unless it exists, and return the path of its synthetic.json.
 
-    None where the workflow asks for no synthetic data. ValueError where `data.root` holds other data.
+    Returns None if the workflow uses no synthetic data. Raises ValueError if `data.root` holds other data.
     """
     if data.synthetic is None:
         return None
@@ -39,7 +40,8 @@ def ensure(data: Data) -> Path | None:
 
 
 def generate(planted: Synthetic, root: Path, label: str = "label", threads: int | None = None) -> Path:
-    """As `ensure`; synthetic.json holds the parameters, and `planted_auc`: the best that a model can reach."""
+    """Make the data below `root` (see `ensure`). synthetic.json holds the parameters and `planted_auc`, the AUC of the
+    planted probabilities: the best that a model can reach."""
     parameters = {"label": label, **json.loads(planted.model_dump_json())}
     if (root / DONE).exists():
         _check_same(root, DONE, parameters)
@@ -56,7 +58,7 @@ def generate(planted: Synthetic, root: Path, label: str = "label", threads: int 
 
 
 def _begin(root: Path, parameters: dict[str, Any]) -> None:
-    """Claims the folder, so that only an interrupted run of the same parameters is ever written over."""
+    """Claim the folder, so that nothing is overwritten but an interrupted run of the same parameters."""
     if (root / BEGUN).exists():
         return _check_same(root, BEGUN, parameters)
     for split in SPLITS:
@@ -84,7 +86,7 @@ def _check_same(root: Path, name: str, parameters: dict[str, Any]) -> None:
 
 
 def _parts(planted: Synthetic) -> Iterator[tuple[str, int, int]]:
-    """Split, part and number of examples of every file."""
+    """Split, number of the part and number of examples of every file."""
     for split in SPLITS:
         total = getattr(planted, f"{split}_examples")
         for part, begin in enumerate(range(0, total, PART_EXAMPLES)):
@@ -92,7 +94,7 @@ def _parts(planted: Synthetic) -> Iterator[tuple[str, int, int]]:
 
 
 def _make_part(planted: Synthetic, root: Path, label: str, split: str, part: int, num_examples: int) -> I64:
-    """Writes one file; the counts of its labels by planted probability (see `_auc`)."""
+    """Write one file, and return the counts of its labels by planted probability (see `_auc`)."""
     path = root / split / f"part-{part:05d}.parquet"
     path.parent.mkdir(exist_ok=True)
     unfinished = path.with_suffix(".unfinished")
@@ -127,10 +129,10 @@ def _no_counts() -> I64:
 
 
 def _auc(bins: I64) -> float | None:
-    """Area under the ROC curve of the planted probability, rounded to 1 / AUC_BINS; None without both labels.
+    """Area under the ROC curve of the planted probability, rounded to 1 / AUC_BINS; None unless both labels occur.
 
-    bins[b, l] counts the examples with label l and probability in [b, b + 1) / AUC_BINS. Counts, so that memory is
-    bounded and the sum over the parts has no order; within a bin a pair counts one half.
+    bins[b, l] counts the examples with label l and probability in [b, b + 1) / AUC_BINS. With counts, memory is bounded
+    and the sum over the parts does not depend on their order; a pair within one bin counts one half.
     """
     negatives, positives = bins[:, 0].astype(np.float64), bins[:, 1].astype(np.float64)
     pairs = negatives.sum() * positives.sum()

@@ -1,4 +1,4 @@
-"""The window of examples that are shuffled together, decoded, column by column."""
+"""The window of examples that are shuffled together, decoded column by column."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from pipeline.records import F32, I64, U64, Array
 
 
 class Bank:
-    """Columns of one type, each of which is one array, that are decoded and shuffled by one thread."""
+    """Columns of one type, each a row of one array, decoded and shuffled by one thread."""
 
     def __init__(self, columns: list[InputColumn], size: int, dtype: str) -> None:
         self._columns = columns
-        # One row more than there are columns: decoding fills all rows but the first, `shuffle` permutes each into
-        # the row before it.
+        # One row more than columns: decoding fills all rows but the first, and `shuffle` permutes each row into the
+        # one before it.
         self._values_CN: Array = aligned_empty((len(columns) + 1, size), dtype)
 
     @property
     def values_CN(self) -> Any:
-        """One row a column, shuffled."""
+        """[C, N] one row per column, shuffled."""
         return self._values_CN[:-1]
 
     def append(self, to: int, group: RowGroup, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
@@ -41,7 +41,7 @@ class Bank:
 
 
 class Window:
-    """Arrays for `size` examples, used again for every window. `threads` share the columns."""
+    """Arrays for `size` examples, reused for every window. `threads` share the columns."""
 
     def __init__(self, columns: list[InputColumn], kinds: dict[str, str], size: int, threads: Threads) -> None:
         self.size, self._threads = size, threads
@@ -55,25 +55,25 @@ class Window:
         self._groups = Bank(groups, size if groups else 0, "uint64")
         self._banks = [self._floats, *(bank for _, bank in self._keys), *([self._groups] if groups else [])]
         self.bags = tuple(Bags() for _ in self._multi)
-        """In the order of the files; `order` leads to them."""
+        """Bags of each multi-hot field, in the order of the files, not shuffled: `order` indexes them."""
         self.order: I64 = aligned_empty(0, "int64")
-        """Place in the files' order of the window's first, second, ... example."""
+        """[count] place in the files' order of each example of the shuffled window."""
         self.count = 0
 
     @property
     def floats_CN(self) -> F32:
-        """Labels, weight and numbers, one row a column, shuffled."""
+        """Labels, weight and numbers, one row per column, shuffled."""
         floats_CN: F32 = self._floats.values_CN
         return floats_CN
 
     @property
     def groups_N(self) -> U64:
-        """Groups of the metrics, shuffled, where the workflow names a column of them."""
+        """Groups of the metrics, shuffled. Only if the workflow names a column of groups."""
         groups_N: U64 = self._groups.values_CN[0]
         return groups_N
 
     def key_banks(self) -> Iterator[tuple[slice, U64]]:
-        """Keys of the single-valued fields, one row a field, shuffled: some fields, and theirs."""
+        """Pairs of a slice of the single-valued fields and their shuffled keys, one row per field."""
         for fields, bank in self._keys:
             yield fields, bank.values_CN
 
@@ -83,7 +83,7 @@ class Window:
             bags.clear()
 
     def append(self, group: RowGroup, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
-        """Decodes rows `begin` to `end` of a row group behind what the window holds."""
+        """Decode rows `begin` to `end` of a row group, and append them to the window."""
         to = self.count - begin
         self._each_bank(lambda bank: bank.append(to, group, chunks, begin, end))
         for bags, column in zip(self.bags, self._multi, strict=True):
@@ -92,7 +92,7 @@ class Window:
         self.count += end - begin
 
     def shuffle(self, order: I64) -> None:
-        """Puts the examples, all appended, into their order; example i will be the one appended as order[i]."""
+        """Permute the examples, once all are appended: example i becomes the one appended as number order[i]."""
         self._each_bank(lambda bank: bank.shuffle(order))
         self.order = order
 
@@ -112,7 +112,7 @@ def _fill(array: pa.Array, column: InputColumn, dictionary: U64 | None, where: s
 
 
 def _pieces(chunks: list[Chunk], begin: int, end: int) -> Iterator[tuple[int, pa.Array, U64 | None]]:
-    """Rows `begin` to `end` of a column: first row, the rows, and the keys of their dictionary."""
+    """Rows `begin` to `end` of a column, chunk by chunk: first row, the rows, and the keys of their dictionary."""
     for chunk in chunks:
         first = max(begin, chunk.begin)
         array = chunk.array.slice(first - chunk.begin, max(0, end - first))

@@ -1,2 +1,1 @@
-"""Everything that a run shows and reports: metrics, the timeline of the stages, tier traffic, progress, the final
-table."""
+"""All that a run shows and reports: metrics, the timeline of the stages, tier traffic, progress, the final table."""

@@ -1,4 +1,4 @@
-"""A progress bar over things that are done one by one."""
+"""A progress bar for items that are processed one by one."""
 
 from __future__ import annotations
 
@@ -14,6 +14,6 @@ V = TypeVar("V")
 
 
 def track(items: Mapping[K, V], what: str) -> Iterator[tuple[K, V]]:
-    """The items, with a bar and the time left on stderr where that is a terminal."""
+    """Iterate over the items; show a bar and the time left on stderr if it is a terminal."""
     console = Console(file=sys.stderr)
     yield from rich_track(items.items(), what, console=console, disable=not console.is_terminal)

@@ -1,7 +1,7 @@
-"""AUC within each group of examples (a user's, say), averaged over the groups: how well it ranks what one group saw.
+"""AUC within each group of examples (all of one user, say), averaged over the groups.
 
-Zhu et al., Optimized Cost per Click in Taobao Display Advertising, KDD 2017; weighted by the examples of each group, as
-in FuxiCTR's `gAUC`, and here by their sample weights where there are some.
+Zhu et al., Optimized Cost per Click in Taobao Display Advertising, KDD 2017. A group's weight is its number of
+examples, as in FuxiCTR's `gAUC`, or the sum of their sample weights if examples have weights.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from pipeline.monitor.spill import SortedSpill
 from pipeline.records import F32, U64
 
 GROUP_BOUND = SPILL_BOUND // 4
-"""Examples held in memory for a label; what is more goes to disk as sorted runs."""
+"""Examples held in memory per label; more are spilled to disk as sorted runs."""
 GROUP_BYTES = 32
-"""Of one example: 16 to hold, and 16 while they are sorted."""
+"""Bytes per example: 16 held, and 16 more during sorting."""
 
 
 class GroupAUC:
-    """Exact, with ties (half credit) and weights; in memory 16 bytes an example for up to `bound` examples, and 16 more
-    while they are sorted. What exceeds `bound` is sorted and spilled to files in `spill_dir`, 16 bytes an example.
+    """Exact AUC within groups, with ties (half credit) and weights. Memory: 16 bytes per example for up to `bound`
+    examples, and 16 more during sorting. Examples beyond `bound` are sorted and spilled to files in `spill_dir`, 16
+    bytes per example.
 
     The result has the same bits for every `bound` and every order of the examples.
     """
@@ -32,14 +33,16 @@ class GroupAUC:
         self.entries = SortedSpill(spill_dir, bound, num_words=2)
 
     def add(self, scores_B: F32, labels_B: F32, groups_B: U64, weights_B: F32 | None = None) -> None:
-        """Take a batch, copied; equal `groups_B` are one group. ValueError as of `pack_scores`, nothing taken."""
+        """Add a copy of a batch; examples with equal `groups_B` are one group. Raises ValueError as `pack_scores` does;
+        then nothing is added."""
         self.entries.add(groups_B, pack_scores(scores_B, labels_B, weights_B))
 
     def result(self) -> tuple[float, float]:
-        """The mean of the groups' AUCs, each weighted by the number of the group's examples (by their weight, if they
-        have one), of all examples since the last result; and the share of the examples (of their weight) that counted.
+        """Return the weighted mean of the groups' AUCs, over all examples since the last call, and the share of the
+        total weight in groups that counted. A group's weight is its number of examples, or the sum of their weights.
 
-        A group in which a class is absent, or has no weight, does not count. nan where nothing counts.
+        A group in which a class is absent or has no weight does not count. The mean is nan if no group counts, the
+        share is nan if there is no weight.
         """
         last, sums = np.zeros(2, np.uint64), np.zeros(NUM_SUMS)
         for groups_N, keys_N in self.entries.take():

@@ -1,4 +1,4 @@
-"""The history of a run so far: kept by the driver, part of every commit, and the most of `result.json`."""
+"""The history of a run so far: kept by the driver, part of every commit, and the larger part of `result.json`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pipeline.records import BlockResult, Span, StageResult
 
 @dataclass(slots=True)
 class DiskTotals:
-    """Totals of what a run wrote to the log, over all its sessions."""
+    """Totals of a run's writes to the log, over all its sessions."""
 
     commits: int = 0
     commit_seconds: float = 0.0
     rows_changed: int = 0
-    """Rows of device and host that commits wrote."""
+    """Rows of the device and host slabs that commits wrote."""
     rows_merged: int = 0
-    """Live rows of sparse chunks that commits wrote again."""
+    """Live rows of sparse chunks that commits rewrote."""
     written_bytes: int = 0
-    """All files of the log, padding and keys included."""
+    """Bytes written to all files of the log, padding and keys included."""
 
     def report(self, row_bytes: int, evicted_rows: int) -> dict[str, float]:
-        """`evicted_rows`: those that were written because they left the slabs."""
+        """Return the totals and the write amplification. `evicted_rows`: rows written because they left the slabs."""
         needed = row_bytes * (evicted_rows + self.rows_changed)
         return {
             **asdict(self),
@@ -37,32 +37,32 @@ class DiskTotals:
 
 
 class History:
-    """Counts over all sessions of a run; the spans are those of this session."""
+    """Counts over all sessions of a run; spans and steps are of this session only."""
 
     def __init__(self, data: Mapping[str, str] | None = None) -> None:
-        """`data`: of each split, a short name of the data that its metrics are of."""
+        """`data`: checksum of each split's data; its metrics are stored with it."""
         self._data = data or {}
         self.spans: list[Span] = []
         self.tiers = TierTotals()
         self.disk = DiskTotals()
         self.epochs: list[dict[str, Any]] = []
         self.trained = 0
-        """Examples."""
+        """Number of training examples."""
         self.steps = 0
-        """Of this session."""
+        """Number of steps in this session."""
         self.ready = 0
-        """Blocks that waited when the last `train` began."""
+        """Blocks that were staged and waiting when the last `train` began."""
         self._seconds_before = 0.0
         self._begun = time.perf_counter()
 
     def begin(self) -> None:
-        """The clock starts here."""
+        """Start the clock of this session."""
         self._begun = time.perf_counter()
 
     @property
     def seconds(self) -> float:
-        """Seconds of this session and those before it."""
-        # A clock that was set back counts for nothing; a commit of less than no time would be none.
+        """Seconds of this session and all before it."""
+        # If the clock was set back, the session counts as 0: a commit with a negative time would be refused.
         return self._seconds_before + max(0.0, time.perf_counter() - self._begun)
 
     def add(self, done: StageResult) -> None:
@@ -85,19 +85,19 @@ class History:
             self.epochs.append({"epoch": block.epoch + 1, "split": block.split, **trained.metrics, **data})
 
     def validated(self, metric: str) -> list[float]:
-        """The validation split's, epoch by epoch."""
+        """Values of a metric of the validation split, epoch by epoch."""
         return [epoch[metric] for epoch in self.epochs if epoch["split"] == "validation"]
 
     def state(self) -> dict[str, Any]:
-        """For a commit; `load` takes it back."""
+        """State for a commit; `load` restores it."""
         return json_value({
             "epochs": self.epochs, "trained": self.trained, "seconds": self.seconds, "tiers": self.tiers.counts(),
             "disk": asdict(self.disk),
         })  # fmt: skip
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take back what `state` gave."""
-        # `json_value` has made null of every nan.
+        """Restore what `state` returned."""
+        # `json_value` has turned every nan into null.
         self.epochs = [{k: math.nan if v is None else v for k, v in epoch.items()} for epoch in state["epochs"]]
         self.trained = state["trained"]
         self._seconds_before = state["seconds"]
@@ -105,8 +105,8 @@ class History:
         self.disk = DiskTotals(**state["disk"])
 
     def report(self) -> dict[str, Any]:
-        """All of `result.json` that needs nothing but this. Its metrics are those of the last evaluation: those of a
-        training split are of the model as it was while it trained."""
+        """The part of `result.json` that the history alone determines. Its metrics are those of the last evaluation,
+        not of a training split, whose metrics are of the model while it trained."""
         seconds = self.seconds
         return {
             **last_evaluation(self.epochs),
@@ -122,13 +122,13 @@ class History:
 
 
 def last_evaluation(epochs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The metrics that a run is known by: those of its last evaluation, and its split."""
+    """Main metrics of a run: those of its last evaluation, and the name of its split."""
     last: Mapping[str, Any] = next((e for e in reversed(epochs) if e.get("split") != "train"), {})
     return {name: last.get(name) for name in ("auc", "logloss", "gauc", "split")}
 
 
 def json_value(value: Any) -> Any:
-    """As JSON can say it: a number that is not finite becomes null."""
+    """Value that JSON can represent: a number that is not finite becomes null."""
     if isinstance(value, dict):
         return {key: json_value(item) for key, item in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Metrics of a split, for each label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups.
+"""Metrics of a split, per label: exact AUC, logloss, normalized entropy, calibration, and AUC within groups.
 
 B examples of a batch    T labels
 """
@@ -23,7 +23,7 @@ F64 = NDArray[np.float64]
 def cross_entropy(logits_BT: F32, labels_BT: F32) -> F64:
     """[B, T] binary cross-entropy in nats, in float64; labels are 0 or 1.
 
-    Never NaN for a logit that is not: an infinite one costs nothing or infinity.
+    NaN only for a NaN logit: an infinite logit costs 0 or infinity.
     """
     # With z = x for label 0 and -x for label 1: log(1 + exp(z)), without overflow.
     wrong_BT = np.where(labels_BT == 1, -logits_BT, logits_BT).astype(np.float64)
@@ -37,11 +37,11 @@ def probability(logits_BT: F32) -> F64:
 
 
 def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[str, float]:
-    """`logloss`, `ne` and `calibration` of sums over examples, each times its weight.
+    """`logloss`, `ne` and `calibration` from weighted sums over examples.
 
-    ne, normalized entropy: logloss by that of a model that always predicts the mean label (He et al., Practical Lessons
-    from Predicting Clicks on Ads at Facebook, ADKDD 2014); nan if only one class has weight. calibration: the mean
-    prediction by the mean label; nan without a positive. A mean over no weight is nan.
+    ne (normalized entropy): logloss divided by that of a model that always predicts the mean label (He et al.,
+    Practical Lessons from Predicting Clicks on Ads at Facebook, ADKDD 2014); nan if only one class has weight.
+    calibration: mean prediction divided by mean label; nan without a positive. All are nan if the weight is 0.
     """
     mean = clicked / weight if weight else math.nan
     entropy = -(mean * math.log(mean) + (1 - mean) * math.log1p(-mean)) if 0 < mean < 1 else math.nan
@@ -54,10 +54,10 @@ def rates(loss: float, predicted: float, clicked: float, weight: float) -> dict[
 
 
 class Evaluation:
-    """Accumulates the outputs of one split, batch by batch; batches come in the same order in every run.
+    """Metrics of one split, accumulated batch by batch; batches come in the same order in every run.
 
-    Memory: 8 bytes an example and label, for at most `bound` examples; beyond that AUC spills to `spill_dir`. If
-    `grouped`, what `GroupAUC` takes with a quarter of the bound comes on top.
+    Memory: 8 bytes per example and label, for at most `bound` examples; beyond that, AUC spills to `spill_dir`. If
+    `grouped`, add a `GroupAUC` per label with a quarter of the bound.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class Evaluation:
         self._reset()
 
     def add(self, outputs_BT: F32, labels_BT: F32, weights_B: F32 | None = None, groups_B: U64 | None = None) -> None:
-        """Take one batch of logits. ValueError: a NaN output, a label other than 0 and 1, a bad weight."""
+        """Add one batch of logits. Raises ValueError if an output is NaN, a label is neither 0 nor 1, or a weight is
+        negative or not finite."""
         for t, auc in enumerate(self._aucs):
             auc.add(outputs_BT[:, t], labels_BT[:, t], weights_B)
         for t, group_auc in enumerate(self._group_aucs):
@@ -79,15 +80,15 @@ class Evaluation:
         weights = np.ones(len(outputs_BT)) if weights_B is None else weights_B.astype(np.float64)
         terms = (cross_entropy(outputs_BT, labels_BT), probability(outputs_BT), labels_BT.astype(np.float64))
         for sums_T, terms_BT in zip(self._sums_3T, terms, strict=True):
-            # Each label summed along contiguous memory: its bits depend neither on the layout nor on other labels.
+            # Each label is summed along contiguous memory: its bits depend neither on the layout nor on other labels.
             sums_T += np.ascontiguousarray((terms_BT * weights[:, None]).T).sum(axis=1)
         self._weight += float(weights.sum())
         self._examples += len(outputs_BT)
 
     def result(self) -> dict[str, float]:
-        """`auc`, and what `rates` gives, of the first label, `auc_<label>` and so on of each if there are several, and
-        `examples`; if grouped `gauc` and `gauc_share` as well, see `GroupAUC.result`. Starts anew. ValueError: no
-        examples."""
+        """Return the metrics and reset all sums. The metrics are `auc`, those of `rates`, and, if grouped, `gauc` and
+        `gauc_share` (see `GroupAUC.result`) of the first label; with several labels, `auc_<label>` and so on for each;
+        and `examples`. Raises ValueError if there were no examples."""
         if self._examples == 0:
             raise ValueError("evaluation of a split without examples: expected at least one batch")
         found = [self._of_label(t) for t in range(len(self._labels))]
@@ -100,8 +101,9 @@ class Evaluation:
         return metrics
 
     def close(self) -> tuple[SplitSums, list[Iterator[U64]]]:
-        """Close one worker's part of a split, for another evaluation's `join`: sums, and for each table the
-        sorted entries. A table is a label's scores; if grouped, there follow those with their groups. Starts anew."""
+        """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
+        entries of each table. There is a table of scores per label and, if grouped, after those a table of scores with
+        groups per label."""
         closed = SplitSums(self._examples, self._weight, tuple(map(tuple, self._sums_3T.tolist())))
         taken, fresh = self._tables, self._new()
         self._aucs, self._group_aucs = fresh._aucs, fresh._group_aucs
@@ -113,7 +115,7 @@ class Evaluation:
         return [auc.entries for auc in self._aucs] + [auc.entries for auc in self._group_aucs]
 
     def join(self, closed: SplitSums, scores: Callable[[int], Iterable[U64]]) -> None:
-        """Take one worker's part of a split; `scores` gives the sorted entries of a table, [C, some] at a time."""
+        """Add one worker's part of a split; `scores` returns the sorted entries of a table, [C, n] at a time."""
         for number, entries in enumerate(self._tables):
             entries.add_run(scores(number))
         self._sums_3T += np.array(closed.sums_3T)
@@ -129,6 +131,6 @@ class Evaluation:
 
     def _reset(self) -> None:
         self._sums_3T: F64 = np.zeros((3, len(self._labels)))
-        """Cross-entropy, predicted probability and label, each times the weight."""
+        """[3, T] sums of cross-entropy, predicted probability and label, each times the weight."""
         self._weight = 0.0
         self._examples = 0

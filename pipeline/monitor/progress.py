@@ -1,4 +1,4 @@
-"""How far a run is, while it runs: a live line on a terminal, else a plain line every few seconds."""
+"""Progress of a run while it runs: a live line on a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from rich.table import Column
 PLAIN_SECONDS = 5.0
 LIVE_SECONDS = 0.1
 RECENT_SECONDS = 15.0
-"""The rate is that of the updates of this long, and of two updates at least."""
+"""Period over which the rate is computed; it always spans at least two updates."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """The content of one update. `rate` is in examples a second, nan while unknown."""
+    """Content of one update. `done` and `total` are examples, `rate` is examples per second (nan while unknown),
+    `ready` is the number of staged blocks."""
 
     done: int
     total: int
@@ -46,7 +47,7 @@ class TrainingProgress:
 
 
 def clock_time(seconds: float) -> str:
-    """`0:25`, `12:03` or `1:02:03`; `-:--` for nan."""
+    """Format seconds as `0:25`, `12:03` or `1:02:03`; `-:--` for nan."""
     if math.isnan(seconds):
         return "-:--"
     minutes, second = divmod(math.ceil(max(seconds, 0.0)), 60)
@@ -55,17 +56,17 @@ def clock_time(seconds: float) -> str:
 
 
 class Shown(Protocol):
-    """The content of one update as a display sees it: `str` of it, and how much is done, of the display's total."""
+    """Content of one update as a display sees it: its `str`, and the amount done of the display's total."""
 
     @property
     def done(self) -> int: ...
 
 
 class Display(Protocol):
-    """Where progress goes; `close` leaves the last state visible."""
+    """Output of progress; `close` leaves the last state visible."""
 
     interval: float
-    """Seconds from one `show` to the next, at least."""
+    """Minimum number of seconds from one `show` to the next."""
 
     def show(self, state: Shown) -> None: ...
     def line(self, text: str) -> None: ...
@@ -73,7 +74,7 @@ class Display(Protocol):
 
 
 class Plain:
-    """Lines in a log file or a pipe."""
+    """Display for a log file or a pipe: one line per state."""
 
     interval = PLAIN_SECONDS
 
@@ -91,7 +92,7 @@ class Plain:
 
 
 class Live:
-    """One line on a terminal, drawn again at each `show`, in the caller's thread; messages scroll above it."""
+    """Display of one line on a terminal, redrawn at each `show` in the caller's thread; messages scroll above it."""
 
     interval = LIVE_SECONDS
 
@@ -101,7 +102,7 @@ class Live:
             BarColumn(bar_width=20),
             status,
             console=console,
-            # Without it rich draws from a thread of its own.
+            # With auto_refresh, rich would draw from a thread of its own.
             auto_refresh=False,
             redirect_stdout=False,
             redirect_stderr=to_stderr,
@@ -120,7 +121,7 @@ class Live:
 
 
 def display_on(stream: TextIO, total: int) -> Display:
-    """A live line where the stream is a terminal that can have one."""
+    """Live display if the stream is a terminal that can redraw a line, else plain lines."""
     console = Console(file=stream)
     live = stream.isatty() and not console.is_dumb_terminal
     return Live(console, total, stream is sys.stderr) if live else Plain(stream)
@@ -147,7 +148,7 @@ class Progress:
         self._begun_at = 0
 
     def begin_at(self, examples_done: int) -> None:
-        """Before it is entered: so many examples were done by an earlier session of the run."""
+        """Set the number of examples done by earlier sessions of the run. Call it before entering the context."""
         self._begun_at = examples_done
 
     def __enter__(self) -> Progress:
@@ -168,7 +169,7 @@ class Progress:
             self._display.close()
 
     def update(self, examples_done: int, loss: float, ready: int) -> None:
-        """Say where training is: examples done of the whole run, the block's loss, blocks ready ahead of it."""
+        """Show the state of training: examples done in the whole run, the block's loss, staged blocks ahead of it."""
         now = self._clock()
         rate = self._rate(now, examples_done)
         self._pending = TrainingProgress(examples_done, self._total, rate, loss, ready)
@@ -177,11 +178,11 @@ class Progress:
             self._pending, self._shown_at = None, now
 
     def line(self, text: str) -> None:
-        """Print a message, at once, without disturbing the display."""
+        """Print a message at once, without disturbing the display."""
         self._display.line(text)
 
     def _rate(self, now: float, done: int) -> float:
-        """Examples a second over the recent updates, this one included."""
+        """Examples per second over the recent updates, this one included."""
         self._recent.append((now, done))
         while len(self._recent) > 2 and now - self._recent[1][0] >= RECENT_SECONDS:
             self._recent.popleft()

@@ -1,4 +1,4 @@
-"""The last thing that a run prints: where the time and the rows went, and what came out."""
+"""The report at the end of a run: tables of time per stage and rows per tier, and a line with the result."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from rich.table import Table
 
 GIB = 1 << 30
 WORST_NE = 2.0
-"""Normalized entropy: always predicting the mean label has 1, a model that has only begun to learn may have a little
-more."""
+"""Normalized entropy above which a metric gets a warning. Always predicting the mean label has 1; a model at the
+beginning of its training may have a little more."""
 SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
-"""Of what workers send each other, in the order of the table."""
+"""Kinds of traffic between workers, in the order of the table."""
 
 
 def print_report(result: Mapping[str, Any], console: Console | None = None) -> None:
     """Print a table of stages, one of tiers, and a line with the result, on `console` (default: stdout).
 
     `result` holds name, auc, logloss, examples, seconds, examples_per_second, stages, cpu_seconds, hidden, ready,
-    tiers (see `TierTotals.report`), disk (see `DiskTotals.report`), workers (of each, by kind, what it sent to others;
-    empty for one alone) and fingerprint. None or nan shows as "-".
+    tiers (see `TierTotals.report`), disk (see `DiskTotals.report`), workers (traffic that each sent to others, by kind;
+    empty for a single worker) and fingerprint. None or nan is shown as "-".
     """
     out = console if console is not None else _stdout()
     out.print(stage_table(result))
@@ -35,7 +35,7 @@ def print_report(result: Mapping[str, Any], console: Console | None = None) -> N
 
 
 def stage_table(result: Mapping[str, Any]) -> Table:
-    """A row for each stage, in the order of `stages`: wall and CPU seconds, share hidden behind training."""
+    """Table with a row per stage, in the order of `stages`: wall and CPU seconds, share hidden behind training."""
     table = _table("stage", "seconds", "own cpu s", "hidden")
     table.caption = f"{_number(result['ready'], '.1f')} blocks ready ahead of training, on average"
     for stage, seconds in result["stages"].items():
@@ -46,7 +46,7 @@ def stage_table(result: Mapping[str, Any]) -> Table:
 
 
 def tier_table(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
-    """A row for each tier: capacity, hits, hit rate, rows in and out, GiB moved."""
+    """Table with a row per tier: capacity, hits, hit rate, rows in and out, GiB moved."""
     table = _table("tier", "capacity", "hits", "hit rate", "rows in", "rows out", "GiB moved")
     for name, tier in tiers.items():
         counts = [_number(tier[column], ",.0f") for column in ("rows_in", "rows_out")]
@@ -56,7 +56,7 @@ def tier_table(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
 
 
 def worker_table(workers: Sequence[Mapping[str, Mapping[str, float]]]) -> Table:
-    """A row for each of several workers: KiB of each kind that it sent to others, a step."""
+    """Table with a row per worker: KiB of each kind that it sent to others per step."""
     kinds = [kind for kind in SHOWN_KINDS if any(kind in sent for sent in workers)]
     table = _table("worker", *kinds)
     table.caption = "KiB sent to other workers a step, on average"
@@ -68,7 +68,7 @@ def worker_table(workers: Sequence[Mapping[str, Mapping[str, float]]]) -> Table:
 
 
 def disk_line(disk: Mapping[str, Any]) -> str:
-    """Return what was written to the log, and why; `disk` is as of `DiskTotals.report`."""
+    """One line on the writes to the log; `disk` as returned by `DiskTotals.report`."""
     parts = [
         f"{disk['commits']} commits in {_number(disk['commit_seconds'], ',.1f')} s",
         f"{_number(disk['written_bytes'] / GIB, ',.2f')} GiB written to the log",
@@ -79,7 +79,7 @@ def disk_line(disk: Mapping[str, Any]) -> str:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """One line: name, test metrics (AUC within groups if there is one), speed, fingerprint."""
+    """One line: name, test metrics (with AUC within groups if groups are used), speed, fingerprint."""
     parts = [
         result["name"],
         f"{result['split'] or 'test'} auc {_number(result['auc'], '.5f')}",
@@ -93,8 +93,8 @@ def summary(result: Mapping[str, Any]) -> str:
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:
-    """A line with the metrics of a split's epoch, an entry of `History.epochs`, and one for each of which nothing good
-    can come."""
+    """A line with the metrics of one pass over a split (an entry of `History.epochs`), and a warning line for each
+    normalized entropy above `WORST_NE`."""
     shown = ", ".join(f"{name} {value:.5f}" for name, value in metrics.items() if isinstance(value, float))
     how = ""
     if metrics["split"] == "train" and "examples" in metrics:
@@ -105,14 +105,14 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
     for name, value in metrics.items():
         if (name == "ne" or name.startswith("ne_")) and value > WORST_NE:
             lines.append(
-                f"warning: {name} of {metrics['split']} is {value:.3g}: always predicting the mean label would be that "
-                "much better; lower optimizer.dense.lr or optimizer.rows.lr, or look at the labels"
+                f"warning: {name} of {metrics['split']} is {value:.3g}: worse by that factor than always predicting "
+                "the mean label; lower optimizer.dense.lr or optimizer.rows.lr, or check the labels"
             )
     return "\n".join(lines)
 
 
 def _stdout() -> Console:
-    """A console as wide as the terminal, or, where rich would assume 80 columns in a file, as the tables."""
+    """Console as wide as the terminal; for a file 100 columns, as wide as the tables, since rich would assume 80."""
     console = Console()
     return console if console.is_terminal else Console(width=100)
 
@@ -133,5 +133,5 @@ def _capacity(tier: Mapping[str, Any]) -> str:
 
 
 def _number(value: float | None, style: str) -> str:
-    """The value in the format `style`, or "-" if there is none."""
+    """The value in the format `style`; "-" for None or nan."""
     return "-" if value is None or math.isnan(value) else format(value, style)

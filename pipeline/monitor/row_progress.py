@@ -1,4 +1,4 @@
-"""How far the preparation of data is: rows so far, rows a second, and the time left by the bytes of the input."""
+"""Progress of the preparation of data: rows so far, rows per second, and the time left, estimated from input bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from pipeline.monitor.progress import clock_time, display_on
 
 @dataclass(frozen=True, slots=True)
 class RowsDone:
-    """`done` and `total` are bytes of the input, `rate` is in rows a second, `left` in seconds; nan while unknown."""
+    """Content of one update. `done` and `total` are bytes of the input, `rate` is rows per second, `left` is seconds;
+    nan while unknown."""
 
     what: str
     done: int
@@ -30,7 +31,8 @@ class RowsDone:
 
 
 class RowProgress:
-    """Context manager that shows it on `stream` (default: stderr). The rates are those since it was entered."""
+    """Context manager that shows the progress on `stream` (default: stderr). Rates are averages since it was
+    entered."""
 
     def __init__(
         self,
@@ -47,7 +49,7 @@ class RowProgress:
         self._before = (0, 0)
 
     def begin_at(self, done_bytes: int, rows: int) -> None:
-        """Before it is entered: so much was done by an earlier process."""
+        """Set the bytes and rows done by earlier processes. Call it before entering the context."""
         self._before = (done_bytes, rows)
 
     def __enter__(self) -> RowProgress:
@@ -65,7 +67,7 @@ class RowProgress:
             self._display.close()
 
     def update(self, done_bytes: int, rows: int) -> None:
-        """Say how far the whole input is, earlier processes' part of it included."""
+        """Show the bytes of the input and the rows that are done, including those of earlier processes."""
         now = self._clock()
         bytes_before, rows_before = self._before
         seconds, fresh = now - self._began, done_bytes - bytes_before

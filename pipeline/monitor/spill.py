@@ -1,6 +1,7 @@
-"""Any number of 64-bit entries, sorted, in bounded memory: what exceeds it goes to disk as sorted runs.
+"""External sort of any number of 64-bit entries: entries beyond the memory bound are spilled to disk as sorted runs.
 
-An entry has C words, and the words of all entries lie in C arrays: sorted by the first, among equals by the second.
+An entry has C words, and the words of all entries lie in C arrays. The first word sorts entries, the second breaks
+ties.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import numpy as np
 from pipeline.records import U64
 
 MERGED = 1 << 18
-"""Entries merged at a time: their temporary arrays take some 25 MiB."""
+"""Entries merged at a time; their temporary arrays take about 25 MiB."""
 
 
 class SortedSpill:
-    """Holds 8 C bytes an entry for up to `bound` entries, and as many again while it sorts if C > 1.
+    """Sorted entries; holds 8 C bytes per entry for up to `bound` entries, and as many again during sorting if C > 1.
 
-    Files are in `folder`, which is created when needed. A file has no name any more once it is mapped, so that a
-    killed run leaves none behind.
+    Files are in `folder`, which is created when needed. A file is unlinked as soon as it is mapped, so a killed run
+    leaves none behind.
     """
 
     def __init__(self, folder: Path, bound: int, num_words: int = 1) -> None:
@@ -36,11 +37,11 @@ class SortedSpill:
 
     @property
     def room(self) -> int:
-        """Entries that memory was taken for."""
+        """Entries for which memory is allocated."""
         return self._words_CN.shape[1]
 
     def add(self, *words: U64) -> None:
-        """Take entries, copied: C arrays [B]."""
+        """Add copies of entries: C arrays [B]."""
         taken, size = 0, len(words[0])
         while taken < size:
             if self.count == self._bound:
@@ -53,7 +54,7 @@ class SortedSpill:
             taken += more
 
     def add_run(self, pieces: Iterable[U64]) -> None:
-        """Take sorted entries, [C, some] at a time, straight to disk."""
+        """Add sorted entries, [C, n] at a time, as a run on disk."""
         self._folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix="auc-", suffix=".run") as file:
             for words_CN in pieces:
@@ -64,7 +65,7 @@ class SortedSpill:
                 self.runs.append(np.asarray(entries_NC.T))
 
     def take(self) -> Iterator[U64]:
-        """All entries since the last time, in order: [C, some] at a time. To be gone through before the next `add`."""
+        """All entries since the last call, sorted, [C, n] at a time. Consume the iterator before the next `add`."""
         runs = [*self.runs, self._sorted()]
         self.runs = []
         self.count = 0
@@ -81,7 +82,7 @@ class SortedSpill:
         return words_CN
 
     def _reserve(self, more: int) -> None:
-        """Grow the memory, by doubling, towards room for `more` entries; never beyond `bound`."""
+        """Grow the memory, by doubling, to make room for `more` entries, up to `bound` in all."""
         needed = min(self._bound, self.count + more)
         if needed > self.room:
             grown = np.empty((len(self._words_CN), min(self._bound, max(needed, 2 * self.room))), np.uint64)
@@ -101,7 +102,7 @@ def merge_runs(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
     window = max(1, chunk // max(1, len(runs)))
     rest = [run for run in runs if run.shape[1]]
     while rest:
-        # Whatever follows a window is at least as large as its last entry, so nothing below `cut` can follow.
+        # All entries after a window are at least as large as its last entry, so none after the windows is below `cut`.
         cut = min(tuple(run[:, :window][:, -1]) for run in rest)
         counts = [_num_up_to(run[:, :window], cut) for run in rest]
         together = np.concatenate([run[:, :n] for run, n in zip(rest, counts, strict=True)], axis=1)
@@ -110,7 +111,7 @@ def merge_runs(runs: Sequence[U64], chunk: int) -> Iterator[U64]:
 
 
 def _num_up_to(run_CN: U64, entry: tuple[np.uint64, ...]) -> int:
-    """Entries of a sorted run that are not above `entry`."""
+    """Number of entries of a sorted run that are at most `entry`."""
     begin, end = 0, run_CN.shape[1]
     for word_N, value in zip(run_CN, entry, strict=True):
         equal_N = word_N[begin:end]

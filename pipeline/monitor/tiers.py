@@ -1,4 +1,4 @@
-"""How many rows each tier held, gave and took over a run: the `tiers` of result.json."""
+"""Hits and traffic of each tier over a run: the `tiers` of result.json."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ COUNTS = tuple(field.name for field in fields(Moves) if field.name != "arrives")
 
 
 class TierTotals:
-    """Sums the `Moves` of all blocks, those that train and those that evaluate apart. Counts of rows."""
+    """Sums of the `Moves` of all blocks, separately for training and evaluation. Counts of rows."""
 
     def __init__(self) -> None:
         self._trained = dict.fromkeys(COUNTS, 0)
         self._evaluated = dict.fromkeys(COUNTS, 0)
 
     def add(self, moves: Moves) -> None:
-        """Count one block."""
+        """Add the counts of one block."""
         totals = self._trained if moves.arrives else self._evaluated
         for name in COUNTS:
             totals[name] += getattr(moves, name)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """All that was counted, for a commit."""
+        """All counts, for a commit."""
         return {"trained": self._trained, "evaluated": self._evaluated}
 
     def load(self, counts: Mapping[str, Mapping[str, int]]) -> None:
-        """Go on from what `counts` gave."""
+        """Restore what `counts` returned."""
         self._trained |= counts["trained"]
         self._evaluated |= counts["evaluated"]
 
     @property
     def written(self) -> int:
-        """Rows that went to disk and had to be written there."""
+        """Rows that went to disk and had to be written: the log did not have them unchanged."""
         rows = self._trained
         return rows["device_to_disk"] + rows["host_to_disk"] - rows["unchanged"]
 
@@ -44,15 +44,15 @@ class TierTotals:
         """Per tier, "device", "host" and "disk":
 
         capacity_rows   rows that fit (device, host)
-        capacity_bytes  the disk's cap;  used_bytes: `disk_bytes`, what its log takes now
+        capacity_bytes  cap of the disk;  used_bytes: `disk_bytes`, the present size of its log
         hits            keys found in this tier, in training and evaluation
-        hit_rate        hits / keys not found in a faster tier; nan if there were none. New keys count as misses
-                        of the device and the host. They never ask the disk, so its rate is 1 if it was asked
-        rows_in         rows that came to stay: on the device arrivals (host, disk, new), on the host victims of
-                        the device, on disk victims of the device and the host (padding not counted)
-        rows_out        rows that left: from the device victims; from the host arrivals on the device and victims
-                        to disk; from disk arrivals on the device
-        rows_read       rows that evaluation read and that stayed where they were
+        hit_rate        hits / keys not found in a faster tier; nan if there were no such keys. New keys count as
+                        misses of the device and the host. They are not looked up on disk, so its rate is 1 or nan
+        rows_in         rows that moved into the tier: device: arrivals (host, disk, new); host: victims of the
+                        device; disk: victims of the device and the host (padding not counted)
+        rows_out        rows that left the tier: device: victims; host: arrivals on the device, and victims to disk;
+                        disk: arrivals on the device
+        rows_read       rows that evaluation read without moving them
         bytes           (rows_in + rows_out) * row_bytes; without rows_read
         """
         hits, moved = self._hits(), self._rows()
@@ -70,7 +70,7 @@ class TierTotals:
         return report
 
     def _hits(self) -> dict[str, dict[str, float]]:
-        """Per tier its hits and its hit rate, of training and evaluation together."""
+        """Hits and hit rate per tier, of training and evaluation together."""
         total = {name: self._trained[name] + self._evaluated[name] for name in COUNTS}
         reach_device = total["keys"]
         reach_host = reach_device - total["device_hits"]
@@ -82,7 +82,7 @@ class TierTotals:
         return {tier: _hit_rate(total[f"{tier}_hits"], asked) for tier, asked in lookups.items()}
 
     def _rows(self) -> dict[str, tuple[int, int]]:
-        """Per tier the rows that came to stay and the rows that left. Evaluation moves none."""
+        """Rows in and rows out per tier. Evaluation moves none."""
         rows = self._trained
         arrived = rows["host_hits"] + rows["disk_hits"] + rows["new"]
         return {

@@ -1,4 +1,4 @@
-"""Analysis of a run's spans: where the time went, and how much of it training hid.
+"""Analysis of a run's spans: time per stage, and the share of it hidden behind training.
 
 I intervals of one stage    J disjoint intervals
 """
@@ -24,7 +24,7 @@ def stage_seconds(spans: Iterable[Span]) -> dict[str, float]:
 
 
 def cpu_seconds(spans: Iterable[Span]) -> dict[str, float]:
-    """CPU seconds of each stage, summed over its calls (see `Span.cpu_seconds` for whose)."""
+    """CPU seconds of each stage, summed over its calls (of one thread or the process, see `Span.cpu_seconds`)."""
     seconds: dict[str, float] = {}
     for span in spans:
         seconds[span.stage] = seconds.get(span.stage, 0.0) + span.cpu_seconds
@@ -32,8 +32,8 @@ def cpu_seconds(spans: Iterable[Span]) -> dict[str, float]:
 
 
 def hidden_share(spans: Sequence[Span]) -> dict[str, float]:
-    """For every stage but `train`, the share (0 to 1) of its wall seconds during which some `train` ran: on the GPU,
-    where there is one, of which the spans are named "gpu ...".
+    """Share (0 to 1) of each stage's wall seconds during which some `train` ran, for every stage but `train`. On a GPU
+    the spans of its training, named "gpu train", are the ones that count.
 
     nan for a stage that took no time at all. Spans may come in any order and overlap.
     """
@@ -44,7 +44,7 @@ def hidden_share(spans: Sequence[Span]) -> dict[str, float]:
 
 
 def mean_ready(spans: Iterable[Span]) -> float:
-    """Mean number of blocks that waited, staged, when a `train` began; nan if none did."""
+    """Mean number of blocks that were staged and waiting when a `train` began; nan without a `train`."""
     ready = [span.ready for span in spans if span.stage == "train"]
     return float(np.mean(ready)) if ready else float("nan")
 
@@ -56,7 +56,7 @@ def _intervals(spans: Iterable[Span], stage: str) -> F64:
 
 
 def _union(intervals_I: F64) -> F64:
-    """[J, 2] the disjoint intervals, ascending, that cover the same time."""
+    """[J, 2] disjoint ascending intervals that cover the same time."""
     start, stop = intervals_I[np.argsort(intervals_I[:, 0], kind="stable")].T
     reached = np.maximum.accumulate(stop)
     begins = start > np.concatenate(([-np.inf], reached))[:-1]
@@ -74,7 +74,7 @@ def _share(intervals_I: F64, busy_J: F64) -> float:
 
 
 def _busy_before(at_I: F64, busy_J: F64) -> F64:
-    """[I] seconds of `busy_J` that lie before each moment."""
+    """[I] seconds of `busy_J` before each moment."""
     begun_I = np.searchsorted(busy_J[:, 0], at_I, side="right")
     length_J = busy_J[:, 1] - busy_J[:, 0]
     # A sentinel in front, of length 0, stands for "no busy interval has begun yet".

@@ -1,4 +1,4 @@
-"""`python -m pipeline.prepare`, whose command line is in main.py."""
+"""Entry point of `python -m pipeline.prepare`; the command itself is in main.py."""
 
 import os
 import sys
@@ -10,6 +10,6 @@ if __name__ == "__main__":
     try:
         sys.stdout.flush()
     except OSError:
-        # Nobody reads on. What is still buffered would be a traceback when Python ends.
+        # The reader of stdout has gone. Flushing the rest at Python's exit would print a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(code)

@@ -1,4 +1,4 @@
-"""The command line: what it takes, and what it asks for, checked as far as that is possible before sources are read."""
+"""The command line: its arguments, and the work they describe, checked as far as possible before sources are read."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ TAKES = {
     "libffm": ("fields", "many", "numbers", "ignore_values"),
     "parquet": ("schema",),
 }
-"""What each format may be told besides; schema and fields it must."""
+"""Additional options of each format; `schema` and `fields` are required, the others optional."""
 NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
-"""What changes no byte of the output, or is written down elsewhere."""
+"""Options that change no byte of the output, or are recorded elsewhere."""
 SCHEMA = (
     "csv: a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order; parquet: NAME:ROLE, where NAME may be a "
     "pattern. Roles: label, number, category, time, skip"
 )
 SPLIT = (
     "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
-    "file:validation=PATTERN,test=PATTERN (default: all is for training)"
+    "file:validation=PATTERN,test=PATTERN (default: all rows are for training)"
 )
 
 
@@ -46,22 +46,20 @@ def prepare_arguments() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("format", choices=TAKES)
-    add(
-        "sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are read as they are"
-    )
+    add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are decompressed")
     add("--out", type=Path, required=True, help="a folder for the output")
     add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA)
     add("--fields", nargs="+", type=int, default=[], metavar="N", help="libffm: the fields that become columns")
-    add("--many", nargs="+", type=int, default=[], metavar="N", help="libffm: those with several indices in a line")
-    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="libsvm, libffm: of these the values count")
-    add("--ignore-values", action="store_true", help="libsvm, libffm: forget values that are not 1")
+    add("--many", nargs="+", type=int, default=[], metavar="N", help="libffm: fields with several indices in a line")
+    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="libsvm, libffm: their values become columns")
+    add("--ignore-values", action="store_true", help="libsvm, libffm: ignore values other than 1")
     add("--split", metavar="HOW", help=SPLIT)
-    add("--vocabulary", nargs="+", default=[], metavar="COLUMN", help="ids 1, 2, ... instead of these columns' values")
+    add("--vocabulary", nargs="+", default=[], metavar="COLUMN", help="replace these columns' values by ids 1, 2, ...")
     add("--minimum", type=int, default=1, metavar="N", help="values seen less often in training rows have id 0")
     add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: an error)")
-    add("--piece-size", type=size, default=64 << 20, metavar="SIZE", help="of a part, in bytes of text (64 MiB)")
-    add("--workers", type=int, default=cpus(), metavar="N", help="parts at a time (default: one a CPU)")
-    add("--scheduler", metavar="ADDRESS", help="have this Dask scheduler's workers do it, on the same file system")
+    add("--piece-size", type=size, default=64 << 20, metavar="SIZE", help="bytes of text per part (default: 64 MiB)")
+    add("--workers", type=int, default=cpus(), metavar="N", help="parts made at a time (default: one per CPU)")
+    add("--scheduler", metavar="ADDRESS", help="run on the workers of this Dask cluster; they need this file system")
     add("--fresh", action="store_true", help="move what is in the output folder aside first")
     return parser
 
@@ -74,11 +72,12 @@ def size(text: str) -> int:
 
 
 def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Piece], Command]:
-    """Return what is to be done, in which pieces, and what fixes the output. ValueError: it cannot be done."""
+    """Return the job, its pieces, and the command, which determines the output. Raises ValueError if the arguments do
+    not fit each other or the sources."""
     if args.workers < 1:
         raise ValueError(f"--workers {args.workers}: give at least 1")
     if args.minimum != 1 and not (args.vocabulary and args.minimum > 1):
-        raise ValueError("--minimum says what is left out of a vocabulary: name columns, and give at least 1")
+        raise ValueError("--minimum needs --vocabulary with the names of columns; give at least 1")
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
     paths = find_sources(args.sources)
@@ -94,7 +93,7 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
 
 
 def find_sources(sources: Sequence[str]) -> list[Path]:
-    """The files, each once, sorted by name. ValueError: something is not there."""
+    """The source files, sorted, without duplicates. Raises ValueError if a source does not exist or has no files."""
     found: dict[Path, None] = {}
     for source in sources:
         path = Path(source).expanduser()
@@ -111,9 +110,9 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
     takes = TAKES[args.format]
     for name in sorted({name for names in TAKES.values() for name in names}):
         if getattr(args, name) and name not in takes:
-            raise ValueError(f"--{name.replace('_', '-')} means nothing for {args.format}; leave it out")
+            raise ValueError(f"--{name.replace('_', '-')} has no meaning for {args.format}; leave it out")
         if not getattr(args, name) and name in takes and name in ("schema", "fields"):
-            raise ValueError(f"{args.format} needs --{name}: which columns there are, and what for")
+            raise ValueError(f"{args.format} needs --{name}, which names the columns to make")
     match args.format:
         case "csv":
             is_file = len(args.schema) == 1 and ":" not in args.schema[0]
@@ -130,7 +129,7 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
 
 
 def described(format: Format) -> dict[str, Any]:
-    """All of it, as JSON has it: the file of a schema may change."""
+    """The whole format as values for JSON. It is recorded because a schema file may change later."""
     columns = [f"{f.name}:{f.role}:{f.arrow_type}" for f in format.fields]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
     return options | {"read.fields": columns}

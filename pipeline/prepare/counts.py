@@ -1,4 +1,4 @@
-"""Values of a column, and how often each occurs."""
+"""Values of a column with their counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.records import I64, U64
 
 
 class Counts(NamedTuple):
-    """Different values in the order of (key, value), and how often each occurs."""
+    """Unique values in the order of (key, value), and the number of occurrences of each."""
 
     values_U: pa.Array
     keys_U: U64
@@ -38,13 +38,13 @@ class Counts(NamedTuple):
 
 
 def joined(parts: Sequence[Counts]) -> Counts:
-    """One part behind the other."""
+    """Concatenation of the parts."""
     values, keys, counts = zip(*parts, strict=True)
     return Counts(pa.concat_arrays(values), np.concatenate(keys), np.concatenate(counts))
 
 
 def gather(parts: Iterable[Counts], size: Callable[[Counts], int], minimum: int) -> Iterator[Counts]:
-    """The parts again, as many joined as have this size together; the last may be smaller."""
+    """Join consecutive parts until their total size is at least `minimum`; the last result may be smaller."""
     held, total = [], 0
     for part in parts:
         held.append(part)
@@ -57,11 +57,11 @@ def gather(parts: Iterable[Counts], size: Callable[[Counts], int], minimum: int)
 
 
 def summed(parts: Sequence[Counts]) -> Counts:
-    """Sum the counts of parts in any order, whose values may be in several of them: each value once."""
+    """Sum the counts of parts, which may be in any order and share values: each value is in the result once."""
     whole = joined(parts)
     counts, same_key, same_U = _sorted(whole, np.argsort(whole.keys_U))
     if (same_key & ~same_U).any():
-        # Different values have one key. That is rare, and sorting by both takes long.
+        # Different values share a key. That is rare, and sorting by both is slow, so it is only done now.
         both = pa.table({"key": whole.keys_U, "value": whole.values_U})
         order = pc.sort_indices(both, [("key", "ascending"), ("value", "ascending")])
         counts, same_key, same_U = _sorted(whole, order.to_numpy())
@@ -71,8 +71,8 @@ def summed(parts: Sequence[Counts]) -> Counts:
 
 
 def _sorted(counts: Counts, order: NDArray[np.int64]) -> tuple[Counts, NDArray[np.bool_], NDArray[np.bool_]]:
-    """Sort the entries; return them, and of each but the first whether it has the key, and the value, of the one
-    before."""
+    """Put the entries in this order; return them, and for each but the first two booleans: same key as, and same value
+    as, the one before."""
     counts = counts.take(order)
     same = pc.equal(counts.values_U[1:], counts.values_U[:-1]).to_numpy(zero_copy_only=False)
     return counts, counts.keys_U[1:] == counts.keys_U[:-1], same.astype(np.bool_)
@@ -85,7 +85,7 @@ def counted(column: pa.ChunkedArray | pa.Array, name: str) -> Counts:
 
 
 def value_type(found: pa.DataType) -> pa.DataType:
-    """Return the type of the values in a column of this type: what its lists and its dictionary hold."""
+    """Type of the values in a column of this type: the type inside lists and dictionaries."""
     inner = found.value_type if is_list(found) else found
     return inner.value_type if pa.types.is_dictionary(inner) else inner
 

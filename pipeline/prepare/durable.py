@@ -1,5 +1,5 @@
-"""Files of the preparation appear under their names whole and durable, or not at all, wherever a run is killed; and
-what is read back of them is what was written."""
+"""Durable files of the preparation: a file appears under its name whole and durable or not at all, whenever a run is
+killed, and checksums prove that what is read back is what was written."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ T = TypeVar("T", bound=Strict)
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write, which is `path` afterwards: its bytes and its name are on the disk.
+    """Open a temporary file for writing that becomes `path` at the end, its bytes and its name durable.
 
-    Every attempt has a temporary name of its own, since Dask may run a task twice at once: whoever is last wins, with
-    the same bytes. After an exception nothing of the attempt is left, where the disk lets it be removed. OSError: the
-    disk failed or is full.
+    Every attempt has a temporary name of its own, since Dask may run a task twice at once: the last one wins, with the
+    same bytes. After an exception the temporary file is removed, if the disk allows it. Raises OSError if the disk
+    fails or is full.
     """
     files = Files()
     partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
@@ -44,28 +44,28 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def checksum_so_far(file: BinaryIO) -> str:
-    """Return the checksum of what was written to a file that is not there yet under its name."""
+    """Checksum of the content so far of a file that is being written."""
     file.flush()
     return checksum_of(Path(file.name))
 
 
 def write_sealed(path: Path, content: Strict) -> None:
-    """A line of JSON and one with its checksum, durable when this returns."""
+    """Write a line of JSON and one with its checksum; durable when this returns."""
     line = json.dumps(content.model_dump()).encode()
     with replacing(path) as file:
         file.write(line + f"\n{checksum(line)}\n".encode())
 
 
 def read_sealed(path: Path, kind: type[T]) -> T:
-    """ValueError: the file is not as it was written."""
+    """Read what `write_sealed` wrote. Raises ValueError if the file is not as it was written."""
     line, _, seal = path.read_bytes().partition(b"\n")
     if seal != f"{checksum(line)}\n".encode():
-        raise ValueError(f"{path}: is damaged: its checksum is another than its content's")
+        raise ValueError(f"{path}: is damaged: its checksum does not match its content")
     return kind.model_validate_json(line)
 
 
 def size_of(path: Path) -> int | None:
-    """None: it is no file, or a link to one."""
+    """Bytes of a regular file; None if there is no such file, or it is a link."""
     try:
         found = path.lstat()
     except OSError:
@@ -74,24 +74,24 @@ def size_of(path: Path) -> int | None:
 
 
 def has_checksum(path: Path, digest: str) -> bool:
-    """Return whether it is a file, no link to one, and as it was written."""
+    """True if the path is a regular file, not a link, with this checksum."""
     return size_of(path) is not None and checksum_of(path) == digest
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether every member of a zip file has its checksum."""
+    """True if the file is a zip file whose members all match their checksums."""
     try:
         with zipfile.ZipFile(path) as members:
             return members.testzip() is None
     except Exception:
-        # Of what is no zip file any more, zipfile raises a dozen kinds of exceptions.
+        # For a damaged file zipfile raises a dozen kinds of exceptions.
         return False
 
 
 @contextmanager
 def damage_told(path: Path) -> Iterator[None]:
-    """Have whatever is raised while one of our own files is read be a ValueError that names it. MemoryError and OSError
-    stay what they are."""
+    """Turn any exception raised while reading one of our own files into a ValueError that names the file. MemoryError
+    and OSError pass unchanged."""
     try:
         yield
     except (MemoryError, OSError):

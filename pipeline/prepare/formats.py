@@ -1,7 +1,7 @@
-"""Formats of raw logs: the columns of a line, what each is for, and how lines are written.
+"""Formats of raw logs: the columns of a line, the role of each, and the syntax of lines.
 
-Names and meanings of the public data sets are those of their publishers: Criteo's display advertising challenge (2014)
-and its 1 TB click logs (one layout), and Avazu's click-through rate challenge (2015).
+Names and meanings of columns are those of the data sets' publishers: Criteo's display advertising challenge (2014) and
+its 1 TB click logs, which have the same layout, and Avazu's click-through rate challenge (2015).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from pipeline.data.files import kind_of, open_file
 from pipeline.prepare.schema import Role, read_schema, roles_of
 
 CALENDAR = ("hour_of_day", "weekday", "weekend")
-"""Columns that are made from one of hours written YYMMDDHH: 0..23, 0 (Monday) .. 6, and whether it is 5 or 6."""
+"""Columns derived from a column of hours written YYMMDDHH: 0 .. 23; 0 (Monday) .. 6; 1 if the weekday is 5 or 6."""
 
 
 MAX_COLUMNS = 10_000
 LARGEST_NUMBER = (1 << 20) - 1
-"""Of a field or an index that is a column by itself."""
+"""Largest number of a field or an index that becomes a column."""
 
 
 class Field(NamedTuple):
     name: str
     role: Role
     type: pa.DataType
-    """Of a value, also where there are many."""
+    """Type of a single value, also if `many`."""
     many: bool = False
-    """Whether an example has a list of them."""
+    """True if an example has a list of values."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -41,42 +41,42 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class Format:
-    """How a source is read. `fields` are in the order of the line, then those that are made of others."""
+    """Rules for reading a source. `fields` are in the order of the line; fields derived from others come last."""
 
     name: str
     kind: Literal["text", "libsvm", "libffm", "parquet"]
     fields: tuple[Field, ...]
     delimiter: str = "\t"
     header: bool = False
-    """Whether the first line names the columns; their order is then the file's own."""
+    """True if the first line names the columns; each file then has its own order of columns."""
     quoting: bool = False
-    """Whether a value in double quotes may hold the delimiter, and a quote as two quotes."""
+    """True if a value in double quotes may contain the delimiter, and a quote written as two quotes."""
     newlines: bool = False
-    """Whether a value in quotes may hold line ends as well: such a file cannot be cut, and is read from its begin."""
+    """True if a value in quotes may also contain line ends. Such a file is not cut, but read from its beginning."""
     skip_others: bool = False
-    """Whether columns that the header names and `fields` do not are left out; else they are an error."""
+    """True if columns in the header that `fields` does not name are left out; otherwise they are an error."""
     calendar: str | None = None
-    """The column that CALENDAR is made from."""
+    """Column from which the CALENDAR columns are derived."""
     last_bytes: int | None = None
-    """Bytes of the last value of a line, where they are known: a file that ends within it is told by them."""
+    """Number of bytes of a line's last value, if it is fixed: then a file that ends within that value is detected."""
     ignore_values: bool = False
-    """Of libsvm and libffm: whether a value other than 1 is accepted, and forgotten."""
+    """True if values other than 1 are accepted and ignored (libsvm and libffm)."""
 
     @property
     def in_lines(self) -> tuple[Field, ...]:
-        """The fields that a line holds."""
+        """Fields of a line, without those derived from others."""
         return tuple(f for f in self.fields if not (self.calendar and f.name in CALENDAR))
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the tables that reading gives: all columns but those skipped, sorted by name."""
+        """Schema of the tables that are read: all columns but the skipped ones, sorted by name."""
         return pa.schema(
             [(f.name, f.arrow_type) for f in sorted(self.fields, key=lambda f: f.name) if f.role != "skip"]
         )
 
 
 def criteo() -> Format:
-    """Tab-separated, no header: the label, 13 counts (they may be negative), 26 categories of 8 hex digits each."""
+    """Tab-separated lines without a header: label, 13 counts (may be negative), 26 categories of 8 hex digits each."""
     numbers = (Field(f"i{n}", "number", pa.int32()) for n in range(1, 14))
     categories = (Field(f"c{n}", "category", pa.string()) for n in range(1, 27))
     return Format("criteo", "text", (Field("label", "label", pa.int8()), *numbers, *categories), last_bytes=8)
@@ -90,8 +90,8 @@ AVAZU_LINE = ("id", "click", "hour", "C1", "banner_pos", *AVAZU_TEXTS, "device_t
 
 
 def avazu() -> Format:
-    """CSV with a header. `id`, of which each is there once, is left out. `hour` is kept as it is written (YYMMDDHH, an
-    integer): splits by time go by it, and what models take of it, CALENDAR, is made here, since no workflow could."""
+    """CSV with a header. `id`, unique in every row, is skipped. `hour` is kept as an integer YYMMDDHH for splits by
+    time; the CALENDAR columns, for models, are derived from it here, since a workflow cannot do that."""
     known = {
         "id": Field("id", "skip", pa.string()),
         "click": Field("click", "label", pa.int8()),
@@ -105,9 +105,9 @@ def avazu() -> Format:
 
 
 def csv(schema: Path | Sequence[str]) -> Format:
-    """Any delimited text, by a schema file (see schema.py) or by columns NAME:ROLE[:TYPE] in the order of the line.
+    """Any delimited text, described by a schema file (see schema.py) or by NAME:ROLE[:TYPE] of each column in order.
 
-    ValueError names what is wrong in the schema.
+    Raises ValueError, with the cause, if the schema is wrong.
     """
     found = read_schema(schema)
     fields = tuple(Field(*column) for column in roles_of(found.columns))
@@ -117,8 +117,9 @@ def csv(schema: Path | Sequence[str]) -> Format:
 
 
 def libsvm(numbers: Sequence[int] = (), ignore_values: bool = False) -> Format:
-    """`label index:value ...`: the indices as one column of lists, `ids`; those in `numbers` as columns of their own,
-    n{index}, that hold the values. Workflows read lists of ids, not of floats: other values must be 1 or be ignored."""
+    """Lines `label index:value ...`. The indices in `numbers` become columns n{index} of their values; all others go
+    into one column of lists, `ids`. Workflows read lists of ids, not of floats, so values of the others must be 1
+    unless they are ignored."""
     _check_numbers("libsvm: indices of numbers", numbers)
     fields = (Field("label", "label", pa.int8()), Field("ids", "category", pa.int64(), many=True))
     others = (Field(f"n{index}", "number", pa.float32()) for index in sorted(set(numbers)))
@@ -128,8 +129,9 @@ def libsvm(numbers: Sequence[int] = (), ignore_values: bool = False) -> Format:
 def libffm(
     fields: Sequence[int], many: Sequence[int] = (), numbers: Sequence[int] = (), ignore_values: bool = False
 ) -> Format:
-    """`label field:index:value ...`: a column f{field} for each of `fields`: its index; the list of its indices for
-    those in `many`; its value for those in `numbers`. Values of the first two must be 1, or be ignored."""
+    """Lines `label field:index:value ...`. Each of `fields` becomes a column f{field}: of lists of its indices if it is
+    in `many`, of its value if it is in `numbers`, else of its index. Values outside `numbers` must be 1 unless they are
+    ignored."""
     _check_numbers("libffm: fields", fields)
     if not fields:
         raise ValueError("libffm: no fields are named; each becomes a column, so give their numbers")
@@ -146,8 +148,8 @@ def libffm(
 
 
 def parquet_format(columns: Sequence[str], first: Path) -> Format:
-    """Columns NAME:ROLE of Parquet files, with the types of the first file; NAME may be a pattern (`c*:category`).
-    Columns that no pattern names are left out; the first pattern that fits counts."""
+    """Parquet files with columns NAME:ROLE and the types of the first file; NAME may be a pattern (`c*:category`). The
+    first pattern that matches a column decides; columns without a match are left out."""
     with open_file(first) as file:
         schema = file.schema_arrow
     patterns = roles_of(columns, typed=False)
@@ -162,7 +164,7 @@ def parquet_format(columns: Sequence[str], first: Path) -> Format:
 
 
 def _as_read(path: Path, column: pa.Field, role: Role) -> Field:
-    """The field of a Parquet column: dictionaries become what they hold, floats float32, labels int8."""
+    """Field of a Parquet column: dictionaries are decoded, floats become float32, labels int8."""
     found, kind = column.type, kind_of(column.type)
     many = pa.types.is_list(found) or pa.types.is_large_list(found)
     allowed = {

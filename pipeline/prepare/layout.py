@@ -1,5 +1,5 @@
-"""The names in an output's folders while it is made. Whatever else lies there is neither read nor removed, and nothing
-is done behind a link."""
+"""Names of files in the output's folders while it is made. Files of other names are neither read nor removed, and no
+folder is reached through a link."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from pipeline.data.files import SPLITS
 from pipeline.storage.files import Files
 
 KEPT = ".prepare"
-"""The folder in the output that says what is done; but for the command it goes when all is."""
+"""Folder in the output with the state of the preparation. When all is done, only the command in it is kept."""
 COMMAND, MANIFEST, STUB = "command.json", "prepared.json", "workflow.py"
 COUNT, COUNTS, WRITE, UNIQUES = "count", "counts", "write", "uniques"
-"""Folders in KEPT: records of two steps, and what they save of each part."""
+"""Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS and UNIQUES what they save per part."""
 VOCABULARY = "vocabulary"
 PART = r"part-[0-9]{4,}-[0-9]{5,}"
 NAMES = {
@@ -28,38 +28,38 @@ NAMES = {
     f"{KEPT}/{WRITE}": rf"{PART}\.json",
     f"{KEPT}/{UNIQUES}": rf"{PART}\.npz|folded\.npz",
 }
-"""What the files of each folder may be called."""
+"""Pattern of the file names in each folder."""
 MERGING, RUN = r".+\.merging", r"[0-9]+-[0-9]{6}\.runs"
-"""Folders in COUNTS, and what they hold."""
+"""Names of folders in COUNTS, and of the files in them."""
 PARTIAL = r"(\.[0-9a-f]{32})?\.partial"
-"""How temporary names end."""
+"""Ending of temporary names."""
 
 
 def check_folders(out: Path) -> None:
-    """ValueError: a folder of the output is a link. The output itself may be one."""
+    """Raises ValueError if a folder within the output is a link. The output itself may be one."""
     ours = [*(out / name for name in NAMES if name != "."), *named(out / KEPT / COUNTS, MERGING)]
     for path in ours:
         if path.is_symlink():
             raise ValueError(
-                f"{path} is a link, and what it leads to may be another's; put a folder in its place, "
-                "or let the output itself be the link"
+                f"{path} is a link, and may lead to files that are not the output's; replace it by a folder, "
+                "or make the output itself the link"
             )
 
 
 def named(folder: Path, names: str) -> Iterator[Path]:
-    """Yield what is called one of these in a folder, which may be missing, in order."""
+    """Paths in a folder whose names match the pattern, sorted; none if there is no such folder."""
     paths = sorted(folder.iterdir()) if folder.is_dir() else []
     return (path for path in paths if re.fullmatch(names, path.name))
 
 
 def remove_partials(out: Path) -> None:
-    """Remove what a killed process left under temporary names."""
+    """Remove temporary files that a killed process left."""
     for folder, names in NAMES.items():
         remove(out / folder, f"({names}){PARTIAL}")
 
 
 def remove_kept(out: Path) -> None:
-    """All that is kept but the command, and the folders that are empty then."""
+    """Remove the state in KEPT but for the command, and then the folders that are empty."""
     for folder, names in NAMES.items():
         if folder.startswith(f"{KEPT}/"):
             for merging in named(out / folder, MERGING):
@@ -69,7 +69,7 @@ def remove_kept(out: Path) -> None:
 
 
 def remove_folder(folder: Path, names: str = f"{RUN}({PARTIAL})?") -> None:
-    """Its files of these names, and then the folder if it holds nothing else."""
+    """Remove the folder's files of these names, and then the folder if it is empty."""
     remove(folder, names)
     with suppress(OSError):
         folder.rmdir()

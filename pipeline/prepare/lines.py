@@ -1,4 +1,4 @@
-"""The lines of a part: how many, where they begin, and which of them a parser refuses."""
+"""The lines of a part: their number, their starts, and those that a parser refuses."""
 
 from __future__ import annotations
 
@@ -17,53 +17,56 @@ Text = bytes | bytearray
 
 
 class RefusedLine(ValueError):
-    """Why a text is not what the format says, in words that follow "line 7: "."""
+    """Refusal of a text that does not fit the format; the message follows "line 7: "."""
 
 
 Parser = Callable[[Text], pa.Table]
-"""A table with a row for each line, or Refused. It refuses a text if and only if it refuses one of its lines alone."""
+"""Function that returns a table with a row per line, or raises RefusedLine. It refuses a text if and only if it refuses
+one of its lines alone."""
 
 
 @dataclass(frozen=True)
 class BadLines:
-    """The rule for lines that are refused."""
+    """Rule for lines that are refused."""
 
     share: float | None = None
-    """None: the first one is an error. Else they are counted and left out, up to this share of a part's lines; a part
-    may have one in any case, else the last part of a file, which may be short, could hardly have any."""
+    """Share of a part's lines that may be refused: they are counted and left out. None: the first one is an error. One
+    line of a part may always be refused; otherwise the last part of a file, which may be short, could hardly have any.
+    """
 
     def allowed(self, num_lines: int) -> int:
         return 0 if self.share is None else max(1, math.floor(self.share * num_lines))
 
 
 def is_newline(text: Text, newlines_in_quotes: bool) -> NDArray[np.bool_]:
-    """[bytes] whether a line ends there."""
+    """[bytes] True at each byte that ends a line."""
     values = np.frombuffer(text, np.uint8)
     ends = values == NEWLINE
     if newlines_in_quotes:
-        # Inside of quotes is what has an odd number of them before it; a doubled quote changes nothing about it.
+        # A byte is inside quotes if an odd number of quotes precedes it; a doubled quote does not change that.
         ends &= np.bitwise_xor.accumulate((values == QUOTE).view(np.uint8)) == 0
     return ends
 
 
 def count_lines(text: Text, newlines_in_quotes: bool) -> int:
-    """Also a last line without an end is one."""
+    """Number of lines; a last line without a line end counts."""
     if newlines_in_quotes:
         return len(line_starts(text, True)) - 1
     return text.count(b"\n") + (len(text) > 0 and not text.endswith(b"\n"))
 
 
 def line_starts(text: Text, newlines_in_quotes: bool) -> I64:
-    """[lines + 1] where each line begins, and where the last one ends."""
+    """[lines + 1] offsets at which lines begin, and the end of the last one."""
     starts = np.flatnonzero(is_newline(text, newlines_in_quotes)) + 1
     last = [] if not text or (len(starts) and starts[-1] == len(text)) else [len(text)]
     return np.concatenate([[0], starts, last]).astype(np.int64)
 
 
 def refused_lines(text: Text, starts: I64, parse: Parser) -> Iterator[tuple[int, str]]:
-    """Number and reason of each line that is refused, in order; the whole is known to be.
+    """Number and reason of each refused line, in order. The text as a whole is known to be refused.
 
-    By halving: k bad ones of n lines cost log2(k) + 2 times what parsing the whole costs, and 2 k log2(n / k) calls.
+    The lines are found by halving: k bad lines of n cost log2(k) + 2 times as much as parsing the whole text, in
+    2 k log2(n / k) calls.
     """
     stack = [(0, len(starts) - 1)]
     while stack:
@@ -83,9 +86,10 @@ def refused_lines(text: Text, starts: I64, parse: Parser) -> Iterator[tuple[int,
 def parse_lines(
     text: Text, newlines_in_quotes: bool, parse: Parser, bad: BadLines, where: Callable[[int], str]
 ) -> tuple[pa.Table, int]:
-    """The table of all lines that are not refused, and how many are.
+    """Return the table of all lines that are not refused, and the number of those that are.
 
-    ValueError: more are than may be; `where` names the line that begins at a place of the text.
+    Raises ValueError if more lines are refused than `bad` allows. `where` names the line that begins at an offset of
+    the text.
     """
     try:
         return parse(text), 0

@@ -1,4 +1,4 @@
-"""python -m pipeline.prepare FORMAT SOURCE... --out DIR: raw logs become the Parquet files that workflows read."""
+"""python -m pipeline.prepare FORMAT SOURCE... --out DIR: convert raw logs to the Parquet files that workflows read."""
 
 from __future__ import annotations
 
@@ -28,25 +28,27 @@ from pipeline.storage.lock import RunLock
 from pipeline.workflow import format_size
 
 MEMORY_PER_BYTE = 6
-"""Of a part's text: what a worker holds at most while it reads, encodes and writes the part. Measured of Criteo's form,
-64 MiB: 4.8 to 5.0; it is text, a table of 1.4 times that, and what is being made of it."""
+"""Upper bound of a worker's memory per byte of a part's text, while it reads, encodes and writes the part. Measured
+with Criteo's layout and 64 MiB: 4.8 to 5.0, for the text, a table of 1.4 times its size, and the output in the making.
+"""
 PROCESS_BYTES = 400 << 20
-"""Of modules, compiled kernels and Dask, measured as well."""
+"""Memory of modules, compiled kernels and Dask; also measured."""
 
 
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
-"""What ends a preparation with a message. Of RuntimeErrors: PipelineError, too deep a nesting, no thread to be had."""
+"""Exceptions that end a preparation with a message. RuntimeError stands for PipelineError, a RecursionError, and a
+thread that cannot be started."""
 
 
 class Stop:
-    """The effect of a signal: it ends what has not begun, and asks what has to end."""
+    """Effect of a signal: it interrupts a preparation that has not begun, and asks a running one to end."""
 
     def __init__(self) -> None:
         self.asked = threading.Event()
         self.job: Job | None = None
-        """Once there is something to be ended in order."""
+        """The job, once there is one to end in an orderly way."""
         self.begun = False
-        """Whether anything of the output may be made."""
+        """True once parts of the output may exist."""
 
     def ask(self, name: str) -> None:
         if self.job is None:
@@ -58,11 +60,12 @@ class Stop:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit code 0; 2 for anything wrong before something is made; 1 where it ended early. One message, no traceback."""
+    """Return the exit code: 0 on success, 2 for an error before anything was made, 1 if the preparation ended early,
+    130 if it was interrupted before it began. Errors print one message and no traceback."""
     heed_interrupts()
     args = prepare_arguments().parse_args(argv)
     keep_freed_memory()
-    # Of a cluster that takes long to close, asyncio tells that nobody asked how it went.
+    # If a cluster takes long to close, asyncio logs exceptions that were never retrieved.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
     stop = Stop()
     with on_signal(stop.ask):
@@ -112,7 +115,7 @@ def fault_message(error: BaseException) -> str:
 
 
 def preparation_remarks(job: Job, prepared: Prepared) -> Iterator[str]:
-    """Yield what a user may not expect of what was made."""
+    """Lines about an output that may surprise the user: skipped lines, empty splits."""
     bad = [source for source in prepared.sources if source.skipped]
     if bad:
         yield (
@@ -126,7 +129,7 @@ def preparation_remarks(job: Job, prepared: Prepared) -> Iterator[str]:
 
 
 def reaches(job: Job, prepared: Prepared) -> str:
-    """Tell from where to where the column goes that a split by time is by."""
+    """Range of the column of a split by time, as the end of a sentence; empty for other splits."""
     if not isinstance(job.split, ByTime) or job.split.column in job.vocabulary:
         return ""
     minimum, greatest = limits_of(job.split.column, (job.out / file.name for file in prepared.files))
@@ -134,7 +137,7 @@ def reaches(job: Job, prepared: Prepared) -> str:
 
 
 def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:
-    """Return what a preparation takes at most, whatever its sources hold."""
+    """Upper bound of the memory of a preparation, in words; it does not depend on the size of the sources."""
     of_part, besides = MEMORY_PER_BYTE * piece_bytes, PROCESS_BYTES + vocabulary * CACHE_BYTES
     return (
         f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to {of_part >> 20:,} MiB of memory "

@@ -1,5 +1,5 @@
-"""Records of a preparation: the command, so that nobody goes on with another one, and beside the output what came of
-it."""
+"""Records of a preparation: the command, so that no other command continues it, and prepared.json, which describes the
+output."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ MAX_SHOWN = 200
 
 
 class Origin(Strict):
-    """A source as it was when a preparation began."""
+    """State of a source when a preparation began."""
 
     path: str
     bytes: int
     mtime_ns: int
     head: str
-    """The checksum of its first bytes."""
+    """Checksum of the first `HEAD_BYTES` of the file."""
 
 
 class Command(Strict):
-    """A command, as far as it fixes the output."""
+    """The part of a command that determines the output."""
 
     options: dict[str, Any]
     sources: list[Origin]
@@ -58,7 +58,7 @@ class PreparedSplit(Strict):
 
 
 class Prepared(Strict):
-    """prepared.json: what is in the output."""
+    """Content of prepared.json: a description of the output."""
 
     format: str
     options: dict[str, Any]
@@ -69,7 +69,7 @@ class Prepared(Strict):
 
 
 def command_of(options: Mapping[str, Any], paths: Sequence[Path]) -> Command:
-    """Make the command of options, and of sources as they are at this time."""
+    """Command with these options and the present state of these sources."""
     return Command(options=dict(options), sources=[_origin(path) for path in paths])
 
 
@@ -77,14 +77,15 @@ def _origin(path: Path) -> Origin:
     found = path.stat()
     with open(path, "rb") as file:
         head = checksum(file.read(HEAD_BYTES))
-    # A name may be no UTF-8, which JSON is.
+    # A file name may be invalid UTF-8, which JSON cannot represent.
     name = str(path.absolute()).encode(errors="backslashreplace").decode()
     return Origin(path=name, bytes=found.st_size, mtime_ns=found.st_mtime_ns, head=head)
 
 
 def claim(out: Path, fresh: bool, command: Command) -> Prepared | None:
-    """Make the output the command's own; what is in it if it is finished already. What was there is moved aside if so
-    asked, and never deleted. ValueError: it holds something else, or the output of another command, or is damaged."""
+    """Claim the output folder for the command; return its manifest if the output is finished already. With `fresh`,
+    what is in the folder is moved aside first; nothing is ever deleted. Raises ValueError if the folder holds something
+    else or the output of another command, or is damaged."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is no folder; --out names another place")
     if fresh and out.exists() and any(out.iterdir()):
@@ -109,15 +110,15 @@ def _holds_anything(out: Path) -> bool:
 
 def _read(path: Path, kind: type[T]) -> T:
     try:
-        # Not by pydantic, which takes no text that is not UTF-8, as an option may be.
+        # Parsed by json, not by pydantic: an option may be invalid UTF-8, which pydantic refuses.
         return kind.model_validate(json.loads(path.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}: is damaged; --fresh moves what is in {path.parent} aside") from error
 
 
 def read_prepared(out: Path, command: Command) -> Prepared:
-    """Return what is in the output of a command. ValueError: it is damaged, or one of its files is not there with
-    its size."""
+    """Read the manifest of a command's output. Raises ValueError if it is damaged, or a file is missing or has another
+    size."""
     path, again = out / MANIFEST, "the same command makes the output again"
     try:
         prepared = Prepared.model_validate_json(path.read_bytes())
@@ -131,13 +132,13 @@ def read_prepared(out: Path, command: Command) -> Prepared:
     for file in prepared.files:
         if not file.has_size(out):
             raise ValueError(
-                f"{out / file.name}: has not the {file.bytes:,} bytes that {MANIFEST} says; remove {path}, and {again}"
+                f"{out / file.name}: is not of {file.bytes:,} bytes as {MANIFEST} says; remove {path}, and {again}"
             )
     return prepared
 
 
 def check_same(out: Path, there: Command, here: Command) -> None:
-    """ValueError says what differs."""
+    """Raises ValueError, with the differences, if two commands differ."""
     differ = [
         f"{name} is {_shown(there.options.get(name))} there and {_shown(here.options.get(name))} here"
         for name in sorted({*there.options, *here.options})
@@ -160,7 +161,8 @@ def check_same(out: Path, there: Command, here: Command) -> None:
 
 
 def check_sources(out: Path, command: Command, paths: Iterable[Path]) -> None:
-    """ValueError: a source has changed since the command began. One that is gone was read, or is missed by who does."""
+    """Raises ValueError if a source has changed since the command began. One that no longer exists is not checked: it
+    has been read already, or reading it will fail."""
     there = {origin.path: origin for origin in command.sources}
     now = [_origin(path) for path in dict.fromkeys(paths) if path.exists()]
     before = [there[origin.path] for origin in now]
@@ -175,7 +177,8 @@ def _shown(value: object) -> str:
 def summarize(
     job: Job, pieces: Sequence[Piece], command: Command, keys: Mapping[str, tuple[int, bool]]
 ) -> dict[str, Any]:
-    """All of prepared.json but for its list of files. `keys`: different ones of each category, and whether exactly."""
+    """Content of prepared.json but its list of files. `keys`: number of unique keys of each category, and True if it is
+    exact."""
     sources: list[dict[str, Any]] = [
         {"name": Path(source.path).name, "bytes": source.bytes, "lines": 0, "skipped": 0} for source in command.sources
     ]
@@ -227,7 +230,7 @@ def _column(
 
 
 def write_manifest(out: Path, summary: Mapping[str, Any], records: Iterable[Record]) -> None:
-    """The files are written as they come, one a line: memory does not hold them all."""
+    """Write prepared.json. The files are written one by one, a line each, so that memory need not hold all of them."""
     head = json.dumps(summary, indent=1).removesuffix("\n}")
     with replacing(out / MANIFEST) as file:
         file.write(f'{head},\n "files": [\n'.encode())

@@ -1,4 +1,4 @@
-"""A range of a vocabulary, as it is in memory."""
+"""A range of a vocabulary in memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pipeline.records import I32, I64, U64
 
 
 class Partition(NamedTuple):
-    """Values with their keys, in the order of (key, value), that have the ids from `first_id` on."""
+    """Values with their keys, in the order of (key, value); their ids are `first_id`, `first_id` + 1, ..."""
 
     values_U: pa.Array
     keys_U: U64
@@ -24,11 +24,11 @@ class Partition(NamedTuple):
         return int(self.values_U.nbytes + self.keys_U.nbytes)
 
     def ids_of(self, values_N: pa.Array, keys_N: U64) -> I32:
-        """[N] the ids of values, which come with their keys, in order of those; 0 for one that is not here."""
+        """[N] ids of values, which are sorted by their keys; 0 for a value that is not in the partition."""
         ids_N = np.zeros(len(keys_N), np.int32)
         at_N = np.searchsorted(self.keys_U, keys_N)
         left = np.arange(len(keys_N))
-        # Once, but for values that share a key.
+        # One pass, or more if values share a key.
         while len(left := left[self._has_key(at_N[left], keys_N[left])]):
             same = pc.equal(self.values_U.take(pa.array(at_N[left])), values_N.take(pa.array(left)))
             is_same = same.fill_null(False).to_numpy(zero_copy_only=False)
@@ -38,7 +38,7 @@ class Partition(NamedTuple):
         return ids_N
 
     def _has_key(self, at_N: I64, keys_N: U64) -> NDArray[np.bool_]:
-        """Return whether a key stands at a place, which may be past the end."""
+        """[N] True if the key is at the place, which may be past the end."""
         inside = at_N < len(self.keys_U)
         inside[inside] = self.keys_U[at_N[inside]] == keys_N[inside]
         return inside

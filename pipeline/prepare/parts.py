@@ -1,7 +1,7 @@
-"""One part of the output: its rows of each split as a Parquet file, then a record that says so.
+"""One part of the output: a Parquet file per split with the part's rows, then a record that the part is done.
 
-A part that has a record is done and is never made again; what has none counts for nothing. Every file appears under its
-name whole and durable, so whoever makes a part twice, at once or after a crash, leaves the same bytes.
+A part with a record is done and is never made again; files of a part without a record are ignored. Every file appears
+under its name whole and durable, so making a part twice, at once or after a crash, leaves the same bytes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,15 @@ from pipeline.settings import Strict
 from pipeline.storage.files import checksum
 
 ROW_GROUP = 1 << 16
-"""Rows. `Source`, which shuffles, reads 2.0 M rows of Criteo's form per second of a core; of 128 K rows 2.3 M, but then
-the default shuffle window would hold one group, and neighbours in the log would stay neighbours."""
+"""Rows of a row group. `Source`, which shuffles, reads 2.0 M rows of Criteo's layout per second and core; with groups
+of 128 K rows 2.3 M, but then the default shuffle window would hold a single group, and neighbours in the log would stay
+neighbours."""
 OPTIONS: dict[str, Any] = {
-    # Read as fast as none, in 0.7 of the bytes (90 a row); snappy and zstd are read at 0.83 and 0.87 of its speed.
+    # lz4 is read as fast as uncompressed data and takes 0.7 of the bytes (90 per row); snappy and zstd are read at
+    # 0.83 and 0.87 of its speed.
     "compression": "lz4",
     "write_statistics": False,
-    # Beyond it Parquet gives up a dictionary half way, and readers hash text after text.
+    # Beyond this limit Parquet abandons a dictionary half way, and readers must hash every text.
     "dictionary_pagesize_limit": 1 << 30,
 }
 
@@ -42,18 +44,18 @@ def part_name(file: int, number: int) -> str:
 
 
 class OutputFile(Strict):
-    """A file of the output."""
+    """A Parquet file of the output."""
 
     split: str
     name: str
     rows: int
     positives: dict[str, int]
-    """By label."""
+    """Number of positive rows, by label."""
     bytes: int
     checksum: str
 
     def is_there(self, out: Path) -> bool:
-        """As it was written."""
+        """True if the file exists with its size and checksum."""
         return self.has_size(out) and has_checksum(out / self.name, self.checksum)
 
     def has_size(self, out: Path) -> bool:
@@ -61,21 +63,21 @@ class OutputFile(Strict):
 
 
 class Record(Strict, allow_inf_nan=True):
-    """A record of what became of part `number` of source `file`."""
+    """Record that part `number` of source `file` is done, with its counts and files."""
 
     file: int
     number: int
     lines: int
     skipped: int
     last: bool
-    """Whether the source has no later part."""
+    """True if the source has no later part."""
     numbers: dict[str, tuple[int | float, int | float]]
-    """Least and greatest value of each column of numbers that has any; infinite where it has nothing but NaN."""
+    """Minimum and maximum of each column of numbers that has values; infinite if all of them are NaN."""
     files: tuple[OutputFile, ...]
     kept: str
-    """The checksum of what else the step saved of the part."""
+    """Checksum of the other file that the step saved for the part: counts or unique keys."""
     end: int = 0
-    """Of a source that is read as a stream: how many of its bytes were read by then."""
+    """Bytes of the source read up to this part's end, if it is read as a stream."""
 
     @property
     def name(self) -> str:
@@ -95,11 +97,11 @@ class Records:
         write_sealed(self.path(record.name), record)
 
     def names(self) -> set[str]:
-        """Return the names of the parts that are done."""
+        """Names of the parts that are done."""
         return {path.stem for path in named(self._folder, rf"{PART}\.json")}
 
     def read(self, name: str) -> Record:
-        """ValueError: it is damaged, or the record of something else."""
+        """Read the record of a part. Raises ValueError if it is damaged or belongs to something else."""
         record = read_sealed(self.path(name), Record)
         places = [(file.split, file.name) for file in record.files]
         ours = [(split, f"{split}/{name}.parquet") for split in SPLITS]
@@ -108,12 +110,12 @@ class Records:
         return record
 
     def __iter__(self) -> Iterator[Record]:
-        """Yield records in the order of sources and their parts, one after the other, so that memory holds one."""
+        """Iterate over the records in the order of sources and parts; only one is in memory at a time."""
         return map(self.read, sorted(self.names(), key=_place))
 
 
 class Made:
-    """The parts of a source that are done, as far as one asks."""
+    """Container of the numbers of a source's parts that are done; it looks for records on demand."""
 
     def __init__(self, records: Records, file: int) -> None:
         self._records, self._file = records, file
@@ -122,12 +124,12 @@ class Made:
         return isinstance(number, int) and self._records.path(part_name(self._file, number)).exists()
 
     def is_last(self, number: int) -> bool:
-        """Return whether a part that is done is the last of its source."""
+        """True if a part that is done is the last of its source."""
         return self._records.read(part_name(self._file, number)).last
 
 
 def write_splits(out: Path, name: str, table: pa.Table, split_N: I8, labels: Sequence[str]) -> tuple[OutputFile, ...]:
-    """The part's Parquet files, one for each split that has rows of it; durable."""
+    """Write the part's Parquet files durably, one per split that has rows of the part."""
     written = []
     for place, split in enumerate(SPLITS):
         rows = table if (split_N == place).all() else table.filter(pa.array(split_N == place))
@@ -151,19 +153,20 @@ def write_splits(out: Path, name: str, table: pa.Table, split_N: I8, labels: Seq
 
 
 def encoded(table: pa.Table) -> pa.Table:
-    """The table with its texts as dictionaries, one for the whole part; every column in one piece.
+    """Dictionary-encode the texts, with one dictionary per column for the whole part; each column becomes one chunk.
 
-    Of Criteo's form, 250,000 rows: 0.10 s of a core, for which rows are divided among splits in 0.06 s instead of 0.14,
-    written in 0.14 s instead of 0.24, and the different values of a column are at hand.
+    For 250,000 rows of Criteo's layout this takes 0.10 s of a core. In return rows are divided among splits in 0.06 s
+    instead of 0.14 and written in 0.14 s instead of 0.24, and the unique values of a column are known.
     """
-    # Of those that are there each chunk has its own. Those made here are alike, which Arrow would check at length.
+    # Dictionaries in the input may differ between chunks and are unified first. Those made here are the same for all
+    # chunks; Arrow would take long to find that out, so they are not passed to unify_dictionaries.
     table = table.unify_dictionaries()
     columns = [column.dictionary_encode() if _is_text(column.type) else column for column in table.columns]
     return pa.table(columns, names=table.column_names).combine_chunks()
 
 
 def parquet_bytes(table: pa.Table) -> pa.Buffer:
-    """The bytes of a Parquet file of what `encoded` made, a function of the table's values alone."""
+    """Parquet file of a table that `encoded` made; its bytes depend on the table's values alone."""
     sink = pa.BufferOutputStream()
     groups = (_compact(table.slice(begin, ROW_GROUP)) for begin in range(0, table.num_rows, ROW_GROUP))
     first = next(groups)
@@ -175,7 +178,8 @@ def parquet_bytes(table: pa.Table) -> pa.Buffer:
 
 
 def _compact(table: pa.Table) -> pa.Table:
-    """The table with dictionaries of what its rows hold: Parquet would write, and readers hash, all that they are."""
+    """Reduce dictionaries to the values that occur in the table: Parquet would write, and readers would hash, unused
+    ones as well."""
     columns = [
         pa.chunked_array([_compact_one(chunk) for chunk in column.chunks])
         if pa.types.is_dictionary(column.type)
@@ -195,14 +199,14 @@ def _compact_one(array: pa.DictionaryArray) -> pa.DictionaryArray:
 
 
 def limits(table: pa.Table, names: Sequence[str]) -> dict[str, tuple[int | float, int | float]]:
-    """Least and greatest value of the columns that have any."""
+    """Minimum and maximum of each column that has values."""
     found = {name: pc.min_max(table.column(name)).as_py() for name in names}
-    # A truth value counts as 0 or 1.
+    # Unary plus turns a boolean into 0 or 1.
     return {name: (+both["min"], +both["max"]) for name, both in found.items() if both["min"] is not None}
 
 
 def limits_of(name: str, paths: Iterable[Path]) -> tuple[Any, Any]:
-    """Least and greatest value of a column in some of the output's files, which are read."""
+    """Minimum and maximum of a column over the given files, which are read for it."""
     minimum, greatest = [], []
     for path in paths:
         with open_file(path) as file:

@@ -1,4 +1,4 @@
-"""Pieces of input, which one task reads each: a stretch of a text file, a compressed file, some row groups of a Parquet
+"""Pieces of input, each read by one task: a byte range of a text file, a compressed file, or row groups of a Parquet
 file."""
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from pipeline.prepare.formats import Format
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 LARGEST = 1 << 30
-"""Of a part, in bytes: Arrow counts the bytes of a column's text with 32 bits."""
+"""Maximum bytes of a part: Arrow counts the bytes of a column's text with 32 bits."""
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Its parts have the numbers `number` and following."""
+    """Input of one task. Its parts are numbered from `number` on."""
 
     file: int
     path: Path
     number: int
     begin: int
     end: int
-    """Bytes of a text file: the lines that begin behind `begin` and not behind `end`, at 0 also the first. Row groups
-    of a Parquet file. All bytes of a file that is read as a stream."""
+    """Range `begin` .. `end`. Text file: bytes; the piece has the lines that begin after `begin` and not after `end`,
+    and the first line if `begin` is 0. Parquet: row groups. Stream: all bytes of the file."""
     part_bytes: int
-    """Of text (Parquet: of values), after which a part of a stream, or of a large row group, ends."""
+    """Bytes of text (Parquet: of values) after which a part of a stream, or of a large row group, ends."""
 
 
 def codec_of(path: Path) -> str | None:
@@ -36,12 +36,13 @@ def codec_of(path: Path) -> str | None:
 
 
 def is_stream(path: Path, format: Format) -> bool:
-    """Return whether the file can only be read from its begin."""
+    """True if the file can only be read from its beginning."""
     return codec_of(path) is not None or format.newlines
 
 
 def cut_sources(paths: Sequence[Path], format: Format, piece_bytes: int) -> list[Piece]:
-    """The pieces of all files, in order. ValueError: a file is empty or none, or `piece_bytes` is out of range."""
+    """Pieces of all files, in order. Raises ValueError if a path is no file, a file is empty, or `piece_bytes` is out
+    of range."""
     if not 1 <= piece_bytes <= LARGEST:
         raise ValueError(f"a piece of {piece_bytes} bytes: choose a size from 1 B to {LARGEST >> 30} GiB")
     return [piece for file, path in enumerate(paths) for piece in _pieces_of(file, path, format, piece_bytes)]
@@ -63,7 +64,7 @@ def _pieces_of(file: int, path: Path, format: Format, piece_bytes: int) -> Itera
 
 
 def _row_groups(file: int, path: Path, piece_bytes: int) -> Iterator[Piece]:
-    """Row groups that follow each other and are not larger together; one that is larger is a piece by itself."""
+    """Pieces of consecutive row groups of at most `piece_bytes` together; a larger row group is a piece by itself."""
     with open_file(path) as opened:
         metadata = opened.metadata
     sizes = [metadata.row_group(g).total_byte_size for g in range(metadata.num_row_groups)]
@@ -81,7 +82,7 @@ def _row_groups(file: int, path: Path, piece_bytes: int) -> Iterator[Piece]:
 
 
 def rows_a_part(rows: int, num_bytes: int, part_bytes: int) -> int:
-    """Return the rows of a part of a row group by itself, so that it has about `part_bytes`."""
+    """Rows per part, of about `part_bytes` each, if a row group is a piece by itself."""
     return max(1, math.ceil(rows / max(1, math.ceil(num_bytes / part_bytes))))
 
 

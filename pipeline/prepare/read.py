@@ -1,4 +1,4 @@
-"""Parts of a piece as Arrow tables: one row for each line, in order, and not a line that nobody hears of."""
+"""Parts of a piece as Arrow tables: one row per line, in order; skipped lines are counted."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class SourcePart:
     file: int
     number: int
     table: pa.Table
-    """Of Format.schema; its rows are the part's lines but those skipped."""
+    """Table with `Format.schema`: the part's lines without the skipped ones."""
     num_lines: int
-    """Without the header. `table.num_rows + num_skipped`, but of a part whose number is in `made`."""
+    """Number of lines without the header: `table.num_rows + num_skipped`, unless the part's number is in `made`."""
     num_skipped: int
     last: bool
-    """Whether the file has no later part."""
+    """True if the file has no later part."""
     end: int = 0
-    """Of a file that is read as a stream: how many of its bytes were read by then."""
+    """Bytes of the file read up to the part's end, if it is read as a stream."""
 
 
 def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[int] = ()) -> Iterator[SourcePart]:
-    """Parts of a piece in order; of those whose number is in `made`, the table is empty and nothing is parsed.
+    """Read the parts of a piece in order. A part whose number is in `made` is not parsed: its table is empty.
 
-    Holds one part at a time: of text its bytes and its table, and while it is parsed as much again. ValueError names
-    file and line (of Parquet, file and row, both from 1) of what is not as the format says.
+    One part is in memory at a time: for text its bytes and its table, and as much again during parsing. Raises
+    ValueError, with file and line (Parquet: file and row, counted from 1), if something does not fit the format.
     """
     if format.kind == "parquet":
         for number, table, num_skipped, last in row_groups.tables(piece, format, bad, made):
@@ -52,7 +52,7 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
             )
         else:
             yield _part_of(stretch, piece, format, parse, bad)
-        # Of the next part's text there must not be two.
+        # Free the text before the next part is read: only one part's text may be in memory.
         stretch.text = b""
 
 
@@ -75,7 +75,8 @@ def _parser(path: Path, format: Format) -> Parser:
 
 
 def _names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
-    """The columns in the file's order, by its header. ValueError: it is no header, or of other columns."""
+    """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
+    columns."""
     line = first_line(path).decode(errors="replace")
     found = next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
     lacking = [name for name in names if name not in found]

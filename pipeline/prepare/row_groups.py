@@ -1,4 +1,4 @@
-"""Parts of Parquet files: the named columns, with the types of the format, and what is no value refused by its row."""
+"""Parts of Parquet files: the named columns with the types of the format; rows with bad values are refused."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from pipeline.prepare.values import bad_values
 def tables(
     piece: Piece, format: Format, bad: BadLines, made: Container[int]
 ) -> Iterator[tuple[int, pa.Table, int, bool]]:
-    """Number, table, skipped rows of each part, and whether it is the file's last. ValueError names file and row."""
+    """Number, table, number of skipped rows, and True for the file's last part, for each part of a piece. Raises
+    ValueError, with file and row, if more rows are bad than allowed."""
     with open_file(piece.path) as file:
         metadata = file.metadata
         first_row = sum(metadata.row_group(g).num_rows for g in range(piece.begin))
@@ -64,7 +65,7 @@ def _typed(table: pa.Table, piece: Piece, format: Format) -> pa.Table:
 
 def _cast(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
     if field.role == "label" and pa.types.is_floating(column.type):
-        # Only 0 and 1 are what they were as integers; others must stay to be told.
+        # A cast keeps only 0 and 1 as they were. Others become null here, so that they are reported as bad labels.
         whole = pc.if_else(pc.is_in(column, pa.array([0, 1], column.type)), column, None)
         return whole.cast(field.arrow_type)
     return column.cast(field.arrow_type)

@@ -1,4 +1,4 @@
-"""The preparation as a whole: the steps, what is left of each, progress, and what is left behind at the end."""
+"""The preparation as a whole: its steps, the remaining pieces of each, progress, and the final files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS_A_CHECK = 64
 
 
 def begin(job: Job) -> None:
-    """Folders, and nothing in them that a killed process left under temporary names."""
+    """Make the folders of the output, and remove temporary files that a killed process left in them."""
     steps = (COUNT, COUNTS) if job.vocabulary else ()
     for folder in (*(job.out / split for split in SPLITS), *(job.kept / kept for kept in (*steps, WRITE, UNIQUES))):
         Files().make_folder(folder)
@@ -37,8 +37,8 @@ def begin(job: Job) -> None:
 
 
 def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event) -> bool:
-    """Do what is left; False: it was stopped. ValueError, OSError or PipelineError: what is done stays, and the same
-    again goes on."""
+    """Make what is not made yet; return False if stopped before the end. After a ValueError, OSError or PipelineError
+    all finished parts are kept, and calling it again goes on from there."""
     if job.vocabulary:
         if not run_step(job, COUNT, "counting", pieces, command, tasks, stop):
             return False
@@ -58,7 +58,7 @@ def merge_one(job: Job, column: str) -> None:
 
 
 def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None:
-    """Have those parts made again that an earlier process made, and that are no longer as they were written."""
+    """Check the parts that earlier processes made; those that are not as they were written will be made again."""
     names = sorted(job.records(step).names())
     batches = [names[at : at + PARTS_A_CHECK] for at in range(0, len(names), PARTS_A_CHECK)]
     checking = partial(check_parts, job, step, folded_parts(job.kept / UNIQUES))
@@ -72,7 +72,7 @@ def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None
 def run_step(
     job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event
 ) -> bool:  # fmt: skip
-    """Return whether it was finished; else it was stopped."""
+    """Run one step over all pieces that are not done; return False if stopped before the end."""
     records, categories = job.records(step), job.of_role("category")
     check_done(job, step, tasks, stop)
     if stop.is_set():
@@ -107,7 +107,7 @@ def run_step(
 
 
 def so_far(records: Records, names: Iterable[str]) -> tuple[int, Counter[int]]:
-    """Rows of these parts; and how many bytes were read for them of each source that is a stream."""
+    """Number of rows of these parts, and the bytes read so far of each source that is a stream."""
     rows, streams = 0, Counter[int]()
     for record in map(records.read, names):
         rows += record.lines - record.skipped
@@ -116,7 +116,7 @@ def so_far(records: Records, names: Iterable[str]) -> tuple[int, Counter[int]]:
 
 
 def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
-    """Bytes of the input that each piece stands for: of its file's, the part that it is of the file's pieces."""
+    """Input bytes of each piece: its share of the file's size, in proportion to its range."""
     whole: dict[int, int] = {}
     for piece in pieces:
         whole[piece.file] = whole.get(piece.file, 0) + piece.end - piece.begin
@@ -125,13 +125,13 @@ def weights(pieces: Sequence[Piece]) -> dict[Piece, int]:
 
 
 def unfinished(pieces: Sequence[Piece], records: Records) -> list[Piece]:
-    """The pieces of which some part has no record."""
+    """Pieces with at least one part that has no record."""
     following = {first: second for first, second in pairwise(pieces) if first.file == second.file}
     left = []
     for piece in pieces:
         number, made = piece.number, Made(records, piece.file)
         end = following[piece].number if piece in following else None
-        # How many parts the last piece of a file has is known from the one that says that it is the last.
+        # A file's last piece has as many parts as there are up to the one whose record says that it is the last.
         while number in made and not (number + 1 == end or (end is None and made.is_last(number))):
             number += 1
         if number not in made:
@@ -140,7 +140,7 @@ def unfinished(pieces: Sequence[Piece], records: Records) -> list[Piece]:
 
 
 def check_skipped(job: Job, step: str) -> None:
-    """ValueError: more lines of all were skipped than --skip-bad allows, though no part alone had too many."""
+    """Raises ValueError if more of all lines were skipped than --skip-bad allows, although no part had too many."""
     totals = [(record.lines, record.skipped) for record in job.records(step)]
     lines, skipped = (sum(numbers) for numbers in zip(*totals, strict=True))
     if skipped > job.bad.allowed(lines):
@@ -151,7 +151,7 @@ def check_skipped(job: Job, step: str) -> None:
 
 
 def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> None:
-    """Write what describes the output, the manifest last; then forget how it came to be."""
+    """Write the workflow, then the manifest; after that, remove the state that was kept while the output was made."""
     check_skipped(job, WRITE)
     check_parts_are_those(job, pieces)
     summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.of_role("category")))
@@ -162,12 +162,12 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
         raise ValueError(f"{stub} is not the one that would be written; move it, lest it is lost")
     Files().replace(stub, [text])
     write_manifest(job.out, summary, job.records(WRITE))
-    # Killed within it, the next run does the rest.
+    # If killed during the removal, the next run does the rest.
     remove_kept(job.out)
 
 
 def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
-    """ValueError: there are records of more parts than the sources have, or unique keys of fewer."""
+    """Raises ValueError if a record does not belong to a part of the sources, or unique keys of a part are missing."""
     file, number, last = 0, 0, False
     for record in job.records(WRITE):
         if last:

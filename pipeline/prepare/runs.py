@@ -1,9 +1,9 @@
-"""How often values occur, in files sorted by the values' keys: what is larger than memory is counted by merging them.
+"""Counts of values in sorted files (runs), which are merged to count more values than fit into memory.
 
-A *run* holds the different values of some rows of a column with their counts, in the order of (key, value), in blocks
-that end where a key ends. Runs are merged while a block of each is held: what lies up to the least of the blocks' last
-keys is complete. That is an external merge sort (Knuth, volume 3, 5.4); by keys, which are hashes, since those compare
-fast whatever the values are, and are spread evenly. Keys are not stored: they are made again from the values.
+A *run* holds the unique values of some rows of a column with their counts, in the order of (key, value), in blocks that
+end where a key ends. A merge holds one block of each run: entries up to the smallest of the blocks' last keys are
+complete. This is an external merge sort (Knuth, volume 3, 5.4). It sorts by keys, which are hashes, since they compare
+fast whatever the values are, and are spread evenly. Keys are not stored, but computed again from the values.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from pipeline.prepare.durable import checksum_so_far, damage_told, is_whole, rep
 from pipeline.prepare.uniques import keys_of
 
 RUN_BLOCK_BYTES = 512 << 10
-"""Of a run's block, in memory. A merge holds a block of each of its runs, and what becomes of them."""
+"""Bytes of a run's block in memory. A merge holds a block of each of its runs, and the merged result of them."""
 FAN_IN = 64
-"""Runs that are merged at once."""
+"""Maximum number of runs merged at once."""
 
 
 def write_runs(path: Path, runs: Mapping[str, Iterable[Counts]]) -> str:
-    """A file of a run for each column, durable when this returns; returns its checksum. Of each run the parts come in
-    order, and each ends where a key ends; there is at least one, which may be empty."""
+    """Write a file with a run for each column, durable when this returns; return its checksum. The parts of a run must
+    be in order, and each must end where a key ends; there is at least one, which may be empty."""
     with replacing(path) as file:
         with zipfile.ZipFile(file, "w") as members:
             for name, parts in runs.items():
-                # Its time is none, so that the same runs are the same bytes.
+                # ZipInfo has a fixed time, so that the same runs give the same bytes.
                 with members.open(zipfile.ZipInfo(name), "w", force_zip64=True) as member:
                     _write_run(member, parts)
         return checksum_so_far(file)
@@ -51,7 +51,7 @@ def _write_run(member: Any, parts: Iterable[Counts]) -> None:
 
 
 def _blocks(parts: Iterable[Counts]) -> Iterator[Counts]:
-    """The parts again, joined and cut to about `BLOCK_BYTES` each."""
+    """Join and cut the parts to blocks of about `RUN_BLOCK_BYTES` each."""
     for whole in gather(parts, lambda part: part.nbytes, RUN_BLOCK_BYTES):
         yield from _cut(whole)
 
@@ -68,7 +68,7 @@ def _cut(counts: Counts) -> Iterator[Counts]:
 
 
 def merge_counts(paths: Sequence[Path], name: str) -> Iterator[Counts]:
-    """The values of a column's runs, each once, in parts of a run; the first part is empty."""
+    """Merge a column's runs: yield parts of a run with each value once; the first part is empty."""
     with ExitStack() as stack:
         heads = [_Head(stack, path, name) for path in paths]
         yield heads[0].block.slice(0, 0)
@@ -78,7 +78,7 @@ def merge_counts(paths: Sequence[Path], name: str) -> Iterator[Counts]:
 
 
 class _Head:
-    """The rest of the block of a run that is being read."""
+    """Reader of a run: the rest of its present block."""
 
     def __init__(self, stack: ExitStack, path: Path, name: str) -> None:
         self._path, self._name = path, name
@@ -94,7 +94,7 @@ class _Head:
                 yield Counts(values, keys_of(values, self._name), counts.to_numpy())
 
     def refill(self) -> bool:
-        """Read the next block if nothing is left of this one; whether there is anything."""
+        """Read the next block if this one is used up; return False at the end of the run."""
         while not self.block.size:
             if (block := next(self._rest(), None)) is None:
                 return False
@@ -102,16 +102,16 @@ class _Head:
         return True
 
     def take(self, limit: np.uint64) -> Counts:
-        """Take what has a key up to this, which is no greater than the block's last."""
+        """Take the entries with keys up to `limit`, which is at most the block's last key."""
         end = int(np.searchsorted(self.block.keys_U, limit, "right"))
         taken, self.block = self.block.slice(0, end), self.block.slice(end, self.block.size)
         return taken
 
 
 def few(paths: Sequence[Path], name: str, folder: Path) -> Sequence[Path]:
-    """At most `FAN_IN` files with all that these have of a column, some of them merged in `folder`, which is there.
+    """Merge files of a column in `folder`, which must exist, until at most `FAN_IN` are left, and return those.
 
-    Which are merged together is a function of their order, so that a merge which was done is not done again."""
+    The groups that are merged depend only on the order of the files, so finished merges are not repeated."""
     level = 0
     while len(paths) > FAN_IN:
         groups = [paths[begin : begin + FAN_IN] for begin in range(0, len(paths), FAN_IN)]

@@ -1,6 +1,6 @@
-"""The schema that a user writes for a table: a list of NAME:ROLE[:TYPE], or a file with that and how lines are written.
+"""Schema that a user writes for a table: a list of NAME:ROLE[:TYPE], or a file with that list and the syntax of lines.
 
-As JSON, and alike as TOML:
+Example in JSON; TOML has the same keys:
 
     {"columns": ["click:label", "price:number", "age:number:int32", "city:category", "note:skip"],
      "delimiter": ",", "header": true, "quoting": true, "newlines": false, "skip_others": false}
@@ -26,13 +26,13 @@ TYPES: dict[str, tuple[str, ...]] = {
     "time": ("int64", "int32", "string"),
     "skip": ("binary",),
 }
-"""The types that a column of each role may have; the first where none is given. Text must be UTF-8, `binary` may be any
-bytes. Time as text is compared as text, so it must be written year first (ISO 8601)."""
+"""Types that a column of each role may have; the first is the default. Text must be UTF-8, `binary` may be any bytes.
+Times as text are compared as text, so they must be written year first (ISO 8601)."""
 
 
 class Schema(Strict):
     columns: tuple[str, ...]
-    """NAME:ROLE[:TYPE], see TYPES."""
+    """NAME:ROLE[:TYPE] of each column; see TYPES."""
     delimiter: str = ","
     header: bool = True
     quoting: bool = True
@@ -47,7 +47,7 @@ class SchemaColumn(NamedTuple):
 
 
 def read_schema(schema: Path | Sequence[str]) -> Schema:
-    """ValueError names the file and what is wrong in it."""
+    """Read a schema from a file or a list. Raises ValueError, with the file and the cause, if the file is wrong."""
     if not isinstance(schema, Path):
         return Schema(columns=tuple(schema))
     try:
@@ -63,7 +63,7 @@ def read_schema(schema: Path | Sequence[str]) -> Schema:
 
 
 def roles_of(columns: Sequence[str], typed: bool = True) -> list[SchemaColumn]:
-    """The parts of each NAME:ROLE[:TYPE]; without a type if not `typed`."""
+    """Parse each NAME:ROLE[:TYPE], or NAME:ROLE if not `typed`."""
     return [_column_of(column, typed) for column in columns]
 
 

@@ -1,4 +1,4 @@
-"""Lines of libsvm and libffm to Arrow tables: a list of ids, or a column for each field."""
+"""Conversion of libsvm and libffm lines to Arrow tables: a list of ids, or a column per field."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipeline.records import I32, I64, Array
 REASONS = {
     sparse_text.BAD_LABEL: "a line must begin with a label of 0, 1, -1 or +1",
     sparse_text.BAD_TOKEN: "expected {token} behind the label, with numbers from 0 to 999,999,999,999,999,999",
-    sparse_text.NO_SLOT: "a field that was not named; it would have no column",
-    sparse_text.NOT_ONE: "a value other than 1, which a list of ids has no place for; name its {number} among the "
-    "numbers, to have its values as a column, or ignore values",
+    sparse_text.NO_SLOT: "a field that was not named; name it in --fields to make it a column",
+    sparse_text.NOT_ONE: "a value other than 1, which an id cannot keep; name its {number} in --numbers to make a "
+    "column of its values, or give --ignore-values",
 }
 FORMAT_WORDS = {
     "libsvm": {"token": "index:value", "number": "index"},
@@ -27,11 +27,11 @@ FORMAT_WORDS = {
 
 
 TEXT_BLOCK_BYTES = 1 << 20
-"""That are looked at together: what is held of a line's tokens on the way is six times the line."""
+"""Bytes of text parsed at a time: the tokens of a line take six times its size during parsing."""
 
 
 def sparse_parser(format: Format) -> Parser:
-    """A parser of lines of the format, which has a column for each slot behind its label."""
+    """Parser of lines of the format; each column after the label is a slot."""
     columns = format.fields[1:]
     slots, is_number = _slots_of(format), np.array([f.role == "number" for f in columns])
 
@@ -63,7 +63,7 @@ def sparse_parser(format: Format) -> Parser:
 
 
 def _blocks(text: Text) -> Iterator[Text]:
-    """Whole lines, of about BLOCK_BYTES together."""
+    """Cut the text into blocks of whole lines, of about `TEXT_BLOCK_BYTES` each."""
     begin = 0
     while begin < len(text):
         end = text.find(b"\n", begin + TEXT_BLOCK_BYTES) + 1 or len(text)
@@ -72,8 +72,9 @@ def _blocks(text: Text) -> Iterator[Text]:
 
 
 def _slots_of(format: Format) -> I32:
-    """The place among the columns of each index or field, by its number, which the column's name ends with; the last
-    entry is for those beyond: of libsvm the list of ids, of libffm none."""
+    """Slot of each index (libsvm) or field (libffm) by its number, with which its column's name ends. Numbers without a
+    column of their own, and the last entry, for all larger ones, have the slot of the list of ids (libsvm), or -1
+    (libffm)."""
     others = 0 if format.kind == "libsvm" else -1
     numbered = {int(f.name[1:]): slot for slot, f in enumerate(format.fields[1:]) if f.name != "ids"}
     slots = np.full(max(numbered, default=-1) + 2, others, np.int32)
@@ -83,7 +84,7 @@ def _slots_of(format: Format) -> I32:
 
 
 def _by_slot(slots_T: Array, num_slots: int) -> Iterator[I64 | slice]:
-    """The tokens of each slot, in order."""
+    """Indices of the tokens of each slot, in order."""
     if num_slots == 1:
         yield slice(0, len(slots_T))
         return
@@ -94,7 +95,7 @@ def _by_slot(slots_T: Array, num_slots: int) -> Iterator[I64 | slice]:
 
 
 def _column(field: Field, num_lines: int, rows: I32, ids: I64, texts: pa.Array, at_T: I64 | slice) -> pa.Array:
-    """Null in rows that have no token of the column."""
+    """Column of a field; null in rows without a token of it."""
     counts_N = np.bincount(rows, minlength=num_lines)
     absent_N = counts_N == 0
     if field.many:
@@ -102,7 +103,7 @@ def _column(field: Field, num_lines: int, rows: I32, ids: I64, texts: pa.Array, 
         return pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), mask=pa.array(absent_N))
     if counts_N.max(initial=0) > 1:
         raise RefusedLine(
-            f"column {field.name!r} has several values; fields that may have are to be named as such (`many`)"
+            f"column {field.name!r} has several values; name fields that may have several in a line in --many"
         )
     if field.role == "number":
         found = _floats(texts, at_T, field)
@@ -114,7 +115,7 @@ def _column(field: Field, num_lines: int, rows: I32, ids: I64, texts: pa.Array, 
 
 
 def _floats(texts: pa.Array, at_T: I64 | slice, field: Field) -> pa.Array:
-    """The values of a column of numbers."""
+    """Values of a column of numbers. Raises RefusedLine if one is no number, or is not finite in the column's type."""
     try:
         taken = texts[at_T] if isinstance(at_T, slice) else texts.take(pa.array(at_T))
         found = taken.cast(field.type)

@@ -1,6 +1,6 @@
-"""Division of rows among training, validation and test: by chance, by a column of times, by file.
+"""Division of rows among training, validation and test: at random, by a column of times, or by file.
 
-A function of the row alone, so that parts may be made in any order, by anyone, and again.
+The split is a function of the row alone, so parts may be made in any order, by any process, and again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ DRAWS = 1 << 64
 
 class Split(Protocol):
     def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
-        """[N] the place in SPLITS of each row of part `number` of source `file`. ValueError: a row has none."""
+        """[N] place in SPLITS of each row of part `number` of source `file`. Raises ValueError if a row has none."""
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """Each row by a draw of its own: SplitMix64 of (seed, file, part, row)."""
+    """Random division: each row has a draw of its own, SplitMix64 of (seed, file, part, row)."""
 
     validation: float = 0.0
     test: float = 0.0
@@ -57,7 +57,7 @@ class Ratio:
 
 @dataclass(frozen=True)
 class ByTime:
-    """A division by a column that can be ordered: training, then validation, then test."""
+    """Division by a column that can be ordered: training, then validation, then test."""
 
     column: str
     validation_from: str | None = None
@@ -88,8 +88,8 @@ class ByTime:
 
 @dataclass(frozen=True)
 class ByFile:
-    """All rows of a source are in one split: by the source's name, or its whole path, as a shell matches it; the test
-    where it matches both."""
+    """Division by source: all its rows are in one split, by shell patterns matched with the source's name or its whole
+    path; if it matches both splits, in the test."""
 
     validation: tuple[str, ...] = ()
     test: tuple[str, ...] = ()
@@ -104,12 +104,12 @@ class ByFile:
 
 
 def asked_for(split: Split) -> list[str]:
-    """The splits besides training that are to have rows."""
+    """Splits besides training that the user asked for."""
     return [name for name in SPLITS if getattr(split, name, None) or getattr(split, f"{name}_from", None) is not None]
 
 
 def check_split(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
-    """ValueError: the split does not fit the columns or the sources."""
+    """Raises ValueError if the split does not fit the columns or the sources."""
     match split:
         case ByTime():
             if split.column not in schema.names:
@@ -126,9 +126,9 @@ def check_split(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
 
 
 def parse(text: str | None) -> Split:
-    """Return what --split says; None: all rows are for training.
+    """Parse the value of --split; for None all rows are for training.
 
-    ValueError: it says nothing that can be understood.
+    Raises ValueError if it cannot be parsed.
     """
     if text is None:
         return Ratio()
@@ -157,7 +157,7 @@ def _options(words: Sequence[str], kinds: Mapping[str, type]) -> dict[str, Any]:
 
 
 def _patterns(words: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Patterns without a name belong to the name before them: validation=a,b,test=c."""
+    """Patterns of each split. One without a name belongs to the name before it: validation=a,b,test=c."""
     found: dict[str, tuple[str, ...]] = {}
     name = ""
     for word in words:

@@ -1,6 +1,7 @@
-"""The work of a task on one piece: read its parts, and of each make what a step makes, then a record.
+"""The work of a task on one piece: read its parts, make the step's result of each, then write its record.
 
-`count`, where vocabularies are asked for, saves how often values occur in the training rows; `write` makes the output.
+Step `count`, only if there are vocabularies, saves the counts of values in the training rows; step `write` makes the
+output.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from pipeline.storage.files import Files
 
 @dataclass(frozen=True)
 class Job:
-    """All that a task has to know; it may run anywhere where the same paths lead to the same files."""
+    """All that a task needs to know; it may run wherever the same paths lead to the same files."""
 
     out: Path
     format: Format
@@ -44,7 +45,7 @@ class Job:
 
     @property
     def stop(self) -> Path:
-        """A file that has tasks end after the part that they are at."""
+        """Path of a file whose existence makes tasks end after the part that they are working on."""
         return self.kept / "stop"
 
     def records(self, step: str) -> Records:
@@ -55,7 +56,7 @@ class Job:
 
 
 def do_piece(job: Job, step: str, piece: Piece) -> None:
-    """Make what is not made yet of the piece. Any number of processes may do so, also the same piece at once."""
+    """Make the parts of the piece that are not done. Several processes may do so at once, even for the same piece."""
     records = job.records(step)
     made = Made(records, piece.file)
     try:
@@ -68,7 +69,7 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
             if job.stop.exists():
                 return
     except BaseException:
-        # What runs beside it would go on for hours, where a source is read from its begin.
+        # Without it tasks that run beside this one might go on for hours, if a source is read as a stream.
         with suppress(OSError):
             job.stop.touch()
         raise
@@ -117,8 +118,8 @@ def _with_ids(job: Job, table: pa.Table) -> pa.Table:
 
 
 def check_parts(job: Job, step: str, folded: frozenset[str], names: Sequence[str]) -> None:
-    """Forget that parts are done of which a file, or the record itself, is no longer as it was written: they are made
-    again. `folded`: those whose unique keys were united with others'."""
+    """Remove the records of parts whose files, or the record itself, are not as they were written: those parts are made
+    again. `folded`: parts whose unique keys were merged into the folded file."""
     records = job.records(step)
     for name in names:
         if not _is_done(job, step, name, name in folded):
@@ -143,5 +144,5 @@ def _is_done(job: Job, step: str, name: str, is_folded: bool) -> bool:
 
 @lru_cache(64)
 def _vocabulary(path: Path, column: str, made_at: int, cache_bytes: int) -> Vocabulary:
-    """Opened once in a process; `made_at` tells it from another that was there before."""
+    """Open a vocabulary once per process; `made_at` distinguishes it from an earlier one at the same path."""
     return Vocabulary(path, column, cache_bytes)

@@ -1,4 +1,4 @@
-"""The text of each part: whole lines, taken from a file by its bytes or from a stream in turn, one part at a time."""
+"""The text of each part: whole lines of a byte range of a file, or the next lines of a stream, one part at a time."""
 
 from __future__ import annotations
 
@@ -24,19 +24,21 @@ class Stretch:
     number: int
     text: Text
     last: bool
-    """Whether the file has no later part."""
+    """True if the file has no later part."""
     first_line: Callable[[], int]
-    """The number of its first line in the file, from 1; a file that is not read from its begin is counted through."""
+    """Number of the text's first line in the file, from 1. For a byte range it counts the lines before it in the file.
+    """
     end: int = 0
-    """Of a stream: how many bytes of its file were read by then."""
+    """Bytes of the file read up to the text's end, if it is a stream."""
 
     def line_at(self, at: int) -> int:
-        """The number in the file of the line that begins at a place of the text."""
+        """Number in the file of the line that begins at this offset of the text."""
         return self.first_line() + self.text.count(b"\n", 0, at)
 
 
 def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
-    """The piece's text, part by part, without the header. ValueError: a line has no end, or a stream breaks off."""
+    """The piece's text, part by part, without the header. Raises ValueError if a line is too long or a stream is cut
+    off."""
     if is_stream(piece.path, format):
         yield from _of_stream(piece, format)
     else:
@@ -44,21 +46,21 @@ def stretches(piece: Piece, format: Format) -> Iterator[Stretch]:
 
 
 def open_text(path: Path) -> io.BufferedReader:
-    """The file's text, decompressed where its suffix says so."""
+    """Open a file's text, decompressed according to its suffix."""
     return _opened(path)[0]
 
 
 def _opened(path: Path) -> tuple[io.BufferedReader, Callable[[], int]]:
-    """The text, and what tells how many bytes of the file were read."""
+    """The text, and a function that returns the number of bytes read from the file."""
     codec = codec_of(path)
     source: Any = pa.OSFile(str(path)) if codec else io.FileIO(path)
-    # Of several gzip members or zstd frames one after the other all are read, and one that is cut off is an OSError.
+    # Concatenated gzip members or zstd frames are all read, and one that is cut off raises OSError.
     raw: Any = pa.CompressedInputStream(source, codec) if codec else source
     return io.BufferedReader(raw, LONGEST_LINE), source.tell
 
 
 def first_line(path: Path) -> bytes:
-    """Without line end and byte order mark."""
+    """First line of a file, without line end and byte order mark."""
     with open_text(path) as file, _damage_told(path, lambda: 1):
         return _line(file, path, lambda: 1).removeprefix(BOM).rstrip(b"\r\n")
 
@@ -74,7 +76,7 @@ def _damage_told(path: Path, line: Callable[[], int]) -> Iterator[None]:
 
 
 def _line(file: io.BufferedReader, path: Path, number: Callable[[], int]) -> bytes:
-    """The rest of a line with its end, which the last one of a file may lack."""
+    """Rest of a line with its line end, which a file's last line may lack."""
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:
         raise ValueError(f"{path}: line {number():,} is longer than {LONGEST_LINE:,} bytes; is this a text file?")
@@ -82,7 +84,7 @@ def _line(file: io.BufferedReader, path: Path, number: Callable[[], int]) -> byt
 
 
 def _of_range(piece: Piece, format: Format) -> Stretch:
-    """The lines that begin behind `begin` and not behind `end`."""
+    """Lines that begin after `begin` and not after `end` (see `Piece`)."""
     path = piece.path
 
     def line_at(offset: int) -> int:
@@ -132,13 +134,14 @@ def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
                 del text[: len(BOM)]
             stretch = Stretch(number, text, last, partial(int, line), place())
             number, line = number + 1, line + text.count(b"\n")
-            # Who takes the stretch may let go of its text before the next one is read.
+            # So that the consumer of the stretch can free its text before the next one is read.
             del text
             yield stretch
 
 
 def _next_part(file: io.BufferedReader, piece: Piece, format: Format, line: int) -> bytearray:
-    """The next `part_bytes` and what is missing of their last line; with quotes that were opened, to their ends."""
+    """The next `part_bytes` bytes and the rest of their last line; if values may contain line ends, on to the end of
+    the last quoted value."""
     text = bytearray(piece.part_bytes)
     del text[file.readinto(text) :]
     size = len(text)

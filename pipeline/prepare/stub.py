@@ -1,4 +1,4 @@
-"""A workflow of the columns that were found, to begin with: it trains as it is."""
+"""A workflow of the prepared columns as a starting point: it trains without changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.data.files import SPLITS
 
 DIM = 16
 BYTES_PER_KEY = 1 << 9
-"""A row of DIM weights and a first-order one, with Adam's two moments, of which the log may hold as many stale ones."""
+"""Bytes of disk per key: a row of DIM weights and a first-order one with Adam's two moments, and as many stale rows."""
 MAP_BYTES_PER_KEY = 1 << 6
 MIN_DISK, MIN_MAP = 4 << 30, 64 << 20
 TEXT = '''"""DeepFM on {rows:,} rows that pipeline.prepare made: positive rate {rate}, {keys:,} different keys.
@@ -42,7 +42,7 @@ workflow = Workflow(
 
 
 def workflow_text(summary: Mapping[str, Any]) -> str:
-    """The text of a Python file that pipeline.run trains; `summary` as in prepared.json."""
+    """Text of a Python file that pipeline.run can train; `summary` as in prepared.json."""
     columns, splits = summary["columns"], summary["splits"]
     names = {role: [n for n, c in columns.items() if c["role"] == role] for role in ("label", "number", "category")}
     keys = sum(columns[name]["unique_keys"] for name in names["category"])
@@ -64,8 +64,8 @@ def workflow_text(summary: Mapping[str, Any]) -> str:
 
 
 def _number(name: str, column: Mapping[str, Any]) -> str:
-    """Counts, and what else is not negative, by its logarithm; counts that begin below 0 are shifted, null to the least
-    of them. Others as they are."""
+    """Setting of a number: log1p if no value is negative. Integers with negative values are shifted by their minimum
+    first, and null becomes the minimum; other numbers are used as they are."""
     minimum = column.get("least", 0)
     if minimum >= 0:
         return f"Number(name={_quoted(name)}, log1p=True)"

@@ -1,4 +1,4 @@
-"""Delimited text to Arrow tables: pyarrow.csv with every type given, and what it would let pass is refused."""
+"""Conversion of delimited text to Arrow tables: pyarrow.csv with all types given, and checks for what it lets pass."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline.prepare.values import bad_values, calendar_columns
 
 BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 20
-"""Also the bytes that pyarrow.csv looks at together: measured for Criteo's lines, blocks of 1 MiB are parsed three
-times as fast as one block of 64 MiB, and in half of its memory."""
+"""Maximum bytes of a line, and block size of pyarrow.csv: measured with Criteo's lines, blocks of 1 MiB are parsed
+three times as fast as one block of 64 MiB, in half of the memory."""
 CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): (?:invalid value '(.*)')?", re.DOTALL)
 
 
 def text_parser(format: Format, names: Sequence[str]) -> Parser:
-    """A parser of text whose lines have the columns `names`, in this order."""
+    """Parser of text whose lines have the columns `names`, in this order."""
     types = {f.name: f.type for f in format.in_lines}
     kept = sorted(f.name for f in format.in_lines if f.role != "skip")
     options = {
@@ -39,7 +39,7 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
     }
 
     def read(text: Text) -> pa.Table:
-        # pyarrow.csv takes the mark off whatever begins with it.
+        # pyarrow.csv strips a byte order mark from any text that begins with it, also in the middle of a file.
         marked = BOM + text if text.startswith(BOM) else text
         try:
             return pc.read_csv(pa.BufferReader(pa.py_buffer(marked)), **options)
@@ -55,8 +55,8 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
             format.quoting and _ends_in_quote(text, format, read)
         ):
             raise RefusedLine(
-                "a quote that begins a value does not end in the line; lines within values are read where the schema "
-                "says so (newlines = true)"
+                "a quote that begins a value does not end in the line; if values may contain line ends, set "
+                "newlines = true in the schema"
             )
         return _finished(table, format)
 
@@ -64,7 +64,7 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
 
 
 def _check_bytes(text: Text, format: Format) -> None:
-    """Refuses what would be a value, or the end of a line, unseen."""
+    """Refuse bytes that pyarrow.csv would silently take as part of a value or as the end of a line."""
     if text.find(b"\0") >= 0:
         raise RefusedLine("a NUL byte; is the file damaged?")
     if text.find(b"\r") >= 0 and text.count(b"\r") != text.count(b"\r\n"):
@@ -79,8 +79,8 @@ def _check_bytes(text: Text, format: Format) -> None:
 
 
 def _ends_in_quote(text: Text, format: Format, read: Parser) -> bool:
-    """Return whether an empty line behind the last one would be part of it: pyarrow.csv takes the end of a text for
-    the end of a quote."""
+    """True if the last line has an open quote, so that an empty line appended to it would become part of it.
+    pyarrow.csv takes the end of a text as the end of a quote."""
     begin = int(line_starts(text, True)[-2]) if format.newlines else text.rfind(b"\n", 0, len(text) - 1) + 1
     return bool(read(bytes(text[begin:]).removesuffix(b"\n") + b"\n\n").num_rows != 2)
 
@@ -99,7 +99,7 @@ def _finished(table: pa.Table, format: Format) -> pa.Table:
 
 
 def _in_words(error: str, names: Sequence[str]) -> str:
-    """Return what pyarrow.csv says of a single line, with the column's name."""
+    """Message of pyarrow.csv about a single line, reworded with the column's name."""
     if found := CONVERSION.search(error):
         column, kind, value = found.groups()
         what = "is not UTF-8 (type `binary` takes any bytes)" if value is None else f"{value[:80]!r} is no {kind}"

@@ -1,9 +1,9 @@
-"""How many different keys a column has: exactly up to a bound, estimated beyond it, and in bounded memory.
+"""Number of unique keys of a column: exact up to a bound, estimated beyond it, in bounded memory.
 
-What is kept is a function of the set of keys alone: the keys themselves while there are no more than `bound`, then
-HyperLogLog registers. So parts may be counted, united and counted again in any order, and a killed run goes on from
-what its parts saved. A part saves one file; `fold` unites such files with what was folded before and removes them, so
-that the disk holds as much as a few parts and 8 bytes for each of at most `bound` keys a column, whatever the input.
+The state is a function of the set of keys alone: the keys themselves up to `bound` of them, then HyperLogLog registers.
+So parts may be counted and merged in any order, and repeatedly, and a killed run goes on from what its parts saved. A
+part saves one file; `fold` merges such files into one folded file and removes them, so the disk holds the files of a
+few parts and at most 8 bytes times `bound` per column, whatever the size of the input.
 """
 
 from __future__ import annotations
@@ -28,30 +28,31 @@ from pipeline.storage.files import Files
 
 BOUND = 1 << 20
 PENDING_BYTES = 64 << 20
-"""Parts' files are folded once they hold so much, and no less than what was folded: that is read and written again."""
+"""Minimum size of the parts' files together before they are folded. They must also be as large as the folded file,
+since that is read and written as a whole."""
 FOLDED = "folded.npz"
 
 
 class Uniques:
-    """The different keys of one column."""
+    """The unique keys of one column."""
 
     def __init__(self, bound: int = BOUND) -> None:
         self._bound = bound
         self.array: NDArray[Any] = np.empty(0, np.uint64)
-        """The keys, sorted (uint64); of more than `bound`: registers [NUM_REGISTERS] (uint8)."""
+        """Sorted keys (uint64) if there are at most `bound`, else registers [NUM_REGISTERS] (uint8)."""
 
     @property
     def is_exact(self) -> bool:
         return bool(self.array.dtype == np.uint64)
 
     def is_sound(self) -> bool:
-        """Return whether the array is what it may be, after it was read."""
+        """True if the array, read from a file, has a valid type and shape."""
         if self.is_exact:
             return self.array.ndim == 1
         return self.array.dtype == np.uint8 and self.array.shape == (NUM_REGISTERS,)
 
     def add(self, keys_N: U64) -> None:
-        """Keys in any order, as often as they come."""
+        """Add keys in any order, with repetitions."""
         if self.is_exact:
             self.array = distinct(np.concatenate([self.array, keys_N]))
             if len(self.array) <= self._bound:
@@ -60,12 +61,12 @@ class Uniques:
         add_keys(keys_N, self.array)
 
     def count(self) -> tuple[int, bool]:
-        """How many there are, and whether that is exact: else it is within 0.8 % (one standard error)."""
+        """Number of unique keys, and True if it is exact; an estimate has a standard error of 0.8 %."""
         return (len(self.array), True) if self.is_exact else (round(estimate(self.array)), False)
 
 
 def distinct(keys_N: U64) -> U64:
-    """[at most N] the different keys, sorted. NumPy's own `unique` takes ten times as long."""
+    """[at most N] unique keys, sorted. NumPy's `unique` takes ten times as long."""
     keys_N = np.sort(keys_N)
     first_N = np.ones(len(keys_N), np.bool_)
     np.not_equal(keys_N[1:], keys_N[:-1], out=first_N[1:])
@@ -73,27 +74,27 @@ def distinct(keys_N: U64) -> U64:
 
 
 def keys_of(values: pa.Array, name: str) -> U64:
-    """[N] the keys that a workflow's category `name` has of these integers or texts, none of which is null."""
+    """[N] keys of integers or texts, none of them null, in a workflow's category `name`."""
     keys_N = np.empty(len(values), np.uint64)
     fill_keys(values, InputColumn(name, "data.categories", table=name), None, keys_N)
     return keys_N
 
 
 def hashes_of(column: pa.ChunkedArray | pa.Array, name: str) -> U64:
-    """[at most N] the different keys of a column of integers, texts, a dictionary or lists of those, sorted. Nulls have
-    none."""
+    """[at most N] unique keys, sorted, of a column of integers, texts, a dictionary or lists of those. Nulls are left
+    out."""
     return distinct(np.concatenate([np.empty(0, np.uint64), *(_hashes_of(chunk, name) for chunk in chunks(column))]))
 
 
 def _hashes_of(chunk: pa.Array, name: str) -> U64:
-    # A dictionary may hold values that no row has.
+    # A dictionary may contain values that occur in no row.
     values = chunk.unique()
     values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
     return keys_of(values.drop_null(), name)
 
 
 def chunks(column: pa.ChunkedArray | pa.Array) -> list[pa.Array]:
-    """The arrays that hold a column's values: of lists, their elements."""
+    """Arrays of a column's values; for lists, of their elements."""
     arrays = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     return [array.flatten() if is_list(array.type) else array for array in arrays]
 
@@ -103,8 +104,8 @@ def path_of_part(folder: Path, part: str) -> Path:
 
 
 def save_part(folder: Path, part: str, table: pa.Table, names: Sequence[str]) -> str:
-    """Save the keys of a part's columns, durably, under the part's name in `folder`, which is there. Again is the same,
-    to the byte. Returns the file's checksum: `fold` may remove it at any time."""
+    """Save the unique keys of a part's columns durably under the part's name in `folder`, which must exist. The bytes
+    are the same every time. Returns the checksum, since `fold` may remove the file at any time."""
     with replacing(path_of_part(folder, part)) as file:
         with zipfile.ZipFile(file, "w") as members:
             for number, name in enumerate(names):
@@ -113,12 +114,12 @@ def save_part(folder: Path, part: str, table: pa.Table, names: Sequence[str]) ->
 
 
 def fold(folder: Path, names: Sequence[str], bound: int = BOUND, min_bytes: int = PENDING_BYTES) -> None:
-    """Unite what parts saved with what was folded before, and remove their files. Does nothing where that is not worth
-    it yet, so it may be called after every part. `names`: those of `save_part`, in the same order.
+    """Merge the files of parts into the folded file, and remove them. Does nothing until there is enough to fold (see
+    `PENDING_BYTES`), so it may be called after every part. `names`: those of `save_part`, in the same order.
 
-    One process folds at a time; others may save parts. Killed at any instant, the next call does what is left: a part
-    that is united twice changes nothing. Memory: the keys that one column has in the parts' files, and `bound` more.
-    ValueError: a file is damaged.
+    Only one process may fold at a time; others may save parts. If it is killed at any instant, the next call does the
+    rest: merging a part twice changes nothing. Memory: one column's keys in the parts' files, and `bound` more. Raises
+    ValueError if a file is damaged.
     """
     parts, folded = list(named(folder, rf"{PART}\.npz")), folder / FOLDED
     before = folded.stat().st_size if folded.exists() else 0
@@ -135,7 +136,7 @@ def fold(folder: Path, names: Sequence[str], bound: int = BOUND, min_bytes: int 
 
 
 def folded_parts(folder: Path) -> frozenset[str]:
-    """Return the parts whose keys are united. What was folded and is damaged is removed: then of none."""
+    """Names of the parts whose keys are in the folded file. A damaged folded file is removed; then there are none."""
     folded = folder / FOLDED
     if not is_whole(folded):
         folded.unlink(missing_ok=True)
@@ -143,7 +144,7 @@ def folded_parts(folder: Path) -> frozenset[str]:
 
 
 def counts(folder: Path, names: Sequence[str], bound: int = BOUND) -> dict[str, tuple[int, bool]]:
-    """Return of each column what `Uniques.count` says of all parts that were saved in the folder."""
+    """`Uniques.count` of each column, over all parts that were saved in the folder."""
     fold(folder, names, bound, min_bytes=0)
     return {name: _folded(folder / FOLDED, number, bound).count() for number, name in enumerate(names)}
 
@@ -174,7 +175,7 @@ def _keys_in(part: Path, number: int) -> U64:
 
 
 def _save(members: zipfile.ZipFile, name: str, array: NDArray[Any]) -> None:
-    """As NumPy does, but for the time of day."""
+    """Add an array to a zip file as NumPy does, but with a fixed time, so that the bytes are reproducible."""
     with members.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
         np.save(member, array)
 

@@ -1,4 +1,4 @@
-"""Rules for values, whichever format they came from, and the columns that are made of others."""
+"""Rules for values of any format, and columns derived from others."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Bools = NDArray[np.bool_]
 
 
 def bad_values(table: pa.Table, fields: Sequence[Field]) -> tuple[Bools, str] | None:
-    """[N] the rows with a label that is not 0 or 1, a number that is not finite, or no time, and why the first of them
-    is among them; None if all are good."""
+    """[N] True for rows with a label other than 0 and 1, an infinite number or no time, and the reason for the first of
+    them; None if all rows are good."""
     bad, first, reason = np.zeros(table.num_rows, bool), table.num_rows, ""
     for field in fields:
         column = table.column(field.name) if field.role in ("label", "number", "time") else None
@@ -51,7 +51,7 @@ def _rule_of(value: object, field: Field) -> str:
 
 
 def calendar_columns(hours: pa.ChunkedArray) -> tuple[list[pa.Array], Bools]:
-    """The columns that CALENDAR names, of integers YYMMDDHH without nulls; and which of them are no hour."""
+    """Columns of CALENDAR for integers YYMMDDHH without nulls; and [N] True for those that are no valid hour."""
     hour_N = np.asarray(hours)
     year_N, month_N, day_N, clock_N = (hour_N // 10**n % 100 for n in (6, 4, 2, 0))
     bad_N = (hour_N < 0) | (hour_N >= 10**8) | (month_N < 1) | (month_N > 12) | (day_N < 1) | (clock_N > 23)

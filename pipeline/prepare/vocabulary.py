@@ -1,12 +1,12 @@
 """Vocabularies: an id for each value of a column that occurs often enough, made and used in bounded memory.
 
-Two passes over the input. In the first, `count_part` saves how often values occur in each part (`runs.py`); then
-`merge` makes a column's vocabulary: ids 1, 2, ... in the order of (key, value), where the key is that of training
-(`uniques.keys_of`), so an id is a function of the values and their counts alone. In the second, `Vocabulary.look_up`
-turns values into ids: 0 for one that is unknown or rare, null for a null.
+There are two passes over the input. In the first, `count_part` saves the counts of values in each part (`runs.py`);
+then `merge` makes a column's vocabulary: ids 1, 2, ... in the order of (key, value), where the key is the one used in
+training (`uniques.keys_of`), so ids depend on the values and their counts alone. In the second, `Vocabulary.look_up`
+turns values into ids: 0 for an unknown or rare value, null for a null.
 
 A vocabulary is a Parquet file of value, count and id in the order of ids. Its row groups are *partitions*: ranges of
-keys, found by the first key of each, which stand in the file's metadata.
+keys. The first key of each is in the file's metadata.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from pipeline.settings import Strict
 from pipeline.storage.files import Files
 
 PARTITION_ROWS = 1 << 18
-"""Values of a partition: 6 MB of eight characters each with their keys, 64 MB of 200 each."""
+"""Values of a partition. With their keys, texts of 8 characters take 6 MB, texts of 200 characters 64 MB."""
 CACHE_BYTES = 256 << 20
 MAX_IDS = 2**31 - 1
 FIRST_KEYS_ENTRY = b"first_keys"
 
 
 class Merged(Strict):
-    """A vocabulary that was made."""
+    """Record that a vocabulary was made."""
 
     column: str
     checksum: str
 
 
 def path_of(out: Path, column: str) -> Path:
-    """Where the vocabulary of a column lies. A name that no file can have is spelled as in a URL."""
+    """Path of a column's vocabulary. Characters that a file name cannot have are quoted as in a URL."""
     return out / VOCABULARY / f"{quote(column, safe=' ')}.parquet"
 
 
@@ -59,18 +59,18 @@ def path_of_counts(folder: Path, part: str) -> Path:
 
 
 def count_part(table: pa.Table, columns: Sequence[str], folder: Path, part: str) -> str:
-    """Save the counts of a part's columns, durably, under the part's name in `folder`, which is there. Again is the
-    same, to the byte. Returns the file's checksum."""
+    """Save the counts of a part's columns durably under the part's name in `folder`, which must exist. The bytes are
+    the same every time. Returns the file's checksum."""
     return write_runs(path_of_counts(folder, part), {name: [counted(table[name], name)] for name in columns})
 
 
 def merge(folder: Path, column: str, minimum: int, out: Path) -> None:
     """Make the vocabulary `out` of the values that occur at least `minimum` times in all parts counted in `folder`.
 
-    Does nothing where it is made already and as it was written; killed at any instant, the next call goes on. Several
-    columns may be merged at once. ValueError: there are more values than ids, or a file is damaged. Memory: a few times
-    `FAN_IN` blocks and a partition; measured, texts of eight characters from 60, 200 and 500 parts (113 M counts): 170
-    to 210 MB.
+    Does nothing if the vocabulary exists and is as it was written; if killed at any instant, the next call goes on.
+    Several columns may be merged at once. Raises ValueError if there are more values than ids, or a file is damaged.
+    Memory: a few times `FAN_IN` blocks and a partition; measured with texts of 8 characters from 60, 200 and 500 parts
+    (113 M counts): 170 to 210 MB.
     """
     unfinished, record = (folder / f"{quote(column, safe='')}.{what}" for what in ("merging", "merged"))
     if not _is_made(out, column, record):
@@ -94,7 +94,7 @@ def _is_made(out: Path, column: str, record: Path) -> bool:
 
 
 def _write(out: Path, parts: Iterator[Counts], column: str) -> str:
-    """Returns the file's checksum."""
+    """Write a vocabulary, and return the file's checksum."""
     first = next(parts)
     schema = pa.schema({"value": first.values_U.type, "count": pa.int64(), "id": pa.int32()})
     first_keys: list[int] = []
@@ -116,7 +116,7 @@ def _write(out: Path, parts: Iterator[Counts], column: str) -> str:
 
 
 def _partitions(parts: Iterator[Counts]) -> Iterator[Counts]:
-    """The parts again, `PARTITION_ROWS` values at a time; the last may have fewer. None is empty."""
+    """Join and cut the parts to `PARTITION_ROWS` values each; the last may have fewer. None is empty."""
     left = next(parts)
     for whole in gather(parts, lambda part: part.size, PARTITION_ROWS):
         left = joined([left, whole])
@@ -128,16 +128,16 @@ def _partitions(parts: Iterator[Counts]) -> Iterator[Counts]:
 
 
 class Vocabulary:
-    """A vocabulary that was made. Several threads may look up values at once.
+    """A finished vocabulary. Several threads may look up values at once.
 
-    Memory: `cache_bytes`, and for each thread one partition and its own column. Partitions are kept while there is
-    room, and the others are read at every lookup: each lookup goes through all of them in the same order, so that
-    whichever was given up for another would be the next to be read again. Measured, 226,000 different texts of a
-    part: 45 ms where all of 10 M values are kept, 0.7 s where none is.
+    Memory: `cache_bytes`, and for each thread one partition and its own column. Partitions are kept as they are read
+    until the cache is full; the others are read at every lookup. None is evicted: each lookup goes through all
+    partitions in the same order, so an evicted one would be read again soon. Measured with 226,000 unique texts of a
+    part: 45 ms if all of 10 M values are in the cache, 0.7 s if none is.
     """
 
     def __init__(self, path: Path, column: str, cache_bytes: int = CACHE_BYTES) -> None:
-        """ValueError: the file is none, or is damaged."""
+        """Raises ValueError if the file is no vocabulary or is damaged."""
         self._path, self._column, self._room = path, column, cache_bytes
         with damage_told(path), open_file(path) as file:
             self._metadata = file.metadata
@@ -150,12 +150,12 @@ class Vocabulary:
         self._lock = Lock()
 
     def __len__(self) -> int:
-        """How many values have an id."""
+        """Number of values that have an id."""
         return int(self._metadata.num_rows)
 
     def look_up(self, column: pa.ChunkedArray) -> pa.Array:
-        """The ids (int32) of a column's values, which are of the type that was counted; of lists, lists of ids. A value
-        without an id has 0, a null stays null."""
+        """Ids (int32) of a column's values, which must have the type that was counted; for lists, lists of ids. A value
+        without an id gets 0, a null stays null."""
         ids = self._look_up(chunks(column))
         if not is_list(column.type):
             return ids
@@ -174,7 +174,7 @@ class Vocabulary:
         keys_N = keys_of(values_N, self._column)
         order = np.argsort(keys_N)
         values_N, keys_N = values_N.take(pa.array(order)), keys_N[order]
-        # Two values with one key may lie in two partitions, so a partition's range has the next one's first key, too.
+        # Two values with one key may be in two partitions, so a partition's range includes the next one's first key.
         begins = np.searchsorted(keys_N, self._first_keys)
         pasts = np.append(np.searchsorted(keys_N, self._first_keys[1:], "right"), len(keys_N))
         ids_N = np.zeros(len(keys_N), np.int32)
@@ -187,7 +187,7 @@ class Vocabulary:
         return out_N
 
     def _read(self, number: int) -> Partition:
-        # A file of its own: other threads may be reading, too.
+        # Each read opens the file anew, since other threads may be reading at the same time.
         with damage_told(self._path), open_file(self._path, metadata=self._metadata) as file:
             values = file.read_row_group(number, ["value"], use_threads=False).column(0).combine_chunks()
         partition = Partition(values, keys_of(values, self._column), int(self._first_ids[number]))
@@ -199,7 +199,7 @@ class Vocabulary:
 
 
 def _encoded(array: pa.Array) -> pa.Array:
-    """Return a column with a dictionary, which has no null."""
+    """Dictionary-encode an array, so that the dictionary has no null."""
     if pa.types.is_dictionary(array.type):
         if not array.dictionary.null_count:
             return array

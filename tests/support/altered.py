@@ -1,4 +1,4 @@
-"""An unfinished output, and every way in which a file of it may be altered."""
+"""An unfinished output of a preparation, and the ways in which a test alters a file of it."""
 
 import contextlib
 import os
@@ -12,7 +12,7 @@ OPTIONS = ("--piece-size", "4 KiB", "--vocabulary", "city", "item", *preparing.S
 
 
 class Inline:
-    """Tasks one after the other in this thread; from the one with number `ends_at` on none is begun."""
+    """Runner of tasks one after another in this thread; it stops before the task with number `ends_at`."""
 
     num_threads = 1
 
@@ -30,7 +30,8 @@ class Inline:
 
 
 def prepare(patch, source, out, ends_at=None):
-    """Without Dask, with files so small that each kind is there: folded keys, merged runs, several partitions."""
+    """Prepare without Dask, with limits so small that every kind of file occurs: folded keys, merged runs, several
+    partitions."""
     patch.setattr(main, "local_tasks", lambda _: contextlib.nullcontext(Inline(ends_at)))
     patch.setattr(uniques, "PENDING_BYTES", 3_000)
     patch.setattr(uniques.fold, "__defaults__", (uniques.BOUND, 3_000))
@@ -59,7 +60,7 @@ def nest(path, rng, out):
 
 
 def garble(path, rng, out):
-    """Another value for one in JSON, or anything."""
+    """Insert a value after a delimiter of JSON, or at the beginning of a file that has none."""
     content = path.read_bytes()
     values = (b"null", b"-1", b"1e999", b'"\xff"', b"{}", b"[]", b"9" * 5000, b'"../../x"', b"true")
     place = rng.choice([at for at, byte in enumerate(content) if byte in b':,"'] or [0])
@@ -79,7 +80,7 @@ def be_folder(path, rng, out):
 
 
 def be_link(path, rng, out):
-    """To a file outside, as it was."""
+    """Replace the file by a link to it outside of the output."""
     outside = out.parent / "outside" / path.name
     shutil.move(path, outside)
     path.symlink_to(outside)

@@ -1,4 +1,4 @@
-"""What every tier must do. A new tier's test calls `check_tier`."""
+"""The contract of every tier. A new tier's test calls `check_tier`."""
 
 from itertools import pairwise
 
@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 
 
 def made_rows(num_rows, num_words, seed=0):
-    """Rows with distinct keys, none of them reserved, and anything behind them."""
+    """Rows with distinct keys, none of them reserved, and random words after the key."""
     rows = np.random.default_rng(seed).integers(0, 2**32, (num_rows, num_words), np.uint32)
     rows[:, 0], rows[:, 1] = np.arange(num_rows), seed
     return rows
 
 
 def check_tier(make_tier, num_rows, num_words, number_type, chunk_rows=1):
-    """`make_tier()` gives an empty tier for `num_rows` rows, which is read by numbers of `number_type`.
+    """Check a tier. `make_tier()` returns an empty tier for `num_rows` rows, indexed by numbers of `number_type`.
 
-    A tier that only appends takes rows from the first of a chunk on; others have chunks of one row.
+    `chunk_rows`: rows of a chunk, if the tier only appends and so takes rows from the first of a chunk on; else 1.
     """
     rows = made_rows(num_rows, num_words)
     tier = make_tier()
@@ -38,7 +38,7 @@ def gathered(tier, at, num_words, number_type):
 
 
 def _fill(tier, rows, number_type, chunk_rows):
-    """In calls of one chunk, of none, and of all the rest; the caller's array is used again for something else."""
+    """Scatter all rows in three calls (one chunk, no rows, the rest). The caller's array is overwritten after each."""
     bounds = [0, min(chunk_rows, len(rows)), min(chunk_rows, len(rows)), len(rows)]
     for begin, end in pairwise(bounds):
         mine = rows[begin:end].copy()
@@ -58,7 +58,7 @@ def _check_gather_in_any_order(tier, rows, number_type):
 
 
 def _check_buffers_of_the_caller(tier, rows, number_type):
-    """Only the rows asked for are written, and they are copies."""
+    """Check that `gather` writes only the rows asked for, and that they are copies."""
     around_UW = np.full((4, rows.shape[1]), 7, np.uint32)
     tier.gather(np.array([1, 0], number_type), around_UW[1:3])
     np.testing.assert_array_equal(around_UW[1:3], rows[[1, 0]])

@@ -19,7 +19,7 @@ from pipeline.workflow import Workflow
 
 
 class Lines(Progress):
-    """Keeps what it is told, and calls back at every block."""
+    """Progress that keeps all lines, and calls `at_block` at every update."""
 
     def __init__(self, total: int, at_block: Callable[[int], None] = lambda examples: None) -> None:
         super().__init__(total, stream=None)

@@ -1,7 +1,7 @@
 """Several workers in one process: each stage of each worker in a thread of its own, collectives over loopback.
 
-What runs is the product's, but for `pipeline.cluster`: futures of threads stand for Dask's, and a key request is taken
-from where it lies."""
+All code but `pipeline.cluster` is the product's: futures of threads replace Dask's, and key requests are passed by
+reference."""
 
 from __future__ import annotations
 
@@ -39,23 +39,23 @@ from pipeline.workflow import Workflow
 
 NUM_SHARDS = 6
 ONE = 0
-"""In place of a number of workers: the one of a run without others, in the driver's process."""
+"""Stands for a number of workers: a single worker in the driver's process, as in a run without others."""
 
 
 class ThreadCrew:
-    """`sizes` are harness.sizes_of's, of each worker."""
+    """Crew of workers in threads. `sizes`: arguments of harness.sizes_of, for each worker."""
 
     dashboard = None
 
     def __init__(
         self, setup: Setup, run_dir: Path, commits: Commits, sizes: Sequence[Mapping[str, int]], gpus: Any = None,
     ) -> None:  # fmt: skip
-        """`gpus`: has the `devices` of all workers, and makes `groups` for what lies in their memory."""
+        """`gpus`: an object with the `devices` of all workers, whose `groups` are process groups for their memory."""
         self.world, self._gpus = len(sizes), gpus
         self.workers: list[Worker] = []
         self.before: Callable[[int, str, int], None] = lambda rank, stage, number: None
         self.after: Callable[[int, StageResult], None] = lambda rank, done: None
-        """Both are called in the thread of a worker's stage, around each of its calls."""
+        """`before` and `after` are called around each call of a stage, in that stage's thread."""
         self._setup, self._workflow, self._run_dir = setup, setup.workflow, run_dir
         self._commits, self._sizes = commits, sizes
 
@@ -67,7 +67,7 @@ class ThreadCrew:
             next(int(rank) for rank in owned if shard in owned[rank]) for shard in range(NUM_SHARDS)
         )
         on_gpus = self._gpus.groups() if self._gpus else [None] * self.world
-        # Not at once: initial weights are drawn from the one generator of the process.
+        # One after another: initial weights are drawn from the process's only random generator.
         self.workers = [
             self._open_worker(kept, group, for_steps, owned[str(rank)])
             for rank, (group, for_steps) in enumerate(zip(make_groups(self.world), on_gpus, strict=True))
@@ -128,7 +128,8 @@ class ThreadCrew:
 
 
 class ThreadsExecutor:
-    """A task of the schedule is one for each worker. A stage follows itself, so it has one thread."""
+    """Executor that runs each task of the schedule on every worker. A stage follows itself, so one thread per stage and
+    worker is enough."""
 
     def __init__(
         self, crew: ThreadCrew, stages: Sequence[str], together: Callable[[Sequence[StageResult]], StageResult]
@@ -142,7 +143,7 @@ class ThreadsExecutor:
         ]
 
     def _run(self, rank: int, stage: str, number: int, after: list[list[Future[StageResult]]]) -> StageResult:
-        # Parcels come from every worker.
+        # `unite` uses key requests of every worker, the other stages wait for their own worker only.
         waits_for = [f for futures in after for f in (futures if stage == "unite" else [futures[rank]])]
         if any(future.exception() for future in waits_for):
             raise LostTouch(f"what {stage} of block {number} waits for failed")
@@ -169,8 +170,8 @@ def make_crew_driver(
     workflow: Workflow, run_dir: Path, world: int, of_each: Sequence[Mapping[str, int]] = (), gpus: Any = None,
     **sizes: int,
 ) -> Driver:  # fmt: skip
-    """`sizes` of all workers, or `of_each` its own; with `world` ONE a driver of one worker without others. `gpus`:
-    see `ThreadCrew`."""
+    """Make a driver of `world` workers with `sizes` for all of them, or `of_each` for each; if `world` is ONE, a driver
+    of a single worker. `gpus`: see `ThreadCrew`."""
     workflow = workflow.model_copy(update={"workers": workflow.workers.model_copy(update={"shards": NUM_SHARDS})})
     source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
     setup = setup_of(workflow, source, max(1, world), **sizes)
@@ -184,7 +185,7 @@ def make_crew_driver(
 
 @contextmanager
 def crew_driver(workflow: Workflow, run_dir: Path, world: int, **sizes: Any) -> Iterator[Driver]:
-    """A driver whose workers can be looked at until the end of the block."""
+    """Driver whose workers can be inspected until the end of the `with` block."""
     driver = make_crew_driver(workflow, run_dir, world, **sizes)
     try:
         yield driver
@@ -194,7 +195,7 @@ def crew_driver(workflow: Workflow, run_dir: Path, world: int, **sizes: Any) -> 
 
 
 def train(driver: Driver) -> None:
-    """All of the run; its workers stay open, and their rows are in the logs."""
+    """Train the whole run; its workers stay open, and their rows are in the logs."""
     driver._begin()
     with driver.progress:
         assert driver._train() is None
@@ -206,7 +207,7 @@ def workers_of(driver: Driver) -> list[Worker]:
 
 
 def rows_of(driver: Driver) -> dict[int, U32]:
-    """Words of each row, without its key and its tag, as it stands after the last step; all lie in the logs."""
+    """Words of each row after the last step, without its key and tag; all rows are in the logs."""
     rows = {}
     for worker in workers_of(driver):
         r = worker.tiers

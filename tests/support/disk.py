@@ -1,4 +1,4 @@
-"""A preparation in a process of its own whose output is on a small disk of its own, in a private namespace."""
+"""A preparation in a process of its own that writes to a small disk, mounted in a private namespace."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ def need_namespaces():
 
 
 class Disk:
-    """A mounted disk of its own; others see it through the process that holds the namespace."""
+    """A disk mounted in a namespace; other processes reach it through the process that holds the namespace."""
 
     def __init__(self, folder, size):
         folder.mkdir()
@@ -43,12 +43,12 @@ class Disk:
         return subprocess.Popen([*enter, *argv], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
     def prepare(self, format, source, *more):
-        # The lock lies beside it: a disk that holds a file open for writing would not be made read-only.
+        # The lock lies beside the disk: a disk with a file open for writing cannot be remounted read-only.
         argv = command(format, source, self.folder, *more)
         return self.run(sys.executable, "-m", "pipeline.prepare", *argv, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
     def remount(self, how):
-        """ "ro" or "rw". While a file is open for writing, a disk is not made one that can only be read."""
+        """Remount the disk "ro" or "rw". It is retried, since "ro" fails while a file is open for writing."""
         script = 'until mount -o "remount,$0" "$1" 2> /dev/null; do :; done'
         process = self.run("timeout", "20", "sh", "-c", script, how, str(self.folder))
         _, err = process.communicate()

@@ -1,4 +1,4 @@
-"""The models' equations in plain NumPy, float64, from the papers: one function a model, of parameters by their name."""
+"""The models' equations from the papers in plain NumPy, float64: one function per model, with parameters by name."""
 
 import numpy as np
 
@@ -20,7 +20,8 @@ def softmax(x):
 
 
 def mlp(p, x, activation="relu", name="mlp"):
-    """Layer by layer, as the parameters' numbers say; the last one is linear if it has one output."""
+    """Multi-layer perceptron, layers in the order of the parameters' numbers; the last is linear if it has one
+    output."""
     numbers = sorted({int(key.split(".")[1]) for key in p if key.startswith(f"{name}.")})
     linears = [n for n in numbers if p[f"{name}.{n}.weight"].ndim == 2]
     for n in linears:

@@ -1,4 +1,5 @@
-"""As much of CuPy as `pipeline.device.gpu.Gpu` calls, in RAM and at once. CuPy itself is for tests on a GPU."""
+"""Replacement of the part of CuPy that `pipeline.device.gpu.Gpu` calls: in RAM, and synchronous. Tests on a GPU use
+CuPy itself."""
 
 import ctypes
 import itertools
@@ -8,7 +9,7 @@ import numpy as np
 
 
 class Array(np.ndarray):
-    """With the address where CuPy has it."""
+    """Array whose address is found where CuPy has it."""
 
     @property
     def data(self):
@@ -50,7 +51,7 @@ class Event:
 
 
 def make():
-    """The modules cupy and cupyx."""
+    """Make modules that replace cupy and cupyx."""
     calls = []
 
     def memcpy(to, source, num_bytes, kind, stream):

@@ -1,4 +1,4 @@
-"""Changes of anything in a run directory, by somebody who makes the checksums right again; and what comes of them."""
+"""Changes of anything in a run directory, with checksums corrected afterwards, and the outcome of a run on it."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ VALUES: tuple[Any, ...] = (
     "payload.X", "os.path.join", "best", "train", [], {}, [[]], [0, 1], {"a": 1}, "0" * 16, "g" * 16, "a" * 100_000,
 )  # fmt: skip
 RAW = ("NaN", "Infinity", DEEP, "1" * 5000, "nul")
-"""Texts that stand for a value and are none, or none that can be held."""
+"""Texts inserted in place of a JSON value that are invalid, or too large or too deep to be represented."""
 
 
 class Forger:
-    """Changes one thing in a run directory, by the numbers of one generator."""
+    """Random changes of a run directory, one at a time, drawn from one generator."""
 
     def __init__(self, run_dir: Path, rng: random.Random) -> None:
         self.run_dir, self.rng = run_dir, rng
         self.manifests = sorted((run_dir / "commits").glob("*.json"))
 
     def change(self, kind: str) -> str:
-        """Change a file of this kind; what was done, in words."""
+        """Change a file of this kind; return a description of the change."""
         return str(getattr(self, kind)())
 
     def manifest(self) -> str:
-        """The newest more often than older ones."""
+        """Change a manifest, the newest more often than older ones."""
         file = self.manifests[-1] if self.rng.random() < 0.8 else self.rng.choice(self.manifests)
         if self.rng.random() < 0.1:
             return f"{file.name}: {self.bytes_of(file)}"
@@ -50,7 +50,8 @@ class Forger:
         return f"{file.name}: {said}"
 
     def dense(self) -> str:
-        """Its data is as good as any other of the same shape, so only its header is changed with a right checksum."""
+        """Change a file of the dense part. Any data of the right shape would be valid, so only its header is changed
+        with a correct checksum."""
         file = self.manifests[-1].with_suffix(".safetensors")
         content = file.read_bytes()
         length = 8 + int.from_bytes(content[:8], "little")
@@ -67,7 +68,7 @@ class Forger:
         return f"{file.name}: {said}"
 
     def rows(self) -> str:
-        """Tags stay as they are: who makes them right, too, has made another row."""
+        """Change rows, but not their tags: with a correct tag it would be a valid row."""
         return self.chunk("rows", 2)
 
     def keys(self) -> str:
@@ -127,8 +128,8 @@ class Forger:
         return said
 
     def values(self, tree: Any, shares: dict[str, float]) -> tuple[str, str]:
-        """Change one value anywhere in a tree of JSON values; what was done, and the tree as text. `shares`: how often
-        a branch is taken that has most of the values."""
+        """Change one value anywhere in a tree of JSON values; return a description and the tree as text. `shares`:
+        probability of a change within the named branches, which have most of the values."""
         mark, at, path = "\x00here\x00", tree, []
         while True:
             names = list(at) if isinstance(at, dict) else list(range(len(at)))
@@ -182,7 +183,7 @@ class Forger:
         return "a link to a file outside"
 
     def follow(self, update: Callable[[dict[str, Any]], None]) -> None:
-        """Have all manifests name a file as it is now, with right checksums."""
+        """Update all manifests to the present state of a file, with correct checksums."""
         for file in self.manifests:
             commit = json.loads(file.read_bytes())["commit"]
             update(commit)
@@ -202,7 +203,7 @@ KINDS = ("manifest", "dense", "rows", "keys", "zarr", "workflow", "metrics", "mo
 
 
 class Imports(MetaPathFinder):
-    """Names of modules that are looked for."""
+    """Import finder that finds nothing, but records the names of the modules looked for."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -212,7 +213,8 @@ class Imports(MetaPathFinder):
 
 
 class Watched:
-    """Tells what this process imports, and which files outside of a folder it changes, between `with` and its end."""
+    """Recorder of the modules that this process imports, and of the files outside of a folder that it changes, within a
+    `with` block."""
 
     EVENTS = ("os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.symlink", "os.link", "os.truncate", "os.chmod",
               "shutil.rmtree", "subprocess.Popen", "os.system")  # fmt: skip
@@ -221,7 +223,7 @@ class Watched:
         self.inside: Path | None = None
         self.touched: list[str] = []
         self.imports = Imports()
-        # It stays for good, and does nothing outside of `watching`.
+        # An audit hook cannot be removed; it does nothing outside of `watching`.
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, args: tuple[Any, ...]) -> None:
@@ -235,7 +237,7 @@ class Watched:
 
     @contextlib.contextmanager
     def watching(self, inside: Path) -> Iterator[None]:
-        """Everything is allowed below `inside`."""
+        """Record until the end of the block; changes below `inside` are allowed."""
         self.touched.clear()
         self.imports.names.clear()
         sys.meta_path.insert(0, self.imports)
@@ -248,7 +250,7 @@ class Watched:
 
 
 def outcome(workflow_file: Path, run_dir: Path, expected: str) -> str:
-    """What the command says to a run directory: "same", "refused", or what is wrong about it."""
+    """Run the command on a run directory: "same", "refused", or a description of what went wrong."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main([str(workflow_file), "--run-dir", str(run_dir), "--serial"])

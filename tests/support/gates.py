@@ -1,4 +1,4 @@
-"""An executor that forces one bad order: a task can be held at its gate until another task is through."""
+"""An executor that forces one bad order: a task can be held at its gate until other tasks have finished."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from pipeline.workflow import Workflow
 ALONE = [stage for stage in STAGES if stage != "unite"]
 Edges = Callable[[str, int, int], list[Task]]
 Gate = Callable[[Task], list[Task]]
-"""The tasks, besides its edges, that a task is held for; those that do not exist are not waited for."""
+"""Function that returns the tasks for which a task is held, besides its edges; tasks that do not exist are ignored."""
 
 
 class GatedExecutor:
-    """Runs each task in a thread of its own once its edges allow it and the task at its gate is through."""
+    """Executor that runs each task in a thread of its own, once its edges allow it and the tasks of its gate have
+    finished."""
 
     def __init__(self, call: Callable[[str, int], StageResult], blocks: range, gate: Gate) -> None:
         self._call = call
@@ -71,13 +72,13 @@ def outcome(
     check_order: bool = True,
     **sizes: int,
 ) -> str:
-    """The fingerprint of a run with these edges, rings and gates, or "raised ..." if a stage raised."""
+    """Fingerprint of a run with these edges, rings and gates, or "raised ..." if a stage raised."""
     run_dir.mkdir(exist_ok=True)
     driver = make_driver(workflow, run_dir, **sizes)
     blocks = list(driver.agenda.blocks(workflow.schedule.block_batches))
     numbers = range(len(blocks))
     look_ahead = workflow.schedule.look_ahead
-    # No commit comes between: all blocks are one stretch.
+    # Prevent commits in between, so that all blocks are one stretch.
     driver.crew.worker.tiers.places.chunks.allowance = 1 << 30
     driver.crew.worker.tiers.places.caps = replace(driver.crew.worker.tiers.places.caps, disk_chunks=1 << 40)
     driver.crew.worker.stages.start(blocks, look_ahead, rings)
@@ -99,4 +100,4 @@ def outcome(
 
 
 def _ignore(done: StageResult) -> None:
-    """The result is read at the end."""
+    """Ignore a stage's result: the run is inspected at the end."""

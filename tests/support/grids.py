@@ -1,4 +1,5 @@
-"""Small grids: in the simulator every thread is one of Python's. What a kernel does does not depend on its grid."""
+"""Small grids for the simulator, in which every thread is a Python thread. A kernel's result does not depend on its
+grid."""
 
 import numpy as np
 import pytest
@@ -35,8 +36,8 @@ SHARED = [
     *((absent_adam, name) for name in ("stands_still", "adam_rest", "adam_weight")),
     *((catch_up, name) for name in ("shrinkage", "adagrad_absent", "rowwise_absent", "adam_absent")),
 ]  # fmt: skip
-"""Functions of both targets that take the simulator's arrays, or give numbers that are not Python's, which compiled
-code would give it as such."""
+"""Functions of both targets that the simulator must call uncompiled: they take its arrays, or return NumPy scalars,
+which compiled code would turn into Python numbers."""
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -56,7 +57,8 @@ def small_grids():
 
 
 def compile_what_calls_them():
-    """The CPU's kernels, while what they call is compiled; `read` gives them arrays that are not to be written."""
+    """Compile the CPU's kernels for writable and read-only arrays, before the functions that they call are replaced by
+    uncompiled ones."""
     for kind in RULE_NUMBERS:
         table = Table(kind, np.float32, 1, 2, True, lambda t: (0.1, 0.1), 1)
         for clip in (0, 1):
@@ -75,12 +77,12 @@ def compile_what_calls_them():
 
 
 def both(array):
-    """To be written, and not."""
+    """The array, and a read-only copy."""
     frozen = array.copy()
     frozen.flags.writeable = False
     return array, frozen
 
 
 def as_argument(value):
-    """The simulator copies NumPy's arrays, there and back, unless they are its own."""
+    """Wrap an array as one of the simulator's own, since it copies NumPy arrays there and back."""
     return FakeCUDAArray(np.asarray(value)) if isinstance(value, np.ndarray) else value

@@ -1,4 +1,4 @@
-"""Runs a workflow with slabs of a given number of rows, however many bytes that is."""
+"""Runs of a workflow with slabs of a given number of rows, whatever their bytes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def sizes_of(
     workflow: Workflow, device_rows: int = 4096, host_rows: int = 4096, ring_rows: int = 2048, chunk_rows: int = 4,
     disk_chunks: int = 1 << 20, map_bytes: int = 1 << 24,
 ) -> Sizes:  # fmt: skip
-    """Sizes that no caps in bytes would give; a ring buffer has `ring_rows` rows."""
+    """Sizes that no caps in bytes would produce; a ring buffer has `ring_rows` rows."""
     return Sizes(
         row_bytes=row_layout(workflow).num_bytes,
         device_rows=device_rows,
@@ -47,7 +47,7 @@ SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 
 
 def setup_of(workflow: Workflow, source: Source, world: int = 1, **sizes: int) -> Setup:
-    """What is known of a run with such sizes."""
+    """Setup of a run with such sizes."""
     row, schedule = row_layout(workflow), workflow.schedule
     fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
     agenda = agenda_of(workflow, source.num_examples, facts_of(workflow, build_model(workflow)), world)
@@ -71,7 +71,7 @@ def make_driver(
 def run(
     workflow: Workflow, client: Any = None, device: Device | None = None, shards: Shards | None = None, **sizes: int
 ) -> dict[str, Any]:
-    """The result of a run in a directory that is gone afterwards."""
+    """Result of a run in a temporary directory."""
     with tempfile.TemporaryDirectory() as run_dir:
         result = make_driver(workflow, Path(run_dir), client, device=device, shards=shards, **sizes).run()
         assert result is not None

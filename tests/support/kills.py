@@ -1,4 +1,4 @@
-"""Kills at every call to the system that makes something durable."""
+"""Simulated kills at every system call that makes something durable."""
 
 import io
 import os
@@ -11,11 +11,11 @@ from pipeline.storage.files import Files
 
 
 class Killed(BaseException):
-    """Nothing that catches exceptions of programs goes on after it."""
+    """Simulated kill. It is a BaseException, so code that catches Exception does not go on after it."""
 
 
 class Dying:
-    """The system of a process that is killed at its n-th call: from then on no call does anything."""
+    """System calls of a process that is killed at its n-th call: from then on no call has an effect."""
 
     def __init__(self, dies_at):
         self.num_calls, self._dies_at = 0, dies_at
@@ -48,8 +48,8 @@ class DyingFile(io.FileIO):
 
 
 def killed_anywhere(tmp_path, work):
-    """Call work(folder) again and again in folders of their own, each time killed one call later, and once more after
-    the kill, undisturbed. Yields the folders; ends after a run that was through before it was killed."""
+    """Call work(folder) repeatedly, each time in a new folder and killed one system call later, then once more in the
+    same folder without a kill. Yields the folders; ends with the first run that finishes before its kill."""
     for dies_at in count(1):
         folder = tmp_path / f"killed-{dies_at}"
         folder.mkdir()

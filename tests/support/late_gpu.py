@@ -1,6 +1,6 @@
-"""A GPU whose streams do what they are given as late as they may, in any order that its events allow.
+"""A simulated GPU whose streams do their work as late as possible, in any order that its events allow.
 
-What no event and no wait orders may happen in the other order on a real GPU, some day; here it does, in every run.
+Work that no event and no wait orders may happen in the other order on a real GPU some day; here it does in every run.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pipeline.device.device import STREAMS
 from pipeline.records import Span
 
 GARBAGE = 0xFF
-"""Byte of memory that nobody has written, or that was given back: NaN, and no index."""
+"""Byte that fills new and released memory: as a float NaN, as an index invalid."""
 
 
 class There(np.ndarray):
-    """An array in the memory of the GPU; kernels tell it from one of the host's by its type."""
+    """Array in the memory of the GPU; kernels tell it from a host array by its type."""
 
 
 class Memory:
-    """Overwritten as soon as nobody holds an array of it any more, whatever the streams still have to do with it."""
+    """Memory that is overwritten as soon as no array of it is referenced, even if streams still have work on it."""
 
     def __init__(self, num_bytes, keep, live):
         if num_bytes < 0:
@@ -48,14 +48,14 @@ def release_memory(raw, num_bytes, live):
 
 
 class At:
-    """An array by its address."""
+    """Reference to an array by its address alone."""
 
     def __init__(self, array):
         self.__array_interface__ = {**array.__array_interface__, "strides": array.strides}
 
 
 def borrowed(value):
-    """The same, but that no array of the device within is held any longer than others hold it."""
+    """The same value, but its device arrays are replaced by views that do not keep their memory alive."""
     if isinstance(value, There):
         return np.asarray(At(value)).view(There)
     if isinstance(value, tuple):
@@ -90,7 +90,7 @@ class LateStream:
         assert source.nbytes == into.nbytes
         host = into if isinstance(source, There) else source
         assert self.gpu.is_pinned(host), "the GPU would wait for a copy of memory that is not pinned"
-        # By address, as all that is under way: it holds no memory.
+        # By address, like all pending work: it keeps no memory alive.
         self._give(lambda a=into.ctypes.data, b=source.ctypes.data, n=source.nbytes: ctypes.memmove(a, b, n))
 
     def record(self):
@@ -109,8 +109,9 @@ class LateStream:
 
 
 class LateGpu:
-    """`eager`: streams that run ahead as far as they may. `seed`: some progress at random, of any stream. `left_out`:
-    (stream, stream of the event) for events that are not waited for; the first is "host" where the host would wait."""
+    """The simulated GPU. `eager`: streams that run ahead as far as they may. `seed`: if given, streams make random
+    progress. `left_out`: pairs (waiting stream, stream of the event) whose waits are skipped; the first is "host" for a
+    wait of the host."""
 
     name, model, on_gpu = "simulated", "simulated", True
 
@@ -137,7 +138,7 @@ class LateGpu:
 
     @property
     def allocated(self):
-        """Bytes on the device that somebody holds."""
+        """Bytes on the device that are referenced."""
         return self._live[0]
 
     def is_pinned(self, array):
@@ -156,7 +157,7 @@ class LateGpu:
         return 1 << 30
 
     def release_memory(self):
-        """Memory is overwritten as soon as nobody holds it."""
+        """Do nothing: memory is released as soon as it is not referenced."""
 
     @contextmanager
     def timed(self, name, number, stream):
@@ -172,7 +173,7 @@ class LateGpu:
         return [Span(f"gpu {name}", number, 0.0, 1.0, 0.0) for name, number, *_ in timed]
 
     def finish(self, event):
-        """Do what must be done before the event is, and no more."""
+        """Do the work that must precede the event, and no more."""
         with self.lock:
             while not event.done:
                 if self.error:
@@ -180,7 +181,7 @@ class LateGpu:
                 self._step(event.stream)
 
     def step_alone(self, stream):
-        """From no thread of a stage: what goes wrong is told to whoever waits next."""
+        """Do one piece of a stream's work in a thread that is no stage's; an error is raised by the next wait."""
         try:
             self._step(stream)
         except Exception as error:

@@ -1,4 +1,4 @@
-"""Several late GPUs, and the groups of what lies in their memory."""
+"""Several late GPUs, and process groups for arrays in their memory."""
 
 import threading
 import time
@@ -10,8 +10,8 @@ PATIENCE_SECONDS = 30.0
 
 
 class LateGpus:
-    """A collective is work of a stream, and a real GPU comes to it by itself, whatever its host waits for. So where one
-    of these has come to a collective, the others go on until they have, too."""
+    """Several late GPUs. A collective is work of a stream, which a real GPU reaches by itself, whatever its host waits
+    for. So when one of these GPUs has reached a collective, the others work until they have reached it, too."""
 
     def __init__(self, devices):
         self.devices = devices
@@ -37,7 +37,7 @@ class LateGpus:
 
 
 def come(device, begun, rank, number):
-    """Do what the stream `train` was given, or is going to be, up to that collective."""
+    """Do the present and coming work of the stream `train` up to the collective with this number."""
     until = time.monotonic() + PATIENCE_SECONDS
     while begun[rank] < number and device.error is None and time.monotonic() < until:
         with device.lock:

@@ -1,4 +1,4 @@
-"""Process groups whose workers are threads of one process, and what threads come to together."""
+"""Process groups whose workers are threads of one process, and results of calls in several threads."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -
 
 
 def together(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What these calls return, each in a thread of its own; all have ended when one's error is raised."""
+    """Make these calls, each in a thread of its own, and return their results; an error is raised once all have
+    ended."""
     with ThreadPoolExecutor(len(calls)) as threads:
         return outcomes([threads.submit(call) for call in calls])
 
 
 def outcomes(futures: Sequence[Future[Any]]) -> list[Any]:
-    """Of all of them; an error of a worker's own before those that it brought upon others."""
+    """Results of all futures. Raises a worker's own error rather than those that it caused on others."""
     wait(futures)
     errors = [error for future in futures if (error := future.exception())]
     for error in sorted(errors, key=lambda error: isinstance(error, LostTouch)):

@@ -1,4 +1,4 @@
-"""The data path without a model: rows move as `plan` says, "training" gives them other words, and commits are taken."""
+"""The data path without a model: rows move as `plan` says, "training" changes their words, and commits are made."""
 
 import os
 from pathlib import Path
@@ -27,7 +27,7 @@ WORDS = ROW.num_words
 
 
 class Unsynced:
-    """The system, but nothing waits for the disk."""
+    """System calls without fsync: nothing waits for the disk."""
 
     def __getattr__(self, name):
         return (lambda *args: None) if name == "fsync" else getattr(os, name)
@@ -40,7 +40,7 @@ def make_log(path, chunk_rows, checksums=None, row=ROW, shards=ONE_SHARD):
 
 
 class Machine:
-    """A process that has some shards of a table open; it is given numbers, and makes keys of these shards of them."""
+    """A process that has some shards of a table open. It turns the numbers it is given into keys of these shards."""
 
     def __init__(
         self, path, device_rows, host_rows, chunk_rows=4, disk_chunks=1 << 20, multiple=2.0, growth=1.0,
@@ -52,11 +52,11 @@ class Machine:
         self.log = make_log(path, chunk_rows, shards=shards)
         self.chunk_RW = np.empty((chunk_rows, WORDS), np.uint32)
         self.rows = {}
-        """Words of every row, but for its tag."""
+        """Words of every row, without its tag."""
         self.blocks = 0
 
     def train(self, keys):
-        """Give the rows of these keys other words; the refusal, if there is one."""
+        """Change the words of these keys' rows; return the refusal if `plan` refuses them."""
         keys = [in_shards(key, self.log.shards) for key in keys]
         block = Block(self.blocks, "train", 0, 0, 1, 0, 1, 1, 0, False)
         keys_U = np.array(keys, np.uint64)
@@ -76,7 +76,7 @@ class Machine:
         return None
 
     def commit(self, number=1, forget=True):
-        """Flush, and the manifest of it; chunks that it does not name are deleted."""
+        """Flush, and return the manifest; chunks that it does not name are deleted."""
         self.flushed = flush(self.places, self.device, self.host, self.log, self.chunk_RW)
         chunks = self.places.chunks
         live = chunks.live().tolist()
@@ -102,7 +102,7 @@ def init_rows(keys_U, out_UW):
 
 
 def read(path, manifest):
-    """What a reader with nothing but the files and the manifest finds: words of each key, and its position."""
+    """Read the table from the files and the manifest alone: words of each key, and its position."""
     rows, at = {}, {}
     for chunk in manifest.chunks:
         own, shard = divmod(chunk.number, manifest.num_shards)

@@ -1,4 +1,4 @@
-"""Makes lines of each raw format, the same from the same seed: skewed values, empty fields, quotes, negative counts."""
+"""Makers of lines of each raw format, reproducible by seed: skewed values, empty fields, quotes, negative counts."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ LIBSVM_NUMBERS = (7,)
 
 
 def _texts(rng, n, values, empty=0.1):
-    """Picks of the values, skewed to the first ones; some are empty."""
+    """Random picks of the values, skewed to the first ones; some are empty."""
     picks = np.array(values)[(len(values) * rng.random(n) ** 3).astype(np.int64)]
     return np.where(rng.random(n) < empty, "", picks)
 
@@ -48,7 +48,7 @@ def criteo_lines(n, seed=0):
 
 
 def avazu_lines(n, seed=0):
-    """With the header. Hours are in order, as in Avazu's file: ten days from the 21st of October 2014."""
+    """Lines with a header. Hours are in order, as in Avazu's file: ten days from the 21st of October 2014."""
     rng = np.random.default_rng(seed)
     hours = [f"1410{21 + h // 24}{h % 24:02}" for h in np.sort((240 * rng.random(n)).astype(int))]
     small = [_integers(rng, n, low, high) for low, high in ((1001, 1012), (0, 7))]
@@ -63,7 +63,7 @@ def avazu_lines(n, seed=0):
 
 
 def csv_lines(n, seed=0):
-    """Of CSV_COLUMNS, with a header: values in quotes with delimiters and quotes in them, and beyond ASCII."""
+    """Lines of CSV_COLUMNS with a header. Quoted values contain delimiters, quotes and non-ASCII characters."""
     rng = np.random.default_rng(seed)
     cities = ["Zürich", "東京", '"Washington, D.C."', '"the ""Big Apple"""', "O'Fallon", "La Paz"]
     prices = np.char.mod("%.2f", rng.exponential(20, n))
@@ -75,7 +75,7 @@ def csv_lines(n, seed=0):
 
 
 def libsvm_lines(n, seed=0):
-    """Labels of either kind, lists of any length, and index 7 of LIBSVM_NUMBERS with other values."""
+    """Lines with labels of either kind, lists of any length, and values other than 1 for index 7 of LIBSVM_NUMBERS."""
     rng = np.random.default_rng(seed)
     lines = []
     for label, count in zip(rng.integers(0, 4, n), rng.integers(0, 12, n), strict=True):
@@ -88,7 +88,8 @@ def libsvm_lines(n, seed=0):
 
 
 def libffm_lines(n, seed=0):
-    """Of LIBFFM_FIELDS; fields of LIBFFM_MANY several times in a line, those of LIBFFM_NUMBERS with values."""
+    """Lines of LIBFFM_FIELDS; fields of LIBFFM_MANY occur several times in a line, those of LIBFFM_NUMBERS have
+    values."""
     rng = np.random.default_rng(seed)
     lines = []
     for label in rng.integers(0, 2, n):

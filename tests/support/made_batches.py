@@ -1,4 +1,4 @@
-"""Batches made up for the tests of kernels: what `dedup` would leave, without its code."""
+"""Batches for tests of kernels, as `dedup` would produce them, but made without its code."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pipeline.kernels.dedup import sources_reference
 
 SIZES = st.one_of(st.integers(1, 6), st.sampled_from([1023, 1024, 1025, 2050]))
-"""Examples of a batch: few, and around the tiles' ends."""
+"""Numbers of examples of a batch: small ones, and around multiples of a tile."""
 
 
 @dataclass
@@ -34,7 +34,8 @@ class Batch:
 
 
 def make_batch(seed, num_examples, num_single, num_multi, num_keys, longest_bag=4):
-    """Keys fall on any field, so fields share them; bags may be empty; fields are numbered in any order."""
+    """Make a batch. Keys are drawn for any field, so fields share keys; bags may be empty; fields are numbered in any
+    order."""
     rng = np.random.default_rng(seed)
     fields = rng.permutation(num_single + num_multi).astype(np.int32)
     at = num_single * num_examples
@@ -61,7 +62,7 @@ def batches(draw):
 
 
 def same_bits(a, b):
-    """Equal to the last bit, the sign of zero included."""
+    """True if both are equal to the last bit, the sign of zero included."""
     a, b = np.ascontiguousarray(a), np.ascontiguousarray(b)
     assert a.dtype == b.dtype
     assert a.shape == b.shape

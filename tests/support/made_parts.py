@@ -1,4 +1,4 @@
-"""Blocks as `read` leaves them, whole or in parts of several workers, made on the spot."""
+"""Made-up blocks in the form that `read` produces, whole or in parts of several workers."""
 
 from dataclasses import replace
 
@@ -21,7 +21,8 @@ def make_block(batch_size, num_examples):
 
 
 def make_examples(seed, batch_size, num_examples, layout, num_keys, longest_bag=3):
-    """As `read` leaves them: values of a batch contiguous, field by field, lists behind the single values."""
+    """Make examples in the form that `read` produces: the values of a batch are contiguous, field by field, lists after
+    the single values."""
     rng = np.random.default_rng(seed)
     block = make_block(batch_size, num_examples)
     bags, starts = [], [0]
@@ -34,7 +35,7 @@ def make_examples(seed, batch_size, num_examples, layout, num_keys, longest_bag=
             at = int(bags_MB[m, -1])
         bags.append(bags_MB)
         starts.append(starts[-1] + at)
-    # Spread over all 64 bits, but for the reserved key.
+    # Keys spread over all 64 bits, without the reserved key.
     keys_V = rng.integers(0, num_keys, starts[-1]).astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     return Examples(
         block=block, labels_NT=np.zeros((num_examples, 1), np.float32), weights_N=None,
@@ -44,7 +45,7 @@ def make_examples(seed, batch_size, num_examples, layout, num_keys, longest_bag=
 
 
 class Part:
-    """One worker's part of a block, and of each batch the (key, example) pairs of its values, in their order."""
+    """One worker's part of a block, and for each batch the (key, example) pairs of its values, in order."""
 
     def __init__(self, examples, layout, owners):
         self.pairs = [plain_pairs(examples, layout, batch) for batch in range(examples.block.num_batches)]
@@ -62,7 +63,7 @@ def plain_pairs(examples, layout, batch):
 
 @st.composite
 def crews(draw):
-    """Parts of one block of up to five workers, some of whom have no examples of a batch, or none at all."""
+    """Parts of one block of up to five workers, some of which have no examples of a batch, or none at all."""
     world, layout = draw(st.integers(1, 5)), draw(LAYOUTS)
     owner_of_shard = draw(st.lists(st.integers(0, world - 1), min_size=1, max_size=7))
     owners = KeyOwners(owner_of_shard, world)
@@ -80,7 +81,7 @@ def crews(draw):
 
 
 def examples_of(block, seed, layout, num_keys):
-    """`make_examples` of one batch after the other: parts of a batch may be empty."""
+    """Examples of a block, made by `make_examples` batch by batch, since parts of a batch may be empty."""
     sizes = [end - begin for begin, end in map(block.batch_bounds, range(block.num_batches))]
     each = [make_examples(seed + n, max(1, size), size, layout, num_keys) for n, size in enumerate(sizes)]
     no_bags = np.zeros((len(layout.multi_M), 1), np.int32)

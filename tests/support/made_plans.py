@@ -9,7 +9,7 @@ WORDS = 8
 
 
 def made_rows(keys, fill):
-    """Rows that carry their keys, with `fill` + the row's number behind them."""
+    """Rows with these keys, followed by `fill` + the row's number."""
     rows = np.empty((len(keys), WORDS), np.uint32)
     rows[:, :2] = np.array(keys, np.uint64).reshape(-1, 1).view(np.uint32)
     rows[:, 2:] = fill + np.arange(len(keys), dtype=np.uint32)[:, None]
@@ -23,7 +23,7 @@ def made_slab(rows, name="device"):
 
 
 def made_plan(**fields):
-    """A plan that moves nothing, but for `fields`, given as lists."""
+    """Plan that moves nothing except for `fields`, which are given as lists."""
     block = Block(
         number=4, split="train", epoch=0, first_batch=0, num_batches=1, first_example=0, num_examples=1, batch_size=1,
         first_step=0, closes_split=False,

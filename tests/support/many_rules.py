@@ -1,4 +1,4 @@
-"""What several workers are tried with: models, losses and every row optimizer."""
+"""Cases for tests of several workers: models, losses and every row optimizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipeline.workflow import Workflow
 
 
 class Squared(nn.Module):
-    """A loss of the user's own: a weighted mean, as every share of a batch must be."""
+    """Model with a user-defined loss: a weighted mean, as each part of a batch requires."""
 
     def __init__(self, num_fields: int, num_numbers: int, embedding_dim: int) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Squared(nn.Module):
 
 
 class FirstOrder(Squared):
-    """Weights of the rows alone, which FTRL begins with zero."""
+    """Model of the rows' first-order weights alone, which FTRL initializes to zero."""
 
     first_order = True
 
@@ -72,4 +72,4 @@ def workflow_of(root: Path, optimizer: Optimizer, **changes: Any) -> Workflow:
 
 
 def ignore(done: StageResult) -> None:
-    """The workers are looked at when all is done."""
+    """Ignore a stage's result: the workers are inspected at the end."""

@@ -1,4 +1,4 @@
-"""A small model with all that can be odd about one, and replicas of it that train in threads."""
+"""A small model with every oddity that a model may have, and replicas of it that train in threads."""
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ STEPS_OF_EPOCH = 7
 
 
 class Odd(nn.Module):
-    """Parameters of lengths that no vector unit divides, one that nobody uses, one that is not trained, buffers."""
+    """Model with parameters whose lengths are no multiple of a vector, an unused and a frozen one, and buffers."""
 
     def __init__(self):
         super().__init__()
@@ -39,7 +39,7 @@ def float_buffers(model):
 
 
 def sizes(model):
-    """Numbers of a vector of all parameters, and of all buffers, as they are sent."""
+    """Lengths of the vectors of all parameters and of all buffers, in the form in which they are sent."""
     parameters = sum(-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters_of(model))
     return parameters, -(-sum(buffer.numel() for buffer in float_buffers(model)) // ALIGNED) * ALIGNED
 
@@ -61,7 +61,8 @@ def take_step(dense, step, gradients):
 
 
 def made_up(model, step, worker):
-    """Add to the gradients and to the buffers what step and worker fix. The last parameter takes no part."""
+    """Add values to the gradients and the buffers that depend on step and worker alone. The last parameter is left
+    out."""
     rng = np.random.default_rng((step, worker))
     for parameter in parameters_of(model)[1:]:
         parameter.grad += torch.from_numpy(
@@ -79,7 +80,7 @@ def step_all(models, denses, step, gradients=made_up):
 
 
 def from_data(model, step, worker):
-    """A worker's share of the gradient of a batch of 16; worker 1 has no examples."""
+    """Compute a worker's share of the gradient of a batch of 16; worker 1 has no examples."""
     if worker == 1:
         return
     rng = np.random.default_rng((step, worker))

@@ -1,10 +1,10 @@
-"""Arrays to the real GPU and back, for the checks that every CUDA twin must pass."""
+"""Copies of arrays to the real GPU and back, for the checks that every CUDA twin must pass."""
 
 import numpy as np
 
 
 def reason():
-    """Why the tests of this folder cannot run here; empty if they can."""
+    """Reason why the tests of this folder cannot run here; empty if they can."""
     from pipeline.device.gpu import choose
 
     try:

@@ -1,4 +1,4 @@
-"""Every row optimizer, in both semantics, with what may be asked of it besides."""
+"""Every row optimizer, in both semantics, with its options."""
 
 from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 
@@ -20,11 +20,12 @@ EXACT = {
     "row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01), dense=DENSE),
     "dense row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, semantics="dense"), dense=DENSE),
 }
-"""Steps are gone through one by one, so the plain loop, which moves every row at every step, has the same bits."""
+"""Optimizers whose catch-up goes step by step, so the plain loop, which moves every row at every step, has the same
+bits."""
 
 POWERS = {
     "dense sgd with L2": Optimizer(rows=Sgd(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
     "dense adagrad with L2": Optimizer(rows=Adagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
     "dense row-wise with L2": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01, semantics="dense"), dense=DENSE),
 }
-"""Powers take the place of many steps."""
+"""Optimizers whose catch-up replaces many steps by powers."""

@@ -1,4 +1,4 @@
-"""Writing small Parquet files, and taking what was read apart again, for the tests of this folder."""
+"""Helpers for the tests of this folder: write small Parquet files, and take apart the examples that were read."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,7 +29,7 @@ def blocks_of(total, batch_size, batches, split="train", epoch=0):
 
 
 def examples_in(source, read):
-    """(labels, numbers, one tuple of keys a field) of each example, taken from the layout that records.py states."""
+    """Labels, numbers and one tuple of keys per field of each example, read by the layout that records.py states."""
     out, layout = [], source.layout
     for b in range(read.block.num_batches):
         begin, end = read.block.batch_bounds(b)

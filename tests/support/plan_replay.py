@@ -1,4 +1,5 @@
-"""Plans and commits, replayed on dictionaries: where each row is, and that none leaves while the window needs it."""
+"""Plans and commits replayed on dictionaries, to check where each row is, and that none leaves while the window needs
+it."""
 
 from dataclasses import dataclass, field
 
@@ -34,7 +35,7 @@ def make_places(
 
 
 def state_of(places):
-    """All that a plan may change, as bytes."""
+    """All state that a plan may change, as bytes."""
     arrays = [places.map._counts, *places.map._tables]
     chunks = places.chunks
     arrays.append(chunks._stale_C)
@@ -47,7 +48,7 @@ def state_of(places):
 
 @dataclass
 class Tiers:
-    """What the stages would have made of the plans: slot or position -> key."""
+    """Contents of the tiers after the stages have followed the plans: slot or position -> key."""
 
     device: dict = field(default_factory=dict)
     host: dict = field(default_factory=dict)
@@ -55,18 +56,18 @@ class Tiers:
     live: dict = field(default_factory=dict)
     """key -> (tier, row)"""
     moved_by: dict = field(default_factory=dict)
-    """key -> the block whose `write_back` put the row where it is."""
+    """key -> block whose `write_back` moved the row to its present place"""
     copies: dict = field(default_factory=dict)
-    """key -> position of the log that holds the row of a slab as it is."""
+    """key -> position of the log with an unchanged copy of a row that is in a slab"""
     since: int = 0
-    """Chunks that there were at the last commit."""
+    """Number of chunks at the last commit."""
     deleted: set = field(default_factory=set)
 
     def tier_keys(self, tier):
         return {key for key, (its_tier, _) in self.live.items() if its_tier == tier}
 
     def live_in_chunks(self, without=()):
-        """chunk -> live rows in it, those of some keys left out."""
+        """chunk -> number of live rows in it, without the keys in `without`"""
         count = dict.fromkeys(sorted(self.chunks), 0)
         for key, (tier, row) in self.live.items():
             position = row if tier == DISK else self.copies.get(key)
@@ -84,7 +85,7 @@ class Tiers:
 
 
 def check_plan(p, window, tiers, places, room):
-    """Replays one plan of a training block, in the order of the stages, and checks every promise."""
+    """Replay one plan of a training block, in the order of the stages, and check every promise."""
     keys = window[0].keys_U.tolist()
     needed = {key for unique in window for key in unique.keys_U.tolist()}
     host_before = tiers.tier_keys(HOST)
@@ -92,7 +93,7 @@ def check_plan(p, window, tiers, places, room):
     assert len(arrivals) <= room.staging_rows
     num_victims = max(0, len(arrivals) - (len(places.device.keys_S) - len(tiers.device)))
     assert len(p.victim_slots_E) <= num_victims <= room.outgoing_rows
-    # The block trains on its rows, so the log has none of them any more.
+    # The block trains on its rows, so copies of them in the log become stale.
     tiers.copies = {key: position for key, position in tiers.copies.items() if key not in keys}
 
     # train: victims leave, arrivals take slots.
@@ -104,7 +105,7 @@ def check_plan(p, window, tiers, places, room):
     assert [tiers.device[slot] for slot in p.rows_U.tolist()] == keys
     assert len(set(p.rows_U.tolist())) == len(keys)
 
-    # write_back: the host's victims and the device's last ones into the log, the others into the host.
+    # write_back: the host's victims and the device's last ones go to the log, the others to the host.
     for slot in p.arrival_host_slots.tolist():
         del tiers.host[slot]
     host_victims = [tiers.host.pop(slot) for slot in p.host_victim_slots.tolist()]
@@ -133,7 +134,7 @@ def check_plan(p, window, tiers, places, room):
 
 
 def shard_by_shard(p, host_victims, device_victims):
-    """The victims in the order in which they are written: of each shard the host's, then the device's."""
+    """Victims in the order in which they are written: shard by shard, the host's before the device's."""
     written = []
     for write in p.disk_writes:
         written += host_victims[: write.num_host] + device_victims[: write.num_device]
@@ -143,7 +144,8 @@ def shard_by_shard(p, host_victims, device_victims):
 
 
 def check_dropped(dropped, tiers, places):
-    """Rows that lie on disk as they are are not written: those of the device, and of the host, which it returns."""
+    """Check that victims whose unchanged copy is on disk are not written. Returns those of the host; `dropped` are the
+    device's."""
     keys = np.array(list(tiers.host.values()), np.uint64)
     on_disk = tier_of(places.map.find(keys)) == DISK
     left = [slot for slot, is_left in zip(tiers.host, on_disk.tolist(), strict=True) if is_left]
@@ -153,7 +155,7 @@ def check_dropped(dropped, tiers, places):
 
 
 def check_arrivals(p, unique, tiers, look_ahead):
-    """Each key that is not on the device arrives once, from where it lies: new, from the host, from the disk."""
+    """Check that each key that is not on the device arrives once, from its place: new, from the host, or from disk."""
     arrivals = p.arrival_keys_A.tolist()
     num_new, num_host = p.num_new, len(p.arrival_host_slots)
     new, host, disk = arrivals[:num_new], arrivals[num_new : num_new + num_host], arrivals[num_new + num_host :]
@@ -169,7 +171,8 @@ def check_arrivals(p, unique, tiers, look_ahead):
 
 
 def check_log_positions(p, to_disk, tiers, places):
-    """Given out once, in each shard from the end of its own arrays, in chunks that hold rows of no other block."""
+    """Check that positions are used once, in each shard from the end of its own arrays, in chunks with rows of no other
+    block."""
     at = [position for write in p.disk_writes for position in write.at_N.tolist()]
     assert not {position // CHUNK for position in at} & tiers.chunks
     num = places.chunks.shards.num
@@ -201,7 +204,7 @@ def check_moves(p, keys, arrivals, victims, to_host, host_victims, host_dropped)
 
 
 def check_places(places, tiers):
-    """Map, slots and the log's end say what the replayed tiers say, and the caps are kept."""
+    """Check that map, slots and the log's end agree with the replayed tiers, and that the caps are kept."""
     known = [*tiers.live]
     found = places.map.find(np.array(known, np.uint64))
     assert [*zip(tier_of(found).tolist(), row_of(found).tolist(), strict=True)] == [*tiers.live.values()]
@@ -221,7 +224,7 @@ def check_places(places, tiers):
 
 
 def check_evaluation(p, unique, tiers, look_ahead):
-    """Rows are used from the device or from staging; nothing moves."""
+    """Check that evaluation uses rows from the device or from staging, and moves none."""
     arrivals = check_arrivals(p, unique, tiers, look_ahead)
     rows = [tiers.device[row] if row >= 0 else arrivals[-1 - row] for row in p.rows_U.tolist()]
     assert rows == unique.keys_U.tolist()
@@ -233,7 +236,7 @@ def check_evaluation(p, unique, tiers, look_ahead):
 
 
 def check_refusal(refusal, window, tiers, places, room):
-    """It is due, and its numbers are those of the replayed tiers (of the window; the others have tests below)."""
+    """Check that a refusal is due, and that its numbers are those of the replayed tiers."""
     keys, on_device = set(window[0].keys_U.tolist()), tiers.tier_keys(DEVICE)
     needed = {key for unique in window for key in unique.keys_U.tolist()}
     arrivals, pinned = len(keys - on_device), len(needed & on_device)
@@ -255,7 +258,7 @@ def check_refusal(refusal, window, tiers, places, room):
 
 
 def due_refusal(window, tiers, places):
-    """What this block is to be refused for, from the replayed tiers alone: its kind, what is needed, what there is."""
+    """Refusal due for this block by the replayed tiers alone: its kind, the chunks needed, and the chunks there are."""
     keys = set(window[0].keys_U.tolist())
     needed = {key for unique in window for key in unique.keys_U.tolist()}
     on_host, chunks = tiers.tier_keys(HOST), places.chunks
@@ -276,13 +279,13 @@ def due_refusal(window, tiers, places):
 
 
 def max_chunks(num_rows, chunks):
-    """One row in each shard, and the others in full chunks."""
+    """Maximum number of chunks: one row in each shard, the others in full chunks."""
     begun = min(num_rows, len(chunks.shards.owned))
     return begun + (num_rows - begun) // CHUNK
 
 
 class Keys:
-    """A tier whose rows are their keys."""
+    """Tier whose rows consist of their keys alone."""
 
     chunk_rows = CHUNK
 
@@ -301,7 +304,8 @@ class Keys:
 
 
 def commit(tiers, places, at_least=0):
-    """What a drained pipeline does between two blocks: every row has a place in the log, and few chunks are kept."""
+    """Commit as a drained pipeline does between two blocks: every row gets a place in the log, and sparse chunks are
+    merged."""
     before = {key: row if tier == DISK else tiers.copies.get(key) for key, (tier, row) in tiers.live.items()}
     older = set(tiers.log)
     flushed = flush(
@@ -326,8 +330,8 @@ def commit(tiers, places, at_least=0):
 
 
 def replay(trace, splits, look_ahead, places, room, commits=()):
-    """Plans all blocks, with commits before those of these numbers; one that is refused is left out, but for one that
-    a commit makes room for. Returns what `plan` gave for each."""
+    """Plan all blocks, with a commit before each of the blocks in `commits`, and return the result of `plan` for each.
+    A refused block is left out, unless a commit makes room for it."""
     shards = places.chunks.shards
     trace = [[in_shards(key, shards) for key in keys] for keys in trace]
     uniques = [make_unique(n, keys, split) for n, (keys, split) in enumerate(zip(trace, splits, strict=True))]

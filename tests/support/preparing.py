@@ -1,4 +1,4 @@
-"""Preparations in this process and in others, and what they leave."""
+"""Preparations in this process and in others, and their outputs."""
 
 import os
 import subprocess
@@ -22,7 +22,7 @@ CASES = {
          *map(str, made.LIBFFM_NUMBERS)),
     ),
 }  # fmt: skip
-"""Who makes lines of each raw format, and what the command line must say of them."""
+"""Maker of lines for each raw format, and the options of the command line for it."""
 
 
 def write_lines(path, format, count, seed=0):
@@ -36,12 +36,12 @@ def command(format, source, out, *more):
 
 
 def prepare(format, source, out, *more):
-    """The exit code of a preparation in this process."""
+    """Run a preparation in this process, and return its exit code."""
     return main(command(format, source, out, *more))
 
 
 def start(format, source, out, *more, environment=None):
-    """One in a process of its own."""
+    """Start a preparation in a process of its own."""
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline.prepare", *command(format, source, out, *more)],
         env=os.environ | {"PYTHONPATH": str(ROOT)} | (environment or {}),
@@ -52,5 +52,5 @@ def start(format, source, out, *more, environment=None):
 
 
 def contents(out):
-    """The bytes of every file of an output by its name."""
+    """Bytes of every file of an output, by name."""
     return {str(path.relative_to(out)): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}

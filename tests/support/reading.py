@@ -1,4 +1,4 @@
-"""Every raw format with lines for it, and reading a file into rows, for the tests of this folder."""
+"""Helpers for the tests of this folder: every raw format with lines for it, and reading of a file into rows."""
 
 from dataclasses import dataclass, replace
 
@@ -13,7 +13,7 @@ from pipeline.prepare.read import RAISE, parts
 
 @dataclass
 class Raw:
-    """A format, a maker of lines for it, and a line that it refuses, with a word of the reason."""
+    """A format, a maker of its lines, a line that it refuses, and a part of the reason."""
 
     format: formats.Format
     lines: object
@@ -51,7 +51,7 @@ def table_of(path, format, piece_bytes=BIG, bad=RAISE):
 
 
 def skipped_of(path, format, share=1.0, piece_bytes=BIG):
-    """The rows that are left, and how many lines are not."""
+    """Rows that are read, and the number of lines that are skipped."""
     found = parts_of(path, format, piece_bytes, BadLines(share))
     return pa.concat_tables(part.table for part in found), sum(part.num_skipped for part in found)
 

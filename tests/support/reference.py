@@ -1,7 +1,7 @@
 """The plain trainer that every run must equal, bit for bit: one dictionary of rows, no pipeline, no tiers.
 
-It reads the files by itself, one batch after another, and uses the slow twins of the kernels. What it shares with the
-product is the model, the dense optimizer, the order of examples, and the definition of a fingerprint.
+It reads the files by itself, one batch after another, and uses the slow twins of the kernels. It shares only the model,
+the dense optimizer, the order of examples and the definition of a fingerprint with the product.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def aligned(values: object) -> torch.Tensor:
 
 
 def gradient(leaf: torch.Tensor) -> np.ndarray:
-    """Zeros if the model made no use of the leaf."""
+    """Gradient of a leaf; zeros if the model did not use it."""
     return np.zeros(leaf.shape, np.float32) if leaf.grad is None else leaf.grad.numpy()
 
 
 class Reference:
-    """`train()` runs every epoch; then `fingerprint` and `metrics` are what the run must have."""
+    """Plain trainer: `train()` runs every epoch; `fingerprint` and `metrics` are then those that the run must have."""
 
     def __init__(self, workflow: Workflow) -> None:
         self.workflow = workflow
@@ -123,7 +123,7 @@ class Reference:
         shape = (2, 1) if w.optimizer.rows.kind == "rowwise_adagrad" else (2, width)
         row = {"w": weights, "state": np.zeros(shape, np.float32)}
         if self.moves_absent_rows:
-            # A row is born before the first step.
+            # A new row is treated as if it existed from before the first step.
             for step in range(1, self.step + (not create)):
                 self.move(row, np.zeros(width, np.float32), step)
         if create:
@@ -136,7 +136,7 @@ class Reference:
         return rows.semantics == "dense" and rows.kind != "ftrl" and (rows.kind == "adam" or rows.l2 > 0)
 
     def move(self, row: dict[str, np.ndarray], grad: np.ndarray, step: int, count: int = 1) -> None:
-        """One step of one row, of whichever optimizer."""
+        """Apply one step of the optimizer to one row."""
         o = self.workflow.optimizer.rows
         size, eps, settings, clip = o.lr, getattr(o, "eps", 0.0), (0.0, 0.0, 0.0), None
         l2 = 0.0 if o.kind == "ftrl" else o.l2
@@ -227,7 +227,7 @@ class Reference:
                 self.counts[key] = (self.step, self.counts[key][1])
 
     def note_clip(self, weights: np.ndarray, grad: np.ndarray, count: int) -> None:
-        """By the definition, in float64."""
+        """Record whether a row's gradient is clipped, by CowClip's definition in float64."""
         rows, dim = self.workflow.optimizer.rows, self.row.embedding_dim
         if clip := getattr(rows, "clip", None):
             own, whole = weights[:dim].astype(np.float64), (grad + rows.l2 * weights)[:dim].astype(np.float64)
@@ -245,7 +245,7 @@ class Reference:
         self.factors[-1] = np.float32(factor.item())
 
     def words(self, key: int) -> list[int]:
-        """The row's record, but for its tag."""
+        """Words of the row's record, without its tag."""
         row = self.rows[key]
         num_state = self.row.last_step_at - 2 - self.row.num_weights
         floats = np.concatenate([row["w"], row["state"].reshape(-1)[:num_state]]).astype(np.float32)

@@ -1,6 +1,6 @@
-"""k-step Adam as it is written down: replicas in one process, one tensor at a time, in plain loops.
+"""k-step Adam by its definition: replicas in one process, one tensor at a time, in plain loops.
 
-It shares nothing with the product. Worker w, parameter p: `x[w][p]`.
+It shares no code with the product. `x[w][p]` is parameter p of worker w.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def zeros(like: Tensors) -> Tensors:
 
 
 class Replicas:
-    """`adam` and `merge` are settings; `machine` is the number of workers of one machine."""
+    """Replicas of a model. `adam` and `merge` are settings; `machine` is the number of workers of one machine."""
 
     def __init__(self, x: Tensors, buffers: Tensors, num_workers: int, adam, merge, machine: int = 1) -> None:
         self.adam, self.merge, self.machine, self.workers = adam, merge, machine, range(num_workers)
@@ -67,7 +67,7 @@ class Replicas:
                 self.average(self.x, range(first, first + self.machine))
 
     def own_gradient(self, shares: list[Tensors], w: int, p: int) -> Tensor:
-        """Of the worker's own examples; where gradients are summed within a machine, of its machine's."""
+        """Gradient of the worker's own examples; if gradients are summed within a machine, of its machine's."""
         if self.merge.inner != 1:
             return shares[w][p] * len(shares)
         first = w - w % self.machine
@@ -75,7 +75,7 @@ class Replicas:
         return total * (len(shares) // self.machine)
 
     def average(self, values: list[Tensors], workers: range | None = None) -> None:
-        """Among these workers, or all; added up within each machine, then these sums."""
+        """Average the values of these workers, or of all: summed within each machine first, then over machines."""
         workers = workers or self.workers
         machines = [workers[at : at + self.machine] for at in range(0, len(workers), self.machine)]
         for p in range(len(values[0])):

@@ -1,4 +1,4 @@
-"""A table in memory on which the row kernels work, of either precision; beside it the same by a plain dense loop."""
+"""A table in memory for the row kernels, in either precision, and the same table updated by a plain dense loop."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ NEVER = 1 << 60
 
 
 class Table:
-    """`num_rows` rows of D + 1 weights; step t has learning rate and L2 of `rates_of(t)`."""
+    """Table of `num_rows` rows of D + 1 weights; step t has the learning rate and L2 of `rates_of(t)`."""
 
     def __init__(self, kind, dtype, num_rows, dim, first_order, rates_of, num_steps, eps=1e-8, torch_eps=False,
                  beta1=0.9, beta2=0.999, ftrl=(1.0, 0.0, 0.0), seed=0, std=0.1):  # fmt: skip
@@ -51,7 +51,7 @@ class Table:
         return self.floats[:, : self.width]
 
     def state(self):
-        """[parts, rows, width] or, row-wise, [rows, parts]."""
+        """Optimizer state: [parts, rows, width] or, row-wise, [rows, parts]."""
         state = self.floats[:, self.width :]
         return state if self.rule == ROWWISE_ADAGRAD else state.reshape(len(state), -1, self.width).swapaxes(0, 1)
 
@@ -63,7 +63,7 @@ class Table:
             )  # fmt: skip
 
     def update(self, rows, grads, counts=None, dense=True):
-        """The next step, with gradients [P, C] of these rows."""
+        """Do the next step, with gradients [P, C] of these rows."""
         self.step += 1
         if dense:
             self.catch_up(rows, self.step - 1)
@@ -84,7 +84,7 @@ class Table:
 
 
 class Plain:
-    """The same rows, each moved at every step, one after the other."""
+    """The same rows, updated one after another; in dense semantics each row moves at every step."""
 
     def __init__(self, table):
         self.table = table
@@ -106,7 +106,7 @@ class Plain:
             )  # fmt: skip
 
     def floats(self):
-        """As the table has them."""
+        """Weights and state in the layout of the table."""
         if self.table.rule == SGD:
             return self.weights
         state = np.array(self.state).reshape(len(self.state), -1)

@@ -1,4 +1,4 @@
-"""Runs in processes of their own, slow enough to be paused and killed, of a workflow that is small otherwise."""
+"""Runs of a small workflow in processes of their own, made slow enough to be paused and killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from conftest import make_workflow, write_data
 
 ROOT = Path(__file__).parents[2]
 ENDS_SECONDS = 400.0
-"""In which a run ends by itself, whatever happened to it."""
+"""Time within which a run ends by itself, whatever happens to it."""
 EPOCHS = 12
 
 WORKFLOW = '''
@@ -70,13 +70,13 @@ class Job:
         return Run(self.file, run_dir, flags, {"SLOW": str(slow), **(env or {})})
 
     def undisturbed(self, *flags: str) -> str:
-        """The fingerprint of a run that nothing happens to."""
+        """Fingerprint of an undisturbed run."""
         with self.start(self.folder / f"undisturbed{len(flags)}", *flags, slow=0.0) as run:
             return run.fingerprint()
 
 
 class Run:
-    """One process of `pipeline.run`, and those that it starts. None is left behind."""
+    """A process of `pipeline.run` and its children. None is left behind."""
 
     def __init__(self, file: Path, run_dir: Path, flags: tuple[str, ...], env: dict[str, str]) -> None:
         self.run_dir, self._log = run_dir, run_dir.with_suffix(f".{time.time_ns()}.log")
@@ -103,11 +103,11 @@ class Run:
         return self.process.poll() is not None
 
     def says(self, text: str) -> None:
-        """Return when it has said so; it may have ended."""
+        """Wait until the run has printed the text; it may have ended by then."""
         until(f"it did not say {text!r}", lambda: text in self.said or self.ended(), self)
 
     def end(self) -> int:
-        """The exit code; AssertionError: it hangs, or tells of a traceback."""
+        """Wait for the end, and return the exit code. Raises AssertionError if the run hangs or prints a traceback."""
         until("the run did not end", self.ended, self)
         assert "Traceback" not in self.said, self.said[-3000:]
         return self.process.returncode
@@ -136,7 +136,7 @@ def until(what: str, is_so: Callable[[], bool], run: Run | None = None, seconds:
 
 
 def listening(process: psutil.Process) -> set[str]:
-    """Addresses that a process and its children listen on, as the system tells it."""
+    """Addresses that a process and its children listen on, according to the system."""
     found = set()
     for one in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):
@@ -145,6 +145,6 @@ def listening(process: psutil.Process) -> set[str]:
 
 
 def whole(run_dir: Path) -> None:
-    """AssertionError: `pipeline.verify` finds something wrong."""
+    """Raises AssertionError if `pipeline.verify` finds something wrong."""
     done = subprocess.run([sys.executable, "-m", "pipeline.verify", str(run_dir)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,5 +1,5 @@
-"""What every CUDA twin must do, at any size: give the bits of the CPU's twin. `gpu.to_device` takes arrays to the
-device, `gpu.back` brings them back; the simulator and a real GPU run the same checks."""
+"""Checks that every CUDA twin gives the bits of the CPU's twin, at any size. `gpu.to_device` copies arrays to the
+device and `gpu.back` copies them back; the simulator and a real GPU run the same checks."""
 
 from dataclasses import replace
 
@@ -21,7 +21,8 @@ from pipeline.records import RESERVED, TILE
 
 
 def same(gpu, operation, args, changed):
-    """Both twins on copies of the same arguments; those at the numbers `changed` must have the same bits after."""
+    """Run both twins on copies of the same arguments; afterwards those at the indices `changed` must have the same
+    bits."""
     here = [a.copy() if isinstance(a, np.ndarray) else a for a in args]
     there = [gpu.to_device(a) if isinstance(a, np.ndarray) else a for a in args]
     operation(*here)
@@ -71,7 +72,7 @@ def check_pool(gpu, rng, batch, dim, first_order):
 
 
 def check_segment_sum(gpu, rng, batch, dim, first_order, mean, sources=None):
-    """`sources`: those of the batch, if the plain reference would take too long."""
+    """Check the sum by key. `sources`: those of the batch, if the plain reference would take too long."""
     source, starts = sources or batch.sources()
     grads = rng.standard_normal((batch.num_examples * batch.num_fields, dim)).astype(np.float32)
     first = rng.standard_normal(len(grads) if first_order else 0).astype(np.float32)
@@ -130,7 +131,7 @@ def check_catch_up(gpu, rng, kind, slots, rows, width):
 
 
 def random_table(rng, kind, slots, width):
-    """Rows that were last seen at some step up to 320; rates that change on the way, and a stretch without L2."""
+    """Rows last trained at some step up to 320; rates that change on the way, and a range of steps without L2."""
     table = Table(
         kind, np.float32, slots, width - 1, True, lambda t: (0.1 / (1 + t // 100), 1e-3 * (t < 150 or t > 260)), 320,
         eps=1e-8, ftrl=(1.0, 1e-3, 0.1),
@@ -150,7 +151,7 @@ def check_count_examples(gpu, batch):
 
 
 def check_unique(gpu, keys, limit):
-    """Against the plain reference; more keys than `limit` are told, and nothing else."""
+    """Check against the plain reference; with more than `limit` keys, only that the count exceeds the limit."""
     expected, inverse = unique_keys_reference(keys) if len(keys) < 10_000 else by_first_appearance(keys)
     slots = 1 << (2 * limit - 1).bit_length()
     table, first, position, unique, count = map(
@@ -178,7 +179,8 @@ def by_first_appearance(keys):
 
 
 def check_index(gpu, batch, shift):
-    """A batch whose keys are `shift` and more in its block: its index is that of the CPU's kernels."""
+    """Check that the index of a batch, whose keys are numbered from `shift` in its block, is that of the CPU's
+    kernels."""
     size, limit = len(batch.inverse_V), batch.num_unique + shift
     position = (batch.inverse_V[::-1] + shift).astype(np.int32) if size else batch.inverse_V
     unique, expected = by_first_appearance(position)
@@ -197,14 +199,14 @@ def check_index(gpu, batch, shift):
 
 
 def fast_sources(batch):
-    """`batch.sources()` by the CPU's kernel."""
+    """Result of `batch.sources()`, computed by the CPU's kernel."""
     starts, source = np.empty(batch.num_unique + 1, np.int32), np.empty(len(batch.inverse_V), np.int32)
     group_sources(batch.inverse_V, batch.bags_MB, batch.single_S, batch.multi_M, batch.num_examples, starts, source)
     return source, starts
 
 
 def zipf_keys(rng, size, num_keys):
-    """Any bits but the reserved key's; some keys very often."""
+    """Keys with any bits but the reserved key's; some occur very often."""
     ranks = np.minimum(rng.zipf(1.3, size), num_keys).astype(np.uint64)
     keys = ranks * np.uint64(0x9E3779B97F4A7C15)
     return np.where(keys == RESERVED, np.uint64(1), keys)

@@ -1,4 +1,4 @@
-"""Runs as processes of their own, which wait where a test wants to do something to them."""
+"""Runs in processes of their own, which can wait at a given call until a test has acted on them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def gated(*args, **named):
 setattr(at, name, gated)
 sys.exit(main(argv))
 """
-"""A run that waits for a line before the call of this number of one of its functions."""
+"""Program of a run that waits for a line on stdin before call `number` of the function at `place`."""
 
 
 def make_run(root: Path, **storage: object) -> Workflow:
-    """A hundred blocks, a commit every ten; most rows lie on the disk."""
+    """Workflow of a hundred blocks with a commit every ten; most rows are on disk."""
     write_data(root, num_train=5000, num_keys=4000)
     small = {"device": "320 KiB", "host": "260 KiB", "disk": "48 MiB", "map": "8 MiB"}
     workflow = make_workflow(root, batch_size=100, block_batches=1, shuffle_window=1000, storage=small | storage)
@@ -59,7 +59,7 @@ def of_run(*argv: str) -> list[str]:
 
 @contextmanager
 def gated(place: str, number: int, argv: list[str], before: list[str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A run that waits there, and goes on afterwards."""
+    """Run that waits at that call, and goes on after the `with` block."""
     process = started([sys.executable, "-c", GATED, place, str(number), *argv], before)
     assert process.stdout
     assert process.stdin
@@ -71,7 +71,7 @@ def gated(place: str, number: int, argv: list[str], before: list[str] | None = N
 
 
 def finished(argv: list[str], before: list[str] | None = None) -> str:
-    """What a process that ends well printed."""
+    """Output of a process, which must end with exit code 0."""
     process = started(argv, before)
     out, err = process.communicate(timeout=600)
     assert process.returncode == 0, f"{process.returncode}: {out}{err}"
@@ -79,7 +79,7 @@ def finished(argv: list[str], before: list[str] | None = None) -> str:
 
 
 def message_of(process: subprocess.Popen[str], *codes: int) -> str:
-    """The one message with which a run ended."""
+    """The single message with which a run ended."""
     out, err = process.communicate(timeout=600)
     assert process.returncode in codes, f"{process.returncode}: {err}"
     assert "Traceback" not in out + err
