@@ -31,7 +31,6 @@ from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.bar import track
 from pipeline.records import RESERVED, U64
 from pipeline.storage.files import Files, refuse_links
-from pipeline.storage.layout import RowLayout
 from pipeline.storage.lock import RunLock
 from pipeline.storage.log import folders_of, write_metadata
 from pipeline.storage.shards import Shards
@@ -141,9 +140,8 @@ def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int
         return 1
     commits.prune(whole)
     newest, table = whole[-1], run_dir / "table.zarr"
-    shards = Shards.all(newest.num_shards)
-    clean(table, whole, commits.files, shards)
-    write_metadata(table, RowLayout.of(newest.row), newest.chunk_rows, newest.tails, commits.files, shards)
+    clean(table, whole, commits.files, newest.table.shards)
+    write_metadata(table, newest.table, newest.tails, commits.files)
     print(f"went back to commit {newest.number}: the run goes on from there")
     return 0
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.disk.limits import plain_writes
-from benchmarks.disk.rows import CHUNK_ROWS, LAYOUT, NUM_WORDS, Store, chunks_of, make_rows
+from benchmarks.disk.rows import CHUNK_ROWS, LAYOUT, NUM_WORDS, TABLE, Store, chunks_of, make_rows
 from pipeline.commits.flush import flush
 from pipeline.commits.manifest import ChunkState, Commits, Manifest
 from pipeline.commits.reopen import open_log
@@ -44,13 +44,13 @@ def speed_of(folder: Path, direct: bool) -> DiskSpeed:
 
 def make_log(path: Path) -> Log:
     """Make an empty log."""
-    return Log(path, LAYOUT, CHUNK_ROWS, speed_of(path.parent, False), Files())
+    return Log(path, TABLE, speed_of(path.parent, False), Files())
 
 
 def log_to_read(path: Path, direct: bool) -> Log:
     """Open a filled log for reading; `direct` reads bypass the page cache."""
     # Checksums are only needed to open a run, not to read rows.
-    return Log(path, LAYOUT, CHUNK_ROWS, speed_of(path.parent, direct), Files(), {}, direct)
+    return Log(path, TABLE, speed_of(path.parent, direct), Files(), {}, direct)
 
 
 def append(log: Log, at_U: I64, rows_UW: U32) -> None:

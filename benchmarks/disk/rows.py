@@ -13,11 +13,12 @@ from pipeline.kernels import cpu
 from pipeline.kernels.mix import mix
 from pipeline.records import I64, U32
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.log import rows_file
+from pipeline.storage.log import TableFormat, rows_file
 
 LAYOUT = RowLayout(embedding_dim=16, first_order=True)
 NUM_WORDS, ROW_BYTES = LAYOUT.num_words, LAYOUT.num_bytes
 CHUNK_ROWS = 8192
+TABLE = TableFormat(LAYOUT, CHUNK_ROWS)
 CHUNK_BYTES = CHUNK_ROWS * ROW_BYTES
 DROP = Path("/proc/sys/vm/drop_caches")
 

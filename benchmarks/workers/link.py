@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from benchmarks.scaling.inputs import Link
-from pipeline.comm.group import Group, Store
+from pipeline.comm.group import Group, GroupSettings, Store
+from pipeline.records import Rank
 
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
 """Numbers of bytes that a worker sends to others."""
@@ -23,7 +24,7 @@ def loopback(world: int, repeats: int = REPEATS) -> dict[str, dict[int, float]]:
     store, name = Store("127.0.0.1", serves=True), uuid.uuid4().hex
 
     def one(rank: int) -> dict[str, dict[int, float]]:
-        group = Group(Store("127.0.0.1", store.port), name, rank, world, "lo")
+        group = Group(Store("127.0.0.1", store.port), name, Rank(rank, world), GroupSettings("lo"))
         return {
             "all_to_all": {size: _all_to_all(group, size, repeats) for size in SIZES},
             "all_reduce": {size: _all_reduce(group, size, repeats) for size in SIZES},

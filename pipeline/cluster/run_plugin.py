@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +23,7 @@ import psutil
 from distributed import WorkerPlugin, get_worker
 
 from pipeline.comm.collective import TwoLevels
-from pipeline.comm.group import Group, Store, Traffic
+from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.data.identity import as_json, differences
 from pipeline.data.source import Source
 from pipeline.device.device import Device
@@ -109,21 +109,20 @@ class RunPlugin(WorkerPlugin):
         self._device = device = choose(workflow.device)
         store = Store(join_request.store_host, join_request.store_port, timeout_seconds=join_request.timeout_seconds)
         rank = join_request.rank
-        meet = partial(
-            Group, store, interface=interface_of(join_request.store_host), timeout_seconds=join_request.timeout_seconds,
-            check=join_request.check,
-        )  # fmt: skip
+        on_hosts = GroupSettings(
+            interface_of(join_request.store_host), join_request.timeout_seconds, join_request.check
+        )
+        for_steps = replace(on_hosts, on_gpus=device.on_gpu)
         merge = workflow.optimizer.merge
         try:
-            group = meet(join_request.token, rank.number, rank.world)
-            for_steps = partial(meet, on_gpus=device.on_gpu)
-            on_gpus = None
+            group = Group(store, join_request.token, rank, on_hosts)
+            on_gpus = levels = key_group = None
             if device.on_gpu:
-                on_gpus = for_steps(f"{join_request.token}/steps", rank.number, rank.world, traffic=group.traffic)
-            levels = two_levels(join_request, for_steps, group.traffic) if merge and merge.inner else None
-            key_group = None
+                on_gpus = Group(store, f"{join_request.token}/steps", rank, for_steps, group.traffic)
+            if merge and merge.inner:
+                levels = two_levels(join_request, partial(Group, store, settings=for_steps, traffic=group.traffic))
             if join_request.by_collective:
-                key_group = meet(f"{join_request.token}/keys", rank.number, rank.world, traffic=group.traffic)
+                key_group = Group(store, f"{join_request.token}/keys", rank, on_hosts, group.traffic)
         except RuntimeError as error:
             raise LostTouch(f"worker {rank.number} did not meet the others: {error}") from error
         membership = Membership(rank, join_request.owner_of_shard, group, levels, key_group, on_gpus)
@@ -161,7 +160,7 @@ def run_plugin() -> RunPlugin:
     return found
 
 
-def two_levels(join_request: JoinRequest, meet: Callable[..., Group], traffic: dict[str, Traffic]) -> TwoLevels:
+def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) -> TwoLevels:
     """Make the two levels of groups: the workers of this machine, and the workers at the same position on all machines.
     Raises ValueError if machines have different numbers of workers."""
     hosts, rank = join_request.hosts, join_request.rank.number
@@ -174,8 +173,8 @@ def two_levels(join_request: JoinRequest, meet: Callable[..., Group], traffic: d
     number = next(n for n, ranks in enumerate(machines) if rank in ranks)
     place = machines[number].index(rank)
     return TwoLevels(
-        meet(f"{join_request.token}/machine{number}", place, len(machines[0]), traffic=traffic),
-        meet(f"{join_request.token}/place{place}", number, len(machines), traffic=traffic),
+        meet(f"{join_request.token}/machine{number}", Rank(place, len(machines[0]))),
+        meet(f"{join_request.token}/place{place}", Rank(number, len(machines))),
     )
 
 

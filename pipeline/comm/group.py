@@ -20,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.comm.collective import take_all_steps
+from pipeline.records import Rank
 
 GLOO: Any = dist.ProcessGroupGloo
 NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
@@ -85,45 +86,55 @@ class Store:
         return dist.PrefixStore(prefix, self._store)
 
 
-def gloo(store: Store, name: str, rank: int, world: int, interface: str, timeout_seconds: float) -> Any:
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """How the workers of a group reach each other."""
+
+    interface: str = ""
+    """Network interface; empty: that of the host name."""
+    timeout_seconds: float = 120.0
+    check: bool = False
+    """Verify before each collective that all workers are about to run the same one."""
+    on_gpus: bool = False
+    """Tensors lie in GPU memory, and NCCL moves them as work of the current stream; no call waits for it."""
+
+
+def gloo(store: Store, name: str, rank: Rank, settings: GroupSettings) -> Any:
     """Make a process group for tensors in host memory."""
     # Not torch's default group, since a process has only one of it and tests have all workers in one process.
     options = GLOO._Options()
-    options._timeout = datetime.timedelta(seconds=timeout_seconds)
-    options._devices = [GLOO.create_device(**({"interface": interface} if interface else {"hostname": store.host}))]
-    return GLOO(store.under(name), rank, world, options)
+    options._timeout = datetime.timedelta(seconds=settings.timeout_seconds)
+    where = {"interface": settings.interface} if settings.interface else {"hostname": store.host}
+    options._devices = [GLOO.create_device(**where)]
+    return GLOO(store.under(name), rank.number, rank.world, options)
 
 
-def nccl(store: Store, name: str, rank: int, world: int, timeout_seconds: float) -> Any:
+def nccl(store: Store, name: str, rank: Rank, settings: GroupSettings) -> Any:
     """Make a process group for tensors in the memory of GPUs, one GPU per process."""
     for variable, value in NCCL_SETTINGS.items():
         os.environ.setdefault(variable, value)
     options = dist.ProcessGroupNCCL.Options()
-    options._timeout = datetime.timedelta(seconds=timeout_seconds)
-    return dist.ProcessGroupNCCL(store.under(name), rank, world, options)
+    options._timeout = datetime.timedelta(seconds=settings.timeout_seconds)
+    return dist.ProcessGroupNCCL(store.under(name), rank.number, rank.world, options)
 
 
 class Group:
     """One worker's member of a process group. Only one thread may use it."""
 
     def __init__(
-        self, store: Store, name: str, rank: int, world: int, interface: str = "", timeout_seconds: float = 120.0,
-        check: bool = False, traffic: dict[str, Traffic] | None = None, on_gpus: bool = False,
-    ) -> None:  # fmt: skip
-        """Wait until all `world` workers have joined. Raises RuntimeError if some do not join in time.
-
-        `interface`: network interface; by default that of the host name. `check`: before each collective, verify that
-        all workers are about to run the same one. `traffic`: counters shared with another group. `on_gpus`: tensors lie
-        in GPU memory and NCCL moves them as work of the current stream; no call waits for it then."""
-        self.rank, self.world = rank, world
-        self._check = check
+        self, store: Store, name: str, rank: Rank, settings: GroupSettings, traffic: dict[str, Traffic] | None = None
+    ) -> None:
+        """Wait until all workers have joined. `traffic`: counters shared with another group. Raises RuntimeError if
+        some do not join in time."""
+        self.rank, self.world = rank.number, rank.world
+        self._check = settings.check
         self._sequence = 0
         self.traffic = {kind: Traffic() for kind in TRAFFIC_KINDS} if traffic is None else traffic
-        self._host = self._backend = gloo(store, name, rank, world, interface, timeout_seconds)
-        if on_gpus:
-            self._backend = nccl(store, f"{name}/gpus", rank, world, timeout_seconds)
+        self._host = self._backend = gloo(store, name, rank, settings)
+        if settings.on_gpus:
+            self._backend = nccl(store, f"{name}/gpus", rank, settings)
             # NCCL connects at the first collective; run one here, so that a missing worker is noticed here.
-            self._send_parts(torch.zeros(world, device="cuda"))()
+            self._send_parts(torch.zeros(self.world, device="cuda"))()
             torch.cuda.synchronize()
 
     def all_reduce(self, tensor: Tensor, kind: str, num_buffers: int = 0) -> None:

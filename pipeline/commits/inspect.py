@@ -13,9 +13,9 @@ from pipeline.commits.manifest import RESERVE_NAME, ChunkState, Commits, Manifes
 from pipeline.kernels.tag import first_wrong_tag
 from pipeline.records import I64, RESERVED, U32, U64
 from pipeline.storage.files import checksum, checksum_of
-from pipeline.storage.layout import RowLayout, row_keys
+from pipeline.storage.layout import row_keys
 from pipeline.storage.log import keys_file, metadata, rows_file
-from pipeline.storage.shards import Shards, shard_folder
+from pipeline.storage.shards import shard_folder
 
 MAX_KEYS = 1 << 20
 """Limit of affected keys that are followed up, not counting those of the last chunk; beyond it only files are named."""
@@ -90,7 +90,7 @@ def _described(manifest: Manifest) -> Iterator[dict[str, str]]:
     """Yield the checksums of metadata as the present version of Zarr would write it, for this commit and for an empty
     log: another version may have written other bytes."""
     for tails in (manifest.tails, [0] * manifest.num_shards):
-        described = metadata(RowLayout.of(manifest.row), manifest.chunk_rows, tails, Shards.all(manifest.num_shards))
+        described = metadata(manifest.table, tails)
         yield {name: checksum(content) for name, content in described.items()}
 
 

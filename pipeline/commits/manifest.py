@@ -25,7 +25,8 @@ from pipeline.records import Array
 from pipeline.settings import STRICT, Count, Digest, Strict, read_json
 from pipeline.storage.files import Damaged, Files, checksum, refuse_links, tensors
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.shards import MAX_SHARDS, shard_folder
+from pipeline.storage.log import TableFormat
+from pipeline.storage.shards import MAX_SHARDS, Shards, shard_folder
 
 FORMAT: Literal[3] = 3
 DETAILS = "`python -m pipeline.verify RUN_DIR` says more, and --repair goes back to the newest commit that is whole"
@@ -114,6 +115,11 @@ class Manifest:
             before = chunk.number
         if self.live_rows != sum(self.chunk_rows - chunk.stale for chunk in self.chunks):
             raise ValueError("live_rows is not the sum over all chunks")
+
+    @property
+    def table(self) -> TableFormat:
+        """Format of the whole table, all of its shards."""
+        return TableFormat(RowLayout.of(self.row), self.chunk_rows, Shards.all(self.num_shards))
 
     @property
     def shards(self) -> set[int]:

@@ -15,7 +15,7 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files, refuse_links
 from pipeline.storage.key_map import DISK, bytes_for, place, row_of
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.log import CHUNK_NAME, Log, folders_of, keys_file, rows_file
+from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file
 from pipeline.storage.places import Places
 from pipeline.storage.shards import ONE_SHARD, Shards
 
@@ -60,7 +60,8 @@ def open_log(
     """
     shards = places.chunks.shards
     kept = [manifest.part(shards.owned) for manifest in kept]
-    log = Log(path, row, places.chunks.rows, speed, files, checksums(kept) if kept else None, direct, shards)
+    table = TableFormat(row, places.chunks.rows, shards)
+    log = Log(path, table, speed, files, checksums(kept) if kept else None, direct)
     if kept:
         newest = kept[-1]
         if (newest.row, newest.chunk_rows, newest.num_shards) != (row.describe(), places.chunks.rows, shards.num):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -49,30 +50,37 @@ def folders_of(path: Path, shards: Shards) -> list[Path]:
     return list(dict.fromkeys([path, *(folder for shard in own for folder in (shard, shard / "rows", shard / "keys"))]))
 
 
-def metadata(layout: RowLayout, chunk_rows: int, tails: Sequence[int], shards: Shards = ONE_SHARD) -> dict[str, bytes]:
+@dataclass(frozen=True, slots=True)
+class TableFormat:
+    """How a table is divided: into rows, chunks of rows, and shards of chunks."""
+
+    layout: RowLayout
+    chunk_rows: int
+    shards: Shards = ONE_SHARD
+
+
+def metadata(table: TableFormat, tails: Sequence[int]) -> dict[str, bytes]:
     """Content of the metadata files for Zarr readers, by path within the table: shard s has `tails[s]` rows. Covers the
     owned shards; the owner of shard 0 also gets the metadata of the whole table, so that only one process writes it."""
-    row = layout.describe()
+    row, shards = table.layout.describe(), table.shards
     if shards.num == 1:
-        return _group({"row": row}, layout, chunk_rows, tails[0])
+        return _group({"row": row}, table, tails[0])
     content = _group({"row": row, "num_shards": shards.num}) if 0 in shards.owned else {}
     for shard in shards.owned:
         attributes = {"row": row, "shard": shard, "num_shards": shards.num}
         folder = shard_folder(Path(), shard, shards.num)
-        described = _group(attributes, layout, chunk_rows, tails[shard])
+        described = _group(attributes, table, tails[shard])
         content |= {str(folder / name): value for name, value in described.items()}
     return content
 
 
-def _group(
-    attributes: dict[str, Any], layout: RowLayout | None = None, chunk_rows: int = 0, tail: int = 0
-) -> dict[str, bytes]:
-    """Metadata of a group, and of a log's arrays if `layout` is given."""
+def _group(attributes: dict[str, Any], table: TableFormat | None = None, tail: int = 0) -> dict[str, bytes]:
+    """Metadata of a group, and of a log's arrays if `table` is given."""
     content: dict[str, zarr.core.buffer.Buffer] = {}
     store = zarr.storage.MemoryStore(content)
     group = zarr.open_group(store, mode="w", zarr_format=3, attributes=attributes)
-    if layout:
-        _add_arrays(group, layout.num_words, chunk_rows, tail)
+    if table:
+        _add_arrays(group, table.layout.num_words, table.chunk_rows, tail)
     return {name: buffer.to_bytes() for name, buffer in content.items()}
 
 
@@ -93,11 +101,9 @@ def _add_arrays(group: zarr.Group, words: int, chunk_rows: int, tail: int) -> No
         )
 
 
-def write_metadata(
-    path: Path, layout: RowLayout, chunk_rows: int, tails: Sequence[int], files: Files, shards: Shards = ONE_SHARD
-) -> None:
+def write_metadata(path: Path, table: TableFormat, tails: Sequence[int], files: Files) -> None:
     """Write the metadata that tells Zarr readers how many rows the owned shards have: `tails[s]` in shard s."""
-    for name, content in metadata(layout, chunk_rows, tails, shards).items():
+    for name, content in metadata(table, tails).items():
         file = path / name
         if not file.exists() or file.read_bytes() != content:
             files.replace(file, [content])
@@ -115,33 +121,29 @@ class Log:
     def __init__(
         self,
         path: Path,
-        layout: RowLayout,
-        chunk_rows: int,
+        table: TableFormat,
         speed: DiskSpeed,
         files: Files,
         checksums: dict[int, tuple[str, str]] | None = None,
         direct: bool = False,
-        shards: Shards = ONE_SHARD,
     ) -> None:
         """Open the owned shards of the table at `path`, which hold the chunks named in `checksums`. Without
         `checksums`, make empty shards. Raises ValueError if one of their folders is a symbolic link."""
-        folders = folders_of(path, shards)
+        folders = folders_of(path, table.shards)
         refuse_links(folders)
         self._folders = [folder for folder in folders if folder.name in ("rows", "keys")]
         """Folders with chunk files."""
-        self.path = path
-        self.shards = shards
-        self.chunk_rows = chunk_rows
-        self.layout = layout
+        self.path, self.table = path, table
+        self.layout, self.chunk_rows, self.shards = table.layout, table.chunk_rows, table.shards
         self.checksums = checksums or {}
         """Checksums of each existing chunk: (file of rows, file of keys)."""
         self.written_bytes = 0
         self._files = files
-        self._reader = Reader(self._rows_file, layout.num_words, chunk_rows, speed, direct)
+        self._reader = Reader(self._rows_file, self.layout.num_words, self.chunk_rows, speed, direct)
         if checksums is None:
             for folder in folders:
                 files.make_folder(folder)
-            self.describe([0] * shards.num)
+            self.describe([0] * self.shards.num)
 
     def _rows_file(self, chunk: int) -> Path:
         return rows_file(self.path, chunk, self.shards.num)
@@ -209,7 +211,7 @@ class Log:
             self._files.sync_folder(folder)
 
     def describe(self, tails: Sequence[int]) -> None:
-        write_metadata(self.path, self.layout, self.chunk_rows, tails, self._files, self.shards)
+        write_metadata(self.path, self.table, tails, self._files)
 
     def remove(self, chunks: Iterable[int]) -> None:
         """Delete the files of chunks that no kept commit refers to."""

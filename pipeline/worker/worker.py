@@ -100,7 +100,7 @@ class Worker:
         r = self.tiers
         chunks = r.places.chunks
         assert chunks.live_rows == len(r.places.map), "the log does not hold every row once"
-        described = metadata(r.row, r.log.chunk_rows, chunks.tails, chunks.shards)
+        described = metadata(r.log.table, chunks.tails)
         return Manifest(
             number=number,
             name=None,

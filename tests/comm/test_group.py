@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from loopback import make_groups, together
 
 from pipeline.comm.collective import take_all_steps
-from pipeline.comm.group import Disconnected, Group, OutOfOrder, Store
+from pipeline.comm.group import Disconnected, Group, GroupSettings, OutOfOrder, Store
+from pipeline.records import Rank
 
 GROUPS = {}
 
@@ -166,7 +167,7 @@ def test_a_worker_that_does_not_come_is_waited_for_until_the_timeout(check):
 
 def test_a_group_never_begins_without_all_of_its_workers():
     with pytest.raises(RuntimeError):
-        Group(Store("127.0.0.1", serves=True, timeout_seconds=0.3), "group", 0, 2, "lo", 0.3)
+        Group(Store("127.0.0.1", serves=True, timeout_seconds=0.3), "group", Rank(0, 2), GroupSettings("lo", 0.3))
 
 
 def test_a_later_group_in_the_same_store_meets_only_its_own_workers():
@@ -175,7 +176,7 @@ def test_a_later_group_in_the_same_store_meets_only_its_own_workers():
     for name in ("one", "other"):
 
         def join(rank, name=name):
-            return Group(Store("127.0.0.1", store.port), name, rank, 2, "lo", 30.0)
+            return Group(Store("127.0.0.1", store.port), name, Rank(rank, 2), GroupSettings("lo", 30.0))
 
         groups = together([partial(join, rank) for rank in range(2)])
         assert together([partial(group.sums, [1.0]) for group in groups]) == [[2.0]] * 2

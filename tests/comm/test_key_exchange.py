@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.comm.group import Group, Store
+from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.comm.key_exchange import exchange_keys, from_message, to_message
-from pipeline.records import Block, KeyRequest, Refusal
+from pipeline.records import Block, KeyRequest, Rank, Refusal
 
 NUMBERS = st.integers(0, 2**31 - 1)
 COUNTED = st.lists(st.tuples(NUMBERS, NUMBERS, NUMBERS), max_size=4)
@@ -54,7 +54,7 @@ def test_each_key_request_reaches_its_owner(world):
     block = block_of(1)
 
     def work(rank):
-        group = Group(Store("127.0.0.1", store.port), "keys", rank, world, "lo", 20.0)
+        group = Group(Store("127.0.0.1", store.port), "keys", Rank(rank, world), GroupSettings("lo", 20.0))
         sent = [key_request_of([rank, to][: to + 1], [[(rank, to, 1)] * rank], True) for to in range(world)]
         if rank == world - 1:
             sent[0] = Refusal(block, "window", "too large")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from pipeline.cluster.run_plugin import JoinRequest, two_levels
-from pipeline.comm.group import Group, Store
+from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.comm.in_process import in_machines, together
 from pipeline.records import Rank
 
@@ -35,9 +35,9 @@ def test_two_levels_sum_right_and_send_one_part_between_machines(hosts):
 
     def work(rank):
         at = Store("127.0.0.1", store.port)
-        meet = partial(Group, at, interface="lo", timeout_seconds=20.0, check=True)
-        flat = meet("flat", rank, world)
-        levels = two_levels(join_request(rank, hosts), meet, flat.traffic)
+        settings = GroupSettings("lo", 20.0, True)
+        flat = Group(at, "flat", Rank(rank, world), settings)
+        levels = two_levels(join_request(rank, hosts), partial(Group, at, settings=settings, traffic=flat.traffic))
         levels.all_reduce(mine[rank], "merge", BUFFERS)
         return levels, flat.traffic
 
@@ -62,4 +62,4 @@ def test_two_levels_sum_right_and_send_one_part_between_machines(hosts):
 
 def test_machines_of_different_sizes_are_refused_for_two_levels():
     with pytest.raises(ValueError, match=r"machines have \[2, 1\]; leave it out"):
-        two_levels(join_request(0, ("a", "a", "b")), None, {})
+        two_levels(join_request(0, ("a", "a", "b")), None)

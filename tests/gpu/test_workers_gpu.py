@@ -14,9 +14,10 @@ from many_rules import RULES, workflow_of
 
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.pool import WorkerPool
-from pipeline.comm.group import Group, Store
+from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.machine.affinity import lay_out
 from pipeline.machine.topology import read_topology
+from pipeline.records import Rank
 from pipeline.run import main
 from pipeline.workflow import Workers
 
@@ -54,7 +55,7 @@ def pool(request):
 
 @pytest.fixture
 def group():
-    group = Group(Store("127.0.0.1", serves=True), "alone", 0, 1, "lo", check=True, on_gpus=True)
+    group = Group(Store("127.0.0.1", serves=True), "alone", Rank(), GroupSettings("lo", check=True, on_gpus=True))
     yield group
     torch.cuda.synchronize()
 

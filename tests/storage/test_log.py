@@ -13,7 +13,7 @@ from pipeline.kernels.tag import tag_reference
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.files import Damaged, Files, checksum
 from pipeline.storage.layout import RowLayout, row_keys
-from pipeline.storage.log import Log, gather_reference, keys_file, rows_file
+from pipeline.storage.log import Log, TableFormat, gather_reference, keys_file, rows_file
 from pipeline.storage.shards import ONE_SHARD, Shards
 
 ROW = RowLayout(embedding_dim=4, first_order=True)
@@ -23,7 +23,7 @@ RESERVED = 2**64 - 1
 
 
 def make_log(path, checksums=None, shards=ONE_SHARD):
-    return Log(path / "table.zarr", ROW, CHUNK, SPEED, Files(), checksums, shards=shards)
+    return Log(path / "table.zarr", TableFormat(ROW, CHUNK, shards), SPEED, Files(), checksums)
 
 
 class Tagless:

@@ -7,8 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import partial
 from typing import Any
 
-from pipeline.comm.group import Group, Store
+from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.errors import LostTouch
+from pipeline.records import Rank
 
 
 def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -> list[Group]:
@@ -16,7 +17,9 @@ def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -
     store = Store("127.0.0.1", serves=True)
 
     def join(rank: int) -> Group:
-        return Group(Store("127.0.0.1", store.port), "group", rank, world, "lo", timeout_seconds, check)
+        return Group(
+            Store("127.0.0.1", store.port), "group", Rank(rank, world), GroupSettings("lo", timeout_seconds, check)
+        )
 
     return together([partial(join, rank) for rank in range(world)])
 

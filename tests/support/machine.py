@@ -17,7 +17,7 @@ from pipeline.stages.write_back import write_back
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.files import Files
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.log import Log, metadata
+from pipeline.storage.log import Log, TableFormat, metadata
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.shards import ONE_SHARD
 from pipeline.storage.slab import Slab
@@ -36,7 +36,7 @@ class Unsynced:
 def make_log(path, chunk_rows, checksums=None, row=ROW, shards=ONE_SHARD):
     files = Files()
     files.system = Unsynced()
-    return Log(Path(path), row, chunk_rows, SPEED, files, checksums, shards=shards)
+    return Log(Path(path), TableFormat(row, chunk_rows, shards), SPEED, files, checksums)
 
 
 class Machine:
@@ -88,7 +88,7 @@ class Machine:
             number=number, name=None, num_shards=chunks.shards.num, tails=chunks.tails,
             live_rows=len(self.places.map), row=ROW.describe(), chunk_rows=self.log.chunk_rows,
             chunks=tuple(ChunkState(c, chunks.stale(c), *self.log.checksums[c]) for c in live),
-            metadata=dict.fromkeys(metadata(ROW, self.log.chunk_rows, chunks.tails, chunks.shards), ""),
+            metadata=dict.fromkeys(metadata(self.log.table, chunks.tails), ""),
             dense=("",), state={},
         )  # fmt: skip
 
