@@ -109,6 +109,7 @@ def test_the_quickstart_uses_all_tiers(tmp_path, capsys):
     assert 0.4 < result["auc"] < planted + 0.05
 
 
+@pytest.mark.prove
 def test_the_frappe_workflow_trains_on_its_data(tmp_path):
     root = real_data("frappe_x1", "train.parquet", "valid.parquet", "test.parquet")
     result = run_small("frappe", root, tmp_path / "run", 'data.train=["test.parquet"]')
@@ -117,6 +118,7 @@ def test_the_frappe_workflow_trains_on_its_data(tmp_path):
     assert 0.5 < result["auc"] < 1
 
 
+@pytest.mark.prove
 def test_the_criteo_workflow_trains_on_its_data(tmp_path):
     root = real_data("criteo_1tb_sample", "part-0.parquet", "part-6.parquet", "part-7.parquet")
     result = run_small("criteo", root, tmp_path / "run", 'data.train=["part-0.parquet"]')

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from conftest import write_data
 from crew_threads import ONE, crew_driver, make_crew_driver, train, workers_of
+from depth import some
 from many_rules import RULES, Normed, ignore, workflow_of
 
 from pipeline.data.buffer import ReadBuffer
@@ -45,7 +46,7 @@ def tiered(root: Path, **changes: Any) -> Workflow:
     return workflow_of(root, RULES["dense CowClip"], weight="importance", **changes)
 
 
-@pytest.mark.parametrize("name", SCHEDULES)
+@pytest.mark.parametrize("name", some(SCHEDULES, "three tiers", "large blocks"))
 def test_runs_of_three_workers_give_the_same_bits_with_any_tiers_and_blocks(
     data_root: Path, expected: str, tmp_path: Path, name: str
 ) -> None:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 from conftest import make_table, make_workflow, write_data
+from depth import some
 from harness import make_driver, setup_of
 from reference import Reference
 from safetensors.torch import load_file
@@ -231,7 +232,7 @@ workflow = Workflow(
 CHUNK_BYTES = log_chunk_bytes(1024, 4 * (2 + 3 * 3 + 3))
 
 
-@pytest.mark.parametrize("flags", [[], ["--serial"]], ids=["dask", "serial"])
+@pytest.mark.parametrize("flags", some([[], ["--serial"]], ["--serial"]), ids=["dask", "serial"])
 def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsys, flags):
     """24,000 examples with a key each, of 26 chunks 20 for a commit and what may be merged; then the disk has more."""
     columns = {"label": np.arange(24_000) % 2, "c0": np.arange(24_000)}

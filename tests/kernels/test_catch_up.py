@@ -64,6 +64,7 @@ def in_torch(table, case):
     return (weights, torch.optim.SGD([weights], lr=lr, weight_decay=l2)) if case["kind"] == "sgd" else None
 
 
+@pytest.mark.prove
 @examples(6, 25)
 @given(tables())
 def test_in_float64_a_row_stands_where_a_dense_optimizer_puts_it(case):

@@ -297,6 +297,7 @@ def read(out, split):
     return pa.concat_tables([pq.read_table(path) for path in sorted((out / split).iterdir())])
 
 
+@pytest.mark.prove
 def test_parquet_input_keeps_its_rows(tmp_path, source):
     assert prepare("criteo", source, tmp_path / "first", "--piece-size", PIECE) == 0
     columns = ("--schema", "label:label", "i?:number", "c*:category", "--piece-size", PIECE)

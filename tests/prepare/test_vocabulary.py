@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from depth import examples, some
+from hypothesis import given
 from hypothesis import strategies as st
 from kills import killed_anywhere
 
@@ -66,7 +67,7 @@ def make(folder, parts, minimum):
 VALUES = {"binary": st.binary(max_size=3), "int64": st.integers(-3, 20), "int32": st.integers(-3, 20)}
 
 
-@settings(max_examples=150, deadline=None)
+@examples(30, 150)
 @given(st.data())
 def test_ids_and_counts_are_those_of_all_values_at_once(data):
     kind = data.draw(st.sampled_from(sorted(VALUES)))
@@ -146,6 +147,7 @@ def test_an_empty_vocabulary_gives_every_value_the_id_zero(tmp_path, column):
     assert pq.read_schema(path).field("value").type == column.type
 
 
+@pytest.mark.prove
 def test_a_kill_at_any_system_call_changes_no_byte(tmp_path):
     parts = [pa.array(np.random.default_rng(n).integers(0, 12, 20)) for n in range(3)]
 
@@ -196,7 +198,7 @@ def peak_bytes(peak):
         pa.set_memory_pool(before)
 
 
-@pytest.mark.parametrize("num_parts", [50, 100])
+@pytest.mark.parametrize("num_parts", some([50, 100], 50))
 def test_memory_stays_bounded_as_the_vocabulary_grows(tmp_path, num_parts):
     """Made and used within 6 MB, though its values, keys and counts take 50 and more."""
     rows = 20_000
