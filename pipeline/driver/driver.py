@@ -42,9 +42,7 @@ class Driver:
     ) -> None:
         """Open the last commit in `folder`, if there is one. Raises ValueError if it belongs to another workflow.
 
-        `crew`: factory of the workers; `model`: model of the device that each trains on. The disk's speed is measured
-        unless `folder` or a commit has it.
-        """
+        `crew`: factory of the workers; `model`: model of the device that each trains on."""
         self.setup, self._source = setup, source
         self.agenda, workflow = setup.agenda, setup.workflow
         self.best = BestEpoch(workflow)

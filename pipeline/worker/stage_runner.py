@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -79,7 +80,7 @@ class StageRunner:
             "read": self._read, "dedup": self._dedup, "unite": self._unite, "plan": self._plan,
             "prefetch": self._prefetch, "upload": self._upload, "train": self._train, "write_back": self._write_back,
         }  # fmt: skip
-        self._seed, self._init_std = np.uint64(workflow.seed), workflow.model.init_std
+        self._new_rows = partial(_new_rows, np.uint64(workflow.seed), workflow.model.init_std, tiers.row.embedding_dim)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
         self._unasked: deque[Trained] = deque()
@@ -88,8 +89,7 @@ class StageRunner:
         """Reason why no further block may be planned, or None; the driver sets it from any thread."""
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
-        """Divide the rings for this look-ahead, and expect the first of `blocks`. Call only while nothing is in
-        flight."""
+        """Divide the rings for this look-ahead, and expect the first of `blocks`. Nothing may be in flight."""
         rings, sizes = rings or RingLengths.of(look_ahead), self.tiers.sizes
         self._blocks = {block.number: block for block in blocks}
         self._last = blocks[-1].number
@@ -129,9 +129,8 @@ class StageRunner:
             block_result = self._ask(stage, number)
         except Exception as error:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
-            raise kind(
-                f"{stage} of block {number} failed: {failure_text(error, self.tiers, self._look_ahead)}"
-            ) from error
+            why = failure_text(error, self.tiers, self._look_ahead)
+            raise kind(f"{stage} of block {number} failed: {why}") from error
         span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready)
         match record:
             case Refusal():
@@ -196,9 +195,8 @@ class StageRunner:
 
     def _plan(self, i: int) -> Plan | Refusal:
         window = range(i, min(i + self._look_ahead, self._last) + 1)
-        planned: Plan | Refusal
         if self.pause or i >= self._refused.anywhere:
-            planned = Refusal(self._blocks[i], "pause", self.pause or STOPPED_ELSEWHERE)
+            planned: Plan | Refusal = Refusal(self._blocks[i], "pause", self.pause or STOPPED_ELSEWHERE)
         else:
             working_sets: list[Unique | OwnedKeys | Refusal] = [self._peers.take(self._flights[j]) for j in window]
             planned = plan(working_sets, self.tiers.places, self._room)
@@ -210,11 +208,8 @@ class StageRunner:
     def _prefetch(self, i: int) -> None:
         flight, tiers = self._flights[i], self.tiers
         staging_RW = self._staging[_slots(i % self._rings.staging, self._room.staging_rows)]
-        flight.staged = prefetch(expect(Plan, flight.plan), tiers.host, tiers.log, staging_RW, self._init_rows)
+        flight.staged = prefetch(expect(Plan, flight.plan), tiers.host, tiers.log, staging_RW, self._new_rows)
         self._num_staged = i + 1
-
-    def _init_rows(self, keys_U: U64, out_UW: U32) -> None:
-        init_rows(keys_U, self._seed, self._init_std, self.tiers.row.embedding_dim, out_UW)
 
     def _upload(self, i: int) -> None:
         slots = _slots(i % self._rings.staging, self._room.staging_rows)
@@ -271,6 +266,10 @@ def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return no_room(error, tiers.sizes, look_ahead, tiers.device)
     return f"{type(error).__name__}: {error}"
+
+
+def _new_rows(seed: np.uint64, init_std: float, embedding_dim: int, keys_U: U64, out_UW: U32) -> None:
+    init_rows(keys_U, seed, init_std, embedding_dim, out_UW)
 
 
 def _slots(at: int, rows: int) -> slice:
