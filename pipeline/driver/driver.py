@@ -143,8 +143,7 @@ class Driver:
             observer.on_line(text)
 
     def _train(self) -> Refusal | None:
-        """Train the rest of the run. Returns the refusal that stopped it, if neither a smaller pace nor commits
-        helped."""
+        """Train the rest of the run. Returns the refusal that neither a smaller pace nor a commit helped."""
         self.pauses.go_on()
         begin = None if self._is_over else self.agenda.block_at(self.committer.position, self.pace.block_batches)
         refused: list[Refusal] = []
