@@ -16,8 +16,8 @@ from distributed import Future, wait
 from pipeline.cluster.awake import LOOK_SECONDS
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.crew import P, T, WorkerSpec, replicas_for
+from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.executor import CrewExecutor
-from pipeline.cluster.local import dashboard_link
 from pipeline.cluster.merge import Merge
 from pipeline.cluster.pool import WorkerPool
 from pipeline.cluster.run_plugin import JoinRequest, WorkerInfo, call_worker, join_run, leave_run, serve, worker_info

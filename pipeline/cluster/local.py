@@ -15,6 +15,7 @@ import dask
 from distributed import Client, Future, KilledWorker, LocalCluster
 
 from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
+from pipeline.cluster.dashboard import OPTIONS, PlainWorker, mount
 from pipeline.errors import PipelineError
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
@@ -156,10 +157,11 @@ def client_here(num_threads: int) -> Iterator[Client]:
             memory_limit=0,
             # A task's exception is reported once, by the caller.
             silence_logs=logging.CRITICAL,
-            dashboard_address="127.0.0.1:0",
-            worker_dashboard_address="127.0.0.1:0",
+            worker_class=PlainWorker,
+            **OPTIONS,
         )
         stack.enter_context(cluster)
+        mount(cluster.scheduler)
         client = Client(cluster)
         stack.callback(client.close)
         yield client
@@ -171,9 +173,3 @@ def local_client() -> Iterator[Client]:
     with client_here(len(STAGES) + 1) as client, ThreadPoolExecutor(1, thread_name_prefix="train") as thread:
         InProcessCluster(client).worker.executors["train"] = thread
         yield client
-
-
-def dashboard_link(client: Client) -> str:
-    """Address of the dashboard. Dask's own link has the machine's name, but the dashboard listens on loopback only."""
-    cluster: Any = client.cluster
-    return f"http://127.0.0.1:{cluster.scheduler.http_server.port}/status"

@@ -8,7 +8,8 @@ from contextlib import contextmanager
 from typing import Any, Concatenate
 
 from pipeline.cluster.crew import P, T, replicas_for
-from pipeline.cluster.local import DaskExecutor, dashboard_link
+from pipeline.cluster.dashboard import dashboard_link
+from pipeline.cluster.local import DaskExecutor
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.device.device import Device

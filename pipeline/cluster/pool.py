@@ -15,6 +15,7 @@ from distributed import Client, LocalCluster
 
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.crew import WorkerSpec
+from pipeline.cluster.dashboard import OPTIONS, PlainNanny, mount
 from pipeline.cluster.local import SETTINGS
 from pipeline.cluster.run_plugin import RunPlugin
 from pipeline.device.gpu import identify
@@ -75,6 +76,7 @@ class WorkerPool:
         if self.spec.scheduler is None:
             # Dask's own time limit, death_timeout, is per process.
             self.cluster = in_time("starting processes", lambda: _start(self.spec), 2 * START_SECONDS)
+            mount(self.cluster.scheduler)
             self._stack.enter_context(self.cluster)
         self.client = Client(self.cluster or self.spec.scheduler)
         self._stack.callback(self.client.close)
@@ -168,15 +170,14 @@ def _start(spec: WorkerSpec) -> Any:
         "death_timeout": START_SECONDS,
         "silence_logs": logging.CRITICAL,
         "host": "127.0.0.1",
-        "dashboard_address": "127.0.0.1:0",
-        "worker_dashboard_address": "127.0.0.1:0",
+        **OPTIONS,
     }
     gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
     if gpus:
         from dask_cuda import LocalCUDACluster  # an extra of its own
 
         return LocalCUDACluster(**common, CUDA_VISIBLE_DEVICES=gpus, device_memory_limit=0)
-    return LocalCluster(**common, processes=True)
+    return LocalCluster(**common, worker_class=PlainNanny)
 
 
 def _host(address: str) -> str:

@@ -61,7 +61,7 @@ def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
     every_N = np.arange(len(pages_UW))
     some_N = np.sort(np.random.default_rng().permutation(every_N)[: len(every_N) // 4])
     scattered, streamed = [], []
-    with tempfile.TemporaryFile(dir=folder) as file:
+    with tempfile.TemporaryFile(dir=folder) as file, ThreadPoolExecutor(IN_FLIGHT) as threads:
         file.write(pages_UW.data)
         file.flush()
         os.fsync(file.fileno())
@@ -69,9 +69,9 @@ def _measure(folder: Path, direct: bool, num_bytes: int) -> DiskSpeed:
             _check_direct(file.fileno(), folder)
         for _ in range(REPEATS):
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            scattered.append(_time(file.fileno(), direct, np.array_split(some_N, IN_FLIGHT), pages_UW, 0))
+            scattered.append(_time(threads, file.fileno(), direct, np.array_split(some_N, IN_FLIGHT), pages_UW, 0))
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            streamed.append(_time(file.fileno(), direct, np.array_split(every_N, NUM_STREAMS), pages_UW, 1))
+            streamed.append(_time(threads, file.fileno(), direct, np.array_split(every_N, NUM_STREAMS), pages_UW, 1))
     return DiskSpeed(min(scattered), PAGE_BYTES / min(streamed))
 
 
@@ -93,7 +93,7 @@ def _check_direct(file: int, folder: Path) -> None:
         raise ValueError(f"{folder}: its file system does not support O_DIRECT; set storage.direct to False") from error
 
 
-def _time(file: int, direct: bool, pages: list[I64], out_UW: U32, max_gap: int) -> float:
+def _time(threads: ThreadPoolExecutor, file: int, direct: bool, pages: list[I64], out_UW: U32, max_gap: int) -> float:
     """Return seconds per page. One thread per list reads its pages into their rows of `out_UW`, for at most
     SECONDS."""
     start = time.perf_counter()
@@ -120,6 +120,5 @@ def _time(file: int, direct: bool, pages: list[I64], out_UW: U32, max_gap: int) 
             os.close(descriptor)
         return begin
 
-    with ThreadPoolExecutor(len(pages)) as threads:
-        num_read = sum(threads.map(read, pages))
+    num_read = sum(threads.map(read, pages))
     return (time.perf_counter() - start) / num_read
