@@ -9,7 +9,7 @@ from typing import Any
 from distributed import Client, Nanny, Worker
 from tornado import web
 
-OPTIONS: dict[str, Any] = {
+DASHBOARD_OPTIONS: dict[str, Any] = {
     "dashboard_address": "127.0.0.1:0",
     "worker_dashboard_address": "127.0.0.1:0",
     "scheduler_kwargs": {"dashboard": False},

@@ -15,7 +15,7 @@ import dask
 from distributed import Client, Future, KilledWorker, LocalCluster
 
 from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
-from pipeline.cluster.dashboard import OPTIONS, PlainWorker, mount
+from pipeline.cluster.dashboard import DASHBOARD_OPTIONS, PlainWorker, mount
 from pipeline.errors import PipelineError
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
@@ -158,7 +158,7 @@ def client_here(num_threads: int) -> Iterator[Client]:
             # A task's exception is reported once, by the caller.
             silence_logs=logging.CRITICAL,
             worker_class=PlainWorker,
-            **OPTIONS,
+            **DASHBOARD_OPTIONS,
         )
         stack.enter_context(cluster)
         mount(cluster.scheduler)

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.crew import WorkerSpec
-from pipeline.cluster.dashboard import OPTIONS, PlainNanny, mount
+from pipeline.cluster.dashboard import DASHBOARD_OPTIONS, PlainNanny, mount
 from pipeline.cluster.local import SETTINGS
 from pipeline.cluster.run_plugin import RunPlugin
 from pipeline.device.gpu import identify
@@ -170,7 +170,7 @@ def _start(spec: WorkerSpec) -> Any:
         "death_timeout": START_SECONDS,
         "silence_logs": logging.CRITICAL,
         "host": "127.0.0.1",
-        **OPTIONS,
+        **DASHBOARD_OPTIONS,
     }
     gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
     if gpus:
