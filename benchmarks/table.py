@@ -108,7 +108,7 @@ def fill_log(worker: Worker, keys_per_field: tuple[int, ...]) -> int:
     for first in range(0, len(keys_U), log.chunk_rows):
         part_U = keys_U[first : first + log.chunk_rows]
         at = places.chunks.add(len(part_U))
-        worker.stages._init_rows(part_U, chunk_RW[: len(part_U)])
+        worker.stages._new_rows(part_U, chunk_RW[: len(part_U)])
         log.scatter(at, chunk_RW[: len(part_U)])
         places.map.insert(part_U, place(DISK, at))
     # As after a commit: these rows do not count as growth of the log.

@@ -1,6 +1,6 @@
 """Records that flow between the stages, in the order in which the stages make them.
 
-Shape letters, everywhere in this project:
+Shape letters of these records and of the stages (a module that needs others says so):
   N examples of a block     B examples of a batch      T labels           X numbers
   F categorical fields      S single-valued fields     M multi-hot fields
   V values (occurrences of keys)   U unique keys of a block   P unique keys of a batch
@@ -365,10 +365,12 @@ class StageResult:
     stage: str
     number: int
     span: Span | None = None
-    """None if the call did nothing because this block or an earlier one had been refused."""
+    """None if the call did nothing because this block or an earlier one had been refused, or if there was no call: in
+    results that are fetched when the pipeline drains."""
     refusal: Refusal | None = None
     moves: Moves | None = None
     trained: BlockResult | None = None
+    """Result of a block that has become available: on a GPU, of an earlier block (`trained.block`)."""
 
 
 @dataclass(frozen=True, slots=True)

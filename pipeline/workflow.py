@@ -192,6 +192,7 @@ class Storage(Strict):
     """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as one
     more tier, which no cap covers."""
     policy: Literal["clock"] = "clock"
+    """Policy that chooses which rows leave device and host; "clock" takes rows that were not used lately."""
 
     @property
     def device_bytes(self) -> int:

@@ -236,7 +236,8 @@ class Commits:
         self._read[manifest.number] = manifest
 
     def kept(self, give_up: bool = False) -> list[Manifest]:
-        """Return the last `keep` commits (only the last one if `give_up`) and the last one of each name, ascending."""
+        """Return the commits to keep, ascending: the last `keep` ones (only the last one if `give_up`) and the last one
+        of each name."""
         for number in self.numbers():
             if number not in self._read:
                 self._read[number] = Manifest.of(self.manifest_file(number))

@@ -1,4 +1,4 @@
-"""Memory of the read ring: one reserved range of addresses per slot, divided anew for every block."""
+"""Memory of the read ring: one reserved range of addresses per buffer, divided anew for every block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.records import Block, Examples
 
 
 class BufferTooSmall(ValueError):
-    """A block does not fit into its slot of the read ring."""
+    """A block does not fit into its buffer of the read ring."""
 
     def __init__(self, needed_bytes: int, limit_bytes: int) -> None:
         self.needed_bytes = needed_bytes
@@ -52,7 +52,7 @@ class Widths:
 
 
 class ReadBuffer:
-    """One slot of the read ring. It holds one block at a time: `begin` discards the one before.
+    """One buffer of the read ring. It holds one block at a time: `begin` discards the one before.
 
     The slot reserves address space for `limit_bytes` at once and takes memory only as blocks fill it. So a block can
     grow without a copy while it is read (its number of values is known only at its end), and blocks of equal size use

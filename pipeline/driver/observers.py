@@ -18,7 +18,8 @@ class Observer:
         `history`: the history up to it."""
 
     def on_stage(self, done: StageResult) -> None:
-        """Called after each stage of a block; the history already includes it."""
+        """Called with the result of each stage, in block order, when the driver retires the block: up to 2L + 2 blocks
+        after the call. The history already includes it."""
 
     def on_line(self, text: str) -> None:
         """Called with a line of text for the user."""

@@ -24,7 +24,9 @@ def explain(setup: Setup) -> str:
     for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(setup)):
         lines.append(f"{name:22} {num_bytes:>18,} bytes   {what}")
     cost = dense_cost(workflow, setup.row, fit.window.keys_of_batch, fit.window.union_of_first[-1])
-    caps = f"caps: device {format_size_or_share(workflow.storage.device)}, host {format_size(storage.host)}"
+    device = format_size_or_share(workflow.storage.device)
+    taken = "" if isinstance(workflow.storage.device, int) else f" = {storage.device_bytes:,} bytes"
+    caps = f"caps: device {device}{taken}, host {format_size(storage.host)}"
     return "\n".join([*lines, *([cost] if cost else []), caps])
 
 

@@ -14,7 +14,7 @@ from pipeline.preflight.check_memory import check_memory
 from pipeline.preflight.check_model import DenseFacts, check_model
 from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.remarks import remarks
-from pipeline.preflight.sizes import Fit, in_bytes
+from pipeline.preflight.sizes import Fit, with_device_in_bytes
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import row_layout
 from pipeline.workflow import Storage, Workflow
@@ -41,7 +41,7 @@ def set_up(
     and block size if they are smaller than the workflow's."""
     row = row_layout(workflow)
     dense = check_model(workflow, row)
-    storage = in_bytes(workflow.storage, device.free_bytes())
+    storage = with_device_in_bytes(workflow.storage, device.free_bytes())
     check_memory(storage, device, world if here else 0)
     ensure(workflow.data)
     source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)

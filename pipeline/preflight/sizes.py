@@ -144,7 +144,7 @@ def gpu_bytes(ring_bytes: int, num_buffers: int) -> int:
     return int(INDEX_SHARE * ring_bytes + DEDUP_SHARE * ring_bytes / num_buffers)
 
 
-def in_bytes(storage: Storage, free_bytes: int) -> Storage:
+def with_device_in_bytes(storage: Storage, free_bytes: int) -> Storage:
     """Return the caps with storage.device in bytes; a share is taken of `free_bytes`."""
     if not isinstance(storage.device, MemoryShare):
         return storage

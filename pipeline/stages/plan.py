@@ -1,9 +1,9 @@
 """plan: sources of a block's arrivals, victims and their destinations. All decisions are made here, in block order, on
 metadata.
 
-No row leaves a tier, device or host, while any block of the look-ahead window needs it. So a key that this block shares
-with a later block of the window stays on the device until then, and a key that leaves with this block is next needed by
-a block whose `prefetch` waits for this block's `write_back` or a later one.
+No row is evicted (moved to a slower tier) while any block of the look-ahead window needs it. So a key that this block
+shares with a later block of the window stays on the device until then, and a key that leaves with this block is next
+needed by a block whose `prefetch` waits for this block's `write_back` or a later one.
 
 A row that has not changed since a commit has a copy in the log (`Slots.copies_S`). A block that trains on the row makes
 the copy stale; a victim that still has a copy goes to disk without being written.

@@ -88,7 +88,7 @@ class Learner:
         maximum = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2
         self._embed = Embed(layout, row, maximum, threads, device)
         self._forward = Forward(workflow, self.model, device, self._torch.where, maximum)
-        self.findings = BlockMetrics(evaluation, alone=group is None)
+        self.block_metrics = BlockMetrics(evaluation, alone=group is None)
         self._progressive = workflow.metrics.progressive
         self._threads, self._seed = workflow.schedule.threads, workflow.seed
 
@@ -139,7 +139,7 @@ class Learner:
     def _found(
         self, in_use: object, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None
     ) -> BlockResult:
-        return self.findings.of(block, results_K4, scores_NT, truth)
+        return self.block_metrics.of(block, results_K4, scores_NT, truth)
 
     def _set_up(self, block: Block, plan: Plan, staged: Staged) -> None:
         if torch.get_num_threads() != self._threads:

@@ -47,7 +47,7 @@ class Peers(Protocol):
         """Return the total example weight of each whole batch if all workers have planned the block. Otherwise return
         None: no worker trains on it or on later blocks, and workers that have planned them only move their rows."""
 
-    def wait_for(self, refused: FirstRefused, stage: str, number: int) -> bool:
+    def must_run(self, refused: FirstRefused, stage: str, number: int) -> bool:
         """True if this stage must run for a block that this worker refused, since other workers wait in a
         collective."""
 
@@ -73,7 +73,7 @@ class NoPeers:
     def agree(self, block: Block, flight: Flight | None, refused: FirstRefused) -> Sequence[float] | None:
         return ()
 
-    def wait_for(self, refused: FirstRefused, stage: str, number: int) -> bool:
+    def must_run(self, refused: FirstRefused, stage: str, number: int) -> bool:
         return False
 
     def after_train(self, staged: Staged) -> None:
@@ -132,7 +132,7 @@ class OtherWorkers:
         refusals, *weights_K = self._membership.group.sums([float(refuses), *weights_K])
         return None if refusals else weights_K
 
-    def wait_for(self, refused: FirstRefused, stage: str, number: int) -> bool:
+    def must_run(self, refused: FirstRefused, stage: str, number: int) -> bool:
         by_collective = self._membership.key_group is not None
         return (stage == "train" and number <= refused.anywhere) or (stage == "unite" and by_collective)
 

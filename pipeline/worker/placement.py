@@ -30,7 +30,7 @@ from pipeline.worker.flight import Flight, expect
 class Placement(Protocol):
     idle: frozenset[str]
     """Stages that have nothing to do."""
-    told_by: tuple[str, int]
+    reported_by: tuple[str, int]
     """(stage, lag): the result of block i is available after this stage of block i + lag."""
     leaving: U32
     """Ring of buffers that `train` copies victims to from the slab."""
@@ -53,7 +53,7 @@ class Placement(Protocol):
 
 class OnHost:
     idle = frozenset({"upload"})
-    told_by = "train", 0
+    reported_by = "train", 0
 
     def __init__(self, outgoing_RW: U32, work: Workspace) -> None:
         self.leaving, self._work = outgoing_RW, work
@@ -79,7 +79,7 @@ class OnGpu:
 
     idle: frozenset[str] = frozenset()
     # `write_back` of block i + 1 waits for that block's swap, which its stream runs after all steps of block i.
-    told_by = "write_back", 1
+    reported_by = "write_back", 1
 
     def __init__(self, layout: FieldLayout, sizes: Sizes, device: Device, work: Workspace | None = None) -> None:
         """`work`: given with several workers, whose `dedup` runs on the host; the GPU memory of `dedup` then holds the

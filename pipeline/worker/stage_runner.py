@@ -83,7 +83,7 @@ class StageRunner:
         self._new_rows = partial(_new_rows, np.uint64(workflow.seed), workflow.model.init_std, tiers.row.embedding_dim)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
-        self._unasked: deque[Trained] = deque()
+        self._unreported: deque[Trained] = deque()
         """Trained blocks whose result has not been fetched yet."""
         self.pause: str | None = None
         """Reason why no further block may be planned, or None; the driver sets it from any thread."""
@@ -120,13 +120,13 @@ class StageRunner:
         """Run one stage of one block. Raises OutOfTurn if it is not the stage's next block, LostTouch if another worker
         is gone, and PipelineError, which names stage and block, if the stage fails."""
         self._expect(stage, number)
-        if number >= self._refused.here and not self._peers.wait_for(self._refused, stage, number):
+        if number >= self._refused.here and not self._peers.must_run(self._refused, stage, number):
             return StageResult(stage, number)
         ready = self._num_staged - number - 1
         cpu, start = cpu_clock(), time.perf_counter()
         try:
             record = self._stage[stage](number)
-            block_result = self._ask(stage, number)
+            block_result = self._next_result(stage, number)
         except Exception as error:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
             why = failure_text(error, self.tiers, self._look_ahead)
@@ -145,24 +145,24 @@ class StageRunner:
             raise OutOfTurn(f"{stage} was called for block {number}, but its next is {expected}: it has state")
         self._next[stage] = number + 1
 
-    def _ask(self, stage: str, number: int) -> BlockResult | None:
+    def _next_result(self, stage: str, number: int) -> BlockResult | None:
         """Return the result of the next trained block if it is available after this call, else None. From a block on
         that another worker refused it returns None, and `drain` reports the results on all workers."""
-        told_by, later = self._placement.told_by
-        asks = stage == told_by and number < self._refused.anywhere
-        if not asks or not self._unasked or self._unasked[0].block.number > number - later:
+        reported_by, later = self._placement.reported_by
+        asks = stage == reported_by and number < self._refused.anywhere
+        if not asks or not self._unreported or self._unreported[0].block.number > number - later:
             return None
-        return _found(self._unasked.popleft())
+        return _found(self._unreported.popleft())
 
     def drain(self) -> list[StageResult]:
         """Wait for the device, and return the results of finished blocks not yet reported. Raises PipelineError if a
         block failed."""
         try:
             spans = [StageResult(span.stage, span.number, span) for span in self.tiers.device.drain()]
-            last = [StageResult("train", t.block.number, trained=_found(t)) for t in self._unasked]
+            last = [StageResult("train", t.block.number, trained=_found(t)) for t in self._unreported]
         except Exception as error:
             raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
-        self._unasked.clear()
+        self._unreported.clear()
         return spans + last
 
     def key_request(self, i: int, owner: int) -> KeyRequest | Refusal | None:
@@ -236,7 +236,7 @@ class StageRunner:
             expect(OwnedKeys, flight.owned_keys) if flight.owned_keys else None, weights_K,
         )  # fmt: skip
         self._placement.trained(i)
-        self._unasked.append(flight.trained)
+        self._unreported.append(flight.trained)
         self._peers.after_train(staged)
 
     def _write_back(self, i: int) -> None:
@@ -247,7 +247,7 @@ class StageRunner:
         """Release threads and memory. May be called twice."""
         self._dedup_threads.close()
         self._flights.clear()
-        self._unasked.clear()
+        self._unreported.clear()
         self._read_ring = []
         self._placement.close()
         # The bound methods refer to this object: without this cycle its memory is freed at once.

@@ -153,7 +153,7 @@ class Worker:
 
     def scores(self, number: int, table: int) -> U64 | None:
         """Next piece of sorted scores; see `BlockMetrics.scores`."""
-        return self.tiers.learner.findings.scores(number, table)
+        return self.tiers.learner.block_metrics.scores(number, table)
 
     def report(self) -> Report:
         r = self.tiers

@@ -7,7 +7,7 @@ import pytest
 from pipeline.device.device import RAM
 from pipeline.machine.limits import allowed_cpus, cpus, free_memory, memory, memory_limits
 from pipeline.preflight.check_memory import check_memory
-from pipeline.preflight.sizes import in_bytes
+from pipeline.preflight.sizes import with_device_in_bytes
 from pipeline.prepare.command import prepare_arguments
 from pipeline.workflow import Schedule
 
@@ -189,7 +189,7 @@ def test_caps_shares_and_thread_counts_follow_the_limits(machine, small_workflow
     assert Schedule(batch_size=1).threads == 7
     assert prepare_arguments().parse_args(["criteo", "a", "--out", "b"]).workers == 7
     assert RAM.free_bytes() == GIB // 2
-    share = in_bytes(small_workflow(storage={"device": 0.8}).storage, RAM.free_bytes())
+    share = with_device_in_bytes(small_workflow(storage={"device": 0.8}).storage, RAM.free_bytes())
     check_memory(share, RAM)
     with pytest.raises(
         ValueError, match=f"add up to .* and this machine has {GIB:,}, limits of control groups counted"

@@ -10,7 +10,7 @@ from pipeline.data.source import Source
 from pipeline.device.device import Ram
 from pipeline.preflight.check_model import check_model
 from pipeline.preflight.first_window import reductions, rehearse
-from pipeline.preflight.sizes import DoesNotFit, in_bytes
+from pipeline.preflight.sizes import DoesNotFit, with_device_in_bytes
 from pipeline.stages import dedup_on_gpu
 from pipeline.training.build import row_layout
 
@@ -56,7 +56,7 @@ def fit_of(workflow, device, said=None):
     source = Source(workflow.data, workflow.seed)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, workflow.schedule.epochs)
     say = (lambda line: None) if said is None else said.append
-    storage, row = in_bytes(workflow.storage, device.free_bytes()), row_layout(workflow)
+    storage, row = with_device_in_bytes(workflow.storage, device.free_bytes()), row_layout(workflow)
     num_bytes = check_model(workflow, row).num_bytes
     return rehearse(workflow, storage, source, agenda, row.num_bytes, num_bytes, say, device.on_gpu)
 

@@ -12,9 +12,9 @@ from pipeline.preflight.sizes import (
     FirstWindow,
     fit,
     gpu_bytes,
-    in_bytes,
     log_chunk_bytes,
     read_ring_bytes,
+    with_device_in_bytes,
 )
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import MIN_BYTES
@@ -65,8 +65,8 @@ def test_fit_on_a_gpu_keeps_every_cap_and_holds_every_block(storage, row_bytes, 
 
 
 def test_a_share_is_resolved_into_bytes():
-    assert in_bytes(make_storage(device="25 %"), 4000).device == 1000
-    assert in_bytes(make_storage(device=7), 4000).device == 7
+    assert with_device_in_bytes(make_storage(device="25 %"), 4000).device == 1000
+    assert with_device_in_bytes(make_storage(device=7), 4000).device == 7
 
 
 @settings(deadline=None, max_examples=300)

@@ -19,8 +19,9 @@ class Policy(Protocol):
     def __init__(self, num_slots: int) -> None: ...
 
     def touch(self, slots_U: I32) -> None:
-        """Record that the block being planned uses or fills these slots."""
+        """Record that the block being planned uses or fills these slots. Slots of the device are touched whenever a
+        training block uses them, those of the host when they are filled; evaluation touches none."""
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
-        """Return `num` distinct slots among those with `evictable_S` nonzero; there must be enough. May clear
-        marks."""
+        """Return `num` distinct slots among those with `evictable_S` nonzero; there must be enough. May change the
+        policy's own state. The caller may leave some of the chosen slots filled."""
