@@ -42,10 +42,13 @@ ROOT = {"__init__", "__main__", "errors", "optimizer", "records", "run", "schedu
 """Files of the root. A new capability is a folder."""
 
 
+NODES = {name: list(ast.walk(ast.parse(path.read_text()))) for name, path in FILES.items()}
+
+
 def imported(name):
     """Every module that a file names in an import statement, wherever it stands in the file."""
     found = set()
-    for node in ast.walk(ast.parse(FILES[name].read_text())):
+    for node in NODES[name]:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -53,6 +56,19 @@ def imported(name):
             # `from package import module` names the module, `from module import thing` the module before it.
             modules = {f"{node.module}.{alias.name}" for alias in node.names} & FILES.keys()
             found |= modules | ({node.module} if len(modules) < len(node.names) else set())
+    return found
+
+
+def bound(name):
+    """Every name that a file binds, wherever it stands in the file."""
+    found = set()
+    for node in NODES[name]:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
     return found
 
 
@@ -97,6 +113,16 @@ def test_module_imports_have_no_cycle():
     assert not left
 
 
-def test_every_imported_module_of_the_package_exists():
+def test_every_module_and_name_imported_from_the_package_exists():
     ours = {module for modules in GRAPH.values() for module in modules if belongs(module, ("pipeline",))}
     assert ours <= FILES.keys()
+    names = {name: bound(name) for name in FILES}
+    absent = {
+        f"{name} imports {node.module}.{alias.name}"
+        for name, nodes in NODES.items()
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and belongs(node.module, ("pipeline",))
+        for alias in node.names
+        if alias.name not in names[node.module] and f"{node.module}.{alias.name}" not in FILES
+    }
+    assert not absent

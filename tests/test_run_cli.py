@@ -69,7 +69,7 @@ def refused(capsys, tmp_path):
         assert "Traceback" not in out + err
         assert len(err.removeprefix("error: ").strip()) > 10
         assert all(line.startswith("       ") for line in err.splitlines()[1:]), "a second message"
-        assert not (tmp_path / "runs" / "tiny" / "result.json").exists()
+        assert not (tmp_path / "runs" / "tiny").exists()
         return err
 
     return run
@@ -177,10 +177,16 @@ def test_a_setting_unfit_for_data_model_or_memory_is_refused_with_its_reason(ref
 
 
 @pytest.mark.parametrize(
-    "setting", ["model.kind=math.pi", "model.kind=builtins.dict", 'model.args={"hidden":[-1]}'], ids=["5", "dict", "-1"]
+    ("setting", "said"),
+    [
+        ("model.kind=math.pi", "model.kind 3.14159"),
+        ("model.kind=builtins.dict", "model.kind dict cannot be made with model.args: it makes a dict"),
+        ('model.args={"hidden":[-1]}', "model.kind DeepFM cannot be made with model.args: hidden[0] is -1"),
+    ],
+    ids=["pi", "dict", "-1"],
 )
-def test_a_model_that_cannot_be_built_is_refused(refused, workflow_file, setting):
-    assert "model" in refused(workflow_file, "--serial", "--set", setting)
+def test_a_model_that_cannot_be_built_is_refused_with_its_reason(refused, workflow_file, setting, said):
+    assert said in refused(workflow_file, "--serial", "--set", setting)
 
 
 def test_a_missing_label_is_refused_with_its_row_group(refused, workflow_file, tmp_path):

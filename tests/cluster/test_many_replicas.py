@@ -116,14 +116,16 @@ def test_replicas_agree_where_workers_have_no_examples(data_root: Path, tmp_path
     assert all(len(replicas) == 4 and len(set(replicas)) == 1 for replicas in found.values())
 
 
-def test_replicas_agree_after_merges_and_differ_between_them(data_root: Path, tmp_path: Path) -> None:
-    """Or do not differ in between."""
+def test_replicas_agree_after_merges_and_at_the_end_of_an_epoch_and_differ_between(
+    data_root: Path, tmp_path: Path
+) -> None:
     optimizer = Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01, eps=1e-4), merge=KStep(k=4, start=1))
     with crew_driver(workflow_of(data_root, optimizer, block_batches=1), tmp_path, 2) as driver:
         found = replicas_after_each_block(driver, MODEL)
         closing = next(b.number for b in driver.agenda.blocks(1) if b.trains and b.closes_split)
-    same = {number + 1 for number, replicas in found.items() if len(set(replicas)) == 1 and number < closing}
-    assert same == {1, 4, 8, 12}
+    same = {number + 1 for number, replicas in found.items() if len(set(replicas)) == 1 and number <= closing}
+    assert closing + 1 == 15
+    assert same == {1, 4, 8, 12, 15}
 
 
 def test_batch_norm_needs_two_examples_of_each_worker(data_root: Path) -> None:

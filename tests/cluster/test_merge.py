@@ -44,6 +44,12 @@ def test_a_refusal_for_a_cause_precedes_a_pause_and_names_its_worker(merge):
     assert (done.refusal.what, done.refusal.message, done.refusal.needed) == ("disk", "worker 2: full", 7)
 
 
+def test_the_earliest_refusal_counts_even_if_it_is_a_pause(merge):
+    refusals = [Refusal(block(6), "disk", "full"), Refusal(block(5), "pause", "stopped"), Refusal(block(7), "map", "")]
+    done = merge.together([StageResult("plan", 5, refusal=refusal) for refusal in refusals])
+    assert (done.refusal.block.number, done.refusal.message) == (5, "worker 1: stopped")
+
+
 def test_gpu_spans_are_those_of_the_first_worker_and_losses_are_of_all(merge, seen):
     """A worker that planned further than another has more of them."""
     spans = [StageResult("gpu upload", n, Span("gpu upload", n, 0.0, 1.0, 0.0)) for n in range(3)]

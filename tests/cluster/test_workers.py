@@ -141,10 +141,12 @@ def test_each_worker_reports_its_traffic_by_kind(workflow, pool, tmp_path, expec
     for worker in result["workers"]:
         assert {"rows", "gradients", "dense", "agreement"} <= worker.keys()
         assert worker["gradients"]["bytes"] % row_bytes == 0
-    # What one asks for, the other sends.
     first, second = result["workers"]
     assert first["gradients"]["messages"] > 0
     assert first["dense"] == second["dense"]
+    # What one has gradients for, the other sent it the rows of; and evaluation takes more rows.
+    assert second["rows"]["bytes"] > first["gradients"]["bytes"] > 0
+    assert first["rows"]["bytes"] > second["gradients"]["bytes"] > 0
 
 
 @pytest.mark.parametrize(

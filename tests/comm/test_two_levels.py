@@ -50,7 +50,9 @@ def test_two_levels_sum_right_and_send_one_part_between_machines(hosts):
     together(
         [lambda t=t, twin=twin: twin.all_reduce(expected[by_twin[t]], "merge", BUFFERS) for t, twin in enumerate(twins)]
     )
+    total = torch.stack(vectors(world)).double().sum(0)
     for rank in range(world):
+        torch.testing.assert_close(mine[rank].double(), total, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(mine[rank], expected[rank], rtol=1e-6, atol=1e-6)
         assert torch.equal(mine[rank], mine[0])
         assert found[rank][0].world == world

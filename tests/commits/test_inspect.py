@@ -43,6 +43,7 @@ def test_a_chunk_is_named_once_with_all_its_commits(made):
 def test_a_flipped_bit_is_found_and_blames_only_its_row(made, file_of):
     run_dir, manifests = made
     number = manifests[0].chunks[1].number
+    naming = tuple(n for n, manifest in enumerate(manifests, 1) if number in {c.number for c in manifest.chunks})
     assert check(run_dir, manifests, number) == ([], None)
     file = file_of(run_dir / "table.zarr", number)
     content = file.read_bytes()
@@ -51,7 +52,7 @@ def test_a_flipped_bit_is_found_and_blames_only_its_row(made, file_of):
         file.write_bytes(content[:at] + bytes([content[at] ^ 8]) + content[at + 1 :])
         findings, bad = check(run_dir, manifests, number)
         assert [finding.file for finding in findings] == [file]
-        assert findings[0].commits == (1,) or len(findings[0].commits) == 2
+        assert findings[0].commits == naming
         row = at * CHUNK // len(content)
         assert (bad.rows_N.tolist(), bad.keys_N.tolist()) == ([row], [int(keys[row])])
 

@@ -12,13 +12,14 @@ def test_an_order_is_a_permutation(size):
         assert sorted(found.tolist()) == list(range(size))
 
 
-def test_a_window_order_is_the_same_at_every_call():
+def test_an_order_is_the_same_at_every_call():
+    np.testing.assert_array_equal(order.group_order(500, 2**63 - 1, 1), order.group_order(500, 2**63 - 1, 1))
     np.testing.assert_array_equal(order.window_order(500, 2**63 - 1, 1, 4), order.window_order(500, 2**63 - 1, 1, 4))
 
 
-def test_seed_epoch_and_window_each_change_the_window_order():
-    orders = [order.group_order(200, 0, 0), order.window_order(200, 0, 0, 0), order.window_order(200, 1, 0, 0)]
-    orders += [order.window_order(200, 0, 1, 0), order.window_order(200, 0, 0, 1)]
+def test_seed_epoch_and_window_each_change_an_order():
+    orders = [order.group_order(200, seed, epoch) for seed, epoch in ((0, 0), (1, 0), (0, 1))]
+    orders += [order.window_order(200, *of) for of in ((0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1))]
     assert len({tuple(o.tolist()) for o in orders}) == len(orders)
 
 

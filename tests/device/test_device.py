@@ -129,14 +129,15 @@ def test_each_gpu_timing_is_reported_once(gpu):
     assert gpu.drain() == []
 
 
-def test_pinned_arrays_have_their_shape_and_give_back_frees_the_pool(gpu, monkeypatch):
+def test_large_pinned_arrays_are_allocated_beside_the_pool_which_is_freed_on_request(gpu, monkeypatch):
+    """In their own size: the pool would take up to twice of it."""
     monkeypatch.setattr(gpu_module, "POOLED_BYTES", 100)
     for rows in (1, 1000):
         array = gpu.pinned((rows, 5), np.uint64)
         array[:] = rows
         assert (array.shape, array.dtype, array.flags.c_contiguous) == ((rows, 5), np.uint64, True)
     gpu.release_memory()
-    assert sys.modules["cupy"].calls == ["freed"]
+    assert sys.modules["cupy"].calls == [8 * 5 * 1000, "freed"]
 
 
 def test_a_tensor_becomes_an_array_without_a_copy(gpu):

@@ -339,4 +339,6 @@ def test_a_disk_full_at_the_end_of_a_run_is_reported(tmp_path, capfd, monkeypatc
     workflow = make_workflow(write_data(tmp_path / "data"))
     path = write_workflow(workflow, tmp_path)
     assert main([path, "--serial"]) == 1
-    assert "No space left on device" in capfd.readouterr().err
+    err = capfd.readouterr().err
+    assert "error: [Errno 28] No space left on device" in err
+    assert "Traceback" not in err

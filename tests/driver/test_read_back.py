@@ -105,10 +105,12 @@ def test_a_rewritten_result_names_the_data_of_its_metrics(workflow, finished, tm
     assert make_driver(elsewhere, run_dir, **SIZES).run()["data"] == finished[1]["data"]
 
 
-def test_verify_fails_on_a_chunk_longer_than_memory(finished, tmp_path):
+def test_verify_names_a_chunk_longer_than_memory(finished, tmp_path, capsys):
     run_dir = copy(finished[0], tmp_path)
-    os.truncate(next((run_dir / "table.zarr" / "rows").glob("c.*")), 1 << 42)
+    chunk = next((run_dir / "table.zarr" / "rows").glob("c.*"))
+    os.truncate(chunk, 1 << 42)
     assert verify(run_dir) == 1
+    assert f"{chunk}: its checksum is wrong ({1 << 42:,} bytes)" in capsys.readouterr().out
 
 
 def test_files_named_with_other_digits_are_left_alone(workflow, finished, tmp_path):

@@ -126,7 +126,9 @@ def test_terminal_ends_with_the_last_update(terminal):
 
 def test_dumb_terminal_gets_plain_lines(terminal, monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
-    assert "\x1b" not in run(terminal, total=100, steps=[50, 100])
+    plain = run(io.StringIO(), total=100, steps=[50, 100])
+    assert plain.splitlines()[-1].startswith("100/100 examples")
+    assert run(terminal, total=100, steps=[50, 100]) == plain
 
 
 def test_default_stream_is_stderr(capsys):

@@ -1,6 +1,7 @@
 """Every way in which a file is not what its format says: an error with file and line, or counted and skipped."""
 
 import gzip
+import tracemalloc
 from dataclasses import replace
 
 import made
@@ -215,18 +216,30 @@ def test_an_empty_or_missing_file_is_refused(tmp_path):
         cut_sources([], small_csv(), 0)
 
 
-def test_a_file_without_line_ends_is_refused_at_the_length_limit(tmp_path):
+def refusal_and_peak(*args):
+    """And how many bytes were held on the way."""
+    tracemalloc.start()
+    try:
+        return refusal(*args), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_file_without_line_ends_is_refused_in_bounded_memory(tmp_path):
     (tmp_path / "log.gz").write_bytes(gzip.compress(b"x" * (40 << 20), 1))
     (tmp_path / "log").write_bytes(b"x" * (40 << 20))
     for name in ("log", "log.gz"):
-        message = refusal(tmp_path / name, formats.criteo(), 1 << 20)
+        message, peak = refusal_and_peak(tmp_path / name, formats.criteo(), 1 << 20)
         assert f"{tmp_path / name}: line 1 is longer than 1,048,576 bytes" in message
+        assert peak < 8 << 20
 
 
-def test_an_unclosed_quote_is_refused(tmp_path):
-    (tmp_path / "log").write_bytes(b'click,x,city\n1,2,"a\n' + b"1,2,a\n" * (1 << 19))
-    message = refusal(tmp_path / "log", small_csv(newlines=True), 1000)
-    assert "a value in quotes, begun in line 1" in message
+def test_an_unclosed_quote_is_refused_in_bounded_memory(tmp_path):
+    """A part of 1,000 bytes ends in line 168, within the quote that line 2 opens."""
+    (tmp_path / "log").write_bytes(b'click,x,city\n1,2,"a\n' + b"1,2,a\n" * (1 << 20))
+    message, peak = refusal_and_peak(tmp_path / "log", small_csv(newlines=True), 1000)
+    assert f"{tmp_path / 'log'}: a value in quotes, begun in line 168 or before, does not end within" in message
+    assert peak < 4 << 20
     (tmp_path / "log").write_bytes(b'click,x,city\n1,2,"a\n1,2,a\n')
     assert "log: line 2: " in refusal(tmp_path / "log", small_csv(newlines=True), 1000)
 

@@ -118,9 +118,11 @@ def test_an_output_in_use_is_refused_with_its_process(tmp_path, source, refused)
         assert f"is in use by process {os.getpid()}" in refused("criteo", source)
 
 
-def test_a_preparation_without_training_rows_is_an_error(tmp_path, source, capsys):
-    assert prepare("criteo", source, tmp_path / "out", "--split", "time:i1,test_from=-9", "--skip-bad", 0.9) == 1
-    assert "error: " in capsys.readouterr().err
+def test_a_preparation_without_training_rows_is_an_error(tmp_path, capsys):
+    lines = write_lines(tmp_path / "log", "avazu", 100)
+    assert prepare("avazu", lines, tmp_path / "out", "--split", "time:hour,test_from=0") == 1
+    assert "error: no row is left for training" in capsys.readouterr().err
+    assert not (tmp_path / "out" / "prepared.json").exists()
 
 
 def test_memory_use_is_announced(tmp_path, source, capsys):
@@ -165,9 +167,10 @@ def test_an_output_that_cannot_be_created_is_refused(tmp_path, source, refused, 
     refused("criteo", source, out=tmp_path / name)
 
 
-def test_paths_that_are_not_utf8_are_accepted_on_every_run(tmp_path, source):
+def test_paths_that_are_not_utf8_are_accepted_and_known_again(tmp_path, source, capsys):
     folder = tmp_path / os.fsdecode(b"\xff")
     folder.mkdir()
     path = source.rename(folder / os.fsdecode(b"day\xff"))
-    for _ in range(2):
+    for is_finished in (False, True):
         assert prepare("criteo", path, tmp_path / "out") == 0
+        assert ("is finished" in capsys.readouterr().out) == is_finished

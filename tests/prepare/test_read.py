@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import itertools
 
 import made
 import pyarrow as pa
@@ -149,14 +150,15 @@ def test_a_compressed_file_has_the_rows_of_its_text(tmp_path, raw, suffix, piece
     assert found.equals(table_of(tmp_path / "log", raw.format))
 
 
-def test_parts_of_a_compressed_file_are_about_as_small_as_requested(tmp_path):
-    text = made.criteo_lines(1000)
-    (tmp_path / "log.gz").write_bytes(gzip.compress(text))
-    longest = max(len(line) for line in text.splitlines()) + 1
-    found = parts_of(tmp_path / "log.gz", formats.criteo(), 10_000)
-    per_line = len(text) / 1000
-    assert len(found) >= len(text) / (10_000 + longest)
-    assert all(part.num_lines < 10_000 / per_line * 1.5 for part in found)
+def test_a_part_of_a_compressed_file_has_the_requested_bytes_and_the_rest_of_a_line(tmp_path):
+    lines = made.criteo_lines(1000).splitlines(keepends=True)
+    (tmp_path / "log.gz").write_bytes(gzip.compress(b"".join(lines)))
+    counts = [part.num_lines for part in parts_of(tmp_path / "log.gz", formats.criteo(), 10_000)]
+    assert sum(counts) == 1000
+    ends = itertools.accumulate(counts)
+    *whole, last = [lines[end - count : end] for count, end in zip(counts, ends, strict=True)]
+    assert all(len(b"".join(part[:-1])) < 10_000 <= len(b"".join(part)) for part in whole)
+    assert len(b"".join(last)) <= 10_000
 
 
 def test_a_finished_part_is_passed_over_without_shifting_later_parts(tmp_path, raw):

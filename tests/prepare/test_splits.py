@@ -33,9 +33,11 @@ def test_draws_of_parts_files_and_seeds_are_independent():
     assert (draws[0] == Ratio(0.25, 0.25).of(0, 0, LOG, rows(10_000))).all()
 
 
-def test_raising_the_validation_share_keeps_its_rows_in_validation():
-    few, many = (Ratio(share, 0.1).of(0, 0, LOG, rows(10_000)) for share in (0.1, 0.2))
-    assert ((few != VALIDATION) | (many == VALIDATION)).all()
+def test_raising_a_share_takes_no_row_into_training_and_none_out_of_validation():
+    few, *more = (Ratio(*shares).of(0, 0, LOG, rows(10_000)) for shares in ((0.1, 0.1), (0.2, 0.1), (0.1, 0.2)))
+    for many in more:
+        assert (many[few == VALIDATION] == VALIDATION).all()
+        assert (many[few == TEST] != TRAIN).all()
 
 
 @pytest.mark.parametrize(

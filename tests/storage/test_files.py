@@ -133,6 +133,9 @@ def test_the_safetensors_library_reads_the_same_arrays():
     assert safetensors.numpy.load(b"".join(bytes(part) for part in tensors({}))) == {}
 
 
-def test_the_data_of_tensors_begins_at_a_multiple_of_eight_bytes():
-    parts = tensors({"odd": np.zeros(3, np.uint8)} | ARRAYS)
-    assert (8 + len(parts[1])) % 8 == 0
+def test_the_header_of_tensors_ends_at_a_multiple_of_eight_bytes():
+    """The tensors follow one another without a gap."""
+    for length in range(1, 9):
+        size, header, *_ = tensors({"x" * length: np.zeros(3, np.uint8)} | ARRAYS)
+        assert len(header) == int.from_bytes(size, "little")
+        assert (len(size) + len(header)) % 8 == 0

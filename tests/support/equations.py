@@ -1,5 +1,7 @@
 """The models' equations from the papers in plain NumPy, float64: one function per model, with parameters by name."""
 
+import math
+
 import numpy as np
 
 
@@ -11,7 +13,15 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-ACTIVATIONS = {"relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "sigmoid": sigmoid}
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "leaky_relu": lambda x: np.where(x > 0, x, 0.01 * x),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "gelu": lambda x: x * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) / 2,
+    "silu": lambda x: x * sigmoid(x),
+    "sigmoid": sigmoid,
+    "tanh": np.tanh,
+}
 
 
 def softmax(x):

@@ -58,6 +58,10 @@ def make():
         calls.append((num_bytes, stream))
         ctypes.memmove(to, source, num_bytes)
 
+    def pinned_memory(num_bytes):
+        calls.append(num_bytes)
+        return (ctypes.c_uint8 * num_bytes)()
+
     runtime = SimpleNamespace(
         memcpyAsync=memcpy, memcpyDefault=4, memGetInfo=lambda: (123, 456),
         getDeviceProperties=lambda number: {"name": b"Some GPU"},
@@ -65,7 +69,7 @@ def make():
     cuda = SimpleNamespace(
         runtime=runtime, Stream=Stream, Event=Event, Device=lambda: SimpleNamespace(id=0, pci_bus_id="0000:01:00.0"),
         get_current_stream=lambda: Stream(True), get_elapsed_time=lambda begin, end: float(end.at - begin.at),
-        PinnedMemory=lambda num_bytes: (ctypes.c_uint8 * num_bytes)(), is_available=lambda: True,
+        PinnedMemory=pinned_memory, is_available=lambda: True,
         PinnedMemoryPointer=lambda memory, offset: memory,
     )  # fmt: skip
     pool = SimpleNamespace(free_all_blocks=lambda: calls.append("freed"))
