@@ -175,11 +175,11 @@ def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
 
 @pytest.mark.prove
 def test_a_failing_stage_ends_the_run_of_several_workers_at_once(workflow, pool, tmp_path):
-    """A row of one worker is damaged while the run goes on: it ends at once, and says where."""
+    """Rows of one shard, and so of one worker, are damaged while the run goes on: it ends at once, and says where."""
     run_dir = tmp_path / "run"
 
     def damage():
-        for file in (run_dir / "table.zarr").glob("*/rows/c.*"):
+        for file in (run_dir / "table.zarr" / "1" / "rows").glob("c.*"):
             file.write_bytes(bytes(file.stat().st_size))
 
     driver = crew_driver(workflow, run_dir, pool, at_once(60, damage), **SIZES)

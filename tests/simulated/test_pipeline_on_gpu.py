@@ -209,6 +209,13 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.prove
+@pytest.mark.parametrize("eager", sorted({eager for _, eager in LEFT_OUT.values()}), ids=str)
+def test_with_all_waits_these_orders_of_streams_give_the_same_bits(root, expected, eager):
+    """What goes wrong below comes of the wait that is left out."""
+    assert result_of(workflow_of(root), LateGpu(eager))["fingerprint"] == expected["fingerprint"]
+
+
 @pytest.mark.parametrize("what", LEFT_OUT)
 def test_leaving_out_any_wait_spoils_the_result(root, expected, what):
     """Each wait left out, with the streams in the one bad order: the result is wrong, or a stage raises."""

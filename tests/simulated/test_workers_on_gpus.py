@@ -146,6 +146,16 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.prove
+@pytest.mark.parametrize(("eager", "look_ahead"), sorted({tuple(order) for _, *order in LEFT_OUT.values()}))
+def test_with_all_waits_these_orders_of_two_gpus_give_the_same_bits(root, tmp_path, expected, eager, look_ahead):
+    """What goes wrong below comes of the wait that is left out. One order has no look-ahead."""
+    gpus = late(eager=eager)
+    with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
+        driver.pace.look_ahead = look_ahead
+        assert driver.run()["fingerprint"] == expected["fingerprint"]
+
+
 @pytest.mark.parametrize("what", LEFT_OUT)
 @pytest.mark.filterwarnings("ignore:.*:RuntimeWarning")
 def test_leaving_out_any_wait_of_two_gpus_spoils_the_result(root, tmp_path, expected, what):
@@ -158,10 +168,3 @@ def test_leaving_out_any_wait_of_two_gpus_spoils_the_result(root, tmp_path, expe
         except (PipelineError, IndexError, ValueError, AssertionError):
             return
         assert got["fingerprint"] != expected["fingerprint"]
-
-
-def test_two_gpus_without_look_ahead_give_the_same_bits(root, tmp_path, expected):
-    gpus = late(eager=("up",))
-    with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
-        driver.pace.look_ahead = 0
-        assert driver.run()["fingerprint"] == expected["fingerprint"]
