@@ -4,7 +4,7 @@ why no update is lost.
 While block i trains, blocks i+1 .. i+L are planned and prefetched, and blocks up to i+2L are read and deduplicated.
 `plan(i)` never evicts a row that a block of i .. i+L needs. So a row that `plan(i)` evicts is next needed by a block
 j > i+L, and `prefetch(j)` waits for `write_back(j-L-1)`: by then the row is where the map says. Nothing else orders
-the stages: there is no lock, and no stage waits for another stage of its worker.
+the stages: there is no lock, and a task that has begun never waits for another stage.
 
 Buffers are rings indexed by block number: 2L+1 read buffers, L+1 staging and L+1 outgoing buffers. The same edges free
 them: `read` takes the buffer of a block that `train` has finished, and the `write_back` that `prefetch` waits for has
@@ -31,6 +31,7 @@ def edges(stage: str, i: int, look_ahead: int) -> list[Task]:
     after: dict[str, list[Task]] = {
         "read": [("train", i - 2 * look_ahead - 1)],
         "dedup": [("read", i)],
+        # Of all workers: the executor of several waits for each one's task.
         "unite": [("dedup", i)],
         "plan": [("unite", i + ahead) for ahead in range(look_ahead + 1)],
         "prefetch": [("plan", i), ("write_back", i - look_ahead - 1)],

@@ -173,7 +173,8 @@ class Storage(Strict):
 
     device: SizeOrShare
     """A size, or a share of the memory that is free when the run begins: the GPU's memory, or without a GPU the RAM
-    that this process may use."""
+    that this process may use. Each of several workers takes it of the whole: without GPUs give a
+    size."""
     host: Size
     disk: Size
     """Covers the chunks of all kept commits, the chunks written since, the dense models, and the space reserved for one

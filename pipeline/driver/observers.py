@@ -19,7 +19,7 @@ class Observer:
 
     def on_stage(self, done: StageResult) -> None:
         """Called with the result of each stage, in block order, when the driver retires the block: up to 2L + 2 blocks
-        after the call. The history already includes it."""
+        after the stage ran. The history already includes it."""
 
     def on_line(self, text: str) -> None:
         """Called with a line of text for the user."""

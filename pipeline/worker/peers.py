@@ -23,7 +23,8 @@ class FirstRefused:
     here: int
     """First block that this worker refused."""
     anywhere: int
-    """First block that any worker is known to have refused; no worker trains on it or on later ones."""
+    """First block that any worker is known to have refused, from the agreement in `train` on; no worker trains on it or
+    on later ones."""
 
 
 class Peers(Protocol):

@@ -24,4 +24,5 @@ class Policy(Protocol):
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         """Return `num` distinct slots among those with `evictable_S` nonzero; there must be enough. May change the
-        policy's own state. The caller may leave some of the chosen slots filled."""
+        policy's own state. The caller may evict some of them only, so the others must not be
+        forgotten."""
