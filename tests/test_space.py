@@ -101,6 +101,7 @@ def test_the_log_is_bounded_by_the_live_rows_and_kept_commits(
     assert places.chunks.num > 2 * max(seen), "nothing was ever deleted: this shows too little"
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("num_shards", "quota"), some([(1, 75), (3, 110)], (3, 110), several=True))
 def test_the_quota_is_kept_and_a_run_that_it_stopped_can_go_on(workflow, tmp_path, monkeypatch, num_shards, quota):
     """Room for one commit of all rows, but not beside two older ones: those are given up before the run stops."""

@@ -48,6 +48,7 @@ def with_plateau(workflow, **settings):
     return workflow.model_copy(update={"schedule": schedule})
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("kind", "dim"), [(DeepFM, 4), (DNN, 5), (LR, 0)])
 def test_each_step_has_the_loss_of_the_pipeline(make_workflow, tmp_path, kind, dim):
     workflow = make_workflow(kind, dim=dim)

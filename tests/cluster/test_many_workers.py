@@ -125,6 +125,7 @@ def long_sgd(root: Path, batch_size: int) -> Workflow:
     return workflow_of(root, optimizer, batch_size=batch_size, block_batches=16)
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("world", some([1, 2, 3, 4], 3))
 def test_rounding_stays_within_a_hundred_thousandth_in_a_hundred_steps(
     long_root: Path, of_one: Any, tmp_path: Path, world: int

@@ -292,7 +292,7 @@ def test_a_failure_at_the_end_of_a_stretch_names_the_commit_that_stands(root):
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
     with tempfile.TemporaryDirectory() as run_dir:
         driver = driver_of(workflow, run_dir, LateGpu())
-        findings = driver.crew.worker.tiers.learner.findings
+        findings = driver.crew.worker.tiers.learner.block_metrics
         found = findings.of
 
         def bad(block, *args):
