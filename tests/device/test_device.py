@@ -130,7 +130,7 @@ def test_each_gpu_timing_is_reported_once(gpu):
 
 
 def test_large_pinned_arrays_are_allocated_beside_the_pool_which_is_freed_on_request(gpu, monkeypatch):
-    """In their own size: the pool would take up to twice of it."""
+    """Large arrays have exactly their size: the pool would take up to twice of it."""
     monkeypatch.setattr(gpu_module, "POOLED_BYTES", 100)
     for rows in (1, 1000):
         array = gpu.pinned((rows, 5), np.uint64)

@@ -33,7 +33,7 @@ def test_workers_of_a_scheduler_are_refused_caps_beyond_their_machine(tmp_path: 
     workflow = write_workflow(make_run(tmp_path / "data"), tmp_path)
     argv = [workflow, "--run-dir", str(tmp_path / "run"), "--workers", "2", "--set"]
     caps = f"storage.host={format_size(int(0.6 * memory()))}"
-    with LocalCluster(n_workers=2, threads_per_worker=4, memory_limit=0, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=4, memory_limit=0, dashboard_address="127.0.0.1:0") as cluster:
         said = message_of(started(of_run(*argv, caps, "--scheduler", cluster.scheduler_address)), 2)
         assert "storage's device, host, read and map of 2 workers there add up to" in said
         assert f"bytes, and its machine has {memory():,}; lower one of them, or start fewer workers there" in said

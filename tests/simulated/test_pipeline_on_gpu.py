@@ -212,7 +212,7 @@ LEFT_OUT = {
 @pytest.mark.prove
 @pytest.mark.parametrize("eager", sorted({eager for _, eager in LEFT_OUT.values()}), ids=str)
 def test_with_all_waits_these_orders_of_streams_give_the_same_bits(root, expected, eager):
-    """What goes wrong below comes of the wait that is left out."""
+    """The wait that is left out below is what spoils a result."""
     assert result_of(workflow_of(root), LateGpu(eager))["fingerprint"] == expected["fingerprint"]
 
 
