@@ -17,6 +17,7 @@ from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dashboard import DASHBOARD_OPTIONS, PlainNanny, mount
 from pipeline.cluster.local import SETTINGS
+from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.run_plugin import RunPlugin
 from pipeline.device.gpu import identify
 from pipeline.errors import PipelineError
@@ -49,8 +50,7 @@ class WorkerPool:
             # log killed workers with tracebacks; the driver reports them in one line.
             for handler in logging.getLogger("distributed").handlers:
                 handler.addFilter(_is_critical)
-        # asyncio would log, with a traceback, a Dask coroutine that failed with a worker and that nobody awaits.
-        logging.getLogger("asyncio").addFilter(_is_not_of_dask)
+        silence_lost_connections()
         self._mark = uuid.uuid4().hex
         """Value of the environment variable `MARK` in every process that this pool starts."""
         self._open()
@@ -155,11 +155,6 @@ class WorkerPool:
 
 def _is_critical(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.CRITICAL
-
-
-def _is_not_of_dask(record: logging.LogRecord) -> bool:
-    kind = record.exc_info[0] if record.exc_info else None
-    return kind is None or not kind.__module__.startswith("distributed.")
 
 
 def _start(spec: WorkerSpec) -> Any:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 import psutil
 from distributed import WorkerPlugin, get_worker
 
+from pipeline.cluster.noise import silence_lost_connections
 from pipeline.comm.collective import TwoLevels
 from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.data.identity import as_json, differences
@@ -87,6 +88,7 @@ class RunPlugin(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         if self._ours:
+            silence_lost_connections()
             # A terminal or a batch system sends signals to all processes. Only the driver handles them: it has the
             # planned blocks finished and committed.
             for number in (signal.SIGINT, signal.SIGTERM):

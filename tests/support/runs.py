@@ -109,7 +109,8 @@ class Run:
     def end(self) -> int:
         """Wait for the end, and return the exit code. Raises AssertionError if the run hangs or prints a traceback."""
         until("the run did not end", self.ended, self)
-        assert "Traceback" not in self.said, self.said[-3000:]
+        before, traceback, after = self.said.partition("Traceback")
+        assert not traceback, f"{before[-1500:]}Traceback{after[:6000]}"
         return self.process.returncode
 
     def fingerprint(self) -> str:
