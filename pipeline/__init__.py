@@ -19,3 +19,12 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Must come before other libraries start threads; Arrow starts some when it is imported.
 share_one_arena()
+
+
+def __getattr__(name: str) -> object:
+    """Load the Python API at its first use: it imports torch and Arrow, which commands load when they need them."""
+    if name == "open_run":
+        from pipeline.serving.opened import open_run
+
+        return open_run
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -399,3 +399,5 @@ class BlockResult:
     """Total weight of the examples of `loss`."""
     closed: SplitSums | None = None
     """Metric sums in place of `metrics` if this worker has only a part of the examples."""
+    scores_NT: F32 | None = None
+    """[N, T] logits of the block's examples; only in a scoring."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import sys
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from pydantic import ValidationError
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
-from pipeline.workflow import Workflow
+from pipeline.workflow import Workflow, load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -34,7 +33,7 @@ def train_command(args: argparse.Namespace) -> int:
     """Train as the arguments say, and return the exit code."""
     # These imports take seconds, and --help needs none of them.
     from pipeline.device.gpu import choose
-    from pipeline.driver.open import affinities_for, make_run_dir, open_crew, open_run, recruit, shared_by
+    from pipeline.driver.open import affinities_for, make_run_dir, open_crew, open_local, recruit, shared_by
     from pipeline.machine.affinity import layout_lines
     from pipeline.monitor.report import print_report
     from pipeline.preflight.explain import explain
@@ -68,7 +67,7 @@ def train_command(args: argparse.Namespace) -> int:
             opened = (
                 open_crew(setup, source, run_dir, spec)
                 if spec
-                else open_run(setup, source, run_dir, args.serial, device)
+                else open_local(setup, source, run_dir, args.serial, device)
             )
             driver = stack.enter_context(opened)
         except (ValueError, OSError, MemoryError, PipelineError) as error:
@@ -108,32 +107,6 @@ def train_arguments() -> argparse.ArgumentParser:
         "--explain", action="store_true", help="print the workflow and the space it will take, and stop"
     )
     return parser
-
-
-def load(path: Path) -> Workflow:
-    """Load the value named `workflow` from a Python file, or, for FILE.py:NAME, the value named NAME. Raises ValueError
-    if there is none."""
-    before, colon, wanted = str(path).rpartition(".py:")
-    path, wanted = (Path(f"{before}.py"), wanted) if colon else (path, "workflow")
-    if not path.is_file():
-        raise ValueError(f"{path} is not a file; name a Python file that holds a `workflow`")
-    name = f"workflow_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Registered so that a model class defined in the file can be imported by its dotted name.
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except ValidationError:
-        raise
-    except Exception as error:
-        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
-    workflow = getattr(module, wanted, None)
-    if not isinstance(workflow, Workflow):
-        raise ValueError(f"{path} has no module-level `{wanted}` of type pipeline.workflow.Workflow")
-    return workflow
 
 
 def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:

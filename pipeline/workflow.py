@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -14,6 +16,7 @@ from pydantic import (
     ImportString,
     InstanceOf,
     PlainSerializer,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -312,3 +315,29 @@ class Workflow(Strict):
         if self.schedule.plateau and not self.commit.keep_best:
             raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
         return self
+
+
+def load(path: Path) -> Workflow:
+    """Load the value named `workflow` from a Python file, or, for FILE.py:NAME, the value named NAME. Raises ValueError
+    if there is none."""
+    before, colon, wanted = str(path).rpartition(".py:")
+    path, wanted = (Path(f"{before}.py"), wanted) if colon else (path, "workflow")
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; name a Python file that holds a `workflow`")
+    name = f"workflow_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    # Registered so that a model class defined in the file can be imported by its dotted name.
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except ValidationError:
+        raise
+    except Exception as error:
+        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
+    workflow = getattr(module, wanted, None)
+    if not isinstance(workflow, Workflow):
+        raise ValueError(f"{path} has no module-level `{wanted}` of type pipeline.workflow.Workflow")
+    return workflow

@@ -16,12 +16,12 @@ DOORS = {
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
-    "pyarrow": ("pipeline.data", "pipeline.prepare"),
+    "pyarrow": ("pipeline.data", "pipeline.prepare", "pipeline.serving"),
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
-              "pipeline.preflight"),
+              "pipeline.preflight", "pipeline.serving"),
     "psutil": ("pipeline.cluster",),
     "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.workflow", "pipeline.run"),
     "rich": ("pipeline.monitor",),
@@ -31,7 +31,7 @@ DOORS = {
 
 LAYERS = (
     "pipeline.__main__", "pipeline.run", "pipeline.verify",
-    "pipeline.prepare", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
+    "pipeline.prepare", "pipeline.serving", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
     "pipeline.preflight", "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits",
     "pipeline.optim", "pipeline.comm", "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device",
     "pipeline.models", "pipeline.workflow", "pipeline.optimizer", "pipeline.kernels", "pipeline.records",
@@ -102,6 +102,14 @@ def test_a_module_imports_only_from_its_own_layer_and_below():
         if name != "pipeline" and layer_of(other) < layer_of(name)
     }
     assert not upwards
+
+
+def test_serving_knows_nothing_of_a_run_but_for_scoring():
+    running = ("pipeline.driver", "pipeline.cluster", "pipeline.worker")
+    knowing = {
+        name for name in FILES if belongs(name, ("pipeline.serving",)) if any(belongs(m, running) for m in GRAPH[name])
+    }
+    assert knowing == {"pipeline.serving.scoring"}
 
 
 def test_module_imports_have_no_cycle():

@@ -68,7 +68,7 @@ class DaskCrew:
         host = self.machines[0].host
         port = self._result(self._submit(serve, 0, host, settings.timeout_seconds))
         self._token = uuid.uuid4().hex
-        replicas = replicas_for(self.world, self._commits, kept)
+        replicas, scoring = replicas_for(self.world, self._commits, kept), self._setup.scoring
         joining = []
         for rank, mine in enumerate(owned):
             join_request = JoinRequest(
@@ -85,12 +85,13 @@ class DaskCrew:
                 store_port=port,
                 timeout_seconds=settings.timeout_seconds,
                 check=settings.check_collectives,
+                scoring=scoring,
             )
             parts = tuple(manifest.part(mine) for manifest in kept)
             shards = Shards(num_shards, mine)
             config = WorkerConfig(
                 self._setup.fit.sizes, self._setup.row, self._setup.agenda.steps_of_epoch, self._run_dir, self._speed,
-                parts, replicas[rank], shards,
+                parts, replicas[rank], shards, scoring.scratch / f"worker-{rank}" if scoring else None,
             )  # fmt: skip
             joining.append(self._submit(join_run, rank, join_request, config))
         self._watch.results(joining)

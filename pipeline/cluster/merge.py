@@ -7,8 +7,10 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from pipeline.monitor.metrics import Evaluation
-from pipeline.records import U64, BlockResult, Moves, Refusal, SplitSums, StageResult
+from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal, SplitSums, StageResult
 from pipeline.workflow import Workflow
 
 Scores = Callable[[int, int, int], Iterator[U64]]
@@ -90,4 +92,17 @@ def mean_of(trained: Sequence[BlockResult]) -> BlockResult:
     """Merge the results of a block's parts: the mean loss, weighted by the weight of their examples."""
     weight = sum(part.weight for part in trained)
     loss = sum(part.loss * part.weight for part in trained) / max(weight, 1e-300)
-    return replace(trained[0], loss=loss, weight=weight, closed=None)
+    scores = [part.scores_NT for part in trained if part.scores_NT is not None]
+    joined = join_scores(trained[0].block, scores) if scores else None
+    return replace(trained[0], loss=loss, weight=weight, closed=None, scores_NT=joined)
+
+
+def join_scores(block: Block, scores: Sequence[F32]) -> F32:
+    """[N, T] scores of a block, from those of its parts in the order of ranks. A part has a piece of each batch."""
+    pieces: list[F32] = []
+    for batch in range(block.num_batches):
+        for rank, scores_NT in enumerate(scores):
+            begin, end = Rank(rank, len(scores)).part_of(block).batch_bounds(batch)
+            pieces.append(scores_NT[begin:end])
+    joined_NT: F32 = np.concatenate(pieces)
+    return joined_NT

@@ -26,7 +26,7 @@ from pipeline.cluster.noise import silence_lost_connections
 from pipeline.comm.collective import TwoLevels
 from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.data.identity import as_json, differences
-from pipeline.data.source import Source
+from pipeline.data.source import Scoring, Source
 from pipeline.device.device import Device
 from pipeline.device.gpu import choose, identify
 from pipeline.errors import LostTouch, OutOfTurn
@@ -70,6 +70,7 @@ class JoinRequest:
     store_port: int
     timeout_seconds: float
     check: bool
+    scoring: Scoring | None = None
 
 
 class RunPlugin(WorkerPlugin):
@@ -128,7 +129,8 @@ class RunPlugin(WorkerPlugin):
         except RuntimeError as error:
             raise LostTouch(f"worker {rank.number} did not meet the others: {error}") from error
         membership = Membership(rank, join_request.owner_of_shard, group, levels, key_group, on_gpus)
-        source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
+        threads, group_column = share_of(workflow.schedule.threads), workflow.metrics.group
+        source = Source(workflow.data, workflow.seed, threads, group_column, join_request.scoring)
         self._source = source
         if said := differences(json.loads(join_request.data), as_json(source.identity)):
             raise ValueError(

@@ -9,6 +9,7 @@ RUN_DIR/reserve                      disk space held for the next commit; reserv
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -202,6 +203,8 @@ class Commits:
         self._keep = keep
         self._read: dict[int, Manifest] = {}
         """Cache of manifests that were read or published, by number. Published manifests never change."""
+        self._condemned: dict[int, int] = {}
+        """Descriptors of the manifests to be deleted, each locked so that no reader takes it (`commits.reading`)."""
 
     def manifest_file(self, number: int) -> Path:
         return self.folder / f"{stem(number)}.json"
@@ -235,16 +238,38 @@ class Commits:
         self.files.replace(self.manifest_file(manifest.number), [manifest.content()])
         self._read[manifest.number] = manifest
 
-    def kept(self, give_up: bool = False) -> list[Manifest]:
-        """Return the commits to keep, ascending: the last `keep` ones (only the last one if `give_up`) and the last one
-        of each name."""
+    def all(self) -> list[Manifest]:
+        """Return all published commits, ascending."""
         for number in self.numbers():
             if number not in self._read:
                 self._read[number] = Manifest.of(self.manifest_file(number))
-        manifests = [self._read[number] for number in self.numbers()]
+        return [self._read[number] for number in self.numbers()]
+
+    def kept(self, give_up: bool = False) -> list[Manifest]:
+        """Return the commits to keep, ascending: the last `keep` ones, the last one of each name, and those that a
+        reader holds. `give_up`: of these only the last one and the last one of each name."""
+        manifests = self.all()
         named = {m.name: m for m in manifests if m.name}
         last = manifests[-1 if give_up else -self._keep :]
-        return [m for m in manifests if m in last or m in named.values()]
+        return [m for m in manifests if m in last or m in named.values() or (self._is_held(m) and not give_up)]
+
+    def _is_held(self, manifest: Manifest) -> bool:
+        """True if a reader holds the manifest's lock. If not, this object takes the lock and keeps it until `prune`,
+        so that no reader can take a commit that is about to be deleted."""
+        if manifest.number in self._condemned:
+            return False
+        descriptor = os.open(self.manifest_file(manifest.number), os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return True
+        except OSError:
+            # A file system without locks has no readers that could hold one.
+            os.close(descriptor)
+            return False
+        self._condemned[manifest.number] = descriptor
+        return False
 
     def prune(self, kept: Iterable[Manifest]) -> None:
         """Delete all other commits. Their manifests are deleted first, so that no manifest is left that names a missing
@@ -256,6 +281,8 @@ class Commits:
             for path in stale:
                 self.files.remove(path)
             self.files.sync_folder(self.folder)
+        while self._condemned:
+            os.close(self._condemned.popitem()[1])
         for manifest in self._read.values():
             named |= {self.dense_file(manifest.number, replica) for replica in range(len(manifest.dense))}
         for path in ours:

@@ -52,31 +52,49 @@ def open_log(
     files: Files,
     direct: bool = False,
 ) -> Log:
-    """Open the log as of the last kept commit and fill `places`, which must be empty, to match; without commits, make
-    an empty log. Both cover the shards that `places` own.
+    """Open the log for training as of the last kept commit, and fill `places`, which must be empty, to match; without
+    commits, make an empty log. Both cover the shards that `places` own. Raises ValueError and Damaged like
+    `read_log`."""
+    if kept:
+        log = read_log(path, row, places, kept, speed, files, direct)
+        log.describe(kept[-1].tails)
+    else:
+        table = TableFormat(row, places.chunks.rows, places.chunks.shards)
+        log = Log(path, table, speed, files, None, direct)
+    places.begin_growth()
+    return log
+
+
+def read_log(
+    path: Path,
+    row: RowLayout,
+    places: Places,
+    kept: Sequence[Manifest],
+    speed: DiskSpeed,
+    files: Files,
+    direct: bool = False,
+) -> Log:
+    """Open the log as of the last kept commit, and fill `places`, which must be empty, to match. Writes, repairs and
+    deletes nothing.
 
     Raises ValueError if the log has rows of another layout, other shards, or more keys than the map may hold, and
     Damaged like `rebuild`.
     """
     shards = places.chunks.shards
     kept = [manifest.part(shards.owned) for manifest in kept]
-    table = TableFormat(row, places.chunks.rows, shards)
-    log = Log(path, table, speed, files, checksums(kept) if kept else None, direct)
-    if kept:
-        newest = kept[-1]
-        if (newest.row, newest.chunk_rows, newest.num_shards) != (row.describe(), places.chunks.rows, shards.num):
-            raise ValueError(
-                f"{path} has rows {newest.row} in chunks of {newest.chunk_rows} in {newest.num_shards} shards, but "
-                f"this workflow has rows {row.describe()} in chunks of {places.chunks.rows} in {shards.num} shards"
-            )
-        if (needed := bytes_for(newest.live_rows)) > places.caps.map_bytes:
-            raise ValueError(
-                f"storage.map is {places.caps.map_bytes:,} bytes, but the {newest.live_rows:,} keys of the last commit "
-                f"need {needed:,}; raise it"
-            )
-        rebuild(places, log, newest)
-        log.describe(newest.tails)
-    places.begin_growth()
+    newest = kept[-1]
+    log = Log(path, TableFormat(row, places.chunks.rows, shards), speed, files, checksums(kept), direct)
+    if (newest.row, newest.chunk_rows, newest.num_shards) != (row.describe(), places.chunks.rows, shards.num):
+        raise ValueError(
+            f"{path} has rows {newest.row} in chunks of {newest.chunk_rows} in {newest.num_shards} shards, but "
+            f"this workflow has rows {row.describe()} in chunks of {places.chunks.rows} in {shards.num} shards"
+        )
+    if (needed := bytes_for(newest.live_rows)) > places.caps.map_bytes:
+        raise ValueError(
+            f"storage.map is {places.caps.map_bytes:,} bytes, but the {newest.live_rows:,} keys of the last commit "
+            f"need {needed:,}; raise it"
+        )
+    rebuild(places, log, newest)
     return log
 
 

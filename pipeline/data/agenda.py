@@ -37,11 +37,12 @@ class Agenda:
 
     def __init__(
         self, num_examples: Mapping[str, int], batch_size: int, epochs: int, test_apart: bool = False,
-        min_last_batch: int = 1,
+        min_last_batch: int = 1, steps_before: int = 0,
     ) -> None:  # fmt: skip
         """`test_apart`: the agenda has no test leg, since the epoch to test is chosen after training (see `test`).
-        `min_last_batch`: if the training split's last batch has fewer examples, it is merged into the one before."""
-        self._min_last_batch = min_last_batch
+        `min_last_batch`: if the training split's last batch has fewer examples, it is merged into the one before.
+        `steps_before`: number of steps that were taken before the agenda begins."""
+        self._min_last_batch, self._steps_before = min_last_batch, steps_before
         self.num_examples = num_examples
         self._test_apart = test_apart
         self._batch_size = batch_size
@@ -160,7 +161,7 @@ class Agenda:
         batches = self._num_batches(leg.split)
         num_batches = min(block_batches, batches - first_batch)
         first_example = first_batch * self._batch_size
-        epochs_before = leg.epoch + (leg.split != "train")
+        steps = self._steps_before + (leg.epoch + (leg.split != "train")) * self._num_batches("train")
         return Block(
             number=number,
             split=leg.split,
@@ -170,6 +171,6 @@ class Agenda:
             first_example=first_example,
             num_examples=self._end(leg, first_batch + num_batches) - first_example,
             batch_size=self._batch_size,
-            first_step=epochs_before * self._num_batches("train") + (first_batch if leg.split == "train" else 0),
+            first_step=steps + (first_batch if leg.split == "train" else 0),
             closes_split=first_batch + num_batches == batches,
         )

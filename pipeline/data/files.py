@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -123,17 +123,18 @@ def kind_of(found: pa.DataType) -> str | None:
 class SchemaCheck:
     """Check of one file's schema after another: each fits the workflow, and all agree with the first."""
 
-    def __init__(self, columns: list[InputColumn]) -> None:
+    def __init__(self, columns: list[InputColumn], kinds: Mapping[str, str] | None = None) -> None:
+        """`kinds`: kind of each column of keys in the training data, which all files must have; None: any."""
         self.columns = columns
         self.trained = frozenset(column.name for column in columns if not column.is_group)
         """Names of the columns used in training; one that is only the group of the metrics is not."""
         self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
         """Names of the label and weight columns."""
-        self.kinds: dict[str, str] = {}
+        self.kinds: dict[str, str] = dict(kinds or {})
         """Kind of each column of keys in the first file (see `kind_of`)."""
-        self._first: Path | None = None
+        self._first: Path | str | None = "the training data" if kinds else None
 
-    def check(self, path: Path, schema: pa.Schema) -> None:
+    def check(self, path: Path | str, schema: pa.Schema) -> None:
         """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
         expected, and what to change."""
         for column in self.columns:
@@ -147,7 +148,7 @@ class SchemaCheck:
         self._first = self._first or path
 
 
-def _checked_kind(path: Path, schema: pa.Schema, column: InputColumn) -> str:
+def _checked_kind(path: Path | str, schema: pa.Schema, column: InputColumn) -> str:
     where = f"{path}: column {column.name!r} ({column.setting})"
     at = schema.get_all_field_indices(column.name)
     if len(at) != 1:

@@ -111,7 +111,7 @@ class GroupReader:
             table = file.read_row_group(group.index, columns=names, use_threads=False)
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ValueError(f"{group}: cannot be read, is the file complete? ({error})") from error
-        return {c.name: _chunks(table.column(c.name), c) for c in self._columns}
+        return {c.name: chunks_of(table.column(c.name), c) for c in self._columns}
 
     def _open(self, path: Path) -> pq.ParquetFile:
         """Raises ValueError if the file has changed since the run began."""
@@ -151,7 +151,8 @@ def _stamp(path: Path) -> tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _chunks(column: pa.ChunkedArray, spec: InputColumn) -> list[Chunk]:
+def chunks_of(column: pa.ChunkedArray, spec: InputColumn) -> list[Chunk]:
+    """The chunks of a column, in order; the keys of each dictionary are computed here, once."""
     begins = np.cumsum([0, *(len(array) for array in column.chunks)]).tolist()
     return [
         Chunk(begin, array, dictionary_keys(array, spec)) for begin, array in zip(begins, column.chunks, strict=False)

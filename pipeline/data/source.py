@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.data import order
 from pipeline.data.batches import BatchWriter
 from pipeline.data.buffer import ReadBuffer, Widths
-from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, resolve
+from pipeline.data.files import SPLITS, SchemaCheck, columns_of, resolve
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
 from pipeline.data.window import Window
@@ -26,6 +26,18 @@ LIST_MARGIN = 1.1
 ALL = Rank()
 
 
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """Input of a scoring, in place of the workflow's splits: these files, in order, are its test split. Their labels
+    are not read."""
+
+    files: tuple[Path, ...]
+    kinds: Mapping[str, str]
+    """Kind of each column of keys in the training data (see `SchemaCheck`)."""
+    scratch: Path
+    """Folder for temporary files, since the run directory is only read."""
+
+
 class Source:
     """Reader of any block of any epoch; cheapest in order, since it keeps the last window and row group.
 
@@ -35,7 +47,9 @@ class Source:
     layout: FieldLayout
     num_examples: dict[str, int]
 
-    def __init__(self, data: Data, seed: int, num_threads: int = 1, group: str | None = None) -> None:
+    def __init__(
+        self, data: Data, seed: int, num_threads: int = 1, group: str | None = None, scoring: Scoring | None = None
+    ) -> None:
         """Read every file's metadata. `group`: the column that `metrics.group` names.
 
         Raises ValueError if a pattern or a column does not fit the files.
@@ -43,20 +57,22 @@ class Source:
         self._threads = Threads(num_threads, "read")
         self._seed, self._shuffle_window = seed, data.shuffle_window
         columns = columns_of(data, group)
-        check = SchemaCheck(columns)
+        read = [c for c in columns if not (scoring and c.setting == "data.labels")]
+        check = SchemaCheck(read, scoring.kinds if scoring else None)
         self._groups: dict[str, list[RowGroup]] = {}
         self.identity: dict[str, SplitIdentity] = {}
         """Identity of each split's data."""
         files: dict[Path, FileIdentity] = {}
         for split in SPLITS:
-            listed = {path: list_groups(path, check, name_of(path, data.root)) for path in resolve(data, split)}
+            paths = resolve(data, split) if not scoring else scoring.files if split == "test" else ()
+            listed = {path: list_groups(path, check, name_of(path, data.root)) for path in paths}
             self._groups[split] = [group for _, groups in listed.values() for group in groups if group.num_rows]
             self.identity[split] = split_identity([identity for identity, _ in listed.values()])
             files |= {path: identity for path, (identity, _) in listed.items()}
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
-        if self.num_examples["train"] == 0:
+        if self.num_examples["train"] == 0 and not scoring:
             raise ValueError(f"data.train: {', '.join(data.train)} hold no examples; name files that have rows")
-        self.layout = _layout(data, columns, check.kinds)
+        self.layout = layout_of(data, check.kinds)
         self._widths = Widths(
             num_labels=len(data.labels),
             weighted=data.weight is not None,
@@ -135,7 +151,7 @@ class Source:
         end = min(begin + self._window_examples, self.num_examples[split])
         shuffled = order.is_shuffled(split, self._shuffle_window)
         for group, first, stop in self._slices(split, epoch, begin, end):
-            self._window.append(group, self._reader.read(group), first, stop)
+            self._window.append(str(group), self._reader.read(group), first, stop)
         count = end - begin
         self._window.shuffle(
             order.window_order(count, self._seed, epoch, number) if shuffled else np.arange(count, dtype=np.int64)
@@ -157,8 +173,9 @@ class Source:
             yield group, max(0, begin - start), min(group.num_rows, end - start)
 
 
-def _layout(data: Data, columns: list[InputColumn], kinds: dict[str, str]) -> FieldLayout:
-    multi = [c.is_multi(kinds) for c in columns if c.is_category]
+def layout_of(data: Data, kinds: Mapping[str, str]) -> FieldLayout:
+    """Layout of the categorical fields; `kinds`: kind of each column of keys (see `SchemaCheck`)."""
+    multi = [kinds[category.name].startswith("lists") for category in data.categories]
     return FieldLayout(
         single_S=tuple(f for f, m in enumerate(multi) if not m),
         multi_M=tuple(f for f, m in enumerate(multi) if m),

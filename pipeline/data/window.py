@@ -10,7 +10,7 @@ import pyarrow as pa
 from pipeline.data.bags import Bags
 from pipeline.data.decode import fill_bags, fill_floats, fill_keys
 from pipeline.data.files import InputColumn
-from pipeline.data.groups import Chunk, RowGroup
+from pipeline.data.groups import Chunk
 from pipeline.kernels import assemble
 from pipeline.machine.memory import aligned_empty
 from pipeline.machine.threads import Threads, cut_range
@@ -31,10 +31,14 @@ class Bank:
         """[C, N] one row per column, shuffled."""
         return self._values_CN[:-1]
 
-    def append(self, to: int, group: RowGroup, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
+    def append(self, to: int, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
         for out, column in zip(self._values_CN[1:], self._columns, strict=True):
+            if column.name not in chunks:
+                # Labels, which a scoring does not read.
+                out[to + begin : to + end] = 0
+                continue
             for row, array, dictionary in _pieces(chunks[column.name], begin, end):
-                _fill(array, column, dictionary, str(group), row, out[to + row : to + row + len(array)])
+                _fill(array, column, dictionary, where, row, out[to + row : to + row + len(array)])
 
     def shuffle(self, order: I64) -> None:
         assemble.permute_columns(self._values_CN, order)
@@ -82,10 +86,11 @@ class Window:
         for bags in self.bags:
             bags.clear()
 
-    def append(self, group: RowGroup, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
-        """Decode rows `begin` to `end` of a row group, and append them to the window."""
+    def append(self, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
+        """Decode rows `begin` to `end` of a row group or table, and append them to the window. `where`: its name, for
+        messages."""
         to = self.count - begin
-        self._each_bank(lambda bank: bank.append(to, group, chunks, begin, end))
+        self._each_bank(lambda bank: bank.append(to, where, chunks, begin, end))
         for bags, column in zip(self.bags, self._multi, strict=True):
             for _, array, dictionary in _pieces(chunks[column.name], begin, end):
                 fill_bags(array, column, dictionary, bags)

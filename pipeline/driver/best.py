@@ -40,9 +40,9 @@ class BestEpoch:
         rows, dense = (verdict.lr(lr, self._plateau) for lr in (self._optimizer.rows.lr, self._optimizer.dense.lr))
         return rows, dense
 
-    def commit(self, kept: Sequence[Manifest], history: History) -> tuple[Manifest, int, str | None]:
+    def commit(self, manifests: Sequence[Manifest], history: History) -> tuple[Manifest, int, str | None]:
         """Return the commit to test, its epoch, and a remark for the user if it is not the best epoch's."""
-        opened = next((manifest for manifest in reversed(kept) if manifest.name == "best"), kept[-1])
+        opened = next((manifest for manifest in reversed(manifests) if manifest.name == "best"), manifests[-1])
         epoch, best = Position(**opened.state["position"]).epoch - 1, self.verdict(history).best
         if best is None or epoch == best:
             return opened, epoch, None

@@ -186,7 +186,7 @@ class Driver:
 
     def _open_best(self) -> int:
         """Open the weights of the best epoch in place of the last ones. Returns the epoch."""
-        opened, epoch, remark = self.best.commit(self.commits.kept(), self.history)
+        opened, epoch, remark = self.best.commit(self.commits.all(), self.history)
         if opened != self.committer.newest:
             try:
                 self.crew.open([opened])

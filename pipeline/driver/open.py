@@ -27,7 +27,7 @@ from pipeline.workflow import MemoryShare, Workflow
 
 
 @contextmanager
-def open_run(
+def open_local(
     setup: Setup, source: Source, run_dir: Path, serial: bool = False, device: Device | None = None
 ) -> Iterator[Driver]:
     """Open a driver with one worker in this process. `run_dir` must be empty or hold a run. Stages run on Dask in this

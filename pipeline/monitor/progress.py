@@ -30,7 +30,7 @@ class TrainingProgress:
     done: int
     total: int
     rate: float
-    loss: float
+    loss: float | None
     ready: int
 
     def __str__(self) -> str:
@@ -39,7 +39,7 @@ class TrainingProgress:
         parts = [
             f"{self.done:,}/{self.total:,} examples",
             f"{rate}/s",
-            f"loss {self.loss:.4f}",
+            *([] if self.loss is None else [f"loss {self.loss:.4f}"]),
             f"{self.ready} ready",
             f"{clock_time(left)} left",
         ]
@@ -168,8 +168,9 @@ class Progress:
         finally:
             self._display.close()
 
-    def update(self, examples_done: int, loss: float, ready: int) -> None:
-        """Show the state of training: examples done in the whole run, the block's loss, staged blocks ahead of it."""
+    def update(self, examples_done: int, loss: float | None, ready: int) -> None:
+        """Show the state of a run: examples done in all of it, the block's loss (None: it has none), staged blocks
+        ahead of it."""
         now = self._clock()
         rate = self._rate(now, examples_done)
         self._pending = TrainingProgress(examples_done, self._total, rate, loss, ready)

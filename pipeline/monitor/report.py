@@ -101,7 +101,8 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
         how = (
             f" (progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples)"
         )
-    lines = [f"epoch {metrics['epoch']} {metrics['split']}{how}: {shown}"]
+    epoch = f"epoch {metrics['epoch']} " if "epoch" in metrics else ""
+    lines = [f"{epoch}{metrics['split']}{how}: {shown}"]
     for name, value in metrics.items():
         if (name == "ne" or name.startswith("ne_")) and value > WORST_NE:
             lines.append(

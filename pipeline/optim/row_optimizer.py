@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from pipeline.device.device import Device
-from pipeline.device.tensors import tensor_of
 from pipeline.kernels.catch_up import catch_up
 from pipeline.kernels.clip_gradients import clip_gradients
 from pipeline.kernels.count_examples import count_examples
@@ -24,6 +22,10 @@ from pipeline.optimizer import Adam, Ftrl, Optimizer
 from pipeline.records import F32, I32, U32, BatchIndex
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
+
+if TYPE_CHECKING:
+    # Serving catches rows up without torch.
+    from torch import Tensor
 
 QUIET = 7.8e-10
 """An absent row's weight stands still once m / sqrt(v) has shrunk by this factor: 200 steps of Adam with beta1 = 0.9
@@ -85,6 +87,8 @@ class RowOptimizer:
         """Scale the gradients of this step, L2 included, by `factor`, which lies on the model's device."""
         table_T4 = self.rates.through(step, self.lr)[0]
         if self._device.on_gpu:
+            from pipeline.device.tensors import tensor_of
+
             line = tensor_of(table_T4)[step]
             line[FACTOR] = factor
             line[L2] *= factor

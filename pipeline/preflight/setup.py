@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pipeline.data.agenda import Agenda
-from pipeline.data.source import Source
+from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
@@ -31,6 +31,8 @@ class Setup:
     row: RowLayout
     agenda: Agenda
     fit: Fit
+    scoring: Scoring | None = None
+    """Input of a scoring; None: training on the splits of the workflow."""
 
 
 def set_up(
@@ -50,6 +52,21 @@ def set_up(
     agenda = agenda_of(workflow, source.num_examples, dense, world)
     fit = rehearse(workflow, storage, source, agenda, row.num_bytes, dense.num_bytes, say, device.on_gpu, world)
     return Setup(workflow, world, storage, row, agenda, fit), source
+
+
+def set_up_scoring(
+    workflow: Workflow, device: Described, say: Callable[[str], None], scoring: Scoring, step: int, world: int = 1
+) -> tuple[Setup, Source]:
+    """Check data, model and memory for scoring files with the model as of `step`, as `set_up` does for training."""
+    row = row_layout(workflow)
+    dense = check_model(workflow, row)
+    storage = with_device_in_bytes(workflow.storage, device.free_bytes())
+    check_memory(storage, device, world)
+    threads, group = share_of(workflow.schedule.threads), workflow.metrics.group
+    source = Source(workflow.data, workflow.seed, threads, group, scoring)
+    agenda = Agenda(source.num_examples, workflow.schedule.batch_size, 1, steps_before=step)
+    fit = rehearse(workflow, storage, source, agenda, row.num_bytes, dense.num_bytes, say, device.on_gpu, world)
+    return Setup(workflow, world, storage, row, agenda, fit, scoring), source
 
 
 def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:

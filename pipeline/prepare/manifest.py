@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.data.files import SPLITS
-from pipeline.prepare.durable import replacing
 from pipeline.prepare.formats import Field
 from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, check_folders
 from pipeline.prepare.parts import OutputFile, Record
@@ -18,6 +17,7 @@ from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
 from pipeline.settings import Strict
+from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files, checksum
 
 T = TypeVar("T", bound=Strict)

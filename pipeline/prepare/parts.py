@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from pipeline.data.files import SPLITS, open_file
 from pipeline.prepare.counts import value_type
-from pipeline.prepare.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
 from pipeline.prepare.layout import PART, named
 from pipeline.prepare.splits import I8
 from pipeline.settings import Strict
+from pipeline.storage.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
 from pipeline.storage.files import checksum
 
 ROW_GROUP = 1 << 16

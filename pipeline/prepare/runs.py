@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.prepare.counts import Counts, gather, summed
-from pipeline.prepare.durable import checksum_so_far, damage_told, is_whole, replacing
 from pipeline.prepare.uniques import keys_of
+from pipeline.storage.durable import checksum_so_far, damage_told, is_whole, replacing
 
 RUN_BLOCK_BYTES = 512 << 10
 """Bytes of a run's block in memory. A merge holds a block of each of its runs, and the merged result of them."""

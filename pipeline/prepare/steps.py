@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.prepare.durable import has_checksum
 from pipeline.prepare.formats import Format
 from pipeline.prepare.layout import COUNT, COUNTS, KEPT, UNIQUES, WRITE
 from pipeline.prepare.lines import BadLines
@@ -24,6 +23,7 @@ from pipeline.prepare.read import SourcePart, parts
 from pipeline.prepare.splits import I8, TRAIN, Split
 from pipeline.prepare.uniques import path_of_part, save_part
 from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of, path_of_counts
+from pipeline.storage.durable import has_checksum
 from pipeline.storage.files import Files
 
 

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from pipeline.data.decode import fill_keys, is_list
 from pipeline.data.files import InputColumn
 from pipeline.kernels.hyperloglog import NUM_REGISTERS, add_keys, estimate
-from pipeline.prepare.durable import checksum_so_far, damage_told, is_whole, replacing
 from pipeline.prepare.layout import PART, named
 from pipeline.records import U64
+from pipeline.storage.durable import checksum_so_far, damage_told, is_whole, replacing
 from pipeline.storage.files import Files
 
 BOUND = 1 << 20

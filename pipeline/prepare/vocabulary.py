@@ -26,13 +26,13 @@ import pyarrow.parquet as pq
 from pipeline.data.decode import is_list
 from pipeline.data.files import open_file
 from pipeline.prepare.counts import Counts, counted, gather, joined
-from pipeline.prepare.durable import checksum_so_far, damage_told, has_checksum, read_sealed, replacing, write_sealed
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
 from pipeline.prepare.partition import Partition
 from pipeline.prepare.runs import few, merge_counts, write_runs
 from pipeline.prepare.uniques import chunks, keys_of
 from pipeline.records import I32
 from pipeline.settings import Strict
+from pipeline.storage.durable import checksum_so_far, damage_told, has_checksum, read_sealed, replacing, write_sealed
 from pipeline.storage.files import Files
 
 PARTITION_ROWS = 1 << 18

@@ -34,6 +34,8 @@ class BlockMetrics:
     def __init__(self, evaluation: Evaluation, alone: bool = True) -> None:
         """`alone`: True if this worker has all examples; otherwise the driver computes metrics from all workers'
         sums."""
+        self.returns_scores = False
+        """True to return the scores of evaluated blocks, instead of computing metrics from them."""
         self._evaluation = evaluation
         self._alone = alone
         self._clipped = self._clippable = 0.0
@@ -52,6 +54,8 @@ class BlockMetrics:
             raise FloatingPointError(
                 f"the loss of {where} is {losses_K[batch]}: lower optimizer.dense.lr or optimizer.rows.lr"
             )
+        if self.returns_scores:
+            return BlockResult(block, 0.0, {}, scores_NT=scores_NT)
         if truth and scores_NT is not None:
             self._score(block, scores_NT, *truth)
         if block.trains:

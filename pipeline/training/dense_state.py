@@ -53,20 +53,15 @@ def save_dense(model: torch.nn.Module, optimizer: DenseOptimizer) -> dict[str, A
 
 def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping[str, Array]) -> None:
     """Load what `save_dense` returned. Raises ValueError if it belongs to another model or optimizer."""
-    tensors = {name: torch.from_numpy(np.array(value)).clone() for name, value in saved.items()}
-    values = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
-    _check_names("the dense model", model.state_dict(), values)
-    for name, held in model.state_dict().items():
-        _check_like(name, held, values[name])
-    model.load_state_dict(values)
+    load_values(model, {name.removeprefix(MODEL): value for name, value in saved.items() if name.startswith(MODEL)})
+    tensors = {name: _copy_of(value) for name, value in saved.items() if name.startswith(OPTIMIZER)}
     parameters = dict(model.named_parameters())
     state: dict[str, dict[str, Any]] = {name: {} for name in parameters}
     for full_name, value in tensors.items():
-        if full_name.startswith(OPTIMIZER):
-            key, _, name = full_name.removeprefix(OPTIMIZER).partition("/")
-            if name not in parameters:
-                raise ValueError(f"the dense optimizer of the commit is not this one: it has {full_name}")
-            state[name][key] = value
+        key, _, name = full_name.removeprefix(OPTIMIZER).partition("/")
+        if name not in parameters:
+            raise ValueError(f"the dense optimizer of the commit is not this one: it has {full_name}")
+        state[name][key] = value
     if isinstance(optimizer, FusedAdam):
         optimizer.state.clear()
         for name, of_one in state.items():
@@ -78,6 +73,19 @@ def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping
                 optimizer.state[held] = {key: value.to(held.device) for key, value in of_one.items()}
     else:
         _fill(parameters, optimizer, state)
+
+
+def load_values(model: torch.nn.Module, values: Mapping[str, Array]) -> None:
+    """Load parameters and buffers by name. Raises ValueError if they are those of another model."""
+    tensors = {name: _copy_of(value) for name, value in values.items()}
+    _check_names("the dense model", model.state_dict(), tensors)
+    for name, held in model.state_dict().items():
+        _check_like(name, held, tensors[name])
+    model.load_state_dict(tensors)
+
+
+def _copy_of(value: Array) -> Tensor:
+    return torch.from_numpy(np.array(value)).clone()
 
 
 def _fill(parameters: Mapping[str, Tensor], optimizer: Replica, state: Mapping[str, Mapping[str, Tensor]]) -> None:

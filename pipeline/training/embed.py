@@ -7,11 +7,12 @@ from torch import Tensor
 
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
-from pipeline.kernels.pool import lookup, pool_bags, pool_singles
+from pipeline.kernels.pool import lookup
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
 from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, I32, TILE, BatchIndex, FieldLayout
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
+from pipeline.training.spread import Spread
 
 
 class Embed:
@@ -24,13 +25,8 @@ class Embed:
         self._threads, self._device = threads, device
         self._layout = layout
         self._row = row
-        self._single_S, self._multi_M, self._mean_M = (
-            device.to_device(np.array(values, np.int32)) for values in (layout.single_S, layout.multi_M, layout.mean_M)
-        )
-        fields = layout.num_fields
-        self._embeddings_BFD: F32 = device.empty((batch_size, fields, row.embedding_dim), np.float32)
-        self._first_BF: F32 = device.empty((batch_size, fields if row.first_order else 0), np.float32)
-        self._tensors = tensor_of(self._embeddings_BFD), tensor_of(self._first_BF)
+        self._spread = Spread(layout, row, batch_size, threads, device)
+        self._tensors = tensor_of(self._spread.embeddings_BFD), tensor_of(self._spread.first_BF)
         self._weights_PC = self._sums_PC = device.empty((0, row.num_weights), np.float32)
 
     def look_up(self, slab_SW: F32, staged_AW: F32, rows_P: I32) -> F32:
@@ -45,18 +41,7 @@ class Embed:
 
     def spread(self, weights_PC: F32, index: BatchIndex, bags_MB: I32) -> tuple[Tensor, Tensor]:
         """Embeddings [B, F, D] and first-order weights [B, F] of a batch; valid until the next call."""
-        num_examples = bags_MB.shape[1] - 1
-        embeddings_BFD, first_BF = self._embeddings_BFD[:num_examples], self._first_BF[:num_examples]
-        self._threads.split(
-            num_examples,
-            lambda a, b: pool_singles(weights_PC, index.inverse_V, self._single_S, a, b, embeddings_BFD, first_BF),
-        )
-        if len(self._multi_M):
-            fields = self._multi_M, self._mean_M
-            self._threads.split(
-                num_examples,
-                lambda a, b: pool_bags(weights_PC, index.inverse_V, bags_MB, *fields, a, b, embeddings_BFD, first_BF),
-            )
+        num_examples = self._spread.spread(weights_PC, index, bags_MB)
         embeddings, first = self._tensors
         return embeddings[:num_examples], first[:num_examples]
 

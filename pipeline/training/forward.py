@@ -11,7 +11,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
-from pipeline.records import Examples
+from pipeline.records import F32, Examples
 from pipeline.workflow import Workflow
 
 TINY = 1e-30
@@ -49,6 +49,12 @@ class Forward:
         results_K4[batch, 0] = loss.detach()
         results_K4[batch, 1] = end - begin if weights is None else weights.sum()
         return output, loss
+
+    def logits(self, numbers_BX: F32, embeddings: Tensor, first: Tensor) -> Tensor:
+        """Return the outputs, [B] or [B, T], of a batch with these numbers."""
+        numbers = self._tensors[0][: len(numbers_BX)]
+        self._columns[0][: len(numbers_BX)] = numbers_BX
+        return self._forward(numbers, embeddings, first)
 
     def _forward(self, numbers: Tensor, embeddings: Tensor, first: Tensor) -> Tensor:
         if self._precision is torch.float32:

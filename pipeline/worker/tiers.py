@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.commits.manifest import Manifest
-from pipeline.commits.reopen import open_log
+from pipeline.commits.reopen import open_log, read_log
 from pipeline.data.source import Source
 from pipeline.device.device import Device
 from pipeline.machine.memory import aligned_empty
@@ -46,6 +46,8 @@ class WorkerConfig:
     dense: Mapping[str, Array] | None
     """Dense part to begin with, as `Worker.dense` returned it for the last of them; None without a commit."""
     shards: Shards = ONE_SHARD
+    scratch: Path | None = None
+    """Folder for temporary files of a scoring, which only reads the run directory; None: training, which writes it."""
 
 
 class Tiers:
@@ -68,15 +70,17 @@ class Tiers:
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, config.shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
-        self.log = open_log(
+        opens = read_log if config.scratch else open_log
+        self.log = opens(
             config.run_dir / "table.zarr", self.row, self.places, config.kept, config.speed, files, storage.direct
         )
         evaluation = Evaluation(
-            workflow.data.labels, config.run_dir / "scores", grouped=workflow.metrics.group is not None
+            workflow.data.labels, (config.scratch or config.run_dir) / "scores", grouped=bool(workflow.metrics.group)
         )
         shape = Shape(source.layout, self.row, config.steps_of_epoch)
         together = Together(membership.for_steps, membership.collective) if membership else Together()
         self.learner = Learner(workflow, shape, self.slab, evaluation, self.threads, device, together)
+        self.learner.block_metrics.returns_scores = config.scratch is not None
         if config.dense is not None:
             self.learner.load(config.dense)
 

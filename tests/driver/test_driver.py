@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 from pipeline.commits.manifest import Commits
 from pipeline.data import source as source_module
 from pipeline.data.source import Source
-from pipeline.driver.open import open_run
+from pipeline.driver.open import open_local
 from pipeline.errors import PipelineError
 from pipeline.preflight.sizes import log_chunk_bytes
 from pipeline.records import Block, Refusal
@@ -40,7 +40,7 @@ def left(tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("run")
     source = Source(workflow.data, workflow.seed)
     setup = setup_of(workflow, source, **THREE_TIERS)
-    with open_run(setup, source, run_dir, serial=True) as driver:
+    with open_local(setup, source, run_dir, serial=True) as driver:
         result = driver.run()
     return SimpleNamespace(
         workflow=workflow, run_dir=run_dir, result=result, reference=Reference(workflow).train(), fit=setup.fit

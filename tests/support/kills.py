@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from pipeline.prepare import durable
+from pipeline.storage import durable
 from pipeline.storage.files import Files
 
 

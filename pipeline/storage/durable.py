@@ -1,4 +1,4 @@
-"""Durable files of the preparation: a file appears under its name whole and durable or not at all, whenever a run is
+"""Durable files: a file appears under its name whole and durable or not at all, whenever a run is
 killed, and checksums prove that what is read back is what was written."""
 
 from __future__ import annotations

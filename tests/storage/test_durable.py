@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.prepare.durable import replacing
+from pipeline.storage.durable import replacing
 
 
 def test_concurrent_attempts_at_one_file_leave_it_whole(tmp_path):

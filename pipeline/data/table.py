@@ -1,0 +1,93 @@
+"""Arrow tables in memory as batches of examples: the same columns and conversions as those of Parquet files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.data.batches import BatchWriter
+from pipeline.data.buffer import ReadBuffer, Widths
+from pipeline.data.files import InputColumn, SchemaCheck
+from pipeline.data.groups import Chunk, chunks_of
+from pipeline.data.window import Window
+from pipeline.machine.threads import Threads
+from pipeline.records import Block, Examples, FieldLayout
+
+VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+"""Types that hold the same values as others whose bytes lie in one buffer."""
+
+
+class TableReader:
+    """Reader of tables. Not thread-safe: its buffers are used for one batch after the other."""
+
+    def __init__(self, columns: list[InputColumn], kinds: Mapping[str, str], layout: FieldLayout) -> None:
+        """`columns`: all columns to read, as `columns_of` orders them. `kinds`: kind of each column of keys (see
+        `SchemaCheck`). `layout`: that of their categorical fields."""
+        self._columns, self._kinds = columns, dict(kinds)
+        settings = [column.setting for column in columns]
+        self._widths = Widths(
+            num_labels=settings.count("data.labels"),
+            weighted="data.weight" in settings,
+            num_numbers=settings.count("data.numbers"),
+            num_single=len(layout.single_S),
+            num_multi=len(layout.multi_M),
+            grouped="metrics.group" in settings,
+        )
+        self._threads = Threads(1, "read table")
+        self._writer = BatchWriter(self._widths)
+        self._buffer = ReadBuffer(0)
+        self._window = Window(columns, self._kinds, 0, self._threads)
+
+    def batches(self, table: pa.Table, batch_size: int) -> Iterator[Examples]:
+        """Yield the table's rows in blocks of one batch, each valid until the next one.
+
+        Raises ValueError, with the column, if a column is missing or has a wrong type or bad values.
+        """
+        check = SchemaCheck(self._columns, self._kinds)
+        used = {column.name for column in self._columns}
+        fields = [(name, table.column(at)) for at, name in enumerate(table.schema.names) if name in used]
+        table = pa.Table.from_arrays([_contiguous(column) for _, column in fields], [name for name, _ in fields])
+        check.check("the table", table.schema)
+        chunks = {column.name: chunks_of(table.column(column.name), column) for column in self._columns}
+        if self._window.size < min(batch_size, table.num_rows):
+            self._window = Window(self._columns, self._kinds, min(batch_size, table.num_rows), self._threads)
+        for begin in range(0, table.num_rows, batch_size):
+            yield self._read(chunks, begin, min(begin + batch_size, table.num_rows))
+
+    def _read(self, chunks: Mapping[str, list[Chunk]], begin: int, end: int) -> Examples:
+        size = end - begin
+        self._window.clear()
+        self._window.append("the table", dict(chunks), begin, end)
+        self._window.shuffle(np.arange(size, dtype=np.int64))
+        num_values = self._widths.num_single * size + sum(bags.num_keys for bags in self._window.bags)
+        needed = self._widths.array_bytes([size]) + 8 * num_values
+        if needed > self._buffer.limit_bytes:
+            self._buffer = ReadBuffer(needed + needed // 4)
+        block = Block(
+            number=0, split="test", epoch=0, first_batch=0, num_batches=1, first_example=0, num_examples=size,
+            batch_size=size, first_step=0, closes_split=False,
+        )  # fmt: skip
+        examples = self._buffer.begin(block, self._widths)
+        examples.batch_starts[0] = 0
+        self._writer.begin(examples, 0)
+        self._writer.add(self._window, 0, size, 0)
+        self._writer.end()
+        return replace(examples, keys_V=examples.keys_V[: int(examples.batch_starts[-1])])
+
+    def close(self) -> None:
+        self._threads.close()
+
+
+def _contiguous(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column, with views of texts copied to one buffer."""
+    found = column.type
+    if pa.types.is_dictionary(found) and found.value_type in VIEWS:
+        return pc.cast(column, VIEWS[found.value_type])
+    if pa.types.is_list(found) or pa.types.is_large_list(found):
+        instead = VIEWS.get(found.value_type)
+        return pc.cast(column, pa.large_list(instead)) if instead else column
+    return pc.cast(column, VIEWS[found]) if found in VIEWS else column

@@ -1,0 +1,1 @@
+"""Applications of a trained model: score files, look rows up, export, serve."""

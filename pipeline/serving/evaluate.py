@@ -1,0 +1,93 @@
+"""Metrics of scored files, whose input has the labels: those that an evaluation of the run would report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys
+from pipeline.data.files import InputColumn, columns_of, open_file
+from pipeline.monitor.metrics import Evaluation
+from pipeline.monitor.report import evaluated
+from pipeline.records import F32, U64, Array
+from pipeline.serving.scored_files import SCORED_GROUP, ColumnReader, ScoredFile, readable_columns, score_fields
+from pipeline.workflow import Workflow
+
+TRUTH = ("data.labels", "data.weight", "metrics.group")
+Judged = tuple[F32, F32, F32 | None, U64 | None]
+"""Logits [N, T], labels [N, T], weights [N] or None, and groups [N] or None."""
+
+
+def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path) -> str:
+    """A line with the metrics of scored files; "" if some file lacks a label, or there are no rows. `scratch`: folder
+    for temporary files."""
+    labels = workflow.data.labels
+    if not readable_columns(files) >= set(labels) or not any(file.num_rows for file in files):
+        return ""
+    evaluation = Evaluation(labels, scratch, grouped=workflow.metrics.group is not None)
+    pieces = (piece for file in files for piece in judged(file, workflow))
+    # Sums are taken batch by batch, as the run's own evaluation takes them.
+    for scores_BT, labels_BT, weights_B, groups_B in in_batches(pieces, workflow.schedule.batch_size):
+        evaluation.add(scores_BT, labels_BT, weights_B, groups_B)
+    return evaluated({"split": "scored", **evaluation.result()})
+
+
+def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:
+    """Yield the rows of a scored file with their labels."""
+    columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
+    logits, first_row = score_fields(workflow.data.labels)[::2], 0
+    with open_file(file.source) as source, open_file(file.out) as out:
+        scores = ColumnReader(out, logits)
+        for batch in source.iter_batches(SCORED_GROUP, columns=[column.name for column in columns], use_threads=False):
+            values: dict[str, list[Any]] = {setting: [] for setting in TRUTH}
+            for column in columns:
+                values[column.setting].append(_values(batch.column(column.name), column, str(file.source), first_row))
+            logits_TN = [np.asarray(pa.chunked_array(array)) for array in scores.take(len(batch))]
+            weights, groups = values["data.weight"], values["metrics.group"]
+            yield (
+                np.stack(logits_TN, axis=1),
+                np.stack(values["data.labels"], axis=1),
+                weights[0] if weights else None,
+                groups[0] if groups else None,
+            )
+            first_row += len(batch)
+
+
+def _values(array: pa.Array, column: InputColumn, where: str, first_row: int) -> Array:
+    if column.is_group:
+        keys_N: U64 = np.empty(len(array), np.uint64)
+        fill_keys(array, column, dictionary_keys(array, column), keys_N)
+        return keys_N
+    floats_N: F32 = np.empty(len(array), np.float32)
+    fill_floats(array, column, where, first_row, floats_N)
+    return floats_N
+
+
+def in_batches(pieces: Iterator[Judged], batch_size: int) -> Iterator[Judged]:
+    """Cut the rows of all pieces, one after the other, into batches."""
+    rest: Judged | None = None
+    for piece in pieces:
+        joined = piece if rest is None else _joined(rest, piece)
+        whole = len(joined[0]) // batch_size * batch_size
+        for begin in range(0, whole, batch_size):
+            yield _part(joined, slice(begin, begin + batch_size))
+        rest = _part(joined, slice(whole, None))
+    if rest is not None and len(rest[0]):
+        yield rest
+
+
+def _joined(first: Judged, second: Judged) -> Judged:
+    def join(a: Any, b: Any) -> Any:
+        return None if a is None else np.concatenate([a, b])
+
+    return join(first[0], second[0]), join(first[1], second[1]), join(first[2], second[2]), join(first[3], second[3])
+
+
+def _part(judged: Judged, rows: slice) -> Judged:
+    scores_NT, labels_NT, weights_N, groups_N = judged
+    weights = None if weights_N is None else weights_N[rows]
+    return scores_NT[rows], labels_NT[rows], weights, None if groups_N is None else groups_N[rows]

@@ -1,0 +1,55 @@
+"""Definition of a model's features: what turns columns into keys, numbers and the rows of keys never seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from pipeline.settings import Strict
+from pipeline.storage.files import checksum
+from pipeline.workflow import Category, Number, Workflow
+
+HASH: Literal["salted-murmur64"] = "salted-murmur64"
+"""Hash of `pipeline.kernels.hashing`. Another hash gets another name."""
+
+
+class Features(Strict):
+    """Everything on which the keys, numbers and first rows of an example depend."""
+
+    labels: tuple[str, ...]
+    numbers: tuple[Number, ...]
+    categories: tuple[Category, ...]
+    kinds: dict[str, str]
+    """Kind of each categorical column's values in the training data (see `pipeline.data.files.kind_of`)."""
+    hash: Literal["salted-murmur64"] = HASH
+    seed: int
+    """Seed of the first rows of keys; see `pipeline.kernels.init_rows`."""
+    init_std: float
+    embedding_dim: int
+    first_order: bool
+
+    @property
+    def digest(self) -> str:
+        """Checksum of the definition, as a short name of it."""
+        return checksum(self.model_dump_json().encode())
+
+
+def features_of(workflow: Workflow, first_order: bool, types: Mapping[str, str]) -> Features:
+    """Features of a workflow that was trained on columns of these Arrow types, by name."""
+    data, model = workflow.data, workflow.model
+    return Features(
+        labels=data.labels,
+        numbers=data.numbers,
+        categories=data.categories,
+        kinds={category.name: kind_of_name(types[category.name]) for category in data.categories},
+        seed=workflow.seed,
+        init_std=model.init_std,
+        embedding_dim=model.embedding_dim,
+        first_order=first_order,
+    )
+
+
+def kind_of_name(name: str) -> str:
+    """Kind of the values of a categorical column, from the name of its Arrow type."""
+    inner = "text" if "string" in name or "binary" in name else "integers"
+    return f"lists of {inner}" if name.startswith(("list<", "large_list<")) else inner

@@ -1,0 +1,200 @@
+"""A trained run opened for reading in Python: scores, metrics, rows, and what changed from one commit to another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from pipeline.commits.manifest import Commits, Manifest
+from pipeline.commits.reading import hold
+from pipeline.data.decode import dictionary_keys, fill_keys
+from pipeline.data.files import InputColumn, kind_of
+from pipeline.monitor.metrics import Evaluation
+from pipeline.records import U64
+from pipeline.serving.commit import OpenedCommit, open_commit
+from pipeline.serving.diff import Diff, compare
+from pipeline.serving.predictor import Predictor
+from pipeline.serving.rows import CaughtUp, CommitRows
+from pipeline.serving.torch_model import TorchDense, model_of
+from pipeline.storage.files import Files
+from pipeline.storage.layout import STATE
+from pipeline.training.dense_state import merge_dense
+from pipeline.workflow import parse_size
+
+MEMORY = "1 GiB"
+
+
+def open_run(
+    run_dir: str | Path, commit: str | int | None = None, memory: str | int = MEMORY, workflow: str | Path | None = None
+) -> OpenRun:
+    """Open a commit of a run for reading; training beside it goes on and keeps the commit.
+
+    `commit`: "best", "last", or a number (default: best if there is one, else last). `memory`: maximum size of the key
+    map, which is built when the first row is needed. `workflow`: the workflow's file, needed if it defines the model
+    class. Raises ValueError if an argument does not fit the run, and Damaged if the commit is damaged.
+    """
+    return OpenRun(open_commit(Path(run_dir), commit, Path(workflow) if workflow else None), _bytes(memory))
+
+
+def _bytes(memory: str | int) -> int:
+    num_bytes = parse_size(memory)
+    if not isinstance(num_bytes, int) or num_bytes <= 0:
+        raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
+    return num_bytes
+
+
+class OpenRun:
+    """One commit of a run. Thread-safe. Also a context manager, which closes it."""
+
+    def __init__(self, opened: OpenedCommit, memory: int) -> None:
+        self._opened, self._memory, self._lock = opened, memory, threading.Lock()
+        self._rows: CommitRows | None = None
+        self.commit: int = opened.held.number
+        """Number of the commit."""
+
+    @cached_property
+    def _saved(self) -> dict[str, Any]:
+        return merge_dense(self._opened.held.load_replicas())
+
+    @cached_property
+    def model(self) -> torch.nn.Module:
+        """The dense model, in evaluation mode: forward(numbers [B, X], embeddings [B, F, D], first-order [B, F])."""
+        return model_of(self._opened.workflow, self._saved)
+
+    @cached_property
+    def _predictor(self) -> Predictor:
+        opened = self._opened
+        dense = lambda: TorchDense(opened.workflow, self.model)  # noqa: E731
+        return Predictor(opened.workflow, opened.features, opened.layout, self._open_rows, dense)
+
+    def _open_rows(self) -> CommitRows:
+        with self._lock:
+            if self._rows is None:
+                opened = self._opened
+                caught_up = CaughtUp(
+                    opened.workflow.optimizer, opened.layout, opened.features, self._saved, opened.step
+                )
+                direct = opened.workflow.storage.direct
+                self._rows = CommitRows(opened.held, opened.speed, caught_up, self._memory, direct)
+            return self._rows
+
+    def predict(self, data: object) -> pa.Table:
+        """Score `data`, anything that has `__arrow_c_stream__` (a table of pyarrow, pandas or polars). Returns the
+        columns LABEL.logit and LABEL.probability, float32. Raises ValueError, with the column, if one does not fit."""
+        return self._predictor.predict(data)
+
+    def evaluate(self, data: object) -> dict[str, float]:
+        """Return the metrics of `data`, which must have the labels: those that an evaluation of the run reports."""
+        workflow = self._opened.workflow
+        evaluation = Evaluation(workflow.data.labels, Path(), grouped=workflow.metrics.group is not None)
+        for scored in self._predictor.batches(pa.table(data), labelled=True):
+            truth = scored.examples
+            evaluation.add(scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N)
+        return evaluation.result()
+
+    def rows(self, column: str, values: Sequence[Any] | pa.Array) -> pa.Table:
+        """Look up the rows of a categorical column's values. Returns a row for each value: `value`, `key`, `known`
+        (false: it has no row, and this is its first one), `weights` as an evaluation of this commit reads them, the
+        optimizer's state, `last_step` and `count` as they are stored."""
+        array, keys_N = keys_of_values(self._opened, column, values)
+        unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
+        reader = self._open_rows()
+        stored = reader.stored(unique_U)
+        weights_UC = np.empty((len(unique_U), self._opened.layout.num_weights), np.float32)
+        reader.weights(unique_U, weights_UC)
+        rows_NW, layout = stored.rows_UW[inverse_N], self._opened.layout
+        described = layout.describe()
+        state = {name: described[name] for name in STATE[layout.optimizer]}
+        return pa.table({
+            "value": array,
+            "key": keys_N,
+            "known": stored.known_U[inverse_N],
+            "weights": _vectors(weights_UC[inverse_N]),
+            **{name: _vectors(rows_NW.view(np.float32)[:, begin:end]) for name, (begin, end) in state.items()},
+            "last_step": rows_NW[:, described["last_step"]],
+            "count": rows_NW[:, described["count"]],
+        })  # fmt: skip
+
+    @property
+    def metrics(self) -> pa.Table:
+        """Metrics of each evaluation up to the commit, one row each."""
+        epochs = self._opened.state.epochs
+        names = dict.fromkeys(name for epoch in epochs for name in epoch)
+        return pa.table({name: [epoch.get(name) for epoch in epochs] for name in names})
+
+    @property
+    def commits(self) -> pa.Table:
+        """All commits of the run: number, name, position (epoch, split, batch), number of rows."""
+        manifests = _all_commits(self._opened.held.run_dir)
+        # A later commit takes the name of an earlier one, whose manifest stays as it is.
+        bearers = {manifest.name: manifest.number for manifest in manifests}
+        at = [manifest.state["position"] for manifest in manifests]
+        return pa.table({
+            "number": pa.array([m.number for m in manifests], pa.int64()),
+            "name": pa.array([m.name if bearers[m.name] == m.number else None for m in manifests], pa.string()),
+            **{what: [position[what] for position in at] for what in ("epoch", "split", "batch")},
+            "rows": pa.array([m.live_rows for m in manifests], pa.int64()),
+        })  # fmt: skip
+
+    def diff(self, before: int, after: int) -> Diff:
+        """Compare two commits: keys that are new in `after`, changed, or gone. Raises ValueError if one does not
+        exist."""
+        run_dir = self._opened.held.run_dir
+        with hold(run_dir, before) as one, hold(run_dir, after) as other:
+            return compare(one, other, self._opened.speed)
+
+    def close(self) -> None:
+        """Release the commit. May be called twice."""
+        with self._lock:
+            if self._rows:
+                self._rows.close()
+        self._opened.held.close()
+
+    def __enter__(self) -> OpenRun:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+def _all_commits(run_dir: Path) -> list[Manifest]:
+    """All commits of a run that are not deleted meanwhile."""
+    commits = Commits(run_dir, Files(), 1)
+    found = []
+    for number in commits.numbers():
+        try:
+            found.append(Manifest.of(commits.manifest_file(number)))
+        except FileNotFoundError:
+            continue
+    return found
+
+
+def _vectors(values_NC: np.ndarray) -> pa.Array:
+    flat = pa.array(np.ascontiguousarray(values_NC).reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, values_NC.shape[1])
+
+
+def keys_of_values(opened: OpenedCommit, column: str, values: Sequence[Any] | pa.Array) -> tuple[pa.Array, U64]:
+    """Arrow array and keys of values of a categorical column, None included. Raises ValueError if there is no such
+    column, or if the values are of another kind than the training data's."""
+    categories = {category.name: category for category in opened.features.categories}
+    if column not in categories:
+        raise ValueError(f"{column!r} is no categorical column; expected one of {', '.join(categories)}")
+    expected = opened.features.kinds[column].removeprefix("lists of ")
+    empty = pa.int64() if expected == "integers" else pa.string()
+    array = values if isinstance(values, pa.Array) else pa.array(values, None if len(values) else empty)
+    if pa.types.is_null(array.type):
+        array = array.cast(empty)
+    if (kind := kind_of(array.type)) != expected:
+        raise ValueError(f"values of {column!r} are {kind or array.type}, expected {expected} as in the training data")
+    spec = InputColumn(column, "data.categories", table=categories[column].table_name)
+    keys_N: U64 = np.empty(len(array), np.uint64)
+    fill_keys(array, spec, dictionary_keys(array, spec), keys_N)
+    return array, keys_N

@@ -1,0 +1,130 @@
+"""Scores of Arrow tables: columns to keys and numbers, keys to rows, rows to logits. No tiers, no driver."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data.files import columns_of
+from pipeline.data.source import layout_of
+from pipeline.data.table import TableReader
+from pipeline.device.device import RAM
+from pipeline.machine.threads import Threads, Whole
+from pipeline.records import F32, Examples, FieldLayout, Unique
+from pipeline.serving.features import Features
+from pipeline.serving.rows import Known, RowReader
+from pipeline.serving.scored_files import score_columns, score_fields
+from pipeline.stages.dedup import Workspace, dedup
+from pipeline.storage.layout import RowLayout
+from pipeline.training.spread import Spread
+from pipeline.workflow import Data, Workflow
+
+
+class DensePart(Protocol):
+    """Forward pass of a trained dense model."""
+
+    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32) -> F32:
+        """Return logits, [B] or [B, T]."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scored:
+    """Scores of a batch, with what they are compared with and what was unknown."""
+
+    scores_BT: F32
+    examples: Examples
+    unknown_F: np.ndarray = field(repr=False)
+    """[F] number of values of each field whose key has no row."""
+
+
+class Predictor:
+    """Scores tables in batches of the size that the model was evaluated with. Thread-safe: each call has buffers of its
+    own, which later calls use again."""
+
+    def __init__(
+        self, workflow: Workflow, features: Features, layout: RowLayout, rows: Callable[[], RowReader],
+        dense: Callable[[], DensePart],
+    ) -> None:  # fmt: skip
+        """`rows`: called for each batch; it may open the rows at its first call. `dense`: makes a forward pass with
+        buffers of its own."""
+        self._workflow, self.features, self._row, self._rows, self._dense = workflow, features, layout, rows, dense
+        self._fields = layout_of(workflow.data, features.kinds)
+        self._idle: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
+        self._idle_judges: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
+
+    def predict(self, data: object) -> pa.Table:
+        """Return the columns LABEL.logit and LABEL.probability, float32, of each row of `data`, anything that has
+        `__arrow_c_stream__`. Raises ValueError, with the column, if a column is missing or does not fit."""
+        table = pa.table(data)
+        scores = [scored.scores_BT for scored in self.batches(table)]
+        scores_NT = np.concatenate([np.empty((0, len(self.features.labels)), np.float32), *scores])
+        return pa.Table.from_arrays(score_columns(scores_NT), score_fields(self.features.labels))
+
+    def batches(self, table: pa.Table, labelled: bool = False) -> Iterator[Scored]:
+        """Yield the scores of a table, batch by batch. `labelled`: also read labels, weight and group, which are valid
+        until the next batch."""
+        with self._lane(labelled) as lane:
+            for examples in lane.reader.batches(table, self._workflow.schedule.batch_size):
+                yield lane.score(examples, self._rows())
+
+    @contextmanager
+    def _lane(self, labelled: bool) -> Iterator[_Lane]:
+        idle = self._idle_judges if labelled else self._idle
+        try:
+            lane = idle.get_nowait()
+        except queue.Empty:
+            lane = _Lane(self._workflow, self.features, self._row, self._fields, self._dense(), labelled)
+        try:
+            yield lane
+        finally:
+            idle.put(lane)
+
+
+class _Lane:
+    """Buffers of one call at a time."""
+
+    def __init__(
+        self, workflow: Workflow, features: Features, row: RowLayout, fields: FieldLayout, dense: DensePart,
+        labelled: bool,
+    ) -> None:  # fmt: skip
+        group = workflow.metrics.group if labelled else None
+        data: Data = workflow.data
+        columns = [c for c in columns_of(data, group) if labelled or c.setting in ("data.numbers", "data.categories")]
+        self.reader = TableReader(columns, features.kinds, fields)
+        self._fields, self._row, self._dense = fields, row, dense
+        self._work = Workspace(fields, Threads(1, "dedup"))
+        self._size = workflow.schedule.batch_size
+        self._spread = Spread(fields, row, 0, Whole(), RAM)
+        self._weights_UC: F32 = np.empty((0, row.num_weights), np.float32)
+        self._num_labels = len(features.labels)
+
+    def score(self, examples: Examples, rows: RowReader) -> Scored:
+        unique = dedup(examples, self._work)
+        assert isinstance(unique, Unique)
+        num_keys, size = len(unique.keys_U), examples.block.num_examples
+        if len(self._weights_UC) < num_keys:
+            self._weights_UC = np.empty((num_keys + num_keys // 2, self._row.num_weights), np.float32)
+        if len(self._spread.embeddings_BFD) < size:
+            self._spread = Spread(self._fields, self._row, size, Whole(), RAM)
+        weights_UC = self._weights_UC[:num_keys]
+        known_U = rows.weights(unique.keys_U, weights_UC)
+        (index,) = unique.batches
+        self._spread.spread(np.ascontiguousarray(weights_UC[index.unique_P]), index, examples.bags[0])
+        embeddings_BFD, first_BF = self._spread.embeddings_BFD[:size], self._spread.first_BF[:size]
+        scores_B = self._dense(examples.numbers_NX, embeddings_BFD, first_BF)
+        unknown_F = self._unknown(~known_U[index.unique_P][index.inverse_V], examples)
+        return Scored(scores_B.reshape(size, self._num_labels), examples, unknown_F)
+
+    def _unknown(self, unknown_V: Known, examples: Examples) -> np.ndarray:
+        size, singles = examples.block.num_examples, len(self._fields.single_S)
+        counts_F = np.zeros(self._fields.num_fields, np.int64)
+        counts_F[list(self._fields.single_S)] = unknown_V[: singles * size].reshape(singles, size).sum(axis=1)
+        for field_number, starts in zip(self._fields.multi_M, examples.bags[0], strict=True):
+            counts_F[field_number] = unknown_V[starts[0] : starts[-1]].sum()
+        return counts_F

@@ -1,0 +1,62 @@
+"""python -m pipeline score RUN DATA... --out DIR: score Parquet files with a trained model, through the stages of its
+own evaluation."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.errors import PipelineError, error_text
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.signals import heed_interrupts
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Exit code 0 if all files are scored, 1 if scoring failed, 2 if an argument, the commit or the
+    data are wrong, 130 after an interrupt. The same command goes on with the files that are left."""
+    args = score_arguments().parse_args(argv)
+    # These imports take seconds, and --help needs none of them.
+    from pipeline.serving.commit import open_commit
+    from pipeline.serving.scoring import ScoringOrder, score
+
+    heed_interrupts()
+    keep_freed_memory()
+    try:
+        opened = open_commit(args.run, args.commit, args.workflow)
+        with opened.held as held:
+            print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
+            said = score(opened, ScoringOrder(args.data, args.out, args.keep, args.workers))
+    except (ValueError, OSError, MemoryError) as error:
+        print(f"error: {error_text(error)}", file=sys.stderr)
+        return 2
+    except PipelineError as error:
+        print(f"error: {error}\n{GOES_ON}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        said = None
+    if said is None:
+        print(f"interrupted: {GOES_ON}", file=sys.stderr)
+        return 130
+    print("\n".join(filter(None, (said, f"left in {args.out}"))))
+    return 0
+
+
+GOES_ON = "files that are scored stay; the same command goes on with the others"
+
+
+def score_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline score", description=__doc__)
+    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("data", nargs="+", help="Parquet files, folders or globs")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the scored files, one for each input file")
+    parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
+    parser.add_argument("--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes")
+    parser.add_argument("--workflow", type=Path, help="the workflow's file: for its own model class, or other caps")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

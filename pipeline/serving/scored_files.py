@@ -1,0 +1,201 @@
+"""Output files of a scoring: for each input file one with the same rows, in the same order."""
+
+from __future__ import annotations
+
+import glob
+import queue
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.files import open_file
+from pipeline.monitor.metrics import probability
+from pipeline.records import F32
+from pipeline.storage.durable import replacing
+from pipeline.storage.files import Files
+
+SCORED_GROUP = 1 << 17
+"""Rows of a row group of the output."""
+WAITING = 8
+"""Maximum number of blocks whose scores wait to be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredFile:
+    source: Path
+    out: Path
+    num_rows: int
+
+
+def list_files(data: Sequence[str], out: Path) -> tuple[ScoredFile, ...]:
+    """Input files, in the order of the arguments and sorted within one, each with its output file: at the same path
+    relative to the folder that was named, else under the same name.
+
+    Raises ValueError if an argument names no Parquet file, two inputs have the same output, or the output lies among
+    the inputs.
+    """
+    found: dict[Path, Path] = {}
+    for argument in data:
+        path = Path(argument).expanduser()
+        there = [path] if path.exists() else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+        listed = [file for path in there for file in _files_of(path)]
+        if not listed:
+            raise ValueError(f"{argument}: there is no Parquet file; name files, folders or globs")
+        for file, name in listed:
+            if file.resolve().is_relative_to(out.resolve()):
+                raise ValueError(f"--out {out} holds {file}, which is to be scored; name another folder")
+            if found.setdefault(name, file).resolve() != file.resolve():
+                raise ValueError(f"{file} and {found[name]} would both be scored to {out / name}; score them apart")
+    return tuple(ScoredFile(file, out / name, _num_rows(file)) for name, file in found.items())
+
+
+def _files_of(path: Path) -> list[tuple[Path, Path]]:
+    """Pairs of a Parquet file and its path relative to the folder."""
+    if not path.is_dir():
+        return [(path, Path(path.name))]
+    return [(file, file.relative_to(path)) for file in sorted(path.rglob("*.parquet"))]
+
+
+def _num_rows(path: Path) -> int:
+    with open_file(path) as file:
+        return int(file.metadata.num_rows)
+
+
+def readable_columns(files: Sequence[ScoredFile]) -> set[str]:
+    """Names of the columns that all input files have."""
+    names: list[set[str]] = []
+    for file in files:
+        with open_file(file.source) as source:
+            names.append(set(source.schema_arrow.names))
+    return set.intersection(*names)
+
+
+def score_fields(labels: Sequence[str]) -> list[str]:
+    """Names of the columns of scores: the logit and the probability of each label."""
+    return [f"{label}.{what}" for label in labels for what in ("logit", "probability")]
+
+
+def score_columns(scores_NT: F32) -> list[pa.Array]:
+    """Columns of `score_fields`, float32, of these logits."""
+    chances_NT = probability(scores_NT).astype(np.float32)
+    both = [values_NT[:, t] for t in range(scores_NT.shape[1]) for values_NT in (scores_NT, chances_NT)]
+    return [pa.array(np.ascontiguousarray(values), pa.float32()) for values in both]
+
+
+class ScoreWriter:
+    """Writer of the output files, one after the other, in a thread of its own. Also a context manager.
+
+    A file has its name only when it is whole and durable. Its bytes depend on the input, the logits and `metadata`
+    alone.
+    """
+
+    def __init__(
+        self, files: Sequence[ScoredFile], labels: Sequence[str], keep: Sequence[str], metadata: Mapping[str, str]
+    ) -> None:
+        """`keep`: columns of the input to copy; `metadata`: added to that of each file's schema."""
+        self._files, self._keep, self._metadata = files, list(keep), metadata
+        self._score_fields, self._num_labels = score_fields(labels), len(labels)
+        self._queue: queue.Queue[F32 | None] = queue.Queue(WAITING)
+        self._rest: F32 = np.empty((0, 0), np.float32)
+        """Logits that were taken from the queue and belong to later rows."""
+        self._error: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="write scores", daemon=True)
+
+    @property
+    def num_rows(self) -> int:
+        return sum(file.num_rows for file in self._files)
+
+    def add(self, scores_NT: F32) -> None:
+        """Write the logits [N, T] of the next N rows. Raises what writing the rows before has raised."""
+        if self._error:
+            raise self._error
+        self._queue.put(scores_NT)
+
+    def __enter__(self) -> ScoreWriter:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        """Wait until everything is written. Raises what writing has raised, unless another exception is raised."""
+        self._queue.put(None)
+        self._thread.join()
+        if kind is None and self._error:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            for file in self._files:
+                if not self._write(file):
+                    return
+        except Exception as error:
+            self._error = error
+        # Nobody may wait for a place in the queue.
+        while self._queue.get() is not None:
+            pass
+
+    def _write(self, file: ScoredFile) -> bool:
+        """Write one file. Returns False, and writes nothing, if the scores end before its last row."""
+        Files().make_folder(file.out.parent)
+        with open_file(file.source) as source:
+            kept = ColumnReader(source, self._keep) if self._keep else None
+            fields = [*(source.schema_arrow.field(name) for name in self._keep)]
+            fields += [pa.field(name, pa.float32()) for name in self._score_fields]
+            schema = pa.schema(fields, dict(self._metadata))
+            try:
+                with replacing(file.out) as out, pq.ParquetWriter(out, schema) as writer:
+                    left = file.num_rows
+                    while left:
+                        scores_NT = self._take(min(SCORED_GROUP, left))
+                        arrays = [*(kept.take(len(scores_NT)) if kept else ()), *score_columns(scores_NT)]
+                        writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=SCORED_GROUP)
+                        left -= len(scores_NT)
+            except _Ended:
+                return False
+        return True
+
+    def _take(self, num_rows: int) -> F32:
+        """Next `num_rows` rows of logits. Raises _Ended if there are fewer."""
+        pieces, missing = [], num_rows
+        while missing:
+            if not len(self._rest):
+                got = self._queue.get()
+                if got is None:
+                    self._queue.put(None)
+                    raise _Ended
+                self._rest = got
+            pieces.append(self._rest[:missing])
+            self._rest = self._rest[missing:]
+            missing -= len(pieces[-1])
+        return np.concatenate(pieces) if pieces else np.empty((0, self._num_labels), np.float32)
+
+
+class _Ended(Exception):
+    """Scoring has ended before the file's last row."""
+
+
+class ColumnReader:
+    """Reader of some columns of a Parquet file, from front to back."""
+
+    def __init__(self, file: pq.ParquetFile, columns: Sequence[str]) -> None:
+        self._columns = list(columns)
+        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
+            SCORED_GROUP, columns=self._columns, use_threads=False
+        )
+        self._rest: list[pa.RecordBatch] = []
+
+    def take(self, num_rows: int) -> list[pa.ChunkedArray]:
+        """Next `num_rows` rows, column by column."""
+        taken: list[pa.RecordBatch] = []
+        while num_rows:
+            batch = self._rest.pop() if self._rest else next(self._batches)
+            if len(batch) > num_rows:
+                self._rest.append(batch.slice(num_rows))
+                batch = batch.slice(0, num_rows)
+            taken.append(batch)
+            num_rows -= len(batch)
+        return list(pa.Table.from_batches(taken).select(self._columns).columns)

@@ -1,0 +1,233 @@
+"""Scoring of Parquet files through the evaluation stages of the run: the same blocks, tiers and caps, and so the same
+bits. Of this folder only this module knows driver, cluster and worker."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.cluster.crew import Crew
+from pipeline.cluster.dask_crew import DaskCrew
+from pipeline.cluster.local import local_client
+from pipeline.cluster.local_crew import LocalCrew
+from pipeline.cluster.pool import WorkerPool
+from pipeline.commits.manifest import Commits
+from pipeline.commits.reading import GivenUp
+from pipeline.data.identity import SplitIdentity, difference
+from pipeline.data.source import Scoring, Source
+from pipeline.device.gpu import choose
+from pipeline.driver.open import recruit
+from pipeline.driver.pace import Pace
+from pipeline.driver.result import read_result
+from pipeline.errors import PipelineError
+from pipeline.machine.signals import on_signal
+from pipeline.monitor.progress import Progress
+from pipeline.preflight.setup import Setup, set_up_scoring
+from pipeline.records import StageResult
+from pipeline.serving.commit import OpenedCommit
+from pipeline.serving.evaluate import metrics_line
+from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
+from pipeline.settings import Count, Digest, Strict
+from pipeline.storage.durable import read_sealed, write_sealed
+from pipeline.storage.files import Files, checksum
+from pipeline.storage.folder import Folder
+from pipeline.storage.lock import RunLock
+from pipeline.storage.reader import allow_many_files
+from pipeline.workflow import Workflow
+
+RECORD = "scoring.json"
+SCRATCH = "scoring.scratch"
+
+
+class ScoringRecord(Strict):
+    """Content of `scoring.json`: everything on which the bytes of the scored files depend."""
+
+    commit: Count
+    manifest: Digest
+    """Checksum of the commit's manifest, which has those of all its files."""
+    features: Digest
+    keep: tuple[str, ...]
+    workers: Count
+    data: SplitIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class ScoringOrder:
+    """Arguments of a scoring: the files, and where and how their scores go."""
+
+    data: Sequence[str]
+    out: Path
+    keep: Sequence[str] = ()
+    workers: int | None = None
+
+
+class Scorer:
+    """Scores files that are not scored yet, in order."""
+
+    def __init__(
+        self, opened: OpenedCommit, setup: Setup, crew: Crew, files: Sequence[ScoredFile], writer: ScoreWriter
+    ) -> None:
+        """`files`: all files, of which `writer` writes those that are left."""
+        self._opened, self._setup, self._crew, self._writer = opened, setup, crew, writer
+        self._pace = Pace(setup.fit)
+        before = sum(file.num_rows for file in files) - writer.num_rows
+        batch_size = setup.workflow.schedule.batch_size
+        self._first_batch, self._skip = divmod(before, batch_size)
+        self._done, self._total = self._first_batch * batch_size, before + writer.num_rows
+        self._signal: str | None = None
+
+    def run(self) -> bool:
+        """Score everything that is left. Returns False if a signal came before the end. Raises PipelineError if a stage
+        fails, and GivenUp if training has deleted the commit."""
+        agenda, pace, first = self._setup.agenda, self._pace, self._first_batch
+        progress = Progress(self._total)
+        progress.begin_at(self._done)
+        with self._opened.held.explaining(), on_signal(self._stop), progress, self._writer:
+            self._crew.open([self._opened.manifest])
+            blocks = agenda.test(0, pace.block_batches, first)
+            while blocks and not self._signal:
+                refusal = self._crew.run(blocks, pace.look_ahead, lambda done: self._take(done, progress))
+                self._opened.held.check()
+                blocks = agenda.test(0, pace.block_batches, refusal.block.first_batch) if refusal else []
+                if refusal and refusal.what == "window" and (remark := pace.reduce(refusal)):
+                    progress.line(remark)
+                elif refusal and refusal.what != "pause":
+                    raise PipelineError(f"scoring was refused: {refusal.message}")
+        return self._signal is None
+
+    def _take(self, done: StageResult, progress: Progress) -> None:
+        if done.trained and done.trained.scores_NT is not None:
+            scores_NT = done.trained.scores_NT
+            self._writer.add(scores_NT[self._skip :])
+            self._skip = max(0, self._skip - len(scores_NT))
+            self._done += len(scores_NT)
+            progress.update(self._done, None, 0)
+            try:
+                self._opened.held.check()
+            except GivenUp as gone:
+                # Blocks in flight end first; `run` then checks again, and raises.
+                self._crew.pause(str(gone))
+
+    def _stop(self, signal: str) -> None:
+        self._signal = signal
+        self._crew.interrupt(signal)
+        self._crew.pause(signal)
+
+
+def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
+    """Score files with a commit. Returns a line with the metrics if the files have labels, "" if not, and None if a
+    signal came first: files that are done stay, and the same call goes on.
+
+    Raises ValueError before anything runs if an argument or the data do not fit; PipelineError if scoring fails.
+    """
+    files = list_files(order.data, order.out)
+    with ExitStack() as stack:
+        Files().make_folder(order.out.absolute().parent)
+        stack.enter_context(RunLock(order.out))
+        workflow = without_missing_columns(opened.workflow, files)
+        world = order.workers or 1
+        device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
+        scoring = Scoring(tuple(file.source for file in files), opened.features.kinds, order.out / SCRATCH)
+        setup, source = set_up_scoring(workflow, device, _say, scoring, opened.step, world)
+        stack.callback(source.close)
+        check_keep(order.keep, files, opened.features.labels)
+        claim_output(order.out, record_of(opened, order, source))
+        left = files[next((at for at, file in enumerate(files) if not file.out.is_file()), len(files)) :]
+        if left:
+            allow_many_files()
+            run_dir = opened.held.run_dir
+            folder = Folder(run_dir, Files(cached=not workflow.storage.direct), opened.speed)
+            commits = Commits(run_dir, folder.files, 1)
+            if spec:
+                pool = stack.enter_context(closing(WorkerPool(spec)))
+                crew: Crew = DaskCrew(pool, setup, folder, commits, source.identity)
+            else:
+                crew = LocalCrew(setup, source, folder, commits, device, stack.enter_context(local_client()))
+            stack.callback(crew.close)
+            writer = ScoreWriter(left, opened.features.labels, order.keep, metadata_of(opened))
+            if not Scorer(opened, setup, crew, files, writer).run():
+                return None
+        with suppress(OSError):
+            (order.out / SCRATCH).rmdir()
+        return metrics_line(files, workflow, order.out / SCRATCH)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr)
+
+
+def without_missing_columns(workflow: Workflow, files: Sequence[ScoredFile]) -> Workflow:
+    """Return the workflow without the weight and the group that the files do not have: metrics alone need them."""
+    has = readable_columns(files)
+    data, metrics = workflow.data, workflow.metrics
+    weight = data.weight if data.weight in has else None
+    group = metrics.group if metrics.group in has else None
+    return workflow.model_copy(
+        update={
+            "data": data.model_copy(update={"weight": weight}),
+            "metrics": metrics.model_copy(update={"group": group}),
+        }
+    )
+
+
+def check_keep(keep: Sequence[str], files: Sequence[ScoredFile], labels: Sequence[str]) -> None:
+    """Raises ValueError if a column to copy is missing somewhere, named twice, or named like a column of scores."""
+    has, scores = readable_columns(files), score_fields(labels)
+    for name in keep:
+        if name not in has:
+            raise ValueError(f"--keep {name}: not all files have this column; they all have {', '.join(sorted(has))}")
+        if name in scores or keep.count(name) > 1:
+            raise ValueError(f"--keep {name}: the output would have two columns of this name; name others")
+
+
+def record_of(opened: OpenedCommit, order: ScoringOrder, source: Source) -> ScoringRecord:
+    return ScoringRecord(
+        commit=opened.held.number,
+        manifest=checksum(opened.manifest.content()),
+        features=opened.features.digest,
+        keep=tuple(order.keep),
+        workers=order.workers or 1,
+        data=source.identity["test"],
+    )
+
+
+def claim_output(out: Path, record: ScoringRecord) -> None:
+    """Claim the output folder. Raises ValueError if it holds another scoring, or anything else."""
+    Files().make_folder(out)
+    path = out / RECORD
+    if path.exists():
+        try:
+            before = read_sealed(path, ScoringRecord)
+        except ValueError as error:
+            raise ValueError(f"{error}; name another folder with --out, or move this one away") from error
+        different = [name for name in ScoringRecord.model_fields if getattr(before, name) != getattr(record, name)]
+        if different:
+            data = difference(before.data, record.data)
+            said = [
+                data or "data" if name == "data" else f"{name} was {getattr(before, name)}, is {getattr(record, name)}"
+                for name in different
+            ]
+            raise ValueError(f"{out} holds another scoring: {'; '.join(said)}; name another folder with --out")
+        for partial in out.rglob("*.parquet.*.partial"):
+            partial.unlink()
+    elif any(not child.name.endswith(".partial") for child in out.iterdir()):
+        raise ValueError(f"{out} holds something else than a scoring; name another folder with --out")
+    else:
+        write_sealed(path, record)
+
+
+def metadata_of(opened: OpenedCommit) -> dict[str, str]:
+    """Metadata of the schema of each scored file. The fingerprint is known for the commit of a finished run only."""
+    result = read_result(opened.held.run_dir)
+    number = opened.held.number
+    known = {"pipeline.fingerprint": str(result["fingerprint"])} if result and result["commit"] == number else {}
+    return {
+        "pipeline.run": opened.workflow.name,
+        "pipeline.commit": str(number),
+        "pipeline.manifest": checksum(opened.manifest.content()),
+        "pipeline.features": opened.features.digest,
+        **known,
+    }

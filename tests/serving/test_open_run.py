@@ -1,0 +1,265 @@
+"""A trained run is opened in Python: its scores have the bits of its own evaluation, its rows those of the log."""
+
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import make_workflow, write_data
+from depth import some
+from evaluated_runs import bits_of, train_and_evaluate
+from optimizers import EXACT, POWERS
+from reference import Reference, key_of
+
+import pipeline
+from pipeline.commits.manifest import Commits
+from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, WideDeep, xDeepFM
+from pipeline.optimizer import DenseAdam, Ftrl, Optimizer
+from pipeline.storage.files import Files
+from pipeline.workflow import Commit, Metrics
+
+SMALL = {"hidden": (5,)}
+MODELS = {
+    "LR": (LR, {}), "FM": (FM, {}), "DNN": (DNN, SMALL), "WideDeep": (WideDeep, SMALL), "DeepFM": (DeepFM, SMALL),
+    "DCN": (DCN, SMALL), "DCNv2": (DCNv2, SMALL), "DCNMix": (DCNMix, SMALL), "xDeepFM": (xDeepFM, SMALL),
+    "AutoInt": (AutoInt, {}),
+}  # fmt: skip
+OPTIMIZERS = EXACT | POWERS | {"ftrl": Optimizer(rows=Ftrl(lr=0.1, l1=0.01, l2=0.01), dense=DenseAdam(lr=0.01))}
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
+
+
+@pytest.fixture(scope="module")
+def trained(root, tmp_path_factory):
+    workflow = make_workflow(root, weight="importance").model_copy(
+        update={"metrics": Metrics(group="user"), "commit": Commit(every_blocks=3, keep=9)}
+    )
+    return train_and_evaluate(workflow, tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture
+def opened(trained):
+    with pipeline.open_run(trained.run_dir, "last") as run:
+        yield run
+
+
+def check_predictions(workflow, run_dir):
+    run = train_and_evaluate(workflow, run_dir)
+    with pipeline.open_run(run_dir, "last") as opened:
+        scores = opened.predict(run.test)
+    assert (bits_of(scores) == run.logits_NT.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2", "ftrl", "dense sgd with L2"))
+def test_predictions_have_the_bits_of_the_evaluation_with_any_optimizer(root, tmp_path, name):
+    """Many rows are absent for long, and many test keys were never trained."""
+    changes = {"embedding_dim": 0, "kind": LR, "args": {}} if name == "ftrl" else {}
+    workflow = make_workflow(root, **changes)
+    check_predictions(workflow.model_copy(update={"optimizer": OPTIMIZERS[name]}), tmp_path)
+
+
+@pytest.mark.parametrize("name", some(MODELS, "DCNv2", "AutoInt"))
+def test_predictions_have_the_bits_of_the_evaluation_with_any_model(root, tmp_path, name):
+    kind, args = MODELS[name]
+    check_predictions(make_workflow(root, kind=kind, args=args, embedding_dim=0 if name == "LR" else 4), tmp_path)
+
+
+def test_metrics_are_those_of_the_evaluation(trained, opened):
+    reported = trained.result["epochs"][-1]
+    assert reported["split"] == "test"
+    found = opened.evaluate(trained.test)
+    assert "gauc" in found
+    assert found == {name: reported[name] for name in found}
+
+
+@pytest.mark.parametrize("cut", [1, 4, 200])
+def test_other_cuts_change_a_score_by_rounding_at_most(trained, opened, cut):
+    table = trained.test
+    pieces = [opened.predict(table.slice(at, cut)) for at in range(0, len(table), cut)]
+    found = pa.concat_tables(pieces).column("click.logit").to_numpy()
+    assert np.abs(found - trained.logits_NT[:, 0]).max() <= 1e-5 * max(1, np.abs(trained.logits_NT).max())
+
+
+@pytest.mark.parametrize(
+    "give", [pa.Table.to_reader, lambda t: t.combine_chunks().to_batches()[0]],
+    ids=["stream", "batch"],
+)  # fmt: skip
+def test_any_arrow_stream_is_scored_alike(trained, opened, give):
+    assert (bits_of(opened.predict(give(trained.test))) == trained.logits_NT.view(np.uint32)).all()
+
+
+def test_texts_in_every_form_have_the_same_keys(trained, opened):
+    table = trained.test
+    at = table.schema.names.index("country")
+    column = table.column("country")
+    for form in (pa.string(), pa.large_string(), pa.binary(), pa.string_view(), pa.dictionary(pa.int32(), pa.string())):
+        other = table.set_column(at, "country", column.cast(form))
+        assert (bits_of(opened.predict(other)) == trained.logits_NT.view(np.uint32)).all(), form
+
+
+def test_an_empty_table_has_no_scores(trained, opened):
+    scores = opened.predict(trained.test.slice(0, 0))
+    assert scores.num_rows == 0
+    assert scores.column_names == ["click.logit", "click.probability"]
+
+
+def test_many_threads_get_the_scores_of_one(trained, opened):
+    wrong = []
+
+    def ask():
+        for _ in range(5):
+            if (bits_of(opened.predict(trained.test)) != trained.logits_NT.view(np.uint32)).any():
+                wrong.append(1)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda t: t.drop_columns(["item"]), "the table: column 'item' .* is missing"),
+        (lambda t: t.append_column("item", t.column("user")), "the table: column 'item' .* is there 2 times"),
+        (lambda t: t.set_column(t.schema.names.index("item"), "item", t.column("item").cast(pa.string())),
+         "'item' .* holds text, expected integers as in the training data"),
+        (lambda t: t.set_column(t.schema.names.index("age"), "age", t.column("country")), "'age' .* has type string"),
+        (lambda t: t.set_column(t.schema.names.index("x0"), "x0", pa.array([np.inf] * len(t))), "'x0'.*bad values"),
+    ],
+    ids=["missing", "twice", "other kind", "other type", "bad value"],
+)  # fmt: skip
+def test_a_table_that_does_not_fit_is_refused_with_the_column(trained, opened, change, said):
+    with pytest.raises(ValueError, match=said):
+        opened.predict(change(trained.test))
+    assert (bits_of(opened.predict(trained.test)) == trained.logits_NT.view(np.uint32)).all()
+
+
+def test_rows_are_those_of_the_plain_trainer(trained, opened):
+    reference = Reference(trained.workflow)
+    reference.train()
+    trained_keys = {value for value in range(60) if key_of(value, "item", "item") in reference.rows}
+    assert 0 < len(trained_keys) < 60
+    found = opened.rows("item", [*range(60), None, 17])
+    assert found.column("value").to_pylist() == [*range(60), None, 17]
+    for row in found.to_pylist():
+        key = key_of(row["value"], "item", "item")
+        assert row["key"] == key
+        assert row["known"] == (key in reference.rows)
+        if row["known"]:
+            assert np.array_equal(np.float32(row["weights"]), reference.rows[key]["w"])
+            assert (row["last_step"], row["count"]) == reference.counts[key]
+
+
+def test_a_column_of_lists_and_of_texts_is_looked_up_by_value(opened):
+    assert opened.rows("history", [3]).column("key") == opened.rows("item", [3]).column("key")
+    assert opened.rows("country", ["c3", None]).column("known").to_pylist()[0]
+    assert opened.rows("country", []).num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said"),
+    [("price", [1], "no categorical column; expected one of history"), ("item", ["a"], "are text, expected integers"),
+     ("country", [1], "are integers, expected text"), ("item", [1.5], "expected integers")],
+)  # fmt: skip
+def test_values_that_do_not_fit_are_refused(opened, column, values, said):
+    with pytest.raises(ValueError, match=said):
+        opened.rows(column, values)
+
+
+def test_commits_and_metrics_are_tables(trained, opened):
+    commits = opened.commits.to_pylist()
+    numbers = [commit["number"] for commit in commits]
+    assert numbers == sorted(numbers)
+    assert opened.commit == numbers[-1]
+    with pipeline.open_run(trained.run_dir) as best:
+        assert [commit["number"] for commit in commits if commit["name"] == "best"] == [best.commit]
+    assert opened.metrics.column("split").to_pylist() == ["validation", "validation", "test"]
+    assert opened.metrics.to_pylist()[-1]["auc"] == trained.result["auc"]
+
+
+def test_a_difference_names_the_keys_that_training_touched(trained, opened):
+    """Between any two commits, against all rows of both."""
+    numbers = opened.commits.column("number").to_pylist()
+    assert len(numbers) > 3
+    rows = {}
+    for number in numbers:
+        with pipeline.open_run(trained.run_dir, number) as run:
+            found = pa.concat_tables(
+                [run.rows(name, values).drop_columns(["value", "weights"]) for name, values in EVERYTHING.items()]
+            ).to_pylist()
+        rows[number] = {row["key"]: str(row) for row in found if row["known"]}
+    for before in numbers:
+        for after in numbers:
+            a, b = rows[before], rows[after]
+            diff = opened.diff(before, after)
+            assert set(diff.new.tolist()) == b.keys() - a.keys()
+            assert set(diff.gone.tolist()) == a.keys() - b.keys()
+            assert set(diff.changed.tolist()) == {key for key in a.keys() & b.keys() if a[key] != b[key]}
+
+
+EVERYTHING = {
+    "item": [None, *range(60)], "user": [None, *range(60)], "history": [None], "tags": [None, *range(60)],
+    "country": [None, *(f"c{n}" for n in range(60))],
+}  # fmt: skip
+
+
+def test_a_map_above_the_memory_is_refused_with_the_numbers(trained):
+    with pipeline.open_run(trained.run_dir, memory="1 KiB") as run, pytest.raises(ValueError, match="export") as said:
+        run.predict(trained.test)
+    assert "1 KiB" in str(said.value)
+    with pytest.raises(ValueError, match="expected a size"):
+        pipeline.open_run(trained.run_dir, memory="much")
+
+
+@pytest.mark.parametrize(("commit", "said"), [(99, "has no commit 99"), ("first", "expected best, last, or a number")])
+def test_a_commit_that_is_not_there_is_named_with_those_that_are(trained, commit, said):
+    with pytest.raises(ValueError, match=said):
+        pipeline.open_run(trained.run_dir, commit)
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="holds no run"):
+        pipeline.open_run(tmp_path)
+
+
+def test_reading_changes_no_file(trained, tmp_path):
+    def state():
+        return sorted((str(p), p.stat().st_mtime_ns, p.stat().st_size) for p in trained.run_dir.rglob("*"))
+
+    before = state()
+    modes = [(path, path.stat().st_mode) for path in [trained.run_dir, *trained.run_dir.rglob("*")]]
+    try:
+        for path, mode in modes:
+            path.chmod(mode & 0o555)
+        for _ in range(20):
+            with pipeline.open_run(trained.run_dir) as run:
+                run.predict(trained.test)
+                run.rows("item", [1])
+    finally:
+        for path, mode in modes:
+            path.chmod(mode)
+    assert state() == before
+
+
+def test_a_class_that_only_the_run_directory_names_is_never_imported(trained, tmp_path, monkeypatch):
+    import dataclasses
+    import json
+    import shutil
+
+    shutil.copytree(trained.run_dir, tmp_path / "run")
+    commits = Commits(tmp_path / "run", Files(), 9)
+    newest = commits.all()[-1]
+    state = json.loads(json.dumps(newest.state))
+    state["workflow"]["model"]["kind"] = "poison.Model"
+    commits.publish(dataclasses.replace(newest, state=state))
+    (tmp_path / "poison.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match=r"poison.Model.*--workflow"):
+        pipeline.open_run(tmp_path / "run", newest.number)
+    assert not (tmp_path / "ran").exists()

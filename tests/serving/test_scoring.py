@@ -1,0 +1,259 @@
+"""`pipeline score`: an output file has the rows of its input in order, with the bits of the run's own evaluation."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_table, make_workflow, write_data
+from evaluated_runs import bits_of, train_and_evaluate
+from many_rules import Squared
+from test_stop import ROOT
+
+from pipeline.monitor.metrics import Evaluation
+from pipeline.serving.score import main
+from pipeline.serving.scoring import Scorer
+from pipeline.workflow import Commit, Metrics, load
+
+NUM_TEST = 160
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Test data in three files, which end within batches of six."""
+    root = write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
+    (root / "test.parquet").unlink()
+    table = make_table(np.random.default_rng(9), NUM_TEST, 60)
+    for name, begin, end in (("test-a", 0, 14), ("test-b", 14, 15), ("test-c", 15, NUM_TEST)):
+        pq.write_table(table.slice(begin, end - begin), root / f"{name}.parquet", row_group_size=5)
+    return root
+
+
+@pytest.fixture(scope="module")
+def trained(root, tmp_path_factory):
+    workflow = make_workflow(root, weight="importance").model_copy(
+        update={"metrics": Metrics(group="user"), "commit": Commit(keep=9)}
+    )
+    return train_and_evaluate(workflow, tmp_path_factory.mktemp("run"))
+
+
+def score(trained, out, *arguments, data=None, commit="last", exits=0):
+    files = data or [f"{trained.workflow.data.root}/test-*.parquet"]
+    assert main([str(trained.run_dir), *map(str, files), "--out", str(out), "--commit", commit, *arguments]) == exits
+
+
+def scored(out):
+    return pa.concat_tables([pq.read_table(path) for path in sorted(out.rglob("*.parquet"))])
+
+
+def contents(out):
+    return {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_scores_have_the_bits_of_the_evaluation(trained, tmp_path, capsys):
+    score(trained, tmp_path / "out", "--keep", "item", "history")
+    for name in ("test-a", "test-b", "test-c"):
+        given = pq.read_table(trained.workflow.data.root / f"{name}.parquet")
+        found = pq.read_table(tmp_path / "out" / f"{name}.parquet")
+        assert found.column_names == ["item", "history", "click.logit", "click.probability"]
+        assert found.select(["item", "history"]).equals(given.select(["item", "history"]))
+    table = scored(tmp_path / "out")
+    assert (bits_of(table) == trained.logits_NT.view(np.uint32)).all()
+    logits = table.column("click.logit").to_numpy().astype(np.float64)
+    assert np.array_equal(table.column("click.probability").to_numpy(), (1 / (1 + np.exp(-logits))).astype(np.float32))
+    said = capsys.readouterr().out
+    reported = trained.result["epochs"][-1]
+    for name in ("auc", "logloss", "ne", "calibration", "gauc"):
+        assert f"{name} {reported[name]:.5f}" in said
+
+
+def test_the_metadata_name_the_commit_the_fingerprint_and_the_features(trained, tmp_path):
+    score(trained, tmp_path / "out")
+    metadata = pq.read_schema(tmp_path / "out" / "test-b.parquet").metadata
+    assert metadata[b"pipeline.commit"].decode() == str(trained.result["commit"])
+    assert metadata[b"pipeline.fingerprint"].decode() == trained.result["fingerprint"]
+    assert len(metadata[b"pipeline.features"]) == len(metadata[b"pipeline.manifest"]) == 16
+
+
+def test_data_without_labels_weights_and_groups_are_scored(trained, tmp_path, capsys):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in trained.workflow.data.root.glob("test-*.parquet"):
+        table = pq.read_table(path)
+        pq.write_table(table.drop_columns(["click", "importance"]), bare / path.name, row_group_size=5)
+    score(trained, tmp_path / "out", data=[bare])
+    assert (bits_of(scored(tmp_path / "out")) == trained.logits_NT.view(np.uint32)).all()
+    assert "auc" not in capsys.readouterr().out
+
+
+def test_folders_keep_their_layout(trained, tmp_path):
+    data = tmp_path / "data"
+    for name in ("x/a.parquet", "x/y/a.parquet", "b.parquet"):
+        (data / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(trained.workflow.data.root / "test-b.parquet", data / name)
+    pq.write_table(pq.read_table(data / "b.parquet").slice(0, 0), data / "empty.parquet")
+    score(trained, tmp_path / "out", data=[data])
+    found = {str(path.relative_to(tmp_path / "out")) for path in (tmp_path / "out").rglob("*.parquet")}
+    assert found == {"x/a.parquet", "x/y/a.parquet", "b.parquet", "empty.parquet"}
+    assert pq.read_metadata(tmp_path / "out" / "empty.parquet").num_rows == 0
+
+
+@pytest.mark.parametrize("missing", [("test-c",), ("test-b", "test-c"), ("test-a", "test-c"), ()])
+def test_scoring_goes_on_with_the_files_that_are_left(trained, tmp_path, missing):
+    score(trained, tmp_path / "out", "--keep", "user")
+    whole = contents(tmp_path / "out")
+    for name in missing:
+        (tmp_path / "out" / f"{name}.parquet").unlink()
+    (tmp_path / "out" / "test-c.parquet.0123456789.partial").write_bytes(b"half")
+    score(trained, tmp_path / "out", "--keep", "user")
+    assert contents(tmp_path / "out") == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--keep", "item"], "another scoring: keep was"),
+        (["--commit", "1"], "another scoring: commit was"),
+        (["--keep", "prize"], "--keep prize: not all files have this column"),
+        (["--keep", "item", "item"], "two columns of this name"),
+        (["--commit", "99"], "has no commit 99"),
+    ],
+)  # fmt: skip
+def test_a_scoring_that_does_not_fit_is_refused_and_nothing_changes(trained, tmp_path, capsys, arguments, said):
+    score(trained, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    score(trained, tmp_path / "out", *arguments, exits=2)
+    assert said in capsys.readouterr().err
+    assert contents(tmp_path / "out") == before
+
+
+def test_an_output_folder_that_holds_something_else_is_refused(trained, tmp_path, capsys):
+    (tmp_path / "mine.txt").write_text("kept")
+    score(trained, tmp_path, exits=2)
+    assert "holds something else" in capsys.readouterr().err
+    score(trained, trained.workflow.data.root, exits=2)
+    assert "which is to be scored" in capsys.readouterr().err
+    assert (tmp_path / "mine.txt").read_text() == "kept"
+
+
+def test_data_of_another_kind_are_refused_with_the_column(trained, tmp_path, capsys):
+    table = pq.read_table(trained.workflow.data.root / "test-a.parquet")
+    at = table.schema.names.index("item")
+    pq.write_table(table.set_column(at, "item", table.column("item").cast(pa.string())), tmp_path / "texts.parquet")
+    score(trained, tmp_path / "out", data=[tmp_path / "texts.parquet"], exits=2)
+    assert "'item' (data.categories) holds text, expected integers as in the training data" in capsys.readouterr().err
+    score(trained, tmp_path / "out", data=[tmp_path / "nothing-*"], exits=2)
+    assert "there is no Parquet file" in capsys.readouterr().err
+    shutil.copytree(trained.workflow.data.root, tmp_path / "one")
+    score(trained, tmp_path / "out", data=[tmp_path / "one", trained.workflow.data.root], exits=2)
+    assert "would both be scored to" in capsys.readouterr().err
+
+
+def test_scoring_leaves_the_run_directory_as_it_is(trained, tmp_path):
+    def state():
+        return sorted((str(p), p.stat().st_mtime_ns, p.stat().st_size) for p in trained.run_dir.rglob("*"))
+
+    before = state()
+    score(trained, tmp_path / "out")
+    assert state() == before
+
+
+def test_a_signal_ends_a_scoring_which_the_same_command_finishes(trained, tmp_path, monkeypatch, capsys):
+    score(trained, tmp_path / "whole")
+    take = Scorer._take
+
+    def interrupted(self, done, progress):
+        take(self, done, progress)
+        if done.trained and self._done >= 15 and not self._signal:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(Scorer, "_take", interrupted)
+    score(trained, tmp_path / "out", exits=130)
+    assert "the same command goes on" in capsys.readouterr().err
+    monkeypatch.undo()
+    assert not (tmp_path / "out" / "test-c.parquet").exists()
+    score(trained, tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+OWN = """
+from pipeline.workflow import Workflow
+import torch
+from many_rules import Squared as Parent
+
+class Mine(Parent):
+    pass
+
+workflow = Workflow.model_validate_json({text!r})
+"""
+
+
+def test_a_class_of_a_workflow_file_is_scored_from_another_folder(root, tmp_path, monkeypatch, capsys):
+    text = make_workflow(root, kind=Squared, args={}).model_dump_json()
+    file = tmp_path / "mine.py"
+    file.write_text(OWN.format(text=text.replace("many_rules.Squared", "workflow_mine.Mine")))
+    run = train_and_evaluate(load(file), tmp_path / "run")
+    monkeypatch.chdir("/")
+    score(run, tmp_path / "out", exits=2)
+    assert "give the workflow's file with --workflow" in capsys.readouterr().err
+    score(run, tmp_path / "out", "--workflow", str(file))
+    assert (bits_of(scored(tmp_path / "out")) == run.logits_NT.view(np.uint32)).all()
+    file.write_text(file.read_text().replace('"seed":7', '"seed":8'))
+    score(run, tmp_path / "other", "--workflow", str(file), exits=2)
+    assert "the file's seed is not those of the commit" in capsys.readouterr().err
+
+
+def command(*arguments):
+    return [sys.executable, "-m", *map(str, arguments)]
+
+
+@pytest.mark.prove
+def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, tmp_path):
+    file = tmp_path / "two.py"
+    text = make_workflow(root).model_dump_json()
+    file.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
+    subprocess.run(command("pipeline.run", file, "--run-dir", tmp_path / "run", "--workers", 2), cwd=ROOT, check=True)
+    arguments = [tmp_path / "run", f"{root}/test-*.parquet", "--commit", "last"]
+    for out, more in (("two", ["--workers", 2]), ("again", ["--workers", 2]), ("one", [])):
+        subprocess.run(
+            command("pipeline.serving.score", *arguments, "--out", tmp_path / out, *more), cwd=ROOT, check=True
+        )
+    two, one = scored(tmp_path / "two"), scored(tmp_path / "one")
+    assert contents(tmp_path / "two") == contents(tmp_path / "again")
+    assert np.abs(two.column(0).to_numpy() - one.column(0).to_numpy()).max() < 1e-5
+    truth = pa.concat_tables([pq.read_table(path) for path in sorted(root.glob("test-*.parquet"))])
+    labels_N1 = truth.column("click").to_numpy().astype(np.float32)[:, None]
+    evaluation = Evaluation(("click",), tmp_path)
+    evaluation.add(two.column("click.logit").to_numpy()[:, None], labels_N1)
+    reported = json.loads((tmp_path / "run" / "result.json").read_text())["epochs"][-1]
+    found = evaluation.result()
+    assert found["auc"] == reported["auc"]
+    # Another bit in one logit moves the sum by 1e-10 and more, another order of its terms by 1e-15.
+    assert abs(found["logloss"] - reported["logloss"]) < 1e-13
+
+
+@pytest.mark.prove
+def test_twenty_kills_of_a_scoring_leave_the_same_bytes(trained, tmp_path):
+    whole = tmp_path / "whole"
+    arguments = [trained.run_dir, f"{trained.workflow.data.root}/test-*.parquet", "--keep", "item"]
+    begun = time.monotonic()
+    subprocess.run(command("pipeline.serving.score", *arguments, "--out", whole), cwd=ROOT, check=True)
+    takes = time.monotonic() - begun
+    rng = np.random.default_rng(3)
+    for number in range(20):
+        out = Path(tmp_path / f"killed{number % 4}")
+        process = subprocess.Popen(command("pipeline.serving.score", *arguments, "--out", out), cwd=ROOT)
+        time.sleep(takes * rng.uniform(0.3, 1.0))
+        process.kill()
+        process.wait()
+    for number in range(4):
+        out = tmp_path / f"killed{number}"
+        subprocess.run(command("pipeline.serving.score", *arguments, "--out", out), cwd=ROOT, check=True)
+        assert contents(out) == contents(whole)
