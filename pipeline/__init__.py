@@ -27,4 +27,8 @@ def __getattr__(name: str) -> object:
         from pipeline.serving.opened import open_run
 
         return open_run
+    if name == "open_servable":
+        from pipeline.serving.open_servable import open_servable
+
+        return open_servable
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -12,7 +12,9 @@ from pipeline.machine.signals import end_at_interrupt
 COMMANDS = {
     "run": ("pipeline.run", "train the workflow of a Python file"),
     "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, from raw logs"),
+    "export": ("pipeline.serving.export", "make a servable of a run: rows in pages, the dense model, the features"),
     "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
+    "serve": ("pipeline.serving.serve", "answer requests over HTTP with a servable"),
     "verify": ("pipeline.verify", "check every committed bit of a run; --repair goes back to the newest whole commit"),
 }
 """Name, module with a `main(argv)`, and one line of help."""

@@ -1,4 +1,4 @@
-"""python -m pipeline.verify RUN_DIR: check that every committed bit of a run is intact."""
+"""python -m pipeline.verify RUN_DIR: check that every committed bit of a run, or every bit of a servable, is intact."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from pipeline.errors import error_text
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.bar import track
 from pipeline.records import RESERVED, U64
-from pipeline.storage.files import Files, refuse_links
+from pipeline.serving.inspect import check_servable
+from pipeline.serving.servable import SERVABLE_MANIFEST
+from pipeline.storage.files import Damaged, Files, refuse_links
 from pipeline.storage.lock import RunLock
 from pipeline.storage.log import folders_of, write_metadata
 from pipeline.storage.shards import Shards
@@ -41,10 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     is damaged or missing; 2 if there is no run to check; 130 if interrupted."""
     heed_interrupts()
     parser = argparse.ArgumentParser(prog="python -m pipeline.verify", description=__doc__)
-    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("run_dir", type=Path, help="folder of a run or of a servable")
     parser.add_argument("--repair", action="store_true", help="go back to the newest commit that is whole")
     args = parser.parse_args(argv)
     try:
+        if (args.run_dir / SERVABLE_MANIFEST).is_file():
+            return verify_servable(args.run_dir)
         if not (args.run_dir / "commits").is_dir():
             raise ValueError(f"{args.run_dir} holds no run: it has no folder `commits`")
         with RunLock(args.run_dir):
@@ -55,6 +59,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted: nothing is lost, and the command may be repeated", file=sys.stderr)
         return 130
+
+
+def verify_servable(folder: Path) -> int:
+    """Check every bit of a servable, and print what is wrong; returns the exit code."""
+    try:
+        findings = list(check_servable(folder))
+    except Damaged as damaged:
+        findings = [str(damaged)]
+    print("\n".join([*findings, f"the servable is {'damaged: export it again' if findings else 'whole'}"]))
+    return 1 if findings else 0
 
 
 def verify(run_dir: Path, repair: bool = False) -> int:

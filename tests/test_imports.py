@@ -25,8 +25,12 @@ DOORS = {
     "psutil": ("pipeline.cluster",),
     "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.workflow", "pipeline.run"),
     "rich": ("pipeline.monitor",),
-    "safetensors": ("pipeline.commits",),
+    "safetensors": ("pipeline.commits", "pipeline.serving"),
     "xxhash": ("pipeline.storage.files",),
+    "starlette": ("pipeline.serving.http",),
+    "uvicorn": ("pipeline.serving.http",),
+    "prometheus_client": ("pipeline.serving.http",),
+    "onnxruntime": ("pipeline.serving.onnx_model",),
 }  # fmt: skip
 
 LAYERS = (

@@ -86,7 +86,7 @@ def read_rows(
         end = _span_end(files_N, offsets_N, n, span_gap, begin + scratch.size, row_bytes)
         wanted = offsets_N[end - 1] + row_bytes - begin
         num_bytes = -(-wanted // alignment) * alignment
-        error = _read(files_N[n], scratch.ctypes.data, begin, num_bytes, wanted, alignment)
+        error = read_span(files_N[n], scratch.ctypes.data, begin, num_bytes, wanted, alignment)
         # The time since the last read; reading the clock twice per read would cost a twentieth of a read from memory.
         now = _now(timespec)
         cached = now - before < CACHED_NS + CACHED_NS_PER_BYTE * (num_bytes + bytes_before)
@@ -120,7 +120,7 @@ def _span_end(files_N: I32, offsets_N: I64, n: int, gap: int, limit: int, row_by
 
 
 @cpu
-def _read(file: int, address: int, begin: int, num_bytes: int, wanted: int, alignment: int) -> int:
+def read_span(file: int, address: int, begin: int, num_bytes: int, wanted: int, alignment: int) -> int:
     """Read until the first `wanted` of `num_bytes` bytes have arrived. Returns 0, an errno or SHORT."""
     got = 0
     while got < wanted:

@@ -20,13 +20,13 @@ MAPPED_BYTES = 32 << 20
 `keep_freed_memory`."""
 
 
-def aligned_empty(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """Allocate an uninitialized C-contiguous array that begins at a multiple of `ALIGNMENT` bytes. Raises MemoryError
+def aligned_empty(shape: int | tuple[int, ...], dtype: Any, alignment: int = ALIGNMENT) -> NDArray[Any]:
+    """Allocate an uninitialized C-contiguous array that begins at a multiple of `alignment` bytes. Raises MemoryError
     if there is too little memory."""
     shape = (shape,) if isinstance(shape, int) else shape
     num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    raw = _mapped(num_bytes) if num_bytes >= MAPPED_BYTES else np.empty(num_bytes + ALIGNMENT, np.uint8)
-    skip = -raw.ctypes.data % ALIGNMENT
+    raw = _mapped(num_bytes) if num_bytes >= MAPPED_BYTES else np.empty(num_bytes + alignment, np.uint8)
+    skip = -raw.ctypes.data % alignment
     return raw[skip : skip + num_bytes].view(dtype).reshape(shape)
 
 

@@ -14,19 +14,17 @@ import torch
 
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reading import hold
-from pipeline.data.decode import dictionary_keys, fill_keys
-from pipeline.data.files import InputColumn, kind_of
 from pipeline.monitor.metrics import Evaluation
-from pipeline.records import U64
+from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit, open_commit
 from pipeline.serving.diff import Diff, compare
+from pipeline.serving.open_servable import bytes_of_memory, keys_of_values, vectors
 from pipeline.serving.predictor import Predictor
-from pipeline.serving.rows import CaughtUp, CommitRows
+from pipeline.serving.rows import CommitRows
 from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files
 from pipeline.storage.layout import STATE
 from pipeline.training.dense_state import merge_dense
-from pipeline.workflow import parse_size
 
 MEMORY = "1 GiB"
 
@@ -40,14 +38,7 @@ def open_run(
     map, which is built when the first row is needed. `workflow`: the workflow's file, needed if it defines the model
     class. Raises ValueError if an argument does not fit the run, and Damaged if the commit is damaged.
     """
-    return OpenRun(open_commit(Path(run_dir), commit, Path(workflow) if workflow else None), _bytes(memory))
-
-
-def _bytes(memory: str | int) -> int:
-    num_bytes = parse_size(memory)
-    if not isinstance(num_bytes, int) or num_bytes <= 0:
-        raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
-    return num_bytes
+    return OpenRun(open_commit(Path(run_dir), commit, Path(workflow) if workflow else None), bytes_of_memory(memory))
 
 
 class OpenRun:
@@ -103,7 +94,7 @@ class OpenRun:
         """Look up the rows of a categorical column's values. Returns a row for each value: `value`, `key`, `known`
         (false: it has no row, and this is its first one), `weights` as an evaluation of this commit reads them, the
         optimizer's state, `last_step` and `count` as they are stored."""
-        array, keys_N = keys_of_values(self._opened, column, values)
+        array, keys_N = keys_of_values(self._opened.features, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         reader = self._open_rows()
         stored = reader.stored(unique_U)
@@ -116,8 +107,8 @@ class OpenRun:
             "value": array,
             "key": keys_N,
             "known": stored.known_U[inverse_N],
-            "weights": _vectors(weights_UC[inverse_N]),
-            **{name: _vectors(rows_NW.view(np.float32)[:, begin:end]) for name, (begin, end) in state.items()},
+            "weights": vectors(weights_UC[inverse_N]),
+            **{name: vectors(rows_NW.view(np.float32)[:, begin:end]) for name, (begin, end) in state.items()},
             "last_step": rows_NW[:, described["last_step"]],
             "count": rows_NW[:, described["count"]],
         })  # fmt: skip
@@ -174,27 +165,3 @@ def _all_commits(run_dir: Path) -> list[Manifest]:
         except FileNotFoundError:
             continue
     return found
-
-
-def _vectors(values_NC: np.ndarray) -> pa.Array:
-    flat = pa.array(np.ascontiguousarray(values_NC).reshape(-1))
-    return pa.FixedSizeListArray.from_arrays(flat, values_NC.shape[1])
-
-
-def keys_of_values(opened: OpenedCommit, column: str, values: Sequence[Any] | pa.Array) -> tuple[pa.Array, U64]:
-    """Arrow array and keys of values of a categorical column, None included. Raises ValueError if there is no such
-    column, or if the values are of another kind than the training data's."""
-    categories = {category.name: category for category in opened.features.categories}
-    if column not in categories:
-        raise ValueError(f"{column!r} is no categorical column; expected one of {', '.join(categories)}")
-    expected = opened.features.kinds[column].removeprefix("lists of ")
-    empty = pa.int64() if expected == "integers" else pa.string()
-    array = values if isinstance(values, pa.Array) else pa.array(values, None if len(values) else empty)
-    if pa.types.is_null(array.type):
-        array = array.cast(empty)
-    if (kind := kind_of(array.type)) != expected:
-        raise ValueError(f"values of {column!r} are {kind or array.type}, expected {expected} as in the training data")
-    spec = InputColumn(column, "data.categories", table=categories[column].table_name)
-    keys_N: U64 = np.empty(len(array), np.uint64)
-    fill_keys(array, spec, dictionary_keys(array, spec), keys_N)
-    return array, keys_N

@@ -17,8 +17,8 @@ from pipeline.data.table import TableReader
 from pipeline.device.device import RAM
 from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, Examples, FieldLayout, Unique
+from pipeline.serving.caught_up import Known, RowReader
 from pipeline.serving.features import Features
-from pipeline.serving.rows import Known, RowReader
 from pipeline.serving.scored_files import score_columns, score_fields
 from pipeline.stages.dedup import Workspace, dedup
 from pipeline.storage.layout import RowLayout

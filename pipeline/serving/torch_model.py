@@ -17,8 +17,16 @@ from pipeline.workflow import Workflow
 def model_of(workflow: Workflow, saved: Mapping[str, Array]) -> torch.nn.Module:
     """Build the workflow's model with the parameters and buffers of a commit's dense part, in evaluation mode. Raises
     ValueError if they are those of another model."""
+    return model_with(
+        workflow, {name.removeprefix(MODEL): value for name, value in saved.items() if name.startswith(MODEL)}
+    )
+
+
+def model_with(workflow: Workflow, values: Mapping[str, Array]) -> torch.nn.Module:
+    """Build the workflow's model with these parameters and buffers, in evaluation mode. Raises ValueError if they are
+    those of another model."""
     model = build_model(workflow)
-    load_values(model, {name.removeprefix(MODEL): value for name, value in saved.items() if name.startswith(MODEL)})
+    load_values(model, values)
     return model.eval()
 
 

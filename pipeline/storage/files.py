@@ -128,9 +128,9 @@ def checksum(*buffers: Any) -> str:
     return digest.hexdigest()
 
 
-def tensors(arrays: Mapping[str, Array]) -> list[Any]:
+def tensors(arrays: Mapping[str, Array], metadata: Mapping[str, str] | None = None) -> list[Any]:
     """Buffers of a safetensors file with these arrays. Unlike the format's library, this does not copy the arrays."""
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     contents = [np.ascontiguousarray(array) for array in arrays.values()]
     begin = 0
     for name, array, content in zip(arrays, arrays.values(), contents, strict=True):

@@ -1,0 +1,145 @@
+"""Rows of pages: the search for keys within pages, and their weights as float32.
+
+A page of at most R rows (R = `max_rows`): 8 bytes, of which the second half is the number of rows (uint32) | keys
+[R] (uint64, ascending) | weights, one array after the other:
+  float32  [R, C] float32
+  float16  [R, C] float16
+  int8     [R] scale of the embedding (float32), [R] first-order weight (float32, if there is one), [R, D] int8
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import cpu
+from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.records import F32, I32, U64
+
+U8 = NDArray[np.uint8]
+
+FLOAT32, FLOAT16, INT8 = range(3)
+PRECISION_NUMBERS = {"float32": FLOAT32, "float16": FLOAT16, "int8": INT8}
+HEADER_BYTES = 8
+HALF_TO_FLOAT = np.float32(2.0**112)
+"""Difference of the exponents' biases (127 - 15) as a factor. Products with it are exact."""
+
+
+def take_rows_reference(
+    pages_SB: U8, slots_M: I32, members_M: I32, keys_P: U64, precision: int, max_rows: int, dim: int,
+    weights_PC: F32, found_P: NDArray[np.bool_],
+) -> None:  # fmt: skip
+    num_weights = weights_PC.shape[1]
+    for slot, member in zip(slots_M, members_M, strict=True):
+        page = pages_SB[slot]
+        count = int(page[4:8].view(np.uint32)[0])
+        keys = page[HEADER_BYTES : HEADER_BYTES + 8 * count].view(np.uint64).tolist()
+        if int(keys_P[member]) not in keys:
+            continue
+        row = keys.index(int(keys_P[member]))
+        weights = page[HEADER_BYTES + 8 * max_rows :]
+        if precision == INT8:
+            floats = weights[: 4 * max_rows * (1 + num_weights - dim)].view(np.float32).reshape(-1, max_rows)
+            numbers = weights[floats.nbytes : floats.nbytes + max_rows * dim].view(np.int8).reshape(max_rows, dim)
+            weights_PC[member, :dim] = numbers[row] * floats[0, row]
+            weights_PC[member, dim:] = floats[1:, row]
+        else:
+            dtype = np.dtype(np.float16 if precision == FLOAT16 else np.float32)
+            of_row = row * num_weights * dtype.itemsize
+            weights_PC[member] = weights[of_row : of_row + num_weights * dtype.itemsize].view(dtype)
+        found_P[member] = True
+
+
+@cpu
+def take_rows(
+    pages_SB: U8, slots_M: I32, members_M: I32, keys_P: U64, precision: int, max_rows: int, dim: int,
+    weights_PC: F32, found_P: NDArray[np.bool_],
+) -> None:  # fmt: skip
+    """Look for the key at position `members_M[m]` in page `slots_M[m]`. If the page has it, write its C weights (D of
+    them the embedding's) to its row of `weights_PC` and set `found_P`; otherwise change nothing."""
+    rows_M = np.empty(slots_M.size, np.int32)
+    _find_rows(pages_SB, slots_M, members_M, keys_P, max_rows, rows_M)
+    if precision == FLOAT32:
+        _take_floats(pages_SB, slots_M, members_M, rows_M, max_rows, weights_PC)
+    elif precision == FLOAT16:
+        _take_halves(pages_SB, slots_M, members_M, rows_M, max_rows, weights_PC)
+    else:
+        _take_bytes(pages_SB, slots_M, members_M, rows_M, max_rows, dim, weights_PC)
+    for m in range(rows_M.size):
+        if rows_M[m] >= 0:
+            found_P[members_M[m]] = True
+
+
+@cpu
+def _find_rows(pages_SB: U8, slots_M: I32, members_M: I32, keys_P: U64, max_rows: int, rows_M: I32) -> None:
+    """Write the row of each key within its page, or -1."""
+    words_SW = pages_SB.view(np.uint64)
+    base, page_bytes = pages_SB.ctypes.data, pages_SB.shape[1]
+    for m in range(slots_M.size):
+        if m + AHEAD < slots_M.size:
+            prefetch_row(base + np.int64(slots_M[m + AHEAD]) * page_bytes, 0, HEADER_BYTES + 8 * max_rows)
+        page_W, key = words_SW[slots_M[m]], keys_P[members_M[m]]
+        # If the key is there, it is among the `length` keys from `first` on.
+        first, length = np.int64(1), np.int64(page_W[0] >> np.uint64(32))
+        while length > 1:
+            half = length // 2
+            first += half if page_W[first + half - 1] < key else 0
+            length -= half
+        rows_M[m] = first - 1 if page_W[first] == key else -1
+
+
+@cpu
+def _prefetch_weights(base: int, m: int, slots_M: I32, rows_M: I32, page_bytes: int, row_bytes: int) -> None:
+    """Prefetch a row of an array that begins at `base` in the first page, for the entry AHEAD of m."""
+    if m + AHEAD < slots_M.size and rows_M[m + AHEAD] >= 0:
+        prefetch_row(base + np.int64(slots_M[m + AHEAD]) * page_bytes, np.int64(rows_M[m + AHEAD]), row_bytes)
+
+
+@cpu
+def _take_floats(pages_SB: U8, slots_M: I32, members_M: I32, rows_M: I32, max_rows: int, weights_PC: F32) -> None:
+    floats_SW, width = pages_SB.view(np.float32), weights_PC.shape[1]
+    begin = HEADER_BYTES + 8 * max_rows
+    for m in range(slots_M.size):
+        _prefetch_weights(pages_SB.ctypes.data + begin, m, slots_M, rows_M, pages_SB.shape[1], 4 * width)
+        if rows_M[m] >= 0:
+            at = begin // 4 + rows_M[m] * width
+            weights_C, row_C = weights_PC[members_M[m]], floats_SW[slots_M[m], at : at + width]
+            for c in range(width):
+                weights_C[c] = row_C[c]
+
+
+@cpu
+def _take_halves(pages_SB: U8, slots_M: I32, members_M: I32, rows_M: I32, max_rows: int, weights_PC: F32) -> None:
+    halves_SW, bits_PC, width = pages_SB.view(np.uint16), weights_PC.view(np.uint32), weights_PC.shape[1]
+    begin = HEADER_BYTES + 8 * max_rows
+    for m in range(slots_M.size):
+        _prefetch_weights(pages_SB.ctypes.data + begin, m, slots_M, rows_M, pages_SB.shape[1], 2 * width)
+        if rows_M[m] >= 0:
+            at = begin // 2 + rows_M[m] * width
+            bits_C, weights_C = bits_PC[members_M[m]], weights_PC[members_M[m]]
+            row_C = halves_SW[slots_M[m], at : at + width]
+            for c in range(width):
+                half = np.uint32(row_C[c])
+                bits_C[c] = (half & np.uint32(0x8000)) << np.uint32(16) | (half & np.uint32(0x7FFF)) << np.uint32(13)
+            for c in range(width):
+                weights_C[c] *= HALF_TO_FLOAT
+
+
+@cpu
+def _take_bytes(
+    pages_SB: U8, slots_M: I32, members_M: I32, rows_M: I32, max_rows: int, dim: int, weights_PC: F32
+) -> None:
+    numbers_SB, floats_SW, first_orders = pages_SB.view(np.int8), pages_SB.view(np.float32), weights_PC.shape[1] - dim
+    scales_at = HEADER_BYTES // 4 + 2 * max_rows
+    begin = 4 * (scales_at + max_rows * (1 + first_orders))
+    for m in range(slots_M.size):
+        _prefetch_weights(pages_SB.ctypes.data + begin, m, slots_M, rows_M, pages_SB.shape[1], dim)
+        _prefetch_weights(pages_SB.ctypes.data + 4 * scales_at, m, slots_M, rows_M, pages_SB.shape[1], 4)
+        if rows_M[m] >= 0:
+            at = begin + rows_M[m] * dim
+            weights_C, row_D = weights_PC[members_M[m]], numbers_SB[slots_M[m], at : at + dim]
+            scale = floats_SW[slots_M[m], scales_at + rows_M[m]]
+            for d in range(dim):
+                weights_C[d] = np.float32(row_D[d]) * scale
+            if first_orders:
+                weights_C[dim] = floats_SW[slots_M[m], scales_at + max_rows + rows_M[m]]

@@ -1,0 +1,69 @@
+"""Rows of keys as an evaluation reads them: caught up to a step, and first rows of keys that were never trained."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.device.device import RAM
+from pipeline.kernels.init_rows import init_rows
+from pipeline.machine.threads import Whole
+from pipeline.optim.row_optimizer import RowOptimizer
+from pipeline.optimizer import Optimizer
+from pipeline.records import F32, U32, U64, Array
+from pipeline.serving.features import Features
+from pipeline.storage.layout import WEIGHTS_AT, RowLayout
+from pipeline.storage.slab import Slab
+
+Known = NDArray[np.bool_]
+"""[U] True for each key that has a row."""
+
+
+class RowReader(Protocol):
+    """Source of rows' weights. Thread-safe."""
+
+    def weights(self, keys_U: U64, weights_UC: F32) -> Known:
+        """Write the weights of distinct keys; a key without a row has those of its first row. Raises Damaged if a row
+        is damaged."""
+
+    def close(self) -> None: ...
+
+
+class CaughtUp:
+    """Catches rows up to a step, and makes the first rows of keys, as an evaluation after that step does."""
+
+    def __init__(
+        self, optimizer: Optimizer, layout: RowLayout, features: Features, saved: Mapping[str, Array], step: int
+    ) -> None:
+        """`saved`: the dense part of the commit, which has the history of rates."""
+        slab = Slab(0, layout.num_words)
+        self._rows = RowOptimizer(optimizer, layout, features.init_std, slab, Whole(), RAM, False)
+        self._rows.rates.load(saved)
+        self._layout, self._features, self._step = layout, features, step
+        # The lifespan of first rows is looked for once; afterwards catching up changes nothing but its rows.
+        self.catch_up(np.zeros((1, layout.num_words), np.uint32))
+
+    def catch_up(self, rows_UW: U32) -> None:
+        """Catch rows up in place. Only their weights are valid afterwards, not their state."""
+        self._rows.catch_up_copy(rows_UW, self._step)
+
+    def first_rows(self, keys_U: U64) -> U32:
+        """[U, W] first rows of these keys, not caught up."""
+        rows_UW = np.empty((len(keys_U), self._layout.num_words), np.uint32)
+        features = self._features
+        init_rows(keys_U, np.uint64(features.seed), features.init_std, features.embedding_dim, rows_UW)
+        return rows_UW
+
+    def first_weights(self, keys_U: U64) -> F32:
+        """[U, C] weights of keys that have no row."""
+        rows_UW = self.first_rows(keys_U)
+        self.catch_up(rows_UW)
+        return self.weights_of(rows_UW)
+
+    def weights_of(self, rows_UW: U32) -> F32:
+        """[U, C] weights in these rows, a view."""
+        weights_UC: F32 = rows_UW.view(np.float32)[:, WEIGHTS_AT : WEIGHTS_AT + self._layout.num_weights]
+        return weights_UC

@@ -1,0 +1,93 @@
+"""Files of a servable's dense part: safetensors, ONNX_FILE, and torch's exported program."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from pipeline.records import Array
+from pipeline.serving.commit import OpenedCommit
+from pipeline.serving.dense_names import INPUTS, OUTPUT
+from pipeline.serving.servable import ONNX_FILE, PT2_FILE, WEIGHTS_FILE
+from pipeline.serving.torch_model import model_of
+from pipeline.storage.files import Files, tensors
+from pipeline.training.dense_state import model_state
+
+EXAMPLES = 3
+"""Examples of the batch that the exporters trace; the number of examples stays free."""
+
+
+def dense_files(
+    opened: OpenedCommit, saved: Mapping[str, Array], out: Path, files: Files
+) -> tuple[dict[str, str], dict[str, str], dict[str, float]]:
+    """Write the files of the dense part. Returns their checksums; the first line of the reason for each file that its
+    exporter refused to make; and the largest differences that were measured, by their description."""
+    model = model_of(opened.workflow, saved)
+    kind = f"{type(model).__module__}.{type(model).__qualname__}"
+    sums = {WEIGHTS_FILE: files.replace(out / WEIGHTS_FILE, tensors(model_state(model), {"class": kind}))}
+    left_out: dict[str, str] = {}
+    makers: dict[str, Callable[[torch.export.ExportedProgram], bytes]] = {ONNX_FILE: onnx_bytes, PT2_FILE: pt2_bytes}
+    with quiet():
+        try:
+            program = exported(opened, model)
+        except Exception as error:
+            return sums, dict.fromkeys(makers, reason_of(error)), {}
+        for name, make in makers.items():
+            try:
+                content = make(program)
+            except Exception as error:
+                left_out[name] = reason_of(error)
+            else:
+                sums[name] = files.replace(out / name, [content])
+    return sums, left_out, {}
+
+
+def exported(opened: OpenedCommit, model: torch.nn.Module) -> torch.export.ExportedProgram:
+    """Trace the model with a free number of examples; embeddings are inputs."""
+    data, layout = opened.workflow.data, opened.layout
+    fields, size = len(data.categories), torch.export.Dim("examples")
+    inputs = (
+        torch.zeros(EXAMPLES, len(data.numbers)),
+        torch.zeros(EXAMPLES, fields, layout.embedding_dim),
+        torch.zeros(EXAMPLES, fields if layout.first_order else 0),
+    )
+    return torch.export.export(model, inputs, dynamic_shapes=({0: size}, {0: size}, {0: size}))
+
+
+def onnx_bytes(program: torch.export.ExportedProgram) -> bytes:
+    made = torch.onnx.export(
+        program, dynamo=True, verbose=False, input_names=list(INPUTS), output_names=[OUTPUT], external_data=False
+    )
+    assert made is not None
+    content: bytes = made.model_proto.SerializeToString()
+    return content
+
+
+def pt2_bytes(program: torch.export.ExportedProgram) -> bytes:
+    content = io.BytesIO()
+    torch.export.save(program, content)
+    return content.getvalue()
+
+
+def reason_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Context in which the exporters print nothing."""
+    logger = logging.getLogger("torch")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(before)

@@ -1,0 +1,90 @@
+"""python -m pipeline export RUN --out DIR: make a servable, the files that scores need without the run."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.errors import PipelineError, error_text
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.signals import heed_interrupts
+from pipeline.workflow import parse_size
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Exit code 0 if the servable is whole, 1 if training deleted the commit meanwhile, 2 if an
+    argument, the commit or the disk is wrong, 130 after an interrupt. The same command goes on where it was."""
+    args = export_arguments().parse_args(argv)
+    # These imports take seconds, and --help needs none of them.
+    from pipeline.serving.commit import open_commit
+    from pipeline.serving.exporting import ExportSettings, export, publish
+
+    heed_interrupts()
+    keep_freed_memory()
+    try:
+        if args.publish and args.out.absolute().parent != args.publish.absolute():
+            raise ValueError(f"--publish {args.publish}: --out {args.out} is no folder directly below it; name one")
+        opened = open_commit(args.run, args.commit, args.workflow)
+        with opened.held as held:
+            print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
+            manifest = export(opened, args.out, ExportSettings(args.precision, args.prior_correction, args.memory))
+        if args.publish:
+            publish(args.publish, args.out.name)
+    except (ValueError, OSError, MemoryError) as error:
+        print(f"error: {error_text(error)}", file=sys.stderr)
+        return 2
+    except PipelineError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted: what is done stays, and the same command goes on", file=sys.stderr)
+        return 130
+    print(f"servable {manifest.digest}: {manifest.num_rows:,} rows, {manifest.precision}, in {args.out}")
+    for what, value in manifest.measured.items():
+        print(f"{what}: {value:.3g}")
+    return 0
+
+
+def export_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline export", description=__doc__)
+    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the servable")
+    parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
+    parser.add_argument(
+        "--precision", choices=("float32", "float16", "int8"), default="float32", help="of the rows (%(default)s)"
+    )
+    parser.add_argument(
+        "--prior-correction", type=_share, default=1.0, metavar="SHARE",
+        help="share of the negative examples that the training data kept: scores are those for all of them",
+    )  # fmt: skip
+    parser.add_argument(
+        "--publish", type=Path, metavar="FOLDER", help="name the servable, which is below FOLDER, in FOLDER/current"
+    )
+    parser.add_argument("--workflow", type=Path, help="the workflow's file, if it defines the model class")
+    parser.add_argument("--memory", type=_size, default="1 GiB", help="memory for sorting rows (%(default)s)")
+    return parser
+
+
+def _size(text: str) -> int:
+    try:
+        found = parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    assert isinstance(found, int)
+    return found
+
+
+def _share(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not 0 < found <= 1:
+        raise argparse.ArgumentTypeError(f"expected a share above 0 and up to 1, got {text}")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,70 @@
+"""Limits of what is in flight: a request over them is refused before its body is read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterator
+from contextlib import contextmanager
+
+from pipeline.serving.http.errors import RequestError
+
+RETRY_SECONDS = 1
+"""Value of Retry-After: by then, what is in flight has been answered or has passed its deadline."""
+
+
+class Admission:
+    """Requests and bytes of bodies in flight. Only the thread of the event loop may use it."""
+
+    def __init__(self, max_requests: int, max_bytes: int) -> None:
+        self.max_requests = max_requests
+        self.max_bytes = max_bytes
+        self.requests = 0
+        self.num_bytes = 0
+
+    @contextmanager
+    def place(self, num_bytes: int) -> Iterator[Place]:
+        """Take a place for a request whose body has this many bytes, as far as it says.
+
+        Raises RequestError: 413 if no such body is ever admitted, 503 if there is no room for it at present.
+        """
+        if self.requests >= self.max_requests:
+            raise RequestError(503, f"{self.requests} requests are in flight, as many as may be (--max-requests)")
+        place = Place(self)
+        place.grow(num_bytes)
+        self.requests += 1
+        try:
+            yield place
+        finally:
+            self.requests -= 1
+            self.num_bytes -= place.num_bytes
+
+
+class Place:
+    """Share of one request in the limits."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+        self.num_bytes = 0
+
+    def grow(self, num_bytes: int, unread: bool = False) -> None:
+        """Count further bytes of the body. Raises RequestError as `Admission.place` does; nothing was counted then.
+        `unread`: nobody knows how much of the body is still to come, so the connection ends with the answer."""
+        limit, used = self._admission.max_bytes, self._admission.num_bytes
+        if self.num_bytes + num_bytes > limit:
+            reason = f"the body has {self.num_bytes + num_bytes:,} bytes or more, and at most {limit:,} are taken "
+            raise RequestError(413, f"{reason}(--max-bytes); divide the rows among several requests", unread)
+        if used + num_bytes > limit:
+            reason = f"bodies of {used:,} bytes are in flight, and {num_bytes:,} more would exceed {limit:,} "
+            raise RequestError(503, f"{reason}(--max-bytes)", unread)
+        self.num_bytes += num_bytes
+        self._admission.num_bytes += num_bytes
+
+    async def read(self, pieces: AsyncIterable[bytes]) -> bytes:
+        """Read a body, and count what it did not say beforehand. Raises RequestError as `grow` does."""
+        found: list[bytes] = []
+        size = 0
+        async for piece in pieces:
+            size += len(piece)
+            if size > self.num_bytes:
+                self.grow(size - self.num_bytes, unread=True)
+            found.append(piece)
+        return b"".join(found)

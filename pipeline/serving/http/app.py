@@ -1,0 +1,203 @@
+"""Paths of the Open Inference Protocol, as an ASGI application around the current servable."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from pipeline.serving.http.admission import RETRY_SECONDS, Admission
+from pipeline.serving.http.answer import Answered, Post, answer_post
+from pipeline.serving.http.arrow import ARROW_STREAM
+from pipeline.serving.http.current import Current
+from pipeline.serving.http.errors import RequestError
+from pipeline.serving.http.metrics import RequestMetrics
+from pipeline.serving.http.response import HEADER_LENGTH, json_bytes
+from pipeline.serving.http.served import Served
+
+MEDIA_TYPES = ("application/json", "application/octet-stream", ARROW_STREAM)
+"""Media types of a body. The first two, or none, are JSON with or without binary data after it."""
+DESCRIPTION = {"name": "pipeline", "version": version("pipeline"), "extensions": ["binary_tensor_data", "arrow_stream"]}
+METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+LEFT = 499
+"""Status under which a request is counted whose client left before its body was read."""
+
+
+class Api:
+    """All paths. The event loop reads bodies; one of `threads` reads the tensors, predicts and writes the answer, so
+    that the loop says at once how the server is and what it refuses."""
+
+    def __init__(self, current: Current, admission: Admission, threads: ThreadPoolExecutor, deadline: float) -> None:
+        """`deadline`: seconds after its head came in which a request has to begin reading rows."""
+        self.metrics = RequestMetrics(admission, current)
+        self.stopping = False
+        """True once the server is about to end: it is not ready any more."""
+        self._current = current
+        self._admission = admission
+        self._threads = threads
+        self._deadline = deadline
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/v2", self.server),
+            Route("/v2/health/live", self.live),
+            Route("/v2/health/ready", self.ready),
+            Route("/v2/repository/index", self.index, methods=["POST"]),
+            Route("/metrics", self.scrape),
+        ]
+        for path in ("/v2/models/{name}", "/v2/models/{name}/versions/{version}"):
+            routes.append(Route(path, self.model))
+            routes.append(Route(f"{path}/ready", self.model_ready))
+            routes.append(Route(f"{path}/infer", self.infer, methods=["POST"]))
+        app = Starlette(
+            routes=routes, exception_handlers={HTTPException: refuse, RequestError: refuse, Exception: fail}
+        )
+        app.router.redirect_slashes = False
+        return app
+
+    async def server(self, request: Request) -> Response:
+        return json_response(DESCRIPTION)
+
+    async def live(self, request: Request) -> Response:
+        return json_response({"live": True})
+
+    async def ready(self, request: Request) -> Response:
+        return json_response({"ready": not self.stopping}, 503 if self.stopping else 200)
+
+    async def model_ready(self, request: Request) -> Response:
+        name = self._known(request).name
+        return json_response({"name": name, "ready": not self.stopping}, 503 if self.stopping else 200)
+
+    async def model(self, request: Request) -> Response:
+        served = self._known(request)
+        inputs = []
+        for spec in served.inputs:
+            inputs.append(tensor_metadata(spec.name, spec.datatype))
+            if spec.is_list:
+                inputs.append(tensor_metadata(f"{spec.name}.lengths", "INT64"))
+        outputs = [tensor_metadata(name, "FP32") for name in served.outputs]
+        model = {"name": served.name, "versions": [served.version], "platform": "pipeline"}
+        return json_response({**model, "inputs": inputs, "outputs": outputs})
+
+    async def index(self, request: Request) -> Response:
+        served = self._current.served
+        return json_response([{"name": served.name, "version": served.version, "state": "READY"}])
+
+    async def scrape(self, request: Request) -> Response:
+        return Response(self.metrics.text(), media_type=METRICS_TYPE)
+
+    async def infer(self, request: Request) -> Response:
+        begun, status = time.monotonic(), 500
+        try:
+            answered = await self._infer(request, begun)
+            status = 200
+            self.metrics.count_rows(answered.num_rows, answered.unknown)
+            return Response(answered.encoded.body, headers=answered.encoded.headers)
+        except RequestError as error:
+            status = error.status
+            raise
+        except ClientDisconnect:
+            status = LEFT
+            return Response(status_code=400)
+        finally:
+            self.metrics.count(status, time.monotonic() - begun)
+
+    async def _infer(self, request: Request, begun: float) -> Answered:
+        self._known(request)
+        media_type = media_type_of(request)
+        header_bytes = count_in(request, HEADER_LENGTH)
+        with self._admission.place(count_in(request, "Content-Length") or 0) as place:
+            try:
+                async with asyncio.timeout(self._deadline):
+                    body = await place.read(request.stream())
+            except TimeoutError:
+                raise RequestError(408, f"the body did not come within {self._deadline:g} s", close=True) from None
+            post = Post(body, media_type, header_bytes)
+            asked = request.path_params.get("version")
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, post, asked, begun)
+
+    def _answer(self, post: Post, asked: str | None, begun: float) -> Answered:
+        """Answer a request that came at `begun`, in a thread of the pool."""
+
+        def refuse_late(timeout: float) -> None:
+            limit, passed = min(timeout, self._deadline), time.monotonic() - begun
+            if passed > limit:
+                raise RequestError(
+                    504,
+                    f"dropped {passed:.3f} s after it came, before any row was read: it had {limit:g} s "
+                    "(parameters.timeout in microseconds, --deadline)",
+                )
+
+        refuse_late(math.inf)
+        with self._current.lease() as served:
+            refuse_version(asked, served)
+            return answer_post(served, post, refuse_late)
+
+    def _known(self, request: Request) -> Served:
+        """Return the current servable. Raises RequestError if the path names another model or version."""
+        served, name = self._current.served, request.path_params["name"]
+        if name != served.name:
+            raise RequestError(404, f"model {name!r} is not served; {served.name!r} is")
+        refuse_version(request.path_params.get("version"), served)
+        return served
+
+
+def refuse_version(asked: str | None, served: Served) -> None:
+    """Raises RequestError if another version than that of the servable is asked for."""
+    if asked not in (None, served.version):
+        raise RequestError(404, f"version {asked!r} of {served.name!r} is not served; {served.version!r} is")
+
+
+def media_type_of(request: Request) -> str:
+    """Media type of the body. Raises RequestError if no such body can be read."""
+    found = request.headers.get("content-type", MEDIA_TYPES[0]).split(";")[0].strip().lower()
+    if found not in MEDIA_TYPES:
+        raise RequestError(415, f"Content-Type: {found!r}, expected one of {', '.join(MEDIA_TYPES)}")
+    if request.headers.get("content-encoding", "identity").lower() != "identity":
+        raise RequestError(415, "Content-Encoding: send the body without an encoding")
+    return found
+
+
+def count_in(request: Request, header: str) -> int | None:
+    """Number in a header, or None if it is absent. Raises RequestError if it is no number."""
+    text = request.headers.get(header)
+    if text is not None and not (text.isascii() and text.isdecimal() and len(text) < 16):
+        raise RequestError(400, f"{header}: {text[:60]!r}, expected a number of bytes")
+    return None if text is None else int(text)
+
+
+def tensor_metadata(name: str, datatype: str) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": [-1]}
+
+
+def json_response(value: dict[str, Any] | list[Any], status: int = 200) -> Response:
+    return Response(json_bytes(value), status, media_type="application/json")
+
+
+async def refuse(request: Request, error: Exception) -> Response:
+    """Answer with the protocol's error object."""
+    if isinstance(error, HTTPException):
+        response = json_response({"error": error.detail}, error.status_code)
+        response.headers.update(error.headers or {})
+        return response
+    assert isinstance(error, RequestError)
+    response = json_response({"error": str(error)}, error.status)
+    if error.status == 503:
+        response.headers["Retry-After"] = str(RETRY_SECONDS)
+    if error.close:
+        response.headers["Connection"] = "close"
+    return response
+
+
+async def fail(request: Request, error: Exception) -> Response:
+    """Answer to a fault of our own, whose traceback the server prints."""
+    return json_response({"error": f"internal error: {type(error).__name__}"}, 500)

@@ -1,0 +1,138 @@
+"""The servable that is served, and its replacement between requests while requests are in flight."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.serving.http.request import parts_of
+from pipeline.serving.http.served import OpenFunction, Served
+from pipeline.serving.servable import CURRENT_FILE, SERVABLE_MANIFEST
+
+
+class Held:
+    """A servable and the number of its users; closed by the last of them once it is replaced."""
+
+    def __init__(self, served: Served) -> None:
+        self.served = served
+        self.users = 1
+        """The server itself is one until the servable is replaced."""
+
+
+class Current:
+    """The servable of a folder that holds one, or of the one that the folder's file `current` names.
+
+    `look` is for one thread, the rest for any. A request keeps the servable with which it began; another one begins
+    with the next servable as soon as that has answered `probe`, which raises an exception if it cannot.
+    """
+
+    def __init__(self, folder: Path, open_servable: OpenFunction, probe: Callable[[Served], None]) -> None:
+        """Raises ValueError or OSError if there is no servable to begin with, or it is damaged."""
+        self._folder = folder
+        self._open = open_servable
+        self._probe = probe
+        self._lock = threading.Lock()
+        self.swaps = {"done": 0, "refused": 0}
+        """Number of servables that replaced another one, and of those that were refused."""
+        self._fixed = (folder / SERVABLE_MANIFEST).is_file()
+        # What is there is read after its signature: a replacement in between is seen at the next look.
+        self._signature = self._look_at_file()
+        self._name = "" if self._fixed else self._read_name()
+        self._held = Held(self._opened(folder / self._name, None))
+
+    @property
+    def served(self) -> Served:
+        """The servable that requests begin with. It may be closed at any time: see `lease`."""
+        return self._held.served
+
+    @contextmanager
+    def lease(self) -> Iterator[Served]:
+        """Servable that stays open until the end of the block."""
+        with self._lock:
+            held = self._held
+            held.users += 1
+        try:
+            yield held.served
+        finally:
+            self._release(held)
+
+    def look(self) -> None:
+        """Replace the servable if `current` names another one. What cannot be opened, or has other features, is
+        refused with a message; it is tried again when the file is written again."""
+        signature = self._look_at_file()
+        if self._fixed or signature == self._signature:
+            return
+        self._signature = signature
+        try:
+            name = self._read_name()
+            if name == self._name:
+                return
+            served = self._opened(self._folder / name, self.served)
+        except Exception as error:  # Whatever is wrong with it: the servable that is there serves on.
+            self.swaps["refused"] += 1
+            print(f"refused: {error}; {self.served.version} is served on", file=sys.stderr, flush=True)
+            return
+        with self._lock:
+            before, self._held = self._held, Held(served)
+        self._name = name
+        self.swaps["done"] += 1
+        print(f"swapped: {name} ({served.version}) is served", file=sys.stderr, flush=True)
+        self._release(before)
+
+    def close(self) -> None:
+        """Close the servable. No lease may be taken any more."""
+        self._release(self._held)
+
+    def _release(self, held: Held) -> None:
+        with self._lock:
+            held.users -= 1
+            unused = held.users == 0
+        if unused:
+            held.served.close()
+
+    def _opened(self, folder: Path, before: Served | None) -> Served:
+        served = self._open(folder)
+        try:
+            parts_of(served.inputs)
+            if before is not None:
+                _refuse_others(folder, served, before)
+            self._probe(served)
+        except BaseException:
+            served.close()
+            raise
+        return served
+
+    def _look_at_file(self) -> tuple[int, int, int] | None:
+        try:
+            found = os.stat(self._folder / CURRENT_FILE)
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+    def _read_name(self) -> str:
+        file = self._folder / CURRENT_FILE
+        try:
+            with open(file, "rb") as opened:
+                content = opened.read(1024)
+        except OSError as error:
+            raise ValueError(
+                f"{self._folder} holds no servable: it has no {SERVABLE_MANIFEST}, and no file `{CURRENT_FILE}` that "
+                f"can be read ({error.strerror})"
+            ) from None
+        name = content.decode(errors="replace").removesuffix("\n")
+        if not name.isprintable() or "/" in name or name in ("", ".", ".."):
+            raise ValueError(f"{file}: expected one line, the name of a folder beside it, got {name!r}")
+        return name
+
+
+def _refuse_others(folder: Path, found: Served, before: Served) -> None:
+    for what in ("name", "features"):
+        if getattr(found, what) != getattr(before, what):
+            raise ValueError(
+                f"{folder}: its {what}, {getattr(found, what)}, is not that of the servable in use, "
+                f"{getattr(before, what)}; serve it from another folder by another server"
+            )

@@ -1,0 +1,109 @@
+"""The process around the application: its socket, its signals, and a look at the servable once a second."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import uvicorn
+
+from pipeline.machine.signals import on_signal
+from pipeline.serving.http.admission import Admission
+from pipeline.serving.http.app import Api
+from pipeline.serving.http.current import Current
+
+SWAP_SECONDS = 1.0
+"""Time between two looks at the file that names the servable."""
+KEEP_ALIVE_SECONDS = 75
+WRITE_SECONDS = 10
+"""Time that clients have to take their answers once the server ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of what is in flight, and the number of threads that answer."""
+
+    max_requests: int
+    max_bytes: int
+    deadline: float
+    """Seconds."""
+    threads: int
+
+
+class HttpServer(uvicorn.Server):
+    """A server on a socket that is bound already. `stop` is for any thread and for signal handlers."""
+
+    def __init__(self, current: Current, limits: Limits, say_ready: Callable[[], None]) -> None:
+        """`say_ready` is called once requests are answered."""
+        self._current = current
+        self._say_ready = say_ready
+        self._threads = ThreadPoolExecutor(limits.threads, "predict")
+        self._api = Api(current, Admission(limits.max_requests, limits.max_bytes), self._threads, limits.deadline)
+        super().__init__(
+            uvicorn.Config(
+                self._api.app(), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None,
+                log_level="error", access_log=False, server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=math.ceil(limits.deadline) + WRITE_SECONDS,
+            )
+        )  # fmt: skip
+
+    def run_until_stopped(self, bound: socket.socket) -> None:
+        """Answer requests until `stop`, SIGINT or SIGTERM; then those that have come."""
+        with bound, self._threads, on_signal(self.stop):
+            asyncio.run(self._run(bound))
+
+    def stop(self, why: str) -> None:
+        """Be ready no more, take no more connections, and end when everything is answered."""
+        self._api.stopping = True
+        self.should_exit = True
+
+    async def _run(self, bound: socket.socket) -> None:
+        looking = asyncio.create_task(self._look())
+        try:
+            await self.serve([bound])
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(SWAP_SECONDS)
+            await asyncio.to_thread(self._current.look)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._say_ready()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals to `on_signal`: uvicorn's own handlers would end the process by the signal."""
+        yield
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """Bind a socket; port 0 is a free one. Nobody can connect until the server listens.
+
+    Raises OSError, with the address, if it is in use or none of this machine.
+    """
+    # With the protocol, asyncio turns off Nagle's algorithm: head and body of an answer are two writes, and the second
+    # one would wait 40 ms for the client's acknowledgement of the first.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+    except OSError as error:
+        bound.close()
+        raise OSError(f"--host {host} --port {port}: {error.strerror}") from None
+    return bound
+
+
+def url_of(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

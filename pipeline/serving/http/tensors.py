@@ -1,0 +1,170 @@
+"""Tensors of the Open Inference Protocol as Arrow arrays, from JSON values and from binary data.
+
+N elements of a tensor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.kernels.length_prefixed import split_texts
+
+JSON_INTEGER = "an integer"
+JSON_NUMBER = "a number"
+JSON_STRING = "a string"
+JSON_BOOLEAN = "true or false"
+JSON_TYPES: Mapping[str, set[type]] = {
+    JSON_INTEGER: {int},
+    JSON_NUMBER: {int, float},
+    JSON_STRING: {str},
+    JSON_BOOLEAN: {bool},
+}
+SHOWN = 60
+"""Maximum length of a value of the request in a message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Datatype:
+    """A datatype of the protocol."""
+
+    arrow: pa.DataType
+    stored: str
+    """NumPy type of binary data; none for BYTES."""
+    json: str
+    """What an element of JSON data is, in words; none if the datatype is for binary data alone."""
+
+
+DATATYPES: Mapping[str, Datatype] = {
+    "BOOL": Datatype(pa.bool_(), "u1", JSON_BOOLEAN),
+    "INT8": Datatype(pa.int8(), "i1", JSON_INTEGER),
+    "INT16": Datatype(pa.int16(), "<i2", JSON_INTEGER),
+    "INT32": Datatype(pa.int32(), "<i4", JSON_INTEGER),
+    "INT64": Datatype(pa.int64(), "<i8", JSON_INTEGER),
+    "UINT8": Datatype(pa.uint8(), "u1", JSON_INTEGER),
+    "UINT16": Datatype(pa.uint16(), "<u2", JSON_INTEGER),
+    "UINT32": Datatype(pa.uint32(), "<u4", JSON_INTEGER),
+    "UINT64": Datatype(pa.uint64(), "<u8", JSON_INTEGER),
+    "FP16": Datatype(pa.float16(), "<f2", ""),
+    "FP32": Datatype(pa.float32(), "<f4", JSON_NUMBER),
+    "FP64": Datatype(pa.float64(), "<f8", JSON_NUMBER),
+    "BYTES": Datatype(pa.binary(), "", JSON_STRING),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Tensor:
+    """One input of a request."""
+
+    name: str
+    datatype: str
+    num_elements: int
+    values: list[Any] | None
+    """[N] JSON values, null included, or None."""
+    data: memoryview
+    """Binary data, if `values` is None."""
+
+
+def array_of(tensor: Tensor) -> pa.Array:
+    """Make the tensor's [N] array. Raises ValueError, with the tensor's name, if its data does not fit its datatype."""
+    where = f"input {tensor.name!r}"
+    if tensor.values is not None:
+        return _from_json(where, tensor.datatype, tensor.values)
+    if tensor.datatype == "BYTES":
+        return _texts(where, tensor.num_elements, tensor.data)
+    stored = np.dtype(DATATYPES[tensor.datatype].stored)
+    if len(tensor.data) != tensor.num_elements * stored.itemsize:
+        raise ValueError(
+            f"{where}: {len(tensor.data)} bytes of binary data, expected {tensor.num_elements * stored.itemsize} for "
+            f"{tensor.num_elements} elements of {tensor.datatype}"
+        )
+    # A copy, since the data begins at any byte of the body, and kernels are compiled for aligned arrays.
+    values_N = np.frombuffer(tensor.data, stored).copy()
+    if tensor.datatype != "BOOL":
+        return pa.Array.from_buffers(DATATYPES[tensor.datatype].arrow, len(values_N), [None, pa.py_buffer(values_N)])
+    if len(values_N) and values_N.max() > 1:
+        raise ValueError(f"{where}: BOOL data has a byte {values_N.max()}, expected 0 or 1")
+    return pa.array(values_N.view(np.bool_))
+
+
+def masked(array: pa.Array, nulls: pa.Array) -> pa.Array:
+    """Make the elements of the array null for which `nulls`, [N] booleans, is true."""
+    return pc.if_else(nulls, pa.scalar(None, array.type), array)
+
+
+def lists_of(where: str, values: pa.Array, lengths: pa.Array) -> pa.Array:
+    """Divide values among lists of these lengths; a null length makes a null list.
+
+    Raises ValueError if a length is negative or the lengths do not add up to the number of values.
+    """
+    nulls = lengths.is_null() if lengths.null_count else None
+    lengths_B = lengths.fill_null(0).to_numpy()
+    # Each is compared first, so that the sum cannot overflow.
+    bad = np.flatnonzero((lengths_B < 0) | (lengths_B > len(values)))
+    if len(bad):
+        raise ValueError(f"{where}: length {lengths_B[bad[0]]} of list {bad[0]}, but there are {len(values)} values")
+    ends_B = np.concatenate([[0], np.cumsum(lengths_B, dtype=np.int64)])
+    if ends_B[-1] != len(values):
+        raise ValueError(f"{where}: the lengths add up to {ends_B[-1]}, but there are {len(values)} values")
+    return pa.ListArray.from_arrays(pa.array(ends_B.astype(np.int32)), values, mask=nulls)
+
+
+def _from_json(where: str, datatype: str, values: list[Any]) -> pa.Array:
+    kind = DATATYPES[datatype]
+    if not kind.json:
+        raise ValueError(f"{where}: JSON has no {datatype}: send it as binary data, or as FP32")
+    # Types are compared exactly: to Python a boolean is an integer, and Arrow takes 1.0 for one.
+    found = set(map(type, values)) - {type(None)}
+    if not found <= JSON_TYPES[kind.json]:
+        n = next(n for n, v in enumerate(values) if v is not None and type(v) not in JSON_TYPES[kind.json])
+        raise ValueError(f"{where}, element {n}: expected {kind.json} or null for {datatype}, got {shown(values[n])}")
+    try:
+        if kind.json is JSON_NUMBER and int in found:
+            values = [None if value is None else float(value) for value in values]
+        array = pa.array(values, pa.string() if kind.json is JSON_STRING else kind.arrow)
+    except (ValueError, OverflowError, pa.ArrowException):
+        n = next((n for n, value in enumerate(values) if not _fits(value, kind)), 0)
+        raise ValueError(f"{where}, element {n}: {shown(values[n])} is no {datatype}") from None
+    if kind.json is JSON_NUMBER and not pc.all(pc.is_finite(array), min_count=0).as_py():
+        n = pc.index(pc.is_finite(array), False).as_py()
+        raise ValueError(f"{where}, element {n}: {shown(values[n])} is too large for {datatype}")
+    return array
+
+
+def _fits(value: object, kind: Datatype) -> bool:
+    try:
+        if kind.json is JSON_NUMBER and value is not None:
+            value = float(value)  # type: ignore[arg-type]
+        pa.array([value], pa.string() if kind.json is JSON_STRING else kind.arrow)
+    except (ValueError, OverflowError, pa.ArrowException):
+        return False
+    return True
+
+
+def _texts(where: str, count: int, data: memoryview) -> pa.Array:
+    room = len(data) - 4 * count
+    if room < 0:
+        raise ValueError(f"{where}: {len(data)} bytes of binary data, expected 4 and more for each of {count} texts")
+    offsets, texts = np.empty(count + 1, np.int32), np.empty(room, np.uint8)
+    bad = split_texts(np.frombuffer(data, np.uint8), offsets, texts)
+    if bad == count:
+        raise ValueError(f"{where}: binary data goes on after {count} texts")
+    if bad >= 0:
+        raise ValueError(f"{where}: text {bad} is longer than the binary data")
+    return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(texts)])
+
+
+def shown(value: object) -> str:
+    """Beginning of a value of the request, for a message."""
+    if isinstance(value, int) and value.bit_length() > 4 * SHOWN:
+        return f"an integer of {value.bit_length()} bits"
+    try:
+        text = repr(value)
+    except RecursionError:
+        return "a value that is nested deeply"
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."

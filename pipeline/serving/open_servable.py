@@ -1,0 +1,162 @@
+"""A servable opened in Python: scores and rows with a page cache of a given size, and no key map."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.data.decode import dictionary_keys, fill_keys
+from pipeline.data.files import InputColumn, kind_of
+from pipeline.records import F32, U64
+from pipeline.serving.features import Features
+from pipeline.serving.onnx_model import OnnxDense
+from pipeline.serving.predictor import DensePart, Predictor
+from pipeline.serving.servable import (
+    ONNX_FILE,
+    WEIGHTS_FILE,
+    OpenedServable,
+    ServableManifest,
+    ServableRows,
+    open_files,
+)
+from pipeline.serving.workflows import checked_workflow
+from pipeline.workflow import Workflow, parse_size
+from pipeline.workflow import load as load_file
+
+Backend = Literal["torch", "onnx"]
+CACHE_MEMORY = "512 MiB"
+
+
+def open_servable(
+    folder: str | Path, memory: str | int = CACHE_MEMORY, workflow: str | Path | None = None,
+    backend: Backend | None = None,
+) -> OpenServable:  # fmt: skip
+    """Open a servable for scores and rows. `memory`: size of the page cache. `workflow`: the workflow's file, needed by
+    torch if it defines the model class. `backend`: what runs the dense part (default: ONNX Runtime where it is
+    installed and the servable has an ONNX file, else torch).
+
+    Raises ValueError if the folder holds no servable or an argument does not fit it, and Damaged if it is damaged.
+    """
+    num_bytes = bytes_of_memory(memory)
+    given = load_file(Path(workflow)) if workflow else None
+    return OpenServable(open_files(Path(folder)), num_bytes, given, backend)
+
+
+def bytes_of_memory(memory: str | int) -> int:
+    """Number of bytes of a size such as "512 MiB". Raises ValueError if it is none."""
+    num_bytes = parse_size(memory)
+    if not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes <= 0:
+        raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
+    return num_bytes
+
+
+class OpenServable:
+    """A servable. Thread-safe. Also a context manager, which closes it."""
+
+    def __init__(
+        self, opened: OpenedServable, memory_bytes: int, given: Workflow | None = None, backend: Backend | None = None
+    ) -> None:
+        self._opened = opened
+        has_onnx = ONNX_FILE in opened.manifest.files
+        self.backend: Backend = backend or ("onnx" if has_onnx and find_spec("onnxruntime") else "torch")
+        """What runs the dense part."""
+        needs_class = self.backend == "torch"
+        self._workflow = checked_workflow(opened.manifest.workflow, given, needs_class)
+        self.reader = ServableRows(opened, self._workflow, memory_bytes)
+        """Reader of the rows, with its page cache."""
+        shift = float(np.log(opened.manifest.negatives))
+        try:
+            dense = self._torch() if needs_class else self._onnx()
+        except BaseException:
+            self.reader.close()
+            raise
+        make = (lambda: Shifted(dense(), shift)) if shift else dense
+        self.predictor = Predictor(self._workflow, opened.features, opened.layout, lambda: self.reader, make)
+
+    @property
+    def manifest(self) -> ServableManifest:
+        return self._opened.manifest
+
+    @property
+    def features(self) -> Features:
+        return self._opened.features
+
+    def _torch(self) -> Any:
+        # Imported only if it is used: it takes a second, and 100 MB.
+        from pipeline.serving.torch_model import TorchDense, model_with
+
+        values = self._opened.read_tensors(WEIGHTS_FILE)
+        model = model_with(self._workflow, values)
+        return lambda: TorchDense(self._workflow, model)
+
+    def _onnx(self) -> Any:
+        if ONNX_FILE not in self.manifest.files:
+            why = self.manifest.left_out.get(ONNX_FILE, "it was not made")
+            raise ValueError(f"{self._opened.folder} has no {ONNX_FILE} ({why}); take the backend torch")
+        dense: DensePart = OnnxDense(self._opened.read(ONNX_FILE), self._workflow.schedule.threads)
+        return lambda: dense
+
+    def predict(self, data: object) -> pa.Table:
+        """Score `data`; see `OpenRun.predict`."""
+        return self.predictor.predict(data)
+
+    def rows(self, column: str, values: Sequence[Any] | pa.Array) -> pa.Table:
+        """Look up the rows of a categorical column's values. Returns a row for each value: `value`, `key`, `known`
+        (false: it has no row, and these are its first weights) and `weights`."""
+        array, keys_N = keys_of_values(self.features, column, values)
+        unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
+        weights_UC: F32 = np.empty((len(unique_U), self._opened.layout.num_weights), np.float32)
+        known_U = self.reader.weights(unique_U, weights_UC)
+        return pa.table({
+            "value": array, "key": keys_N, "known": known_U[inverse_N], "weights": vectors(weights_UC[inverse_N]),
+        })  # fmt: skip
+
+    def close(self) -> None:
+        """Release files and memory."""
+        self.reader.close()
+
+    def __enter__(self) -> OpenServable:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Shifted:
+    """Dense part whose logits are shifted to undo the down-sampling of negative examples: their odds are multiplied by
+    the share of negatives that was kept."""
+
+    def __init__(self, dense: DensePart, shift: float) -> None:
+        self._dense, self._shift = dense, np.float32(shift)
+
+    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32) -> F32:
+        return self._dense(numbers_BX, embeddings_BFD, first_BF) + self._shift
+
+
+def vectors(values_NC: np.ndarray) -> pa.Array:
+    """Arrow array of fixed-size lists with the rows of a matrix."""
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values_NC).reshape(-1)), values_NC.shape[1])
+
+
+def keys_of_values(features: Features, column: str, values: Sequence[Any] | pa.Array) -> tuple[pa.Array, U64]:
+    """Arrow array and keys of values of a categorical column, None included. Raises ValueError if there is no such
+    column, or if the values are of another kind than the training data's."""
+    categories = {category.name: category for category in features.categories}
+    if column not in categories:
+        raise ValueError(f"{column!r} is no categorical column; expected one of {', '.join(categories)}")
+    expected = features.kinds[column].removeprefix("lists of ")
+    empty = pa.int64() if expected == "integers" else pa.string()
+    array = values if isinstance(values, pa.Array) else pa.array(values, None if len(values) else empty)
+    if pa.types.is_null(array.type):
+        array = array.cast(empty)
+    if (kind := kind_of(array.type)) != expected:
+        raise ValueError(f"values of {column!r} are {kind or array.type}, expected {expected} as in the training data")
+    spec = InputColumn(column, "data.categories", table=categories[column].table_name)
+    keys_N: U64 = np.empty(len(array), np.uint64)
+    fill_keys(array, spec, dictionary_keys(array, spec), keys_N)
+    return array, keys_N

@@ -1,0 +1,122 @@
+"""Reader of a servable's table: the weights of any keys, in bounded memory, at one read of one page per key at most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import LifoQueue
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels.page_rows import PRECISION_NUMBERS, take_rows
+from pipeline.kernels.page_search import find_pages
+from pipeline.records import F32, U32, U64
+from pipeline.serving.page_cache import PageCache, ReadCounts, set_bytes
+from pipeline.serving.pages import PageFormat
+from pipeline.serving.part_files import PartFiles, Scratch, scratch_bytes
+from pipeline.storage.files import Damaged
+
+NUM_SCRATCHES = 4
+"""Number of calls that may read at once. Others wait when they need a page that is not in the cache."""
+MAX_READS = 256
+"""Maximum number of reads in flight per call."""
+SCRATCH_SHARE = 8
+"""The scratches together take at most one part in SCRATCH_SHARE of the memory, but room for a page each."""
+KEYS_AT_ONCE = 1 << 14
+"""Keys for which the cache is locked at a time, for a few milliseconds."""
+
+
+class PageTable:
+    """Immutable table of part files, with a page cache of its own. Any number of threads may look up keys at once."""
+
+    def __init__(self, folder: Path, num_parts: int, fences_N: U32, format: PageFormat, memory_bytes: int) -> None:
+        """Open parts 0 to `num_parts` - 1 in the folder. `fences_N`: those of all parts, one after the other.
+        `memory_bytes` limits the cache with its bookkeeping and the room for reads; fences take 4 bytes per page more.
+
+        Raises ValueError if `memory_bytes` is too small, Damaged if the fences do not ascend or do not match the files,
+        and OSError if a file cannot be opened.
+        """
+        page_bytes = format.page_bytes
+        least = NUM_SCRATCHES * scratch_bytes(1, page_bytes) + set_bytes(page_bytes)
+        if memory_bytes < least:
+            raise ValueError(
+                f"{memory_bytes:,} bytes of memory are too few for a cache of pages of {page_bytes:,} bytes; give at "
+                f"least {least:,}"
+            )
+        # Kernels are compiled for writable arrays.
+        self._fences_N: U32 = np.require(fences_N, np.uint32, ["C", "W"])
+        if (self._fences_N[1:] <= self._fences_N[:-1]).any():
+            raise Damaged(f"{folder}: its fences do not ascend; export the table again")
+        self._num_weights = format.num_weights
+        self._format = PRECISION_NUMBERS[format.precision], format.max_rows, format.embedding_dim
+        of_scratch = memory_bytes // SCRATCH_SHARE // NUM_SCRATCHES // scratch_bytes(1, page_bytes)
+        self._max_reads = max(1, min(MAX_READS, of_scratch))
+        all_scratch_bytes = NUM_SCRATCHES * scratch_bytes(self._max_reads, page_bytes)
+        self._cache = PageCache(memory_bytes - all_scratch_bytes, len(self._fences_N), format)
+        self.num_bytes = self._cache.num_bytes + all_scratch_bytes
+        """Bytes that count against `memory_bytes`."""
+        self._files = PartFiles(folder, num_parts, self._fences_N, format)
+        self._scratches = [Scratch(self._max_reads, page_bytes) for _ in range(NUM_SCRATCHES)]
+        self._free: LifoQueue[Scratch | None] = LifoQueue()
+        for scratch in self._scratches:
+            self._free.put(scratch)
+
+    @property
+    def counts(self) -> ReadCounts:
+        return self._cache.counts
+
+    def look_up(self, keys_P: U64, weights_PC: F32) -> NDArray[np.bool_]:
+        """Write the weights of the keys that the table has to their rows of `weights_PC` [P, C], and return which these
+        are. Other rows stay as they are.
+
+        Raises OSError if a page cannot be read, Damaged if it is not as it was written, and ValueError if the table is
+        closed; `weights_PC` is undefined then. Other keys can still be looked up.
+        """
+        if weights_PC.shape != (len(keys_P), self._num_weights):
+            raise ValueError(
+                f"an array {weights_PC.shape} for {len(keys_P)} keys with {self._num_weights} weights each"
+            )
+        keys_P = np.require(keys_P, np.uint64, ["C", "W"])
+        found_P = np.zeros(len(keys_P), np.bool_)
+        if len(self._fences_N):
+            for begin in range(0, len(keys_P), KEYS_AT_ONCE):
+                part = slice(begin, begin + KEYS_AT_ONCE)
+                self._look_up(keys_P[part], weights_PC[part], found_P[part])
+        return found_P
+
+    def _look_up(self, keys_P: U64, weights_PC: F32, found_P: NDArray[np.bool_]) -> None:
+        pages_P = np.empty(len(keys_P), np.int32)
+        find_pages(self._fences_N, keys_P, pages_P)
+        missed_M = self._cache.take(keys_P, pages_P, weights_PC, found_P)
+        missed_M = missed_M[np.argsort(pages_P[missed_M], kind="stable")]
+        pages_M = pages_P[missed_M]
+        pages_U = np.unique(pages_M)
+        for begin in range(0, len(pages_U), self._max_reads):
+            pages_R = pages_U[begin : begin + self._max_reads]
+            first, end = np.searchsorted(pages_M, (pages_R[0], pages_R[-1] + 1))
+            slots_M = np.searchsorted(pages_R, pages_M[first:end]).astype(np.int32)
+            with self._scratch() as scratch:
+                pages_RB = self._files.read(pages_R, scratch)
+                take_rows(pages_RB, slots_M, missed_M[first:end], keys_P, *self._format, weights_PC, found_P)
+                self._cache.insert(pages_R, pages_RB)
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Scratch]:
+        scratch = self._free.get()
+        try:
+            if scratch is None:
+                raise ValueError("this table is closed")
+            yield scratch
+        finally:
+            self._free.put(scratch)
+
+    def close(self) -> None:
+        """Close the files once no call reads from them any more. The cache stays until the table is garbage."""
+        for _ in self._scratches:
+            self._free.get()
+        self._free.put(None)
+        while self._scratches:
+            self._scratches.pop().close()
+        self._files.close()

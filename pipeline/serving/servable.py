@@ -1,0 +1,182 @@
+"""A servable: a folder with everything that scores need, made from a commit by `export`, immutable afterwards.
+
+manifest.json            names every other file with its checksum; written last
+features.json            columns, tables, transforms, hash, seed
+rows/0000 ...            the rows' weights, sorted by key, in pages (`pages.py`)
+fences                   top 32 bits of each page's first key
+rates.safetensors        history of learning rates, with which first rows are caught up
+model.safetensors        parameters and buffers of the dense part
+model.onnx, model.pt2    the dense part for other programs; no command of this package opens a .pt2
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from pipeline.records import F32, U32, U64, Array
+from pipeline.serving.caught_up import CaughtUp, Known
+from pipeline.serving.features import Features
+from pipeline.serving.page_table import PageTable
+from pipeline.serving.pages import PageFormat
+from pipeline.settings import Amount, Count, Digest, Strict, read_json
+from pipeline.storage.files import Damaged, checksum
+from pipeline.storage.layout import RowLayout
+from pipeline.workflow import Workflow
+
+SERVABLE_MANIFEST = "manifest.json"
+FEATURES_FILE, ROWS_FOLDER, FENCES_FILE, RATES_FILE = "features.json", "rows", "fences", "rates.safetensors"
+WEIGHTS_FILE, ONNX_FILE, PT2_FILE = "model.safetensors", "model.onnx", "model.pt2"
+"""Names of the files of a servable; the parts of the table are in the folder ROWS_FOLDER."""
+CURRENT_FILE = "current"
+"""File in a folder of servables: one line, the name of the one to serve. It is replaced by a rename."""
+SERVABLE_FORMAT: Literal[1] = 1
+AGAIN = "export the servable again"
+
+Precision = Literal["float32", "float16", "int8"]
+
+
+class ServableManifest(Strict):
+    """Content of `manifest.json`."""
+
+    format: Literal[1] = SERVABLE_FORMAT
+    name: str
+    """Name of the run's workflow."""
+    commit: Count
+    source: Digest
+    """Checksum of the manifest of the commit."""
+    step: Count
+    """Number of steps up to which rows are caught up."""
+    precision: Precision
+    page_bytes: Count
+    num_rows: Count
+    parts: tuple[Digest, ...]
+    row: dict[str, Any]
+    """Layout of a row in the commit; its optimizer decides how first rows are caught up."""
+    workflow: dict[str, Any]
+    negatives: Amount
+    """Share of the negative examples that training data were down-sampled to; 1: all of them."""
+    files: dict[str, Digest]
+    """Checksum of every file but the parts and this one."""
+    left_out: dict[str, str]
+    """Files that could not be made, with the first line of the reason."""
+    measured: dict[str, Amount]
+    """Largest differences that the export measured, by their description."""
+
+    @property
+    def content(self) -> bytes:
+        """Content of the file: a line with a checksum of the other, which has the values."""
+        text = self.model_dump_json().encode()
+        return f'{{"checksum": "{checksum(text)}"}}\n'.encode() + text + b"\n"
+
+    @property
+    def digest(self) -> str:
+        """Checksum of the file, as a short name of the servable."""
+        return checksum(self.content)
+
+
+def read_servable(folder: Path) -> ServableManifest:
+    """Read a servable's manifest. Raises ValueError if the folder holds none, and Damaged if it is not as written."""
+    path = folder / SERVABLE_MANIFEST
+    if not path.is_file():
+        raise ValueError(
+            f"{folder} holds no servable: it has no {SERVABLE_MANIFEST}; name a folder that `pipeline export` made"
+        )
+    content = path.read_bytes()
+    try:
+        manifest = read_json(ServableManifest, content.partition(b"\n")[2])
+        RowLayout.of(manifest.row)
+    except ValueError as error:
+        raise Damaged(f"{path}: {error}; {AGAIN}") from error
+    if manifest.content != content:
+        raise Damaged(f"{path}: its checksum is wrong; {AGAIN}")
+    return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedServable:
+    """The small files of a servable, read and checked."""
+
+    folder: Path
+    manifest: ServableManifest
+    features: Features
+    fences_N: U32
+    rates: dict[str, Array]
+
+    @property
+    def layout(self) -> RowLayout:
+        return RowLayout.of(self.manifest.row)
+
+    @property
+    def page_format(self) -> PageFormat:
+        layout = self.layout
+        return PageFormat(layout.embedding_dim, layout.first_order, self.manifest.precision)
+
+    def read(self, name: str) -> bytes:
+        """Content of one of the servable's files. Raises Damaged if it is not as it was written."""
+        return read_checked(self.folder, self.manifest, name)
+
+    def read_tensors(self, name: str) -> dict[str, Array]:
+        """Arrays of one of the servable's safetensors files. Raises Damaged if it is none."""
+        return tensors_in(self.read(name), self.folder / name)
+
+
+def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
+    path = folder / name
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError as error:
+        raise Damaged(f"{path}: is missing; {AGAIN}") from error
+    if checksum(content) != manifest.files.get(name):
+        raise Damaged(f"{path}: its checksum is not that of {SERVABLE_MANIFEST}; {AGAIN}")
+    return content
+
+
+def tensors_in(content: bytes, path: Path) -> dict[str, Array]:
+    """Arrays of a safetensors file with this content. Raises Damaged, with its path, if it is none."""
+    try:
+        arrays: dict[str, Array] = load(content)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise Damaged(f"{path}: it is not a safetensors file: {error}; {AGAIN}") from error
+    return arrays
+
+
+def open_files(folder: Path) -> OpenedServable:
+    """Read and check the small files of a servable, all but the rows. Raises ValueError if the folder holds none, and
+    Damaged if a file is not as it was written."""
+    manifest = read_servable(folder)
+    try:
+        features = read_json(Features, read_checked(folder, manifest, FEATURES_FILE))
+        fences_N = np.frombuffer(read_checked(folder, manifest, FENCES_FILE), np.uint32)
+        rates = tensors_in(read_checked(folder, manifest, RATES_FILE), folder / RATES_FILE)
+    except ValueError as error:
+        raise Damaged(f"{folder}: {error}; {AGAIN}") from error
+    opened = OpenedServable(folder, manifest, features, fences_N, rates)
+    if opened.page_format.page_bytes != manifest.page_bytes:
+        raise Damaged(f"{folder / SERVABLE_MANIFEST}: page_bytes is not that of its rows; {AGAIN}")
+    return opened
+
+
+class ServableRows:
+    """Rows of a servable: weights as an evaluation of the commit reads them, in the servable's precision."""
+
+    def __init__(self, opened: OpenedServable, workflow: Workflow, memory_bytes: int) -> None:
+        """`memory_bytes`: size of the page cache. Raises ValueError if it is too small, and Damaged if the parts are
+        not those of the fences."""
+        manifest, folder = opened.manifest, opened.folder / ROWS_FOLDER
+        self.table = PageTable(folder, len(manifest.parts), opened.fences_N, opened.page_format, memory_bytes)
+        self._caught_up = CaughtUp(workflow.optimizer, opened.layout, opened.features, opened.rates, manifest.step)
+
+    def weights(self, keys_U: U64, weights_UC: F32) -> Known:
+        known_U: Known = self.table.look_up(keys_U, weights_UC)
+        if not known_U.all():
+            weights_UC[~known_U] = self._caught_up.first_weights(keys_U[~known_U])
+        return known_U
+
+    def close(self) -> None:
+        self.table.close()

@@ -1,0 +1,68 @@
+"""A servable as the HTTP server sees it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.serving.http.served import Answer, InputSpec
+from pipeline.serving.open_servable import Backend, OpenServable
+from pipeline.serving.predictor import Scored
+from pipeline.serving.scored_files import score_columns, score_fields
+from pipeline.serving.servable import open_files
+from pipeline.workflow import Workflow
+
+DATATYPES_OF_KINDS = {"integers": "INT64", "text": "BYTES"}
+"""Datatype of the Open Inference Protocol that the metadata announces, by the kind of a column's values."""
+
+
+class ServedModel:
+    """Twin of an `OpenServable` with the methods of `pipeline.serving.http.served.Served`."""
+
+    def __init__(self, opened: OpenServable) -> None:
+        self._opened, features = opened, opened.features
+        self.name, self.version = opened.manifest.name, opened.manifest.digest
+        self.outputs, self.features = tuple(score_fields(features.labels)), features.digest
+        numbers = [InputSpec(number.name, "FP32", is_list=False, required=True) for number in features.numbers]
+        kinds = [(category.name, features.kinds[category.name]) for category in features.categories]
+        self._columns = [name for name, _ in kinds]
+        categories = [
+            InputSpec(name, DATATYPES_OF_KINDS[kind.removeprefix("lists of ")], kind.startswith("lists"), required=True)
+            for name, kind in kinds
+        ]
+        self.inputs = (*numbers, *categories)
+        self._keys: Counter[str] = Counter()
+
+    def predict(self, table: pa.Table) -> Answer:
+        pieces: list[Scored] = list(self._opened.predictor.batches(table))
+        unknown_F = sum((scored.unknown_F for scored in pieces), np.zeros(len(self._columns), np.int64))
+        scores_NT = np.concatenate([scored.scores_BT for scored in pieces])
+        columns = [column.to_numpy() for column in score_columns(scores_NT)]
+        unknown = dict(zip(self._columns, unknown_F.tolist(), strict=True))
+        return Answer(dict(zip(self.outputs, columns, strict=True)), {name: n for name, n in unknown.items() if n})
+
+    def counters(self) -> Mapping[str, int]:
+        counts = self._opened.reader.table.counts
+        return {name: int(getattr(counts, name)) for name in counts.__slots__}
+
+    def example(self) -> pa.Table:
+        """One row in which every category is null and every number is 0."""
+        features = self._opened.features
+        columns = {number.name: pa.array([0.0], pa.float32()) for number in features.numbers}
+        for category in features.categories:
+            kind = features.kinds[category.name]
+            values = pa.int64() if kind.endswith("integers") else pa.string()
+            columns[category.name] = pa.nulls(1, pa.list_(values) if kind.startswith("lists") else values)
+        return pa.table(columns)
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+def open_served(folder: Path, memory_bytes: int, given: Workflow | None, backend: Backend | None) -> ServedModel:
+    """Open the servable in a folder for the server. Raises what `open_servable` raises."""
+    return ServedModel(OpenServable(open_files(folder), memory_bytes, given, backend))

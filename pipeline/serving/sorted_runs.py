@@ -1,0 +1,99 @@
+"""External sort of a commit's rows by key: sorted runs on disk, then one part of the keys after another.
+
+Rows of a run come in the order of the log, where the last version of a key is the valid one; sorting is stable, so the
+last of equal keys is the valid one of all runs, too. No key map is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.commits.manifest import ChunkState, Manifest
+from pipeline.records import F32, I64, RESERVED, U64
+from pipeline.serving.caught_up import CaughtUp
+from pipeline.storage.files import Damaged, Files, checksum_of
+from pipeline.storage.layout import row_keys
+from pipeline.storage.log import TableFormat, rows_file
+
+
+@dataclass(frozen=True, slots=True)
+class SortedRuns:
+    """Runs of rows (key, weights), each sorted by key."""
+
+    folder: Path
+    num_weights: int
+
+    def paths(self, number: int) -> tuple[Path, Path]:
+        """Files of keys and of weights of a run."""
+        return self.folder / f"{number:05}.keys", self.folder / f"{number:05}.weights"
+
+    def write(self, number: int, keys_N: U64, weights_NC: F32, files: Files) -> None:
+        """Sort rows, drop all but the last of each key, and write them durably. The file of weights is published last:
+        if it has its name, the run is whole."""
+        order = last_of_each(keys_N)
+        of_keys, of_weights = self.paths(number)
+        files.replace(of_keys, [np.ascontiguousarray(keys_N[order])])
+        files.replace(of_weights, [np.ascontiguousarray(weights_NC[order])])
+
+    def has(self, number: int) -> bool:
+        return self.paths(number)[1].exists()
+
+    def read(self, num_runs: int, begin: int, end: int) -> tuple[U64, F32]:
+        """Rows of all runs with keys from `begin` to before `end`, sorted by key, the last version of each."""
+        keys, weights = [np.empty(0, np.uint64)], [np.empty((0, self.num_weights), np.float32)]
+        for number in range(num_runs):
+            of_keys, of_weights = self.paths(number)
+            size = of_keys.stat().st_size // 8
+            if not size:
+                continue
+            keys_N = np.memmap(of_keys, np.uint64, "r")
+            first = int(np.searchsorted(keys_N, np.uint64(begin)))
+            last = size if end > int(RESERVED) else int(np.searchsorted(keys_N, np.uint64(end)))
+            keys.append(np.array(keys_N[first:last]))
+            found = np.memmap(of_weights, np.float32, "r", shape=(size, self.num_weights))
+            weights.append(np.array(found[first:last]))
+        all_N, weights_NC = np.concatenate(keys), np.concatenate(weights)
+        order = last_of_each(all_N)
+        return all_N[order], weights_NC[order]
+
+
+def last_of_each(keys_N: U64) -> I64:
+    """Positions of the last row of each key, in ascending order of keys."""
+    order = np.argsort(keys_N, kind="stable")
+    sorted_N = keys_N[order]
+    return order[np.append(sorted_N[1:] != sorted_N[:-1], True)[: len(order)]]
+
+
+def chunk_groups(manifest: Manifest, run_bytes: int) -> list[list[ChunkState]]:
+    """Chunks of each run, whose rows take at most `run_bytes` in the log, but one chunk at least."""
+    table = manifest.table
+    several = max(1, run_bytes // (table.chunk_rows * table.layout.num_bytes))
+    chunks = manifest.chunks
+    return [list(chunks[at : at + several]) for at in range(0, len(chunks), several)]
+
+
+def rows_of_chunks(path: Path, table: TableFormat, chunks: list[ChunkState], caught_up: CaughtUp) -> tuple[U64, F32]:
+    """Keys and weights, caught up, of all rows in these chunks, in the order of the log. Raises Damaged if a file is
+    not as the commit has it."""
+    keys, weights = [np.empty(0, np.uint64)], [np.empty((0, table.layout.num_weights), np.float32)]
+    for chunk in chunks:
+        file = rows_file(path, chunk.number, table.shards.num)
+        if checksum_of(file) != chunk.rows_checksum:
+            raise Damaged(f"{file}: its checksum is not that of the commit; `pipeline verify RUN` says more")
+        rows_RW = np.fromfile(file, np.uint32).reshape(-1, table.layout.num_words)
+        rows_NW = rows_RW[row_keys(rows_RW) != RESERVED]
+        caught_up.catch_up(rows_NW)
+        keys.append(row_keys(rows_NW))
+        weights.append(caught_up.weights_of(rows_NW).copy())
+    return np.concatenate(keys), np.concatenate(weights)
+
+
+def key_ranges(num_parts: int) -> Iterator[tuple[int, int]]:
+    """Range of keys of each part: equal ranges, since keys are hashes; `num_parts` is a power of two."""
+    size = (1 << 64) // num_parts
+    for part in range(num_parts):
+        yield part * size, (part + 1) * size

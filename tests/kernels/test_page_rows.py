@@ -1,0 +1,77 @@
+"""Weights of keys found within pages, in every precision, against the reference."""
+
+import numpy as np
+import pytest
+from depth import examples
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.kernels.page_rows import FLOAT16, PRECISION_NUMBERS, take_rows, take_rows_reference
+
+MAX_ROWS = 7
+PAGE_BYTES = 1024
+
+
+def random_pages(rng, counts, first_orders, precision):
+    """Pages of keys 0, 10, 20, ... from `10 * MAX_ROWS` times the page's number on, and random weights."""
+    pages = rng.integers(0, 256, (len(counts), PAGE_BYTES), np.uint8)
+    if precision == FLOAT16:
+        # No infinities, which no table holds.
+        halves = pages.view(np.uint16)
+        halves[(halves & 0x7C00) == 0x7C00] &= 0x83FF
+    elif precision != PRECISION_NUMBERS["int8"]:
+        pages.view(np.uint32)[:] &= 0xBF7FFFFF
+    else:
+        floats = pages[:, 8 + 8 * MAX_ROWS :][:, : 4 * MAX_ROWS * (1 + first_orders)]
+        floats.view(np.float32)[:] = rng.standard_normal((len(counts), MAX_ROWS * (1 + first_orders)), np.float32)
+    pages.view(np.uint32)[:, 1] = counts
+    keys = pages.view(np.uint64)[:, 1 : 1 + MAX_ROWS]
+    keys[:] = 10 * (np.arange(len(counts))[:, None] * MAX_ROWS + np.arange(MAX_ROWS))
+    return pages
+
+
+@examples(60, 1000)
+@given(
+    st.sampled_from([*PRECISION_NUMBERS.values()]), st.integers(0, 19), st.integers(0, 1),
+    st.lists(st.integers(1, MAX_ROWS), min_size=1, max_size=4), st.data(),
+)  # fmt: skip
+def test_weights_are_those_of_the_reference(precision, dim, first_orders, counts, data):
+    """Keys that are there, keys between them, before and beyond them; other rows keep their weights."""
+    pages = random_pages(np.random.default_rng(0), counts, first_orders, precision)
+    entry = st.tuples(st.integers(0, len(counts) - 1), st.integers(-15, 10 * MAX_ROWS + 15))
+    entries = data.draw(st.lists(entry, max_size=50))
+    entries = [(slot, max(key, -10 * MAX_ROWS * slot)) for slot, key in entries]
+    slots = np.array([slot for slot, _ in entries], np.int32)
+    keys = np.array([10 * MAX_ROWS * slot + key for slot, key in entries], np.uint64)
+    members = np.random.default_rng(1).permutation(len(entries)).astype(np.int32)
+    results = []
+    for kernel in (take_rows, take_rows_reference):
+        weights, found = np.full((len(keys), dim + first_orders), 9, np.float32), np.zeros(len(keys), np.bool_)
+        kernel(pages, slots[members], members, keys, precision, MAX_ROWS, dim, weights, found)
+        results.append((weights.tobytes(), found.tolist()))
+    assert results[0] == results[1]
+    assert results[0][1] == [key % 10 == 0 and 0 <= key < 10 * counts[slot] for slot, key in entries]
+
+
+def test_every_finite_half_becomes_the_same_number():
+    halves = np.arange(1 << 16, dtype=np.uint16)
+    halves = halves[(halves & 0x7C00) != 0x7C00].reshape(-1, 16)
+    pages = np.zeros((len(halves), 56), np.uint8)
+    pages.view(np.uint32)[:, 1] = 1
+    pages[:, 16:48] = halves.view(np.uint8)
+    slots = np.arange(len(halves), dtype=np.int32)
+    weights, found = np.empty(halves.shape, np.float32), np.zeros(len(halves), np.bool_)
+    take_rows(pages, slots, slots, np.zeros(len(halves), np.uint64), FLOAT16, 1, 16, weights, found)
+    assert found.all()
+    assert weights.tobytes() == halves.view(np.float16).astype(np.float32).tobytes()
+
+
+@pytest.mark.parametrize("precision", PRECISION_NUMBERS.values())
+def test_a_page_of_one_row_has_only_that(precision):
+    pages = random_pages(np.random.default_rng(2), [1], 1, precision)
+    keys, found = np.array([0, 10, 1], np.uint64), np.zeros(3, np.bool_)
+    take_rows(
+        pages, np.zeros(3, np.int32), np.arange(3, dtype=np.int32), keys, precision, MAX_ROWS, 2,
+        np.empty((3, 3), np.float32), found,
+    )  # fmt: skip
+    assert found.tolist() == [True, False, False]

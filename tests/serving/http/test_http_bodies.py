@@ -1,0 +1,390 @@
+"""Bodies: a table is read as it was sent, in JSON, binary data and Arrow; what is not a table of the model is refused,
+and the field is named."""
+
+import json
+import math
+import re
+import struct
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from depth import examples
+from fake_served import COLUMNS, OUTPUTS, TABLE, Fake, arrow_type, scores_of
+from hypothesis import given
+from hypothesis import strategies as st
+from oip import arrow_request, binary_request, json_request, to_bytes
+
+from pipeline.serving.http.answer import Post, answer_post
+from pipeline.serving.http.arrow import ARROW_STREAM, RESPONSE, read_stream
+from pipeline.serving.http.errors import RequestError
+from pipeline.serving.http.request import parts_of, read_request
+from pipeline.serving.http.served import InputSpec
+from pipeline.serving.http.tensors import DATATYPES
+
+
+def values_of(datatype, texts):
+    if datatype == "BYTES":
+        return texts
+    if datatype == "BOOL":
+        return st.booleans()
+    if datatype.startswith("FP"):
+        return st.floats(width=int(datatype[2:]), allow_nan=False, allow_infinity=False)
+    limits = np.iinfo(DATATYPES[datatype].stored)
+    return st.integers(int(limits.min), int(limits.max))
+
+
+TEXTS = st.text()
+
+
+@st.composite
+def tables(draw, datatypes=tuple(DATATYPES), texts=TEXTS, text=None):
+    """Inputs, and a table for them; `text` is the Arrow type of its texts."""
+    rows = draw(st.integers(1, 5))
+    inputs, columns = [], {}
+    for n in range(draw(st.integers(1, 4))):
+        datatype = draw(st.sampled_from(datatypes))
+        spec = InputSpec(f"c{n}", datatype, draw(st.booleans()) and ("INT" in datatype or datatype == "BYTES"), True)
+        each = st.none() | values_of(spec.datatype, texts)
+        column = st.none() | st.lists(each, max_size=4) if spec.is_list else each
+        found = text if text and spec.datatype == "BYTES" else DATATYPES[spec.datatype].arrow
+        values = draw(st.lists(column, min_size=rows, max_size=rows))
+        columns[spec.name] = pa.array(values, pa.list_(found) if spec.is_list else found)
+        inputs.append(spec)
+    return tuple(inputs), pa.table(columns)
+
+
+def same(found, sent):
+    assert found.schema.equals(sent.schema)
+    # Bits, since -0.0 equals 0.0.
+    assert repr(found.to_pydict()) == repr(sent.to_pydict())
+
+
+@examples(60, 2000)
+@given(tables([name for name, kind in DATATYPES.items() if kind.json], text=pa.string()))
+def test_a_table_in_json_is_read_as_it_was_sent(made):
+    inputs, table = made
+    same(read_request(json_request(table, inputs), None, inputs, OUTPUTS).table, table)
+
+
+@examples(60, 2000)
+@given(tables(texts=st.binary()))
+def test_a_table_in_binary_data_is_read_as_it_was_sent(made):
+    inputs, table = made
+    same(read_request(*binary_request(table, inputs), inputs, OUTPUTS).table, table)
+
+
+@examples(60, 2000)
+@given(tables(text=pa.large_string()), st.integers(1, 3))
+def test_a_table_in_arrow_is_read_as_it_was_sent_in_any_order_of_columns_and_number_of_batches(made, rows):
+    inputs, table = made
+    sent = arrow_request(table.select(table.column_names[::-1]), rows)
+    found = read_stream(sent, inputs, OUTPUTS).table
+    same(found, table)
+    assert all(column.num_chunks == 1 for column in found.columns)
+
+
+def test_numbers_that_are_not_finite_pass_as_binary_data():
+    inputs = (InputSpec("x", "FP64", False, True),)
+    table = pa.table({"x": [math.nan, math.inf, -math.inf]})
+    same(read_request(*binary_request(table, inputs), inputs, OUTPUTS).table, table)
+
+
+def test_the_same_rows_get_the_same_scores_in_every_body():
+    served = Fake()
+    binary, length = binary_request(TABLE, COLUMNS, parameters={"binary_data_output": True})
+    posts = [
+        Post(json_request(TABLE, COLUMNS), "application/json", None),
+        Post(binary, "application/octet-stream", length),
+        Post(arrow_request(TABLE), ARROW_STREAM, None),
+    ]
+    by_json, by_binary, by_arrow = (answer_post(served, post, lambda timeout: None).encoded for post in posts)
+    expected = scores_of("1", TABLE)
+    told = json.loads(by_json.body)
+    head = int(by_binary.headers["Inference-Header-Content-Length"])
+    data = np.frombuffer(by_binary.body[head:], "<f4").reshape(2, 3)
+    stream = pa.ipc.open_stream(by_arrow.body).read_all()
+    for n, name in enumerate(OUTPUTS):
+        assert np.array(told["outputs"][n]["data"], np.float32).tobytes() == expected[name].tobytes()
+        assert data[n].tobytes() == expected[name].tobytes()
+        assert stream[name].to_numpy().tobytes() == expected[name].tobytes()
+    described = json.loads(by_binary.body[:head])
+    assert [output.pop("parameters") for output in described["outputs"]] == [{"binary_data_size": 12}] * 2
+    assert all(output.pop("data") for output in told["outputs"])
+    assert described.pop("parameters") == {"binary_data_output": True} | told.pop("parameters")
+    assert described == told
+    assert json.loads(stream.schema.metadata[RESPONSE])["model_version"] == "1"
+
+
+def test_dictionaries_keep_their_encoding():
+    inputs = (InputSpec("c", "BYTES", False, True),)
+    table = pa.table({"c": pa.array(["a", None, "b", "a"]).dictionary_encode()})
+    found = read_stream(arrow_request(table, 3), inputs, OUTPUTS).table
+    assert pa.types.is_dictionary(found.schema.field("c").type)
+    assert found["c"].to_pylist() == ["a", None, "b", "a"]
+
+
+def refused(said, body, length=None, inputs=COLUMNS):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_request(body, length, inputs, OUTPUTS)
+
+
+def tensor(name="x", datatype="INT64", shape=(2,), **more):
+    return {"name": name, "datatype": datatype, "shape": list(shape)} | (more or {"data": [1, 2]})
+
+
+ONE = (InputSpec("x", "INT64", False, True),)
+LIST = (InputSpec("x", "INT64", True, True),)
+FLOAT = (InputSpec("x", "FP32", False, True),)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the request is not JSON"),
+        (b"\xff", "the request is not JSON: 'utf-8'"),
+        ('{"inputs": []}'.encode("utf-16"), "the request is not JSON"),
+        (b"[]", "the request: expected an object, got []"),
+        (b"[" * 200_000, "the request is nested too deeply"),
+        (b'{"inputs": ' + b'{"a":' * 200_000, "the request is nested too deeply"),
+        (b'{"inputs": [NaN]}', "JSON has no NaN"),
+        (b'{"inputs": [-Infinity]}', "JSON has no -Infinity"),
+        (b'{"inputs": [' + b"9" * 5000 + b"]}", "the request is not JSON: Exceeds the limit"),
+        ({}, "inputs: expected an array, got nothing"),
+        ({"inputs": {}}, "inputs: expected an array, got {}"),
+        ({"inputs": []}, "input 'x' is missing"),
+        ({"inputs": [1]}, "inputs[0]: expected an object, got 1"),
+        ({"inputs": [{}]}, "inputs[0].name: expected a string"),
+        ({"inputs": [tensor(), tensor()]}, "inputs[1].name: input 'x' is there twice"),
+        ({"inputs": [tensor(), tensor("y")]}, "input 'y': the model has no such input; it has x"),
+        ({"inputs": [tensor(datatype="INT65")]}, "input 'x': datatype 'INT65' is none of"),
+        (
+            {"inputs": [tensor(datatype="FP64", data=[1.0, 2.0])]},
+            "input 'x': got FP64, expected integers (such as INT64)",
+        ),
+        ({"inputs": [tensor(datatype="BYTES", data=["a", "b"])]}, "input 'x': got BYTES, expected integers"),
+        ({"inputs": [tensor(datatype="FP16", data=[1.0, 2.0])]}, "input 'x': JSON has no FP16"),
+        ({"inputs": [tensor(shape=())]}, "input 'x': shape [], expected [rows] or [rows, 1]"),
+        ({"inputs": [tensor(shape=(2, 2))]}, "input 'x': shape [2, 2]"),
+        ({"inputs": [tensor(shape=(-1,))]}, "input 'x': shape [-1]"),
+        ({"inputs": [tensor(shape=(2.0,))]}, "input 'x': shape [2.0]"),
+        ({"inputs": [tensor(shape=(True,))]}, "input 'x': shape [True]"),
+        ({"inputs": [tensor(shape=(10**300,))]}, "input 'x': shape [1000"),
+        ({"inputs": [tensor(shape=(3,))]}, "input 'x': 2 values in data, expected 3"),
+        ({"inputs": [tensor(data="12")]}, "input 'x': data: expected an array, got '12'"),
+        ({"inputs": [tensor(parameters={})]}, "input 'x': data: expected an array, got nothing"),
+        ({"inputs": [tensor(shape=(2, 1), data=[[1], 2])]}, "input 'x': data is not of shape [2, 1]"),
+        ({"inputs": [tensor(data=[[1], [2]])]}, "input 'x', element 0: expected an integer or null for INT64, got [1]"),
+        ({"inputs": [tensor(data=[1, 1.0])]}, "input 'x', element 1: expected an integer or null for INT64, got 1.0"),
+        ({"inputs": [tensor(data=[1, True])]}, "input 'x', element 1: expected an integer or null for INT64, got True"),
+        ({"inputs": [tensor(data=[1, "2"])]}, "input 'x', element 1: expected an integer or null"),
+        ({"inputs": [tensor(data=[None, 2**63])]}, "input 'x', element 1: 9223372036854775808 is no INT64"),
+        ({"inputs": [tensor(data=[1, 10**4000])]}, "input 'x', element 1: an integer of 13288 bits is no INT64"),
+        ({"inputs": [tensor(datatype="UINT64", data=[1, -1])]}, "input 'x', element 1: -1 is no UINT64"),
+        ({"inputs": [tensor(datatype="INT8", data=[-128, 128])]}, "input 'x', element 1: 128 is no INT8"),
+        ({"inputs": [tensor(shape=(0,), data=[])]}, "input 'x': no rows"),
+        ({"inputs": [tensor()], "id": 1}, "id: expected a string, got 1"),
+        ({"inputs": [tensor()], "parameters": {"a": {}}}, "parameters: 'a' is {}, expected a string"),
+        (b'{"inputs": [], "parameters": {"a": 1e999}}', "input 'x' is missing"),
+        ({"inputs": [tensor()], "parameters": {"timeout": -1}}, "parameters.timeout: -1, expected microseconds"),
+        ({"inputs": [tensor()], "parameters": {"timeout": 10**400}}, "parameters.timeout: an integer of 1329 bits"),
+        ({"inputs": [tensor()], "parameters": {"timeout": "1"}}, "parameters.timeout: expected an integer, got '1'"),
+        (
+            {"inputs": [tensor()], "parameters": {"binary_data_output": 1}},
+            "parameters.binary_data_output: expected true",
+        ),
+        ({"inputs": [tensor()], "outputs": 1}, "outputs: expected an array, got 1"),
+        ({"inputs": [tensor()], "outputs": [{"name": "z"}]}, "outputs[0].name: 'z' is none of the outputs click.logit"),
+        (
+            {"inputs": [tensor()], "outputs": [{"name": OUTPUTS[1]}] * 2},
+            "outputs[1].name: 'click.probability' is asked",
+        ),
+        (
+            {"inputs": [tensor()], "outputs": [{"name": OUTPUTS[0], "parameters": {"classification": 2}}]},
+            "outputs[0]: parameters.classification is of an extension",
+        ),
+        (
+            {"inputs": [tensor(parameters={"shared_memory_region": "r"})]},
+            "input 'x': parameters.shared_memory_region is of an extension",
+        ),
+    ],
+)
+def test_bad_json_is_refused_and_its_field_named(body, said):
+    refused(said, body if isinstance(body, bytes) else json.dumps(body).encode(), inputs=ONE)
+
+
+def test_an_infinite_parameter_is_refused():
+    body = b'{"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [1]}], "parameters": {"a": 1e999}}'
+    refused("parameters: 'a' is inf", body, inputs=ONE)
+
+
+@pytest.mark.parametrize("value", ["1e999", "-1e39", f"1{'0' * 400}"])
+def test_a_number_too_large_for_its_datatype_is_refused(value):
+    body = f'{{"inputs": [{{"name": "x", "datatype": "FP32", "shape": [2], "data": [null, {value}]}}]}}'
+    refused("input 'x', element 1: ", body.encode(), inputs=FLOAT)
+
+
+def test_an_integer_is_a_number():
+    body = json.dumps({"inputs": [tensor(datatype="FP32", data=[2**24 + 1, 0.5])]}).encode()
+    assert read_request(body, None, FLOAT, OUTPUTS).table["x"].to_pylist() == [2**24, 0.5]
+    for datatype in ("INT8", "BOOL"):
+        data = [True, False] if datatype == "BOOL" else [1, 0]
+        read_request(json.dumps({"inputs": [tensor(datatype=datatype, data=data)]}).encode(), None, FLOAT, OUTPUTS)
+
+
+def test_a_half_of_a_pair_of_surrogates_is_no_text():
+    body = json.dumps({"inputs": [tensor(datatype="BYTES", data=["a", "\ud800"])]}).encode()
+    refused("input 'x', element 1: '\\ud800' is no BYTES", body, inputs=(InputSpec("x", "BYTES", False, True),))
+
+
+@pytest.mark.parametrize(
+    ("tensors", "said"),
+    [
+        ([tensor()], "input 'x.lengths' is missing"),
+        ([tensor(), tensor("x.lengths", data=[1, 2])], "input 'x.lengths': the lengths add up to 3, but there are 2"),
+        ([tensor(), tensor("x.lengths", data=[3, -1])], "input 'x.lengths': length 3 of list 0"),
+        (
+            [tensor(), tensor("x.lengths", data=[2**62, 2**62])],
+            "input 'x.lengths': length 4611686018427387904 of list 0",
+        ),
+        ([tensor(), tensor("x.lengths", "UINT64", data=[2, 2**64 - 1])], "length 18446744073709551615 of list 1"),
+        ([tensor(), tensor("x.lengths", "FP32", data=[1.0, 1.0])], "input 'x.lengths': got FP32, expected integers"),
+        ([tensor(), tensor("x.lengths", "BYTES", data=["", ""])], "input 'x.lengths': got BYTES, expected integers"),
+        (
+            [tensor(), tensor("x.lengths"), tensor("x.lengths.null", "BOOL", data=[True, None])],
+            "input 'x.lengths.null'",
+        ),
+        ([tensor(), tensor("x.lengths"), tensor("x.null", "BOOL", (1,), data=[True])], "input 'x.null': expected 2"),
+        ([tensor(), tensor("x.lengths"), tensor("x.null", data=[0, 1])], "input 'x.null': expected 2 values true or"),
+    ],
+)
+def test_lengths_and_masks_that_do_not_fit_are_refused(tensors, said):
+    refused(said, json.dumps({"inputs": tensors}).encode(), inputs=LIST)
+
+
+def test_masks_make_nulls_of_json_values_too():
+    tensors = [tensor(data=[1, None]), tensor("x.lengths", data=[2, 0]), tensor("x.null", "BOOL", data=[True, False]),
+               tensor("x.lengths.null", "BOOL", data=[False, True])]  # fmt: skip
+    body = json.dumps({"inputs": tensors}).encode()
+    assert read_request(body, None, LIST, OUTPUTS).table["x"].to_pylist() == [[None, None], None]
+
+
+def test_columns_of_different_lengths_are_refused():
+    inputs = (*ONE, InputSpec("y", "INT64", False, True))
+    body = json.dumps({"inputs": [tensor(), tensor("y", shape=(1,), data=[1])]}).encode()
+    refused("input 'y' has 1 rows, but 'x' has 2", body, inputs=inputs)
+
+
+@pytest.mark.parametrize(
+    ("size", "data", "datatype", "said"),
+    [
+        (16, 15, "INT64", "input 'x': binary_data_size 16, but 15 bytes are left"),
+        (16, 17, "INT64", "the body goes on for 1 bytes after the binary data"),
+        (15, 15, "INT64", "input 'x': 15 bytes of binary data, expected 16 for 2 elements of INT64"),
+        (-1, 0, "INT64", "input 'x': binary_data_size -1"),
+        (16.0, 16, "INT64", "input 'x': parameters.binary_data_size: expected an integer, got 16.0"),
+        (7, 7, "BYTES", "input 'x': 7 bytes of binary data, expected 4 and more for each of 2"),
+        (9, 9, "BYTES", "input 'x': binary data goes on after 2 texts"),
+        (2, b"\1\2", "BOOL", "input 'x': BOOL data has a byte 2"),
+        (8, b"\1\0\0\0\0\0\0\0", "BYTES", "input 'x': text 0 is longer than"),
+    ],
+)
+def test_binary_data_that_does_not_fit_is_refused(size, data, datatype, said):
+    text = json.dumps({"inputs": [tensor(datatype=datatype, parameters={"binary_data_size": size})]}).encode()
+    inputs = (InputSpec("x", datatype, False, True),)
+    refused(said, text + (bytes(data) if isinstance(data, int) else data), len(text), inputs)
+
+
+def test_data_in_json_and_as_binary_is_refused():
+    text = json.dumps({"inputs": [tensor(data=[1, 2], parameters={"binary_data_size": 16})]}).encode()
+    refused("input 'x': binary_data_size 16; give it or data", text + bytes(16), len(text), ONE)
+    refused("Inference-Header-Content-Length: 900", b"{}", 900, ONE)
+
+
+@pytest.mark.parametrize(("inputs", "name"), [(LIST, "x.lengths"), (LIST, "x.lengths.null"), (ONE, "x.null")])
+def test_a_column_named_as_a_tensor_of_another_cannot_be_served(inputs, name):
+    with pytest.raises(ValueError, match=f"columns 'x' and '{name}' would both have a tensor '{name}'"):
+        parts_of((*inputs, InputSpec(name, "INT64", False, True)))
+    assert f"{name}.null" in parts_of((InputSpec(name, "INT64", False, True),))
+
+
+def stream(**columns):
+    return arrow_request(pa.table(columns))
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "the body is no Arrow IPC stream that can be read"),
+        (b"\xff" * 64, "the body is no Arrow IPC stream"),
+        (stream(x=[1, 2])[:-100], "the body is no Arrow IPC stream"),
+        (stream(y=[1]), "input 'x' is missing"),
+        (stream(x=[1], y=[1]), "input 'y': the model has no such input"),
+        (arrow_request(pa.table([[1], [2]], ["x", "x"])), "input 'x' is there 2 times"),
+        (stream(x=["a"]), "input 'x': got string, expected integers (such as INT64)"),
+        (stream(x=[[1]]), "input 'x': got list<item: int64>, expected integers"),
+        (stream(x=pa.nulls(3)), "input 'x': got null, expected integers"),
+        (stream(x=[1.5]), "input 'x': got double"),
+        (stream(x=pa.array([], pa.int64())), "input 'x': no rows"),
+        (arrow_request(pa.table({"x": [1]}), id=7), "id: expected a string, got 7"),
+        (arrow_request(pa.table({"x": [1]}), outputs=[{}]), "outputs[0].name: expected a string"),
+    ],
+)
+def test_a_bad_stream_is_refused_and_its_column_named(body, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_stream(body, ONE, OUTPUTS)
+
+
+def packed(table, compression):
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize("part", ["all", "dictionary"])
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_compressed_stream_is_refused_before_it_is_unpacked(compression, part):
+    table = pa.table({"x": pa.array(["a" * 1000, "b" * 1000]).dictionary_encode()})
+    body = packed(table, compression)
+    if part == "dictionary":
+        first, second = (list(pa.ipc.MessageReader.open_stream(packed(table, each))) for each in (compression, None))
+        sink = pa.BufferOutputStream()
+        for message in (*first[:2], second[2]):
+            message.serialize_to(sink)
+        body = sink.getvalue()
+        assert pa.ipc.open_stream(body).read_all().to_pylist() == table.to_pylist()
+    with pytest.raises(ValueError, match="its batches are compressed"):
+        read_stream(body.to_pybytes(), (InputSpec("x", "BYTES", False, True),), OUTPUTS)
+
+
+def test_offsets_beyond_the_texts_of_a_stream_are_refused():
+    body = stream(x=["hello", "world"])
+    at = body.index(struct.pack("<3i", 0, 5, 10))
+    forged = body[:at] + struct.pack("<3i", 0, 5, 1 << 20) + body[at + 12 :]
+    with pytest.raises(ValueError, match="no Arrow IPC stream that can be read"):
+        read_stream(forged, (InputSpec("x", "BYTES", False, True),), OUTPUTS)
+
+
+def test_scores_that_are_not_finite_are_given_as_binary_data_alone():
+    class Wild(Fake):
+        def predict(self, table):
+            answer = super().predict(table)
+            answer.scores[OUTPUTS[0]][1] = np.inf
+            return answer
+
+    inputs = (InputSpec("x", "BOOL", False, True),)
+    table = pa.table({"x": [True, False]})
+
+    def answered(**more):
+        post = Post(json_request(table, inputs, **more), "application/json", None)
+        return answer_post(Wild(inputs=inputs), post, lambda timeout: None).encoded.body
+
+    with pytest.raises(RequestError, match=r"output 'click.logit': row 1 has no finite score") as error:
+        answered()
+    assert error.value.status == 500
+    assert to_bytes("FP32", [math.inf]) in answered(parameters={"binary_data_output": True})
+
+
+def test_every_kind_of_column_has_a_type():
+    assert [str(arrow_type(spec)) for spec in COLUMNS] == [str(field.type) for field in TABLE.schema]

@@ -1,0 +1,327 @@
+"""A server on a socket: an unmodified client, connections that are cut, signals, and the command."""
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from depth import some
+from fake_served import COLUMNS, OUTPUTS, TABLE, Fake, open_fake, publish, scores_of, write_fake
+from oip import binary_request, json_request, tensors_of
+
+from pipeline.serving.http import server as server_module
+from pipeline.serving.http.answer import probe
+from pipeline.serving.http.current import Current
+from pipeline.serving.http.server import HttpServer, Limits, bind
+from pipeline.serving.serve import main, serve_arguments
+
+ROOT = Path(__file__).parents[3]
+INFER = "/v2/models/fake/infer"
+BODY = json_request(TABLE, COLUMNS)
+
+
+@contextmanager
+def running(folder, opener=open_fake, **limits):
+    """Port of a server in a thread, which leaves no thread behind."""
+    threads = set(threading.enumerate())
+    current = Current(folder, opener, probe)
+    bound, ready = bind("127.0.0.1", 0), threading.Event()
+    limits = {"max_requests": 16, "max_bytes": 1 << 20, "deadline": 5.0, "threads": 2} | limits
+    server = HttpServer(current, Limits(**limits), ready.set)
+    thread = threading.Thread(target=server.run_until_stopped, args=(bound,))
+    port = bound.getsockname()[1]
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield port
+    finally:
+        server.stop("test")
+        thread.join(20)
+        current.close()
+    assert not thread.is_alive()
+    assert set(threading.enumerate()) <= threads
+
+
+@pytest.fixture(scope="module")
+def port(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        # A thread that looks at the folder now and then would seem to be left behind by another server.
+        patch.setattr(server_module, "SWAP_SECONDS", 3600)
+        with running(write_fake(tmp_path_factory.mktemp("served"), "3")) as port:
+            yield port
+
+
+def post(port, body=BODY, path=INFER, **headers):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    reply = connection.getresponse()
+    found = reply.status, reply.read()
+    connection.close()
+    return found
+
+
+def raw(port, sent):
+    """All that the server says to these bytes, until it closes the connection."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+@pytest.fixture
+def client(port):
+    triton = pytest.importorskip("tritonclient.http", reason="tritonclient[http] is not installed")
+    with triton.InferenceServerClient(f"127.0.0.1:{port}") as client:
+        yield client
+
+
+def numpy_of(datatype, values):
+    if datatype == "BYTES":
+        return np.array([(v or "").encode() for v in values], object)
+    kind = {"FP32": np.float32, "UINT64": np.uint64, "INT64": np.int64, "INT32": np.int32, "BOOL": np.bool_}[datatype]
+    return np.array([0 if v is None else v for v in values], kind)
+
+
+def triton_inputs(table, binary):
+    from tritonclient.http import InferInput
+
+    for name, datatype, values in tensors_of(table, COLUMNS):
+        for each, kind, filled in ((name, datatype, values), (f"{name}.null", "BOOL", [v is None for v in values])):
+            tensor = InferInput(each, [len(filled)], kind)
+            tensor.set_data_from_numpy(numpy_of(kind, filled), binary_data=binary)
+            yield tensor
+
+
+def test_an_unmodified_client_reads_what_the_server_says_of_itself(client):
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("fake")
+    assert client.is_model_ready("fake", "3")
+    assert not client.is_model_ready("fake", "4")
+    assert client.get_server_metadata()["name"] == "pipeline"
+    assert client.get_model_metadata("fake")["versions"] == ["3"]
+    assert client.get_model_repository_index()[0]["state"] == "READY"
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("version", ["", "3"])
+def test_an_unmodified_client_gets_the_scores(client, binary, version):
+    from tritonclient.http import InferRequestedOutput
+
+    outputs = [InferRequestedOutput(name, binary_data=binary) for name in OUTPUTS[::-1]]
+    inputs = list(triton_inputs(TABLE, binary))
+    asked = {"model_version": version, "request_id": "r 1", "parameters": {"who": "me"}, "timeout": 4_000_000}
+    for some_outputs in (outputs, outputs[:1], None):
+        result = client.infer("fake", inputs, outputs=some_outputs, **asked)
+        for name in [output.name() for output in some_outputs or ()] or OUTPUTS:
+            assert result.as_numpy(name).tobytes() == scores_of("3", TABLE)[name].tobytes()
+        told = result.get_response()
+        assert (told["id"], told["model_version"], told["parameters"]["who"]) == ("r 1", "3", "me")
+        assert told["parameters"]["unknown_keys.user"] == 1
+
+
+def test_an_unmodified_client_gets_the_reason_of_a_refusal(client):
+    from tritonclient.utils import InferenceServerException
+
+    inputs = list(triton_inputs(TABLE, True))
+    for call, status, said in (
+        (lambda: client.infer("other", inputs), "404", "model 'other' is not served"),
+        (lambda: client.infer("fake", inputs[1:]), "400", "input 'price' is missing"),
+        (lambda: client.infer("fake", inputs, request_compression_algorithm="gzip"), "415", "Content-Encoding"),
+    ):
+        with pytest.raises(InferenceServerException, match=said) as error:
+            call()
+        assert error.value.status() == status
+
+
+def test_what_is_no_http_gets_a_400_and_the_server_goes_on(port):
+    length = b"Content-Length: 5\r\n"
+    for sent in (b"\r\n\r\n", b"GET\r\n\r\n", b"\xff\xfe\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+                 b"POST / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", b"A" * 100_000,
+                 b"POST / HTTP/1.1\r\nHost: a\r\n" + length + b"Content-Length: 6\r\n\r\nhello",
+                 b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):  # fmt: skip
+        said = raw(port, sent)
+        assert said.split(b" ")[1].startswith(b"4"), (sent, said)
+    assert post(port)[0] == 200
+
+
+def test_a_client_that_leaves_in_the_middle_harms_nobody(port):
+    for part in (b"", b"POST", b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n{"):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(part)
+    assert post(port)[0] == 200
+
+
+def test_several_requests_on_a_connection_are_answered_in_turn(port):
+    body, length = binary_request(TABLE, COLUMNS)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    for status, path, sent, headers in (
+        (200, INFER, body, {"Inference-Header-Content-Length": str(length)}),
+        (400, INFER, b"{", {}),
+        # Refused before the body is read, which the server then drops.
+        (404, "/v2/models/other/infer", bytes(300_000), {}),
+        (413, INFER, bytes((1 << 20) + 1), {}),
+        (200, INFER, BODY, {}),
+    ):
+        connection.request("POST", path, sent, headers)
+        reply = connection.getresponse()
+        assert (reply.status, len(reply.read()) > 0) == (status, True)
+    connection.close()
+
+
+def test_an_answer_does_not_wait_for_an_acknowledgement(port):
+    connection, seconds = http.client.HTTPConnection("127.0.0.1", port, timeout=10), []
+    for _ in range(40):
+        begun = time.monotonic()
+        connection.request("POST", INFER, BODY)
+        assert connection.getresponse().read()
+        seconds.append(time.monotonic() - begun)
+    connection.close()
+    # A connection acknowledges at once for a while.
+    assert min(seconds[20:]) < 0.03
+
+
+def test_chunks_are_a_body_and_are_cut_off_over_the_limit(port):
+    assert post(port, (BODY[n : n + 100] for n in range(0, len(BODY), 100)))[0] == 200
+    head = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    said = raw(port, head + b"80000\r\n" + bytes(0x80000) + b"\r\n" + b"80001\r\n" + bytes(0x80001))
+    assert said.startswith(b"HTTP/1.1 413 ")
+    assert b"\r\nconnection: close\r\n" in said
+
+
+def test_over_the_limits_the_server_answers_those_within_and_refuses_the_others(tmp_path):
+    slow = Fake("1", seconds=0.02)
+    statuses = []
+
+    def ask():
+        for _ in range(5):
+            statuses.append(post(port)[0])
+
+    with running(write_fake(tmp_path), lambda folder: slow, max_requests=2) as port:
+        asking = [threading.Thread(target=ask) for _ in range(6)]
+        for thread in asking:
+            thread.start()
+        for thread in asking:
+            thread.join()
+        assert post(port)[0] == 200
+    assert set(statuses) == {200, 503}
+    assert len(slow.tables) == 2 + statuses.count(200)
+
+
+def test_a_server_looks_at_its_folder_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr(server_module, "SWAP_SECONDS", 0.02)
+    for version in "12":
+        write_fake(tmp_path / version, version)
+    publish(tmp_path, "1")
+    with running(tmp_path) as port:
+        assert b'"model_version":"1"' in post(port)[1]
+        publish(tmp_path, "2")
+        until = time.monotonic() + 10
+        while b'"model_version":"2"' not in (said := post(port)[1]):
+            assert time.monotonic() < until, said
+
+
+def child(folder, *flags):
+    """Process of the command with servables of tests, and its port once it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fake_served", str(folder), "--port", "0", *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'support'}"},
+    )  # fmt: skip
+    line = process.stdout.readline()
+    assert line.startswith("serving fake (1) on http://127.0.0.1:"), line + process.stderr.read()
+    return process, int(line.rsplit(":", 1)[1])
+
+
+@pytest.mark.parametrize("number", some([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))
+def test_a_signal_ends_the_server_when_what_has_come_is_answered(tmp_path, number):
+    process, port = child(write_fake(tmp_path, "1", seconds=0.7))
+    replies = []
+    asking = [threading.Thread(target=lambda: replies.append(post(port)[0])) for _ in range(3)]
+    for thread in asking:
+        thread.start()
+    idle = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    idle.request("GET", "/v2/health/ready")
+    assert idle.getresponse().read() == b'{"ready":true}'
+    while b"pipeline_requests_in_flight 3.0" not in text_of_metrics(port):
+        assert asking[0].is_alive()
+    process.send_signal(number)
+    # Until it closes idle connections, it says that it is not ready.
+    refused = []
+    while process.poll() is None and not refused:
+        try:
+            idle.request("GET", "/v2/health/ready")
+            assert idle.getresponse().read() in (b'{"ready":false}', b'{"ready":true}')
+        except (OSError, http.client.HTTPException) as error:
+            refused.append(error)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, "", "")
+    for thread in asking:
+        thread.join()
+    assert replies == [200] * 3
+    with pytest.raises(ConnectionRefusedError):
+        post(port)
+
+
+def text_of_metrics(port):
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", "/metrics")
+    text = connection.getresponse().read()
+    connection.close()
+    return text
+
+
+def test_a_server_that_has_ended_takes_no_connection(tmp_path):
+    with running(write_fake(tmp_path)) as port:
+        assert post(port)[0] == 200
+    with pytest.raises(ConnectionRefusedError):
+        post(port)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--port", "65536"], "expected 0 to 65535, got 65536"),
+        (["--memory", "512"], 'expected a size such as "512 MiB"'),
+        (["--max-requests", "0"], "expected a number above 0, got 0"),
+        (["--max-bytes", "2GiB"], "expected 1 B to"),
+        (["--deadline", "nan"], "expected seconds, above 0"),
+        (["--host", "192.0.2.1"], "error: --host 192.0.2.1 --port 8000: "),
+        (["--host", "nowhere.invalid"], "error: --host nowhere.invalid --port 8000: "),
+        ([], "holds no servable: it has no manifest.json, and no file `current`"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_its_reason(tmp_path, capsys, flags, said):
+    try:
+        code = main([str(tmp_path), *flags], open_fake)
+    except SystemExit as ended:
+        code = ended.code
+    assert code == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pipeline.serving.http.server", None)
+    assert main([str(tmp_path)], open_fake) == 2
+    assert "pip install 'pipeline[serve]'" in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_refused_before_the_servable_is_opened(tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main([str(tmp_path), "--port", str(taken.getsockname()[1])], lambda *args: pytest.fail("opened")) == 2
+    assert "Address already in use" in capsys.readouterr().err
+
+
+def test_sizes_are_written_with_a_space_or_without():
+    for text in ("512MiB", "512 MiB"):
+        assert serve_arguments().parse_args(["folder", "--memory", text]).memory == 512 << 20
+    given = serve_arguments().parse_args(["folder"])
+    assert (given.host, given.port, given.memory, given.max_bytes) == ("127.0.0.1", 8000, 512 << 20, 64 << 20)

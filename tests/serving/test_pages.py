@@ -1,0 +1,284 @@
+"""Pages as they are written: how rows fill them, what is refused, and what a check of a part finds."""
+
+import re
+from itertools import chain, pairwise
+
+import numpy as np
+import pytest
+from depth import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from made_pages import as_stored, random_table, write_table
+
+from pipeline.kernels.page_rows import PRECISION_NUMBERS
+from pipeline.kernels.page_tag import set_page_tags
+from pipeline.serving import pages as module
+from pipeline.serving.pages import (
+    PageFormat,
+    check_part,
+    pack_part,
+    page_numbers,
+    part_file,
+    read_fences,
+    write_part,
+)
+from pipeline.storage.files import Files, checksum_of
+
+WIDE = PageFormat(250, False)
+"""Pages of four rows."""
+
+
+def zeros(keys, format=WIDE):
+    return np.array(keys, np.uint64), np.zeros((len(keys), format.num_weights), np.float32)
+
+
+@pytest.mark.parametrize(
+    ("format", "row_bytes", "max_rows", "page_bytes"),
+    [
+        (PageFormat(16, True), 76, 53, 4096),
+        (PageFormat(16, True, "float16"), 42, 97, 4096),
+        (PageFormat(16, True, "int8"), 32, 127, 4096),
+        (PageFormat(16, False, "int8"), 28, 146, 4096),
+        (PageFormat(8, True), 44, 92, 4096),
+        (PageFormat(0, True), 12, 340, 4096),
+        (PageFormat(1100, True), 4412, 10, 45_056),
+        (PageFormat(250, False), 1008, 4, 4096),
+    ],
+)
+def test_a_page_is_the_smallest_whose_free_bytes_are_few(format, row_bytes, max_rows, page_bytes):
+    assert (format.row_bytes, format.max_rows, format.page_bytes) == (row_bytes, max_rows, page_bytes)
+
+
+@pytest.mark.parametrize("precision", PRECISION_NUMBERS)
+def test_a_page_of_rows_of_any_width_has_few_free_bytes(precision):
+    for dim in (*range(0, 300), 1000, 4000, 50_000):
+        for first_order in {True, dim == 0}:
+            format = PageFormat(dim, first_order, precision)
+            used, page_bytes = format.max_rows * format.row_bytes, format.page_bytes
+            assert page_bytes % 4096 == 0
+            assert page_bytes / 1.025 <= used <= page_bytes - 8
+            less = page_bytes - 4096
+            assert (less - 8) // format.row_bytes * format.row_bytes * 1.025 < less or not less
+
+
+# Keys that share a prefix, dense keys, the first and the last possible ones, gaps.
+KEY = st.one_of(
+    st.integers(0, 2**64 - 2),
+    st.integers(0, 9),
+    st.integers(2**64 - 9, 2**64 - 2),
+    st.tuples(st.integers(0, 6), st.integers(0, 5)).map(lambda key: key[0] << 32 | key[1]),
+)
+
+
+@examples(120, 3000)
+@given(st.sets(KEY, max_size=60).map(sorted))
+def test_keys_with_equal_top_bits_share_a_page_or_are_refused(keys):
+    prefixes = [key >> 32 for key in keys]
+    most = max(map(prefixes.count, prefixes), default=0)
+    if most > 4:
+        with pytest.raises(ValueError, match=f"^{most} keys share|keys share their top 32 bits .* has 4 rows at most"):
+            pack_part(0, WIDE, *zeros(keys))
+        return
+    pages, fences = pack_part(0, WIDE, *zeros(keys))
+    counts = pages.view(np.uint32)[:, 1].tolist()
+    of_page = [page.view(np.uint64)[1 : 1 + count].tolist() for page, count in zip(pages, counts, strict=True)]
+    assert [*chain(*of_page)] == keys
+    assert [page[0] >> 32 for page in of_page] == fences.tolist()
+    assert all(first[-1] >> 32 < second[0] >> 32 for first, second in pairwise(of_page))
+    # No page ends earlier than it must: the keys that share the next prefix would not have had room.
+    for page, after in pairwise(of_page):
+        assert len(page) + sum(key >> 32 == after[0] >> 32 for key in after) > 4
+
+
+def test_a_run_of_equal_top_bits_that_fits_no_page_is_refused_with_its_length():
+    keys, weights = zeros([7, *range(3 << 32, (3 << 32) + 6), 2**63])
+    message = "6 keys share their top 32 bits (0x00000003) and so must share a page, which has 4 rows at most"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pack_part(0, WIDE, keys, weights)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ([5, 5], "key 5 (row 1 of part 3) is reserved, or not above the key before it"),
+        ([5, 9, 8, 7], "key 8 (row 2 of part 3)"),
+        ([5, 2**64 - 1], f"key {2**64 - 1} (row 1 of part 3)"),
+    ],
+)
+def test_keys_that_do_not_ascend_are_refused(keys, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pack_part(3, WIDE, *zeros(keys))
+
+
+def test_a_part_of_too_many_pages_is_refused(monkeypatch):
+    """More pages than numbers of a part: some would have the numbers of the next part's."""
+    monkeypatch.setattr(module, "MAX_PART_PAGES", 3)
+    keys, weights = zeros(np.arange(13, dtype=np.uint64) << np.uint64(32))
+    assert len(pack_part(0, WIDE, keys[:12], weights[:12])[0]) == 3
+    with pytest.raises(ValueError, match="13 rows, which are 4 pages; cut the table into parts of at most 3 pages"):
+        pack_part(0, WIDE, keys, weights)
+
+
+@pytest.mark.parametrize("precision", PRECISION_NUMBERS)
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_a_weight_that_is_not_finite_is_refused_with_its_key(precision, value):
+    format = PageFormat(3, True, precision)
+    keys, weights = zeros([5, 2**40, 2**50], format)
+    weights[1, 3] = value
+    with pytest.raises(ValueError, match=re.escape(f"key {2**40}: weight 3 is {value}, not finite")):
+        pack_part(0, format, keys, weights)
+
+
+def test_a_weight_beyond_float16_is_refused_with_its_key():
+    keys, weights = zeros([5, 2**40], PageFormat(3, True))
+    weights[1, :2] = 65504, -65504.004
+    pack_part(0, PageFormat(3, True), keys, weights)
+    with pytest.raises(ValueError, match=re.escape(f"key {2**40}: weight 1 is -65504.0")):
+        pack_part(0, PageFormat(3, True, "float16"), keys, weights)
+    weights[1, 1] = -65504
+    pack_part(0, PageFormat(3, True, "float16"), keys, weights)
+
+
+def test_steps_of_int8_are_rounded_half_to_even_from_a_scale_per_row():
+    format = PageFormat(4, True, "int8")
+    rows = np.array([[127, 0.5, 1.5, -2.5, 9.25], [0, 0, 0, 0, -3], [1e-45, -1e-45, 0, 0, 0]], np.float32)
+    rows = np.append(rows, [[1e38, -3e38, 0, 1, 1]], axis=0).astype(np.float32)
+    pages, _ = pack_part(0, format, np.arange(4, dtype=np.uint64) << np.uint64(33), rows)
+    max_rows = format.max_rows
+    floats = pages[0, 8 + 8 * max_rows :][: 8 * max_rows].view(np.float32).reshape(2, max_rows)[:, :4]
+    steps = pages[0, 8 + 16 * max_rows :][: 4 * max_rows].view(np.int8).reshape(max_rows, 4)[:4]
+    assert floats[0].tolist() == [1, 0, 0, np.float32(3e38) / np.float32(127)]
+    assert floats[1].tolist() == [9.25, -3, 0, 1]
+    assert steps.tolist() == [[127, 0, 2, -2], [0] * 4, [0] * 4, [42, -127, 0, 0]]
+
+
+def test_a_part_with_its_name_is_whole(tmp_path):
+    format = PageFormat(16, True)
+    keys, weights = zeros(np.arange(200, dtype=np.uint64) << np.uint64(55), format)
+    part_file(tmp_path, 7).with_name("0007.partial").write_text("of a kill")
+    checksum, fences = write_part(Files(), tmp_path, 7, format, keys, weights)
+    pages, expected = pack_part(7, format, keys, weights)
+    assert [file.name for file in tmp_path.iterdir()] == ["0007"]
+    assert part_file(tmp_path, 7).read_bytes() == pages.tobytes()
+    assert checksum == checksum_of(part_file(tmp_path, 7))
+    assert fences.tolist() == expected.tolist() == read_fences(part_file(tmp_path, 7), format).tolist()
+
+
+def test_a_part_without_rows_has_no_pages(tmp_path):
+    _, fences = write_part(Files(), tmp_path, 0, WIDE, *zeros([]))
+    assert len(fences) == len(read_fences(part_file(tmp_path, 0), WIDE)) == part_file(tmp_path, 0).stat().st_size == 0
+    assert list(check_part(tmp_path, 0, WIDE, fences)) == []
+
+
+@pytest.fixture(params=PRECISION_NUMBERS)
+def part(request, tmp_path, monkeypatch):
+    """A part of four pieces of pages, number 1 of three, and the fence that follows."""
+    format = PageFormat(100, True, request.param)
+    monkeypatch.setattr(module, "CHECKED_BYTES", 10 * format.page_bytes)
+    _, _, fences = random_table(tmp_path, format, 108 * format.max_rows)
+    assert 33 <= len(fences[1]) <= 39
+    return tmp_path, format, fences[1], int(fences[2][0])
+
+
+def found(folder, format, fences, end):
+    return list(check_part(folder, 1, format, fences, end))
+
+
+def change(folder, format, page, changes, tagged=True):
+    """Change bytes of a page of part 1, and its tag with them."""
+    content = np.fromfile(part_file(folder, 1), np.uint8).reshape(-1, format.page_bytes)
+    for at, value in changes.items():
+        content[page, at : at + len(value)] = np.frombuffer(value, np.uint8)
+    if tagged:
+        set_page_tags(content.view(np.uint32), page_numbers(1, np.arange(len(content))))
+    content.tofile(part_file(folder, 1))
+
+
+def test_a_whole_part_has_no_fault(part):
+    assert found(*part) == []
+
+
+def test_damaged_pages_of_a_part_are_named_each(part):
+    folder, format, *_ = part
+    last = len(part[2]) - 1
+    change(folder, format, 3, {format.page_bytes - 1: b"\x80"}, tagged=False)
+    change(folder, format, last, {9: b"\x80\x01"}, tagged=False)
+    assert found(*part) == [
+        f"{part_file(folder, 1)}: page {page} (at offset {page * format.page_bytes}) is damaged: its tag is wrong"
+        for page in (3, last)
+    ]
+
+
+def test_faults_under_a_right_tag_are_found(part):
+    folder, format, fences, end = part
+    rows = format.max_rows
+    last_key = 8 + 8 * (rows - 1)
+    faults = [
+        ({4: bytes(4)}, "it has no rows, or more than fit"),
+        ({4: (rows + 1).to_bytes(4, "little")}, "it has no rows, or more than fit"),
+        ({8: (end << 32).to_bytes(8, "little")}, "its first key is not that of its fence"),
+        ({last_key: (int(fences[3]) << 32).to_bytes(8, "little")}, "its keys do not ascend"),
+        ({last_key: (end << 32).to_bytes(8, "little")}, "it has a key of a later page"),
+        ({4: (rows - 1).to_bytes(4, "little")}, "bytes that no row has are not zero"),
+        ({8 + rows * format.row_bytes: b"\x01"}, "bytes that no row has are not zero"),
+    ]
+    for page, (changes, _) in enumerate(faults):
+        change(folder, format, page, changes)
+    path = part_file(folder, 1)
+    assert found(*part) == [
+        f"{path}: page {page} (at offset {page * format.page_bytes}) is damaged: {what}"
+        for page, (_, what) in enumerate(faults)
+    ]
+
+
+def test_a_key_beyond_the_next_part_is_a_fault(part):
+    folder, format, fences, _ = part
+    last = len(fences) - 1
+    assert found(folder, format, fences, int(fences[-1]))[0].startswith(f"{part_file(folder, 1)}: page {last} ")
+
+
+def test_the_reserved_key_is_a_fault(tmp_path):
+    _, fences = write_table(tmp_path, WIDE, *zeros([2**64 - 4, 2**64 - 3]), [0])
+    change(tmp_path, WIDE, 0, {16: b"\xff" * 8})
+    assert found(tmp_path, WIDE, fences, 1 << 32)[0].endswith(
+        "page 0 (at offset 0) is damaged: it has the reserved key"
+    )
+
+
+def test_pages_in_the_place_of_others_are_found(part):
+    folder, format, *_ = part
+    content = np.fromfile(part_file(folder, 1), np.uint8).reshape(-1, format.page_bytes)
+    content[[4, 9]] = content[[9, 4]]
+    content.tofile(part_file(folder, 1))
+    assert [re.search(r"page (\d+) .*: (.*)", f).groups() for f in found(*part)] == [
+        ("4", "its tag is wrong"),
+        ("9", "its tag is wrong"),
+    ]
+
+
+def test_a_part_in_the_place_of_another_is_found(part):
+    folder, format, fences, end = part
+    part_file(folder, 2).write_bytes(part_file(folder, 1).read_bytes())
+    assert len(list(check_part(folder, 2, format, fences, end))) == len(fences)
+
+
+@pytest.mark.parametrize("change_by", [-1, -5000, 1, 4096])
+def test_a_part_of_another_size_is_found(part, change_by):
+    folder = part[0]
+    content = part_file(folder, 1).read_bytes() + b"\0" * max(change_by, 0)
+    part_file(folder, 1).write_bytes(content[: len(content) + min(change_by, 0)])
+    message = f"{part_file(folder, 1)}: has {len(content) + min(change_by, 0):,} bytes instead of "
+    assert [f.startswith(message) for f in found(*part)] == [True]
+
+
+def test_a_part_that_is_gone_is_found(part):
+    part_file(part[0], 1).unlink()
+    assert found(*part) == [f"{part_file(part[0], 1)}: cannot be read: No such file or directory"]
+
+
+def test_rows_of_a_part_are_stored_as_they_are_given_or_as_their_precision_has_them():
+    rng = np.random.default_rng(3)
+    weights = rng.standard_normal((20, 5), np.float32)
+    assert (as_stored(PageFormat(4, True), weights) == weights).all()
+    assert np.abs(as_stored(PageFormat(4, True, "float16"), weights) - weights).max() < 2e-3
+    assert np.abs(as_stored(PageFormat(4, True, "int8"), weights) - weights).max() < 2e-2

@@ -1,0 +1,295 @@
+"""A servable has all that scores need: its scores are those of the commit, in float32 with torch to the bit."""
+
+import pickle
+import shutil
+import subprocess
+import time
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import make_workflow, write_data
+from depth import some
+from evaluated_runs import bits_of, train_and_evaluate
+from many_rules import Squared
+from test_open_run import MODELS, OPTIMIZERS
+from test_scoring import OWN, command, contents
+from test_stop import ROOT
+
+import pipeline
+from pipeline import verify
+from pipeline.serving.export import main as export_main
+from pipeline.serving.servable import ONNX_FILE, PT2_FILE, WEIGHTS_FILE
+from pipeline.storage.files import Damaged, Files
+from pipeline.workflow import load
+
+BACKENDS = ("torch", "onnx")
+CLOSE = 1e-5
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
+
+
+@pytest.fixture(scope="module")
+def trained(root, tmp_path_factory):
+    return train_and_evaluate(make_workflow(root), tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def servable(trained, tmp_path_factory):
+    out = tmp_path_factory.mktemp("servables") / "one"
+    assert export(trained, out) == 0
+    return out
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    if request.param == "onnx":
+        pytest.importorskip("onnxruntime")
+    return request.param
+
+
+def export(trained, out, *arguments):
+    return export_main([str(trained.run_dir), "--out", str(out), "--commit", "last", *map(str, arguments)])
+
+
+def check_scores(run, out, backends=BACKENDS):
+    for backend in backends:
+        with pipeline.open_servable(out, backend=backend) as opened:
+            scores = opened.predict(run.test)
+        found = scores.column("click.logit").to_numpy()
+        if backend == "torch":
+            assert (bits_of(scores) == run.logits_NT.view(np.uint32)).all()
+        assert np.abs(found - run.logits_NT[:, 0]).max() <= CLOSE * max(1, np.abs(run.logits_NT).max())
+
+
+@pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2", "dense sgd with L2"))
+def test_scores_are_those_of_the_commit_with_any_optimizer(root, tmp_path, name):
+    """Many rows are absent for long, and many test keys were never trained."""
+    changes = {"embedding_dim": 0, "kind": MODELS["LR"][0], "args": {}} if name == "ftrl" else {}
+    workflow = make_workflow(root, **changes).model_copy(update={"optimizer": OPTIMIZERS[name]})
+    run = train_and_evaluate(workflow, tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    check_scores(run, tmp_path / "out", ("torch",))
+
+
+@pytest.mark.parametrize("name", some(MODELS, "DCNv2"))
+def test_scores_are_those_of_the_commit_with_any_model(root, tmp_path, name):
+    pytest.importorskip("onnxruntime")
+    kind, args = MODELS[name]
+    workflow = make_workflow(root, kind=kind, args=args, embedding_dim=0 if name == "LR" else 4)
+    run = train_and_evaluate(workflow, tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    check_scores(run, tmp_path / "out")
+
+
+@pytest.mark.parametrize("cut", [1, 7, 200])
+def test_other_cuts_change_a_score_by_rounding_at_most(trained, servable, backend, cut):
+    with pipeline.open_servable(servable, backend=backend) as opened:
+        pieces = [opened.predict(trained.test.slice(at, cut)) for at in range(0, len(trained.test), cut)]
+    found = pa.concat_tables(pieces).column("click.logit").to_numpy()
+    assert np.abs(found - trained.logits_NT[:, 0]).max() <= CLOSE
+
+
+def test_rows_are_those_of_the_run(trained, servable):
+    values = [None, *range(60), 10**15]
+    with pipeline.open_run(trained.run_dir, "last") as run, pipeline.open_servable(servable) as opened:
+        for column in ("item", "user", "history"):
+            theirs = run.rows(column, values).select(["value", "key", "known", "weights"])
+            assert opened.rows(column, values).equals(theirs)
+
+
+@pytest.mark.parametrize(("precision", "close"), [("float16", 2e-3), ("int8", 1e-1)])
+def test_a_smaller_precision_is_close_and_smaller(trained, servable, tmp_path, precision, close):
+    assert export(trained, tmp_path / "out", "--precision", precision) == 0
+    with pipeline.open_servable(tmp_path / "out") as small, pipeline.open_servable(servable) as exact:
+        scores = [opened.predict(trained.test).column("click.logit").to_numpy() for opened in (small, exact)]
+        known = small.rows("item", range(60))
+        weights = [np.array(o.rows("item", range(60)).column("weights").to_pylist()) for o in (small, exact)]
+    assert 0 < np.abs(scores[0] - scores[1]).max() < close
+    # First rows are computed, not stored.
+    first = ~np.array(known.column("known").to_pylist())
+    assert first.any()
+    assert (weights[0][first] == weights[1][first]).all()
+    assert not export(trained, tmp_path / "again", "--precision", precision)
+    assert contents(tmp_path / "again") == contents(tmp_path / "out")
+
+
+def test_the_prior_correction_multiplies_the_odds(trained, servable, tmp_path, backend):
+    assert export(trained, tmp_path / "out", "--prior-correction", "0.1") == 0
+    with pipeline.open_servable(tmp_path / "out", backend=backend) as opened:
+        found = opened.predict(trained.test)
+    assert np.allclose(found.column("click.logit").to_numpy(), trained.logits_NT[:, 0] + np.log(0.1), atol=1e-5)
+
+
+def test_a_class_of_a_workflow_file_is_served_from_another_folder(root, tmp_path, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    file = tmp_path / "mine.py"
+    text = make_workflow(root, kind=Squared, args={}).model_dump_json()
+    file.write_text(OWN.format(text=text.replace("many_rules.Squared", "workflow_mine.Mine")))
+    run = train_and_evaluate(load(file), tmp_path / "run")
+    monkeypatch.chdir("/")
+    assert export(run, tmp_path / "out") == 2
+    assert export(run, tmp_path / "out", "--workflow", file) == 0
+    check_scores(run, tmp_path / "out", ("onnx",))
+    with pytest.raises(ValueError, match="--workflow"):
+        pipeline.open_servable(tmp_path / "out", backend="torch")
+    with pipeline.open_servable(tmp_path / "out", backend="torch", workflow=file) as opened:
+        assert (bits_of(opened.predict(run.test)) == run.logits_NT.view(np.uint32)).all()
+
+
+class Unsaid(Squared):
+    """Model that no exporter can trace."""
+
+    def forward(self, numbers, embeddings, first_order):
+        if embeddings.sum().item() > 1e9:
+            return numbers.sum(1)
+        return super().forward(numbers, embeddings, first_order)
+
+
+def test_a_model_that_the_exporter_refuses_is_served_by_torch(root, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("pipeline.serving.workflows.own_models", lambda: {"test_servable.Unsaid"})
+    run = train_and_evaluate(make_workflow(root, kind=Unsaid, args={}), tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    assert f"{ONNX_FILE} is left out: " in capsys.readouterr().out
+    check_scores(run, tmp_path / "out", ("torch",))
+    with pytest.raises(ValueError, match=r"has no model\.onnx"):
+        pipeline.open_servable(tmp_path / "out", backend="onnx")
+
+
+class Poison:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+def test_poison_in_a_file_runs_nothing(trained, servable, tmp_path, capsys):
+    """A pickle in place of each file, its checksum made right."""
+    from pipeline.serving.servable import SERVABLE_MANIFEST, read_servable
+    from pipeline.storage.files import checksum
+
+    for name in (PT2_FILE, WEIGHTS_FILE, ONNX_FILE, "rates.safetensors"):
+        folder = tmp_path / name
+        shutil.copytree(servable, folder)
+        content = pickle.dumps(Poison(tmp_path / "ran"))
+        (folder / name).write_bytes(content)
+        manifest = read_servable(folder)
+        forged = manifest.model_copy(update={"files": manifest.files | {name: checksum(content)}})
+        (folder / SERVABLE_MANIFEST).write_bytes(forged.content)
+        for backend in BACKENDS:
+            try:
+                with pipeline.open_servable(folder, backend=backend) as opened:
+                    opened.predict(trained.test)
+            except (ValueError, OSError):
+                assert name != PT2_FILE
+        verify.main([str(folder)])
+    assert not (tmp_path / "ran").exists()
+
+
+def test_verify_reads_every_bit(servable, tmp_path, capsys):
+    assert verify.main([str(servable)]) == 0
+    assert "whole" in capsys.readouterr().out
+    rng = np.random.default_rng(5)
+    files = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file()]
+    for name in [*files, *rng.choice(files, 10)]:
+        folder = tmp_path / "damaged"
+        shutil.copytree(servable, folder)
+        content = bytearray((folder / name).read_bytes())
+        content[rng.integers(len(content))] ^= 1 << rng.integers(8)
+        (folder / name).write_bytes(content)
+        assert verify.main([str(folder)]) == 1, name
+        assert "damaged" in capsys.readouterr().out
+        (folder / name).unlink()
+        assert verify.main([str(folder)]) in (1, 2), name
+        shutil.rmtree(folder)
+
+
+def test_a_flipped_bit_is_refused_when_it_is_read_and_other_rows_are_still_served(trained, servable, tmp_path):
+    rng = np.random.default_rng(6)
+    used = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file() and path.name != PT2_FILE]
+    for number in range(60):
+        name = used[number % len(used)]
+        folder = tmp_path / str(number)
+        shutil.copytree(servable, folder)
+        content = bytearray((folder / name).read_bytes())
+        content[rng.integers(len(content))] ^= 1 << rng.integers(8)
+        (folder / name).write_bytes(content)
+        unused = {"torch": ONNX_FILE, "onnx": WEIGHTS_FILE}
+        for backend in BACKENDS:
+            if name.name == unused[backend]:
+                continue
+            with pytest.raises(Damaged, match=name.name), pipeline.open_servable(folder, backend=backend) as opened:
+                opened.predict(trained.test)
+        shutil.rmtree(folder)
+
+
+def test_a_killed_export_goes_on_to_the_same_bytes(trained, servable, tmp_path, monkeypatch):
+    """Stopped before each write that makes a file durable."""
+    replace, calls = Files.replace, []
+
+    def counted(self, path, buffers):
+        if len(calls) == stop:
+            raise KeyboardInterrupt
+        calls.append(path)
+        return replace(self, path, buffers)
+
+    monkeypatch.setattr(Files, "replace", counted)
+    out, stop = tmp_path / "out", 0
+    whole = contents(servable)
+    while True:
+        calls.clear()
+        code = export(trained, out)
+        if code == 0:
+            break
+        assert code == 130
+        stop += 1
+        if stop % 3 == 0:
+            shutil.rmtree(out)
+    assert stop > 5
+    assert contents(out) == whole
+
+
+def test_an_output_folder_that_holds_something_else_is_refused(trained, servable, tmp_path, capsys):
+    assert export(trained, servable) == 2
+    (tmp_path / "mine.txt").write_text("kept")
+    assert export(trained, tmp_path) == 2
+    assert capsys.readouterr().err.count("holds something else") == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+    assert export(trained, tmp_path / "a" / "b", "--publish", tmp_path) == 2
+    assert "no folder directly below" in capsys.readouterr().err
+
+
+def test_publishing_names_the_servable(trained, tmp_path):
+    for name in ("monday", "tuesday"):
+        assert export(trained, tmp_path / name, "--publish", tmp_path) == 0
+        assert (tmp_path / "current").read_text() == f"{name}\n"
+
+
+def test_a_folder_without_a_servable_is_refused(trained):
+    with pytest.raises(ValueError, match="holds no servable"):
+        pipeline.open_servable(trained.run_dir)
+    with pytest.raises(ValueError, match="expected a size"):
+        pipeline.open_servable(trained.run_dir, memory=0)
+
+
+@pytest.mark.prove
+def test_twenty_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_path):
+    rng, whole = np.random.default_rng(4), contents(servable)
+    argv = command("pipeline.serving.export", trained.run_dir, "--commit", "last", "--out")
+    begun = time.monotonic()
+    subprocess.run([*argv, tmp_path / "whole"], cwd=ROOT, check=True)
+    takes = time.monotonic() - begun
+    for number in range(20):
+        process = subprocess.Popen([*argv, tmp_path / f"killed{number % 4}"], cwd=ROOT, stderr=subprocess.DEVNULL)
+        time.sleep(takes * rng.uniform(0.1, 1.0))
+        process.kill()
+        process.wait()
+    for number in range(4):
+        out = tmp_path / f"killed{number}"
+        if not (out / "manifest.json").exists() or (out / "exporting").exists():
+            subprocess.run([*argv, out], cwd=ROOT, check=True)
+        assert contents(out) == whole

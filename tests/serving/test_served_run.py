@@ -1,0 +1,130 @@
+"""From training to an answer over HTTP: whole evaluation batches are answered with the bits of the evaluation."""
+
+import os
+import signal
+import subprocess
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from conftest import make_workflow, write_data
+from depth import some
+from evaluated_runs import train_and_evaluate
+from test_scoring import command
+from test_servable import export
+from test_stop import ROOT
+
+import pipeline
+
+triton = pytest.importorskip("tritonclient.http")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
+
+
+@pytest.fixture(scope="module")
+def trained(root, tmp_path_factory):
+    return train_and_evaluate(make_workflow(root), tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def folder(trained, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("servables")
+    assert export(trained, folder / "one", "--publish", folder) == 0
+    return folder
+
+
+@contextmanager
+def server(folder, *arguments):
+    """Address of a server in a process of its own."""
+    argv = command("pipeline", "serve", folder, "--port", "0", *arguments)
+    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        assert line.startswith("serving small ("), line
+        yield line.split("http://")[1].strip(), process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stdout.close()
+        assert process.wait(30) == 0
+
+
+def inputs_of(table):
+    """Tensors of a table's columns: nulls and lists as the protocol of the server has them."""
+    found = []
+
+    def add(name, values, datatype):
+        tensor = triton.InferInput(name, [len(values)], datatype)
+        tensor.set_data_from_numpy(values)
+        found.append(tensor)
+
+    for name in table.column_names:
+        column = table.column(name).combine_chunks()
+        nulls = np.array(column.is_null())
+        if name in ("click", "importance"):
+            continue
+        if name in ("history", "tags"):
+            add(f"{name}.lengths", np.array([len(one or ()) for one in column.to_pylist()], np.int64), "INT64")
+            add(name, np.array([value for one in column.to_pylist() for value in one or ()], np.int64), "INT64")
+        elif name == "country":
+            add(name, np.array([(one or "").encode() for one in column.to_pylist()], np.object_), "BYTES")
+        else:
+            kind = "INT64" if name in ("item", "user", "age") else "FP32"
+            values = [0 if one is None else one for one in column.to_pylist()]
+            add(name, np.array(values, np.int64 if kind == "INT64" else np.float32), kind)
+        if nulls.any():
+            add(f"{name}.lengths.null" if name in ("history", "tags") else f"{name}.null", nulls, "BOOL")
+    return found
+
+
+@pytest.mark.parametrize("backend", some(["torch", "onnx"], "torch"))
+def test_whole_batches_are_answered_with_the_bits_of_the_evaluation(trained, folder, backend):
+    size, table = trained.workflow.schedule.batch_size, trained.test
+    logits = []
+    with server(folder, "--backend", backend) as (address, _), triton.InferenceServerClient(address) as client:
+        for at in range(0, len(table), size):
+            answer = client.infer("small", inputs_of(table.slice(at, size)))
+            logits.append(answer.as_numpy("click.logit"))
+    found = np.concatenate(logits)
+    if backend == "torch":
+        assert (found.view(np.uint32) == trained.logits_NT[:, 0].view(np.uint32)).all()
+    assert np.abs(found - trained.logits_NT[:, 0]).max() < 1e-5
+
+
+def test_another_servable_is_served_without_an_interruption(trained, folder, tmp_path):
+    """Published while requests come: each answer is that of the version which it names."""
+    assert export(trained, tmp_path / "first", "--publish", tmp_path) == 0
+    expected = {}
+    request = inputs_of(trained.test.slice(0, 1))
+    with server(tmp_path, "--backend", "torch") as (address, _), triton.InferenceServerClient(address) as client:
+        answers = [client.infer("small", request)]
+        assert export(trained, tmp_path / "second", "--prior-correction", "0.5", "--publish", tmp_path) == 0
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and len({a.get_response()["model_version"] for a in answers}) == 1:
+            answers.append(client.infer("small", request))
+        for name in ("first", "second"):
+            with pipeline.open_servable(tmp_path / name, backend="torch") as opened:
+                scores = opened.predict(trained.test.slice(0, 1))
+                expected[opened.manifest.digest] = scores.column("click.logit").to_pylist()
+        versions = [answer.get_response()["model_version"] for answer in answers]
+        assert list(dict.fromkeys(versions)) == list(expected)
+        for version, answer in zip(versions, answers, strict=True):
+            assert answer.as_numpy("click.logit").tolist() == expected[version]
+        # A damaged one is refused, and a request that meets a damaged page gets a 500 while others are answered.
+        os.truncate(tmp_path / "second" / "rows" / "0000", 4096)
+        (tmp_path / "current").write_text("nowhere\n")
+        time.sleep(1.5)
+        assert client.is_server_ready()
+
+
+def test_unknown_keys_are_counted_by_column(trained, folder):
+    table = trained.test.slice(0, 2)
+    at = table.schema.names.index("item")
+    table = table.set_column(at, "item", pa.array([10**15, 10**15 + 1]))
+    with server(folder) as (address, _), triton.InferenceServerClient(address) as client:
+        parameters = client.infer("small", inputs_of(table)).get_response()["parameters"]
+    assert parameters["unknown_keys.item"] == 2
