@@ -90,6 +90,8 @@ class PageTable:
         pages_P = np.empty(len(keys_P), np.int32)
         find_pages(self._fences_N, keys_P, pages_P)
         missed_M = self._cache.take(keys_P, pages_P, weights_PC, found_P)
+        if not len(missed_M):
+            return
         missed_M = missed_M[np.argsort(pages_P[missed_M], kind="stable")]
         pages_M = pages_P[missed_M]
         pages_U = np.unique(pages_M)

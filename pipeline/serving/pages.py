@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ MAX_PART_PAGES = 1 << 16
 CHECKED_BYTES = 1 << 20
 """Bytes of a part that `check_part` holds in memory, at least one page."""
 MAX_FLOAT16 = 65_504
-PAGE_FAULTS = {
+PAGE_DAMAGE = {
     WRONG_TAG: "its tag is wrong", WRONG_COUNT: "it has no rows, or more than fit",
     WRONG_FENCE: "its first key is not that of its fence",
 }  # fmt: skip
@@ -41,8 +41,7 @@ class PageFormat:
 
     embedding_dim: int
     first_order: bool
-    precision: str = "float32"
-    """One of PRECISION_NUMBERS."""
+    precision: Literal["float32", "float16", "int8"] = "float32"
 
     @property
     def num_weights(self) -> int:
@@ -207,7 +206,7 @@ def _faults(pages_RB: U8, part: int, first: int, bounds_R: I64, format: PageForm
     keys_RN, free_RN = keys_RN1[:, :, 0], np.arange(format.max_rows) >= words_RW[:, 1:2]
     last_R = np.where(free_RN, 0, keys_RN).max(axis=1)
     filled_RN = np.any([array.any(axis=2) for array in (keys_RN1, *weights)], axis=0) & free_RN
-    faults = {what: reasons_R == why for why, what in PAGE_FAULTS.items()} | {
+    faults = {what: reasons_R == why for why, what in PAGE_DAMAGE.items()} | {
         "its keys do not ascend": ((keys_RN[:, 1:] <= keys_RN[:, :-1]) & ~free_RN[:, 1:]).any(axis=1),
         "it has a key of a later page": (last_R >> np.uint64(32)).astype(np.int64) >= bounds_R[1:],
         "it has the reserved key": last_R == RESERVED,

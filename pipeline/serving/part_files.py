@@ -14,7 +14,7 @@ from pipeline.kernels.read_rows import PAGE_BYTES, SHORT
 from pipeline.kernels.tag import tag_factors
 from pipeline.machine.memory import aligned_empty
 from pipeline.records import I32, I64, U32
-from pipeline.serving.pages import PAGE_FAULTS, U8, PageFormat, page_numbers, part_file
+from pipeline.serving.pages import PAGE_DAMAGE, U8, PageFormat, page_numbers, part_file
 from pipeline.storage.files import Damaged
 from pipeline.storage.reader import allow_many_files
 
@@ -100,9 +100,9 @@ class PartFiles:
 
     def _error(self, path: Path, page: int, why: int) -> OSError:
         offset = page * self._page_bytes
-        if why in PAGE_FAULTS:
+        if why in PAGE_DAMAGE:
             return Damaged(
-                f"{path}: page {page} (at offset {offset}) is damaged: {PAGE_FAULTS[why]}; export the table again"
+                f"{path}: page {page} (at offset {offset}) is damaged: {PAGE_DAMAGE[why]}; export the table again"
             )
         what = f"{path}: could not read page {page}, {self._page_bytes} bytes at offset {offset}"
         if why == SHORT:

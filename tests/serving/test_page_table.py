@@ -19,10 +19,9 @@ from pipeline.kernels.page_rows import PRECISION_NUMBERS, take_rows
 from pipeline.kernels.page_search import find_pages
 from pipeline.kernels.page_slots import NO_PAGE, find_slots
 from pipeline.kernels.page_tag import check_pages
-from pipeline.kernels.read_pages import WORK_WORDS
 from pipeline.records import RESERVED
-from pipeline.serving import part_files
-from pipeline.serving.page_table import KEYS_AT_ONCE, NUM_SCRATCHES
+from pipeline.serving import page_cache, part_files
+from pipeline.serving.page_table import KEYS_AT_ONCE, NUM_SCRATCHES, SCRATCH_SHARE
 from pipeline.serving.pages import PageFormat, part_file
 from pipeline.storage.files import Damaged
 
@@ -242,6 +241,27 @@ def test_threads_get_the_values_of_a_dictionary_through_a_tiny_cache(tmp_path):
     table.close()
 
 
+def test_no_page_leaves_its_slot_while_rows_are_copied_from_it(tmp_path, monkeypatch):
+    keys, _, fences = random_table(tmp_path, SMALL, 2000)
+    table, waited = open_table(tmp_path, SMALL, fences), []
+    look_up(table, keys[:9], 17)
+
+    def take_while_another_inserts(*args):
+        pages = np.arange(16, dtype=np.int32), np.zeros((16, 4096), np.uint8)
+        other = threading.Thread(target=table._cache.insert, args=pages)
+        other.start()
+        other.join(0.05)
+        waited.append((other, other.is_alive()))
+        take_rows(*args)
+
+    monkeypatch.setattr(page_cache, "take_rows", take_while_another_inserts)
+    assert look_up(table, keys[:9], 17)[1].all()
+    (other, alive), *_ = waited
+    assert alive
+    other.join()
+    table.close()
+
+
 def arrays_of(table):
     cache = table._cache
     yield from (cache._page_of_S, cache._marked_S, cache._hands, cache._pages_SB)
@@ -263,7 +283,8 @@ def test_cache_bookkeeping_and_reads_stay_within_the_memory_and_use_it(tmp_path,
     used = sum(array.nbytes for array in arrays_of(table)) + NUM_SCRATCHES * 4096
     assert used == table.num_bytes <= memory_bytes
     assert used > memory_bytes - 16 * (format.page_bytes + 5) - 1
-    assert all(len(s.pages_RB) * WORK_WORDS == len(s.work) for s in table._scratches)
+    scratch_bytes = NUM_SCRATCHES * part_files.scratch_bytes(table._max_reads, format.page_bytes)
+    assert scratch_bytes <= memory_bytes / SCRATCH_SHARE or table._max_reads == 1
     table.close()
 
 

@@ -140,16 +140,18 @@ def test_a_weight_beyond_float16_is_refused_with_its_key():
 
 
 def test_steps_of_int8_are_rounded_half_to_even_from_a_scale_per_row():
+    """Also from scales that are 0, or too small, because floats end at 2^-149."""
     format = PageFormat(4, True, "int8")
     rows = np.array([[127, 0.5, 1.5, -2.5, 9.25], [0, 0, 0, 0, -3], [1e-45, -1e-45, 0, 0, 0]], np.float32)
-    rows = np.append(rows, [[1e38, -3e38, 0, 1, 1]], axis=0).astype(np.float32)
-    pages, _ = pack_part(0, format, np.arange(4, dtype=np.uint64) << np.uint64(33), rows)
+    least = 2.0**-149
+    more = np.array([[1e38, -3e38, 0, 1, 1], [190 * least, -190 * least, least, 0, 2]], np.float32)
+    pages, _ = pack_part(0, format, np.arange(5, dtype=np.uint64) << np.uint64(33), np.append(rows, more, axis=0))
     max_rows = format.max_rows
-    floats = pages[0, 8 + 8 * max_rows :][: 8 * max_rows].view(np.float32).reshape(2, max_rows)[:, :4]
-    steps = pages[0, 8 + 16 * max_rows :][: 4 * max_rows].view(np.int8).reshape(max_rows, 4)[:4]
-    assert floats[0].tolist() == [1, 0, 0, np.float32(3e38) / np.float32(127)]
-    assert floats[1].tolist() == [9.25, -3, 0, 1]
-    assert steps.tolist() == [[127, 0, 2, -2], [0] * 4, [0] * 4, [42, -127, 0, 0]]
+    floats = pages[0, 8 + 8 * max_rows :][: 8 * max_rows].view(np.float32).reshape(2, max_rows)[:, :5]
+    steps = pages[0, 8 + 16 * max_rows :][: 4 * max_rows].view(np.int8).reshape(max_rows, 4)[:5]
+    assert floats[0].tolist() == [1, 0, 0, np.float32(3e38) / np.float32(127), least]
+    assert floats[1].tolist() == [9.25, -3, 0, 1, 2]
+    assert steps.tolist() == [[127, 0, 2, -2], [0] * 4, [0] * 4, [42, -127, 0, 0], [127, -127, 1, 0]]
 
 
 def test_a_part_with_its_name_is_whole(tmp_path):
