@@ -20,16 +20,25 @@ def main(argv: Sequence[str] | None = None) -> int:
     # These imports take seconds, and --help needs none of them.
     from pipeline.serving.commit import open_commit
     from pipeline.serving.exporting import ExportSettings, export, publish
+    from pipeline.serving.parquet_export import export_parquet
+    from pipeline.storage.lock import RunLock
 
     heed_interrupts()
     keep_freed_memory()
     try:
+        if args.format == "parquet" and (args.publish or args.precision != "float32" or args.prior_correction != 1):
+            raise ValueError("--format parquet knows no --publish, --precision or --prior-correction; leave them out")
         if args.publish and args.out.absolute().parent != args.publish.absolute():
             raise ValueError(f"--publish {args.publish}: --out {args.out} is no folder directly below it; name one")
         opened = open_commit(args.run, args.commit, args.workflow)
-        with opened.held as held:
+        with opened.held as held, RunLock(args.out):
             print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
-            manifest = export(opened, args.out, ExportSettings(args.precision, args.prior_correction, args.memory))
+            settings = ExportSettings(args.precision, args.prior_correction, args.memory)
+            if args.format == "parquet":
+                rows = export_parquet(opened, args.out, settings)
+                print(f"{rows.num_rows:,} rows, {rows.num_unknown:,} of values not in the training data: {args.out}")
+                return 0
+            manifest = export(opened, args.out, settings)
         if args.publish:
             publish(args.publish, args.out.name)
     except (ValueError, OSError, MemoryError) as error:
@@ -52,6 +61,10 @@ def export_arguments() -> argparse.ArgumentParser:
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("--out", type=Path, required=True, help="folder for the servable")
     parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
+    parser.add_argument(
+        "--format", choices=("servable", "parquet"), default="servable",
+        help="parquet: the rows alone, as (table, value, vector), for other programs (%(default)s)",
+    )  # fmt: skip
     parser.add_argument(
         "--precision", choices=("float32", "float16", "int8"), default="float32", help="of the rows (%(default)s)"
     )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from pipeline.records import U32
+from pipeline.records import U32, Array
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
@@ -24,6 +25,7 @@ from pipeline.serving.servable import (
     SERVABLE_MANIFEST,
     Precision,
     ServableManifest,
+    read_servable,
 )
 from pipeline.serving.sorted_runs import SortedRuns, chunk_groups, key_ranges, rows_of_chunks
 from pipeline.settings import Strict
@@ -51,7 +53,9 @@ class ExportSettings:
 class ExportRecord(Strict):
     """Content of the record of an unfinished export, on which the bytes of its files depend."""
 
+    kind: Literal["servable", "parquet"] = "servable"
     source: str
+    """Checksum of the manifest of the commit."""
     precision: str
     negatives: float
     memory: int
@@ -60,39 +64,40 @@ class ExportRecord(Strict):
 def export(
     opened: OpenedCommit, out: Path, settings: ExportSettings, say: Callable[[str], None] = print
 ) -> ServableManifest:
-    """Write the servable of a commit to the folder `out`; the manifest, written last, makes it one.
+    """Write the servable of a commit to the folder `out`; the manifest, written last, makes it one. Does nothing if it
+    is there already.
 
     Raises ValueError if the folder holds something else or the precision cannot hold a weight, and Damaged if the
     commit is damaged.
     """
-    files = Files()
-    source = checksum(opened.manifest.content())
-    record = ExportRecord(
-        source=source, precision=settings.precision, negatives=settings.negatives, memory=settings.memory
-    )
+    files, record = Files(), record_of_export(opened, settings)
+    if (out / SERVABLE_MANIFEST).exists():
+        made = read_servable(out)
+        if (made.source, made.precision, made.negatives) != (record.source, record.precision, record.negatives):
+            raise ValueError(f"{out} holds another servable, of commit {made.commit}; name another folder with --out")
+        remove_unfinished(out)
+        return made
     claim_folder(out, record, files)
+    files.make_folder(out / ROWS_FOLDER)
     saved = merge_dense(opened.held.load_replicas())
-    # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
-    rates = {name: saved[name] for name in sorted(saved) if name.startswith("rates/")}
-    caught_up = CaughtUp(opened.workflow.optimizer, opened.layout, opened.features, saved, opened.step)
-    layout = opened.layout
-    page_format = PageFormat(layout.embedding_dim, layout.first_order, settings.precision)
-    runs = SortedRuns(out / EXPORTING, layout.num_weights)
-    num_runs = sort_rows(opened, runs, caught_up, settings.memory // RUN_SHARE, files, say)
+    runs, num_runs = sort_rows(opened, out, saved, settings.memory, files, say)
+    page_format = PageFormat(opened.layout.embedding_dim, opened.layout.first_order, settings.precision)
     parts, fences_N = write_parts(opened, out, runs, num_runs, page_format, files)
     small: dict[str, list[Any]] = {
         FEATURES_FILE: [opened.features.model_dump_json(indent=1).encode() + b"\n"],
         FENCES_FILE: [fences_N],
-        RATES_FILE: tensors(rates),
+        # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
+        RATES_FILE: tensors({name: saved[name] for name in sorted(saved) if name.startswith("rates/")}),
     }
     sums = {name: files.replace(out / name, content) for name, content in small.items()}
-    dense, left_out, measured = dense_files(opened, saved, out, files)
+    sample_NC = runs.sample(num_runs)
+    dense, left_out, measured = dense_files(opened, saved, sample_NC, out, files)
     for name, why in left_out.items():
         say(f"{name} is left out: {why}")
     manifest = ServableManifest(
         name=opened.workflow.name,
         commit=opened.held.number,
-        source=source,
+        source=record.source,
         step=opened.step,
         precision=settings.precision,
         page_bytes=page_format.page_bytes,
@@ -106,42 +111,75 @@ def export(
         measured=measured,
     )
     files.replace(out / SERVABLE_MANIFEST, [manifest.content])
-    shutil.rmtree(out / EXPORTING)
+    remove_unfinished(out)
     return manifest
+
+
+def record_of_export(
+    opened: OpenedCommit, settings: ExportSettings, kind: Literal["servable", "parquet"] = "servable"
+) -> ExportRecord:
+    return ExportRecord(
+        kind=kind,
+        source=checksum(opened.manifest.content()),
+        precision=settings.precision,
+        negatives=settings.negatives,
+        memory=settings.memory,
+    )
 
 
 def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
     """Claim the output folder: an empty one, or one with an unfinished export of the same record. Raises ValueError if
     it holds anything else."""
-    for folder in (out.absolute(), out / ROWS_FOLDER, out / EXPORTING):
-        if folder == out.absolute() and out.exists() and any(out.iterdir()):
-            path = out / EXPORTING / "record"
-            if (out / SERVABLE_MANIFEST).exists() or not path.exists():
-                raise ValueError(
-                    f"{out} holds something else than an unfinished export; name another folder with --out"
-                )
-            if read_sealed(path, ExportRecord) != record:
-                raise ValueError(
-                    f"{out} holds an unfinished export of another commit or precision; name another folder"
-                )
-        files.make_folder(folder)
-    write_sealed(out / EXPORTING / "record", record)
+    path = out / EXPORTING / "record"
+    if path.exists():
+        if read_sealed(path, ExportRecord) != record:
+            raise ValueError(f"{out} holds an unfinished export with other arguments; name another folder with --out")
+        return
+    # A killed export may have made the folder of its record, and no more.
+    if out.exists() and any(child.name != EXPORTING for child in out.iterdir()):
+        raise ValueError(f"{out} holds something else than an export; name another folder with --out")
+    files.make_folder(out.absolute())
+    files.make_folder(path.parent)
+    write_sealed(path, record)
+
+
+def remove_unfinished(out: Path) -> None:
+    """Delete what only an unfinished export needs."""
+    with suppress(FileNotFoundError):
+        shutil.rmtree(out / EXPORTING)
 
 
 def sort_rows(
-    opened: OpenedCommit, runs: SortedRuns, caught_up: CaughtUp, run_bytes: int, files: Files,
-    say: Callable[[str], None],
-) -> int:  # fmt: skip
-    """Write the sorted runs that are missing; returns their number."""
+    opened: OpenedCommit, out: Path, saved: Mapping[str, Array], memory: int, files: Files, say: Callable[[str], None]
+) -> tuple[SortedRuns, int]:
+    """Write the sorted runs of the commit's rows that are missing; returns them and their number."""
+    caught_up = CaughtUp(opened.workflow.optimizer, opened.layout, opened.features, saved, opened.step)
+    runs = SortedRuns(out / EXPORTING, opened.layout.num_weights)
     table, path = opened.manifest.table, opened.held.run_dir / "table.zarr"
-    groups = chunk_groups(opened.manifest, run_bytes)
+    groups = chunk_groups(opened.manifest, memory // RUN_SHARE)
     for number, chunks in enumerate(groups):
         if not runs.has(number):
             with opened.held.explaining():
                 keys_N, weights_NC = rows_of_chunks(path, table, chunks, caught_up)
             runs.write(number, keys_N, weights_NC, files)
             say(f"sorted {number + 1} of {len(groups)}")
-    return len(groups)
+    return runs, len(groups)
+
+
+def num_parts_of(num_rows: int, row_bytes: int) -> int:
+    """Number of parts of about PART_BYTES each, a power of two."""
+    num_parts = 1
+    while num_parts * PART_BYTES < num_rows * row_bytes:
+        num_parts *= 2
+    return num_parts
+
+
+def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
+    """Raises Damaged if the commit has another number of rows than its manifest says."""
+    if num_rows != (expected := opened.manifest.live_rows):
+        raise Damaged(
+            f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}"
+        )
 
 
 def write_parts(
@@ -149,10 +187,7 @@ def write_parts(
 ) -> tuple[list[str], U32]:
     """Write the parts that are missing; returns the checksum of each and all fences. Raises Damaged if the commit has
     another number of rows than its manifest says."""
-    num_rows, expected = 0, opened.manifest.live_rows
-    num_parts = 1
-    while num_parts * PART_BYTES < expected * page_format.row_bytes:
-        num_parts *= 2
+    num_rows, num_parts = 0, num_parts_of(opened.manifest.live_rows, page_format.row_bytes)
     sums, fences = [], [np.empty(0, np.uint32)]
     for number, (begin, end) in enumerate(key_ranges(num_parts)):
         keys_N, weights_NC = runs.read(num_runs, begin, end)
@@ -165,10 +200,7 @@ def write_parts(
             written = write_part(files, out / ROWS_FOLDER, number, page_format, keys_N, weights_NC)
             sums.append(written[0])
             fences.append(written[1])
-    if num_rows != expected:
-        raise Damaged(
-            f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}"
-        )
+    check_num_rows(opened, num_rows)
     return sums, np.concatenate(fences)
 
 

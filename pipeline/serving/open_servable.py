@@ -66,7 +66,10 @@ class OpenServable:
         self.backend: Backend = backend or ("onnx" if has_onnx and find_spec("onnxruntime") else "torch")
         """What runs the dense part."""
         needs_class = self.backend == "torch"
-        self._workflow = checked_workflow(opened.manifest.workflow, given, needs_class)
+        workflow = checked_workflow(opened.manifest.workflow, given, needs_class)
+        # Servables are in float32 whatever the run's precision was.
+        model = workflow.model.model_copy(update={"precision": "float32"})
+        self._workflow = workflow.model_copy(update={"model": model})
         self.reader = ServableRows(opened, self._workflow, memory_bytes)
         """Reader of the rows, with its page cache."""
         shift = float(np.log(opened.manifest.negatives))

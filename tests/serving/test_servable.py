@@ -254,10 +254,14 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, servable, tmp_path, 
 
 
 def test_an_output_folder_that_holds_something_else_is_refused(trained, servable, tmp_path, capsys):
-    assert export(trained, servable) == 2
+    assert export(trained, servable, "--precision", "int8") == 2
+    assert "holds another servable" in capsys.readouterr().err
+    before = contents(servable)
+    assert export(trained, servable) == 0, "it is there already"
+    assert contents(servable) == before
     (tmp_path / "mine.txt").write_text("kept")
     assert export(trained, tmp_path) == 2
-    assert capsys.readouterr().err.count("holds something else") == 2
+    assert "holds something else" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
     assert export(trained, tmp_path / "a" / "b", "--publish", tmp_path) == 2
     assert "no folder directly below" in capsys.readouterr().err
@@ -276,6 +280,19 @@ def test_a_folder_without_a_servable_is_refused(trained):
         pipeline.open_servable(trained.run_dir, memory=0)
 
 
+def test_a_bfloat16_run_is_exported_in_float32_with_the_difference_told(root, tmp_path, capsys):
+    workflow = make_workflow(root)
+    half = workflow.model.model_copy(update={"precision": "bfloat16"})
+    run = train_and_evaluate(workflow.model_copy(update={"model": half}), tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    said = capsys.readouterr().out
+    told = float(said.split("largest difference of a logit in float32 from bfloat16: ")[1])
+    with pipeline.open_servable(tmp_path / "out", backend="torch") as opened:
+        found = opened.predict(run.test).column("click.logit").to_numpy()
+    assert 0 < np.abs(found - run.logits_NT[:, 0]).max() < 0.1
+    assert 0 < told < 0.1
+
+
 @pytest.mark.prove
 def test_twenty_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_path):
     rng, whole = np.random.default_rng(4), contents(servable)
@@ -290,6 +307,5 @@ def test_twenty_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_p
         process.wait()
     for number in range(4):
         out = tmp_path / f"killed{number}"
-        if not (out / "manifest.json").exists() or (out / "exporting").exists():
-            subprocess.run([*argv, out], cwd=ROOT, check=True)
+        subprocess.run([*argv, out], cwd=ROOT, check=True)
         assert contents(out) == whole

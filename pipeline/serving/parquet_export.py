@@ -1,0 +1,199 @@
+"""Export of a commit's rows as Parquet: (table, value, vector), for other programs.
+
+A row has a key, not the value that it was computed from. One pass over the categorical columns of the training data
+finds the values: those of each table are sorted externally by key (`prepare/runs.py`) and merged with the sorted rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from pipeline.data.decode import missing_of
+from pipeline.data.files import open_file, resolve
+from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
+from pipeline.prepare.runs import few, merge_counts, write_runs
+from pipeline.records import F32, U64
+from pipeline.serving.caught_up import Known
+from pipeline.serving.commit import OpenedCommit
+from pipeline.serving.exporting import (
+    EXPORTING,
+    ExportSettings,
+    check_num_rows,
+    claim_folder,
+    num_parts_of,
+    record_of_export,
+    remove_unfinished,
+    sort_rows,
+)
+from pipeline.serving.servable import ROWS_FOLDER
+from pipeline.serving.sorted_runs import key_ranges
+from pipeline.settings import Count, Strict
+from pipeline.storage.durable import is_whole, read_sealed, replacing, write_sealed
+from pipeline.storage.files import Files
+from pipeline.training.dense_state import merge_dense
+
+EXPORTED = "export.json"
+ROWS_AT_ONCE = 1 << 18
+"""Rows of the training data whose values are sorted at a time."""
+
+
+class ParquetRecord(Strict):
+    """Content of `export.json`, which is written last."""
+
+    commit: Count
+    source: str
+    num_rows: Count
+    num_unknown: Count
+    """Number of rows whose value does not occur in the training data."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTable:
+    """A table, the columns whose values belong to it, and the keys that stand for no value in each."""
+
+    name: str
+    columns: tuple[str, ...]
+    missing: dict[int, str]
+
+
+def export_parquet(
+    opened: OpenedCommit, out: Path, settings: ExportSettings, say: Callable[[str], None] = print
+) -> ParquetRecord:
+    """Write the rows of a commit to Parquet files below `out`: `table`, `value` (integers as decimal text; null for the
+    row of missing values), `key`, `vector` [D] and, if the model has them, `first_order`. A row whose value does not
+    occur in the training data has no table and no value. Does nothing if all is there.
+
+    Raises ValueError if the folder holds something else, or the training data cannot be read.
+    """
+    files, record = Files(), record_of_export(opened, settings, "parquet")
+    if (out / EXPORTED).exists():
+        made = read_sealed(out / EXPORTED, ParquetRecord)
+        if made.source != record.source:
+            raise ValueError(f"{out} holds the rows of commit {made.commit}; name another folder with --out")
+        remove_unfinished(out)
+        return made
+    claim_folder(out, record, files)
+    files.make_folder(out / ROWS_FOLDER)
+    runs, num_runs = sort_rows(opened, out, merge_dense(opened.held.load_replicas()), settings.memory, files, say)
+    tables = value_tables(opened)
+    sources = [values_by_key(opened, table, out / EXPORTING, files) for table in tables]
+    num_rows = num_unknown = 0
+    row_bytes = 8 + 4 * opened.layout.num_weights
+    for number, (begin, end) in enumerate(key_ranges(num_parts_of(opened.manifest.live_rows, row_bytes))):
+        keys_N, weights_NC = runs.read(num_runs, begin, end)
+        named = pa.nulls(len(keys_N), pa.string()), pa.nulls(len(keys_N), pa.large_string())
+        known_N: Known = np.zeros(len(keys_N), np.bool_)
+        for table, source in zip(tables, sources, strict=True):
+            named, known_N = name_rows(table, source.before(end), keys_N, named, known_N)
+        num_rows += len(keys_N)
+        num_unknown += int((~known_N).sum())
+        write_rows(out / ROWS_FOLDER / f"{number:04}.parquet", opened, keys_N, weights_NC, named)
+    check_num_rows(opened, num_rows)
+    done = ParquetRecord(commit=opened.held.number, source=record.source, num_rows=num_rows, num_unknown=num_unknown)
+    write_sealed(out / EXPORTED, done)
+    remove_unfinished(out)
+    return done
+
+
+def value_tables(opened: OpenedCommit) -> list[ValueTable]:
+    """The tables of the features, each with its columns."""
+    categories = opened.features.categories
+    columns: dict[str, list[str]] = {}
+    for category in categories:
+        columns.setdefault(category.table_name, []).append(category.name)
+    return [
+        ValueTable(table, tuple(names), {int(missing_of(name)): name for name in names})
+        for table, names in columns.items()
+    ]
+
+
+class SortedValues:
+    """Values of a table in the order of their keys, taken from front to back."""
+
+    def __init__(self, parts: Iterator[Counts]) -> None:
+        self._parts = parts
+        self._rest = next(parts)
+
+    def before(self, end: int) -> Counts:
+        """Take the values with keys before `end`."""
+        taken = []
+        while True:
+            at = self._rest.size if end >= 1 << 64 else int(np.searchsorted(self._rest.keys_U, np.uint64(end)))
+            taken.append(self._rest.slice(0, at))
+            self._rest = self._rest.slice(at, self._rest.size)
+            if self._rest.size or (part := next(self._parts, None)) is None:
+                return joined(taken)
+            self._rest = part
+
+
+def values_by_key(opened: OpenedCommit, table: ValueTable, folder: Path, files: Files) -> SortedValues:
+    """Sort the values of a table's columns in the training data by key."""
+    own = folder / f"values-{abs(hash_of(table.name)):016x}"
+    files.make_folder(own)
+    files.make_folder(own / "merged")
+    paths: list[Path] = []
+    for path in resolve(opened.workflow.data, "train"):
+        with open_file(path) as file:
+            found = {value_type(file.schema_arrow.field(name).type) for name in table.columns}
+            wanted = pa.int64() if all(pa.types.is_integer(one) for one in found) else pa.large_string()
+            batches = file.iter_batches(ROWS_AT_ONCE, columns=list(table.columns), use_threads=False)
+            for batch in batches:
+                paths.append(own / f"{len(paths):06}.runs")
+                if not is_whole(paths[-1]):
+                    write_runs(paths[-1], {table.name: [_counted(batch, table, wanted)]})
+    return SortedValues(merge_counts(few(paths, table.name, own / "merged"), table.name))
+
+
+def hash_of(name: str) -> int:
+    """Number for a folder's name, since names of tables may hold any character."""
+    return int(missing_of(name))
+
+
+def _counted(batch: pa.RecordBatch, table: ValueTable, wanted: pa.DataType) -> Counts:
+    counts = [counted(batch.column(name), table.name) for name in table.columns]
+    return summed([one._replace(values_U=one.values_U.cast(wanted)) for one in counts])
+
+
+def name_rows(
+    table: ValueTable, values: Counts, keys_N: U64, named: tuple[pa.Array, pa.Array], known_N: Known
+) -> tuple[tuple[pa.Array, pa.Array], Known]:
+    """Fill in table and value of the rows whose key is one of `values`, or stands for no value in the table's columns.
+    Returns both columns, and which rows are known."""
+    at_N = np.searchsorted(values.keys_U, keys_N).clip(max=max(0, values.size - 1))
+    found_N = (values.keys_U[at_N] == keys_N) if values.size else np.zeros(len(keys_N), np.bool_)
+    missing_N = np.isin(keys_N, np.array([*table.missing], np.uint64)) & ~found_N
+    texts = pc.cast(values.values_U.take(pa.array(at_N[found_N])), pa.large_string())
+    tables, column = named
+    of_table = pa.array(found_N | missing_N)
+    tables = pc.if_else(of_table, pa.scalar(table.name, pa.string()), tables)
+    column = pc.replace_with_mask(column, pa.array(found_N), texts)
+    return (tables, column), known_N | found_N | missing_N
+
+
+def write_rows(
+    path: Path, opened: OpenedCommit, keys_N: U64, weights_NC: F32, named: tuple[pa.Array, pa.Array]
+) -> None:
+    """Write a file of rows, unless it has its name."""
+    if path.exists():
+        return
+    dim = opened.layout.embedding_dim
+    flat = pa.array(np.ascontiguousarray(weights_NC[:, :dim]).reshape(-1), pa.float32())
+    ends = pa.array(np.arange(len(keys_N) + 1) * dim, pa.int32())
+    columns = {
+        "table": named[0],
+        "value": named[1],
+        "key": pa.array(keys_N),
+        "vector": pa.ListArray.from_arrays(ends, flat),
+        **({"first_order": pa.array(np.ascontiguousarray(weights_NC[:, dim]))} if opened.layout.first_order else {}),
+    }
+    metadata = {"pipeline.commit": str(opened.held.number), "pipeline.features": opened.features.digest}
+    table = pa.table(columns).replace_schema_metadata(metadata)
+    with replacing(path) as file, pq.ParquetWriter(file, table.schema, compression="zstd") as writer:
+        writer.write_table(table)

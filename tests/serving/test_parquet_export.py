@@ -1,0 +1,104 @@
+"""Rows are exported as (table, value, vector): each value of the training data with the row that it is read with."""
+
+import shutil
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_table, make_workflow, write_data
+from evaluated_runs import train_and_evaluate
+from reference import key_of
+from test_scoring import contents
+from test_servable import OPTIMIZERS, export
+
+import pipeline
+from pipeline.serving import parquet_export
+from pipeline.storage.files import Files
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """Every column is of integers but `country`; `history` and `item` share a table."""
+    return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)
+
+
+@pytest.fixture(scope="module")
+def trained(root, tmp_path_factory):
+    workflow = make_workflow(root).model_copy(update={"optimizer": OPTIMIZERS["dense adam with L2"]})
+    return train_and_evaluate(workflow, tmp_path_factory.mktemp("run"))
+
+
+def rows_of(out):
+    return pq.read_table(out / "rows").to_pylist()
+
+
+@pytest.mark.parametrize("at_once", [1 << 18, 7])
+def test_each_row_has_its_table_value_and_vector(trained, tmp_path, monkeypatch, at_once):
+    monkeypatch.setattr(parquet_export, "ROWS_AT_ONCE", at_once)
+    assert export(trained, tmp_path / "out", "--format", "parquet") == 0
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == trained.result["rows"]
+    assert {row["table"] for row in rows} == {"item", "user", "country", "tags"}
+    columns = {"item": "item", "user": "user", "country": "country", "tags": "tags"}
+    with pipeline.open_run(trained.run_dir, "last") as run:
+        for table, column in columns.items():
+            mine = {row["value"]: row for row in rows if row["table"] == table and row["value"] is not None}
+            values = [value if table == "country" else int(value) for value in mine]
+            found = run.rows(column, values).to_pylist()
+            assert len(found) > 10
+            for row in found:
+                exported = mine[str(row["value"])]
+                assert row["known"]
+                assert exported["key"] == row["key"] == key_of(row["value"], column, table)
+                assert exported["vector"] + [exported["first_order"]] == row["weights"]
+    # The missing values of a column have a row of their own, in the column's table.
+    missing = {row["key"]: row["table"] for row in rows if row["value"] is None}
+    assert missing[key_of(None, "history", "item")] == missing[key_of(None, "item", "item")] == "item"
+    assert len(missing) == 5
+
+
+def test_rows_whose_value_is_gone_from_the_data_are_counted_and_kept(root, tmp_path, capsys):
+    shutil.copytree(root, tmp_path / "data")
+    run = train_and_evaluate(make_workflow(tmp_path / "data"), tmp_path / "run")
+    table = make_table(np.random.default_rng(1), 30, 5)
+    for path in (tmp_path / "data").glob("train-*.parquet"):
+        pq.write_table(table, path)
+    assert export(run, tmp_path / "out", "--format", "parquet") == 0
+    rows = rows_of(tmp_path / "out")
+    assert len(rows) == run.result["rows"]
+    lost = [row for row in rows if row["table"] is None]
+    assert lost
+    assert all(row["value"] is None and row["key"] for row in lost)
+    assert f"{len(lost)} of values not in the training data" in capsys.readouterr().out
+
+
+def test_a_killed_export_of_rows_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatch):
+    assert export(trained, tmp_path / "whole", "--format", "parquet") == 0
+    rename, calls, stop = Files.system.rename, [], 0
+
+    class System:
+        def __getattr__(self, name):
+            return getattr(original, name)
+
+        def rename(self, source, target):
+            if len(calls) == stop:
+                raise KeyboardInterrupt
+            calls.append(target)
+            rename(source, target)
+
+    original = Files.system
+    monkeypatch.setattr(Files, "system", System())
+    while (code := export(trained, tmp_path / "out", "--format", "parquet")) != 0:
+        assert code == 130
+        calls.clear()
+        stop += 1
+    assert stop > 3
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert export(trained, tmp_path / "out", "--format", "parquet") == 0
+
+
+def test_arguments_of_a_servable_are_refused(trained, tmp_path, capsys):
+    assert export(trained, tmp_path / "out", "--format", "parquet", "--precision", "int8") == 2
+    assert "--format parquet knows no" in capsys.readouterr().err
+    assert export(trained, tmp_path / "servable") == 0
+    assert export(trained, tmp_path / "servable", "--format", "parquet") == 2
