@@ -58,7 +58,7 @@ def test_the_share_of_clipped_rows_is_that_of_the_plain_loop(root, name):
     assert shares == [pytest.approx(sum(clipped) / len(clipped), abs=1e-12)]
 
 
-@pytest.mark.parametrize("name", some(EXACT | POWERS, "dense adam with L2", "row-wise"))
+@pytest.mark.parametrize("name", some(EXACT | POWERS, "dense adam with L2"))
 def test_tiers_blocks_commits_and_kills_never_change_a_result(root, name, tmp_path, monkeypatch):
     workflow = workflow_of(root, (EXACT | POWERS)[name], block_batches=2)
     whole = run(workflow)

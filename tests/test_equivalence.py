@@ -190,7 +190,7 @@ def runs(draw: st.DrawFn) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any
 
 
 @given(runs(), st.sampled_from(list(EXACT.values())), st.booleans())
-@examples(8, 60)
+@examples(5, 60)
 def test_any_data_schedule_optimizer_and_sizes_equal_the_plain_trainer(
     client: Any, case: tuple[dict[str, Any], dict[str, Any], dict[str, Any]], optimizer: Optimizer, with_dask: bool
 ) -> None:

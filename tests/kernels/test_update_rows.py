@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from depth import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from row_table import Plain, Table
@@ -75,7 +76,7 @@ def clips(draw):
     }  # fmt: skip
 
 
-@settings(deadline=None, max_examples=100)
+@examples(20, 100)
 @given(clips())
 def test_only_a_gradient_beyond_its_bound_is_shortened_to_it(case):
     rng = np.random.default_rng(case["seed"])

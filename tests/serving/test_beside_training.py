@@ -2,6 +2,7 @@
 
 import shutil
 import threading
+import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -24,7 +25,7 @@ from pipeline.workflow import Commit
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    root = write_data(tmp_path_factory.mktemp("data"), num_train=180, num_keys=60)
+    root = write_data(tmp_path_factory.mktemp("data"), num_train=114, num_keys=60)
     for number in range(12):
         table = make_table(np.random.default_rng(number), 6, 60)
         pq.write_table(table, root / f"part-{number:02}.parquet")
@@ -86,7 +87,7 @@ def test_a_scoring_that_lasts_for_ten_commits_has_the_bytes_of_an_undisturbed_on
             scorings.append(threading.Thread(target=score_beside))
             scorings[0].start()
             while not numbers:
-                pass
+                time.sleep(0.01)
         elif 3 < number <= 15:
             gate.release()
         if number == 16:
@@ -156,7 +157,7 @@ def test_training_gives_up_a_held_commit_before_the_disk_ends_the_run(workflow, 
 
 
 def test_a_commit_that_is_about_to_be_deleted_is_not_taken(workflow, tmp_path):
-    keeping = workflow.model_copy(update={"commit": Commit(every_blocks=1, keep=3, keep_best=False)})
+    keeping = workflow.model_copy(update={"commit": Commit(every_blocks=8, keep=3, keep_best=False)})
     train(keeping, tmp_path)
     commits = Commits(tmp_path, Files(), keep=1)
     first, *_, last = commits.numbers()

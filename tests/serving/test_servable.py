@@ -18,6 +18,7 @@ from test_stop import ROOT
 
 import pipeline
 from pipeline import verify
+from pipeline.serving import dense_files
 from pipeline.serving.export import main as export_main
 from pipeline.serving.servable import ONNX_FILE, PT2_FILE, WEIGHTS_FILE
 from pipeline.storage.files import Damaged, Files
@@ -44,6 +45,16 @@ def servable(trained, tmp_path_factory):
     return out
 
 
+@pytest.fixture
+def without_programs(monkeypatch):
+    """Exports have no ONNX file and no exported program, whose exporters take seconds."""
+
+    def refuse(opened, model):
+        raise NotImplementedError("not in this test")
+
+    monkeypatch.setattr(dense_files, "exported", refuse)
+
+
 @pytest.fixture(params=BACKENDS)
 def backend(request):
     if request.param == "onnx":
@@ -65,8 +76,8 @@ def check_scores(run, out, backends=BACKENDS):
         assert np.abs(found - run.logits_NT[:, 0]).max() <= CLOSE * max(1, np.abs(run.logits_NT).max())
 
 
-@pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2", "dense sgd with L2"))
-def test_scores_are_those_of_the_commit_with_any_optimizer(root, tmp_path, name):
+@pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2"))
+def test_scores_are_those_of_the_commit_with_any_optimizer(root, tmp_path, name, without_programs):
     """Many rows are absent for long, and many test keys were never trained."""
     changes = {"embedding_dim": 0, "kind": MODELS["LR"][0], "args": {}} if name == "ftrl" else {}
     workflow = make_workflow(root, **changes).model_copy(update={"optimizer": OPTIMIZERS[name]})
@@ -75,7 +86,7 @@ def test_scores_are_those_of_the_commit_with_any_optimizer(root, tmp_path, name)
     check_scores(run, tmp_path / "out", ("torch",))
 
 
-@pytest.mark.parametrize("name", some(MODELS, "DCNv2"))
+@pytest.mark.parametrize("name", some(MODELS))
 def test_scores_are_those_of_the_commit_with_any_model(root, tmp_path, name):
     pytest.importorskip("onnxruntime")
     kind, args = MODELS[name]
@@ -102,7 +113,7 @@ def test_rows_are_those_of_the_run(trained, servable):
 
 
 @pytest.mark.parametrize(("precision", "close"), [("float16", 2e-3), ("int8", 1e-1)])
-def test_a_smaller_precision_is_close_and_smaller(trained, servable, tmp_path, precision, close):
+def test_a_smaller_precision_is_close_and_smaller(trained, servable, tmp_path, precision, close, without_programs):
     assert export(trained, tmp_path / "out", "--precision", precision) == 0
     with pipeline.open_servable(tmp_path / "out") as small, pipeline.open_servable(servable) as exact:
         scores = [opened.predict(trained.test).column("click.logit").to_numpy() for opened in (small, exact)]
@@ -113,13 +124,11 @@ def test_a_smaller_precision_is_close_and_smaller(trained, servable, tmp_path, p
     first = ~np.array(known.column("known").to_pylist())
     assert first.any()
     assert (weights[0][first] == weights[1][first]).all()
-    assert not export(trained, tmp_path / "again", "--precision", precision)
-    assert contents(tmp_path / "again") == contents(tmp_path / "out")
 
 
-def test_the_prior_correction_multiplies_the_odds(trained, servable, tmp_path, backend):
+def test_the_prior_correction_multiplies_the_odds(trained, tmp_path, without_programs):
     assert export(trained, tmp_path / "out", "--prior-correction", "0.1") == 0
-    with pipeline.open_servable(tmp_path / "out", backend=backend) as opened:
+    with pipeline.open_servable(tmp_path / "out", backend="torch") as opened:
         found = opened.predict(trained.test)
     assert np.allclose(found.column("click.logit").to_numpy(), trained.logits_NT[:, 0] + np.log(0.1), atol=1e-5)
 
@@ -195,7 +204,7 @@ def test_verify_reads_every_bit(servable, tmp_path, capsys):
     assert "whole" in capsys.readouterr().out
     rng = np.random.default_rng(5)
     files = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file()]
-    for name in [*files, *rng.choice(files, 10)]:
+    for name in files:
         folder = tmp_path / "damaged"
         shutil.copytree(servable, folder)
         content = bytearray((folder / name).read_bytes())
@@ -211,7 +220,7 @@ def test_verify_reads_every_bit(servable, tmp_path, capsys):
 def test_a_flipped_bit_is_refused_when_it_is_read_and_other_rows_are_still_served(trained, servable, tmp_path):
     rng = np.random.default_rng(6)
     used = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file() and path.name != PT2_FILE]
-    for number in range(60):
+    for number in range(20):
         name = used[number % len(used)]
         folder = tmp_path / str(number)
         shutil.copytree(servable, folder)
@@ -227,7 +236,7 @@ def test_a_flipped_bit_is_refused_when_it_is_read_and_other_rows_are_still_serve
         shutil.rmtree(folder)
 
 
-def test_a_killed_export_goes_on_to_the_same_bytes(trained, servable, tmp_path, monkeypatch):
+def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatch, without_programs):
     """Stopped before each write that makes a file durable."""
     replace, calls = Files.replace, []
 
@@ -238,8 +247,9 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, servable, tmp_path, 
         return replace(self, path, buffers)
 
     monkeypatch.setattr(Files, "replace", counted)
-    out, stop = tmp_path / "out", 0
-    whole = contents(servable)
+    out, stop = tmp_path / "out", 1 << 30
+    assert export(trained, tmp_path / "whole") == 0
+    whole, stop = contents(tmp_path / "whole"), 0
     while True:
         calls.clear()
         code = export(trained, out)
@@ -249,7 +259,7 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, servable, tmp_path, 
         stop += 1
         if stop % 3 == 0:
             shutil.rmtree(out)
-    assert stop > 5
+    assert stop == 5
     assert contents(out) == whole
 
 
@@ -267,7 +277,7 @@ def test_an_output_folder_that_holds_something_else_is_refused(trained, servable
     assert "no folder directly below" in capsys.readouterr().err
 
 
-def test_publishing_names_the_servable(trained, tmp_path):
+def test_publishing_names_the_servable(trained, tmp_path, without_programs):
     for name in ("monday", "tuesday"):
         assert export(trained, tmp_path / name, "--publish", tmp_path) == 0
         assert (tmp_path / "current").read_text() == f"{name}\n"
@@ -280,7 +290,7 @@ def test_a_folder_without_a_servable_is_refused(trained):
         pipeline.open_servable(trained.run_dir, memory=0)
 
 
-def test_a_bfloat16_run_is_exported_in_float32_with_the_difference_told(root, tmp_path, capsys):
+def test_a_bfloat16_run_is_exported_in_float32_with_the_difference_told(root, tmp_path, capsys, without_programs):
     workflow = make_workflow(root)
     half = workflow.model.model_copy(update={"precision": "bfloat16"})
     run = train_and_evaluate(workflow.model_copy(update={"model": half}), tmp_path / "run")

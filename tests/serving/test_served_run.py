@@ -95,6 +95,7 @@ def test_whole_batches_are_answered_with_the_bits_of_the_evaluation(trained, fol
     assert np.abs(found - trained.logits_NT[:, 0]).max() < 1e-5
 
 
+@pytest.mark.prove
 def test_another_servable_is_served_without_an_interruption(trained, folder, tmp_path):
     """Published while requests come: each answer is that of the version which it names."""
     assert export(trained, tmp_path / "first", "--publish", tmp_path) == 0
