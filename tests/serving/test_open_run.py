@@ -8,22 +8,17 @@ import pytest
 from conftest import make_workflow, write_data
 from depth import some
 from evaluated_runs import bits_of, train_and_evaluate
+from every_model import MODELS
 from optimizers import EXACT, POWERS
 from reference import Reference, key_of
 
 import pipeline
 from pipeline.commits.manifest import Commits
-from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, WideDeep, xDeepFM
+from pipeline.models import LR
 from pipeline.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.storage.files import Files
 from pipeline.workflow import Commit, Metrics
 
-SMALL = {"hidden": (5,)}
-MODELS = {
-    "LR": (LR, {}), "FM": (FM, {}), "DNN": (DNN, SMALL), "WideDeep": (WideDeep, SMALL), "DeepFM": (DeepFM, SMALL),
-    "DCN": (DCN, SMALL), "DCNv2": (DCNv2, SMALL), "DCNMix": (DCNMix, SMALL), "xDeepFM": (xDeepFM, SMALL),
-    "AutoInt": (AutoInt, {}),
-}  # fmt: skip
 OPTIMIZERS = EXACT | POWERS | {"ftrl": Optimizer(rows=Ftrl(lr=0.1, l1=0.01, l2=0.01), dense=DenseAdam(lr=0.01))}
 
 

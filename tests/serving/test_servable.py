@@ -11,8 +11,9 @@ import pytest
 from conftest import make_workflow, write_data
 from depth import some
 from evaluated_runs import bits_of, train_and_evaluate
+from every_model import MODELS
 from many_rules import Squared
-from test_open_run import MODELS, OPTIMIZERS
+from test_open_run import OPTIMIZERS
 from test_scoring import OWN, command, contents
 from test_stop import ROOT
 
