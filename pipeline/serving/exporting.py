@@ -24,6 +24,7 @@ from pipeline.serving.servable import (
     SERVABLE_MANIFEST,
     Precision,
     ServableManifest,
+    read_servable,
 )
 from pipeline.serving.sorted_runs import SortedRuns, chunk_groups, key_ranges, rows_of_chunks
 from pipeline.settings import Strict
@@ -60,7 +61,8 @@ class ExportRecord(Strict):
 def export(
     opened: OpenedCommit, out: Path, settings: ExportSettings, say: Callable[[str], None] = print
 ) -> ServableManifest:
-    """Write the servable of a commit to the folder `out`; the manifest, written last, makes it one.
+    """Write the servable of a commit to the folder `out`; the manifest, written last, makes it one. A servable that is
+    there already, of the same commit and settings, stays.
 
     Raises ValueError if the folder holds something else or the precision cannot hold a weight, and Damaged if the
     commit is damaged.
@@ -70,6 +72,8 @@ def export(
     record = ExportRecord(
         source=source, precision=settings.precision, negatives=settings.negatives, memory=settings.memory
     )
+    if manifest := finished(out, record):
+        return manifest
     claim_folder(out, record, files)
     saved = merge_dense(opened.held.load_replicas())
     # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
@@ -110,22 +114,44 @@ def export(
     return manifest
 
 
+def finished(out: Path, record: ExportRecord) -> ServableManifest | None:
+    """Return the manifest of the servable that an export with this record has finished, None if there is none, and
+    delete the sorted runs that a kill has left beside it. Raises ValueError if the servable is another one."""
+    if not (out / SERVABLE_MANIFEST).is_file():
+        return None
+    manifest = read_servable(out)
+    if (manifest.source, manifest.precision, manifest.negatives) != (record.source, record.precision, record.negatives):
+        raise ValueError(
+            f"{out} holds something else: a servable of another commit, precision or prior correction; name another "
+            "folder with --out"
+        )
+    if (out / EXPORTING).is_dir():
+        shutil.rmtree(out / EXPORTING)
+    return manifest
+
+
 def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
     """Claim the output folder: an empty one, or one with an unfinished export of the same record. Raises ValueError if
     it holds anything else."""
+    path = out / EXPORTING / "record"
+    if path.exists():
+        if read_sealed(path, ExportRecord) != record:
+            raise ValueError(
+                f"{out} holds an unfinished export of another commit or precision; name another folder"
+            )
+    elif any(not _precedes_record(child, out) for child in out.rglob("*")):
+        raise ValueError(f"{out} holds something else than an unfinished export; name another folder with --out")
     for folder in (out.absolute(), out / ROWS_FOLDER, out / EXPORTING):
-        if folder == out.absolute() and out.exists() and any(out.iterdir()):
-            path = out / EXPORTING / "record"
-            if (out / SERVABLE_MANIFEST).exists() or not path.exists():
-                raise ValueError(
-                    f"{out} holds something else than an unfinished export; name another folder with --out"
-                )
-            if read_sealed(path, ExportRecord) != record:
-                raise ValueError(
-                    f"{out} holds an unfinished export of another commit or precision; name another folder"
-                )
         files.make_folder(folder)
-    write_sealed(out / EXPORTING / "record", record)
+    if not path.exists():
+        write_sealed(path, record)
+
+
+def _precedes_record(path: Path, out: Path) -> bool:
+    """True for what an export that was killed before it wrote its record leaves in `out`."""
+    if path in (out / ROWS_FOLDER, out / EXPORTING):
+        return path.is_dir()
+    return path.parent == out / EXPORTING and path.match("record.*.partial")
 
 
 def sort_rows(

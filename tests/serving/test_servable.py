@@ -253,8 +253,32 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, servable, tmp_path, 
     assert contents(out) == whole
 
 
+@pytest.mark.parametrize("made", [(), ("rows",), ("rows", "exporting")])
+def test_an_export_killed_before_its_record_goes_on(trained, servable, tmp_path, made):
+    for name in made:
+        (tmp_path / "out" / name).mkdir(parents=True)
+    if "exporting" in made:
+        (tmp_path / "out" / "exporting" / "record.0123456789.partial").write_bytes(b"half")
+    assert export(trained, tmp_path / "out") == 0
+    assert contents(tmp_path / "out") == contents(servable)
+
+
+def test_an_export_killed_after_its_manifest_is_finished_and_published(trained, servable, tmp_path, monkeypatch):
+    def stop(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stop)
+        assert export(trained, tmp_path / "out") == 130
+    assert (tmp_path / "out" / "exporting").exists()
+    assert export(trained, tmp_path / "out", "--publish", tmp_path) == 0
+    assert contents(tmp_path / "out") == contents(servable)
+    assert verify.main([str(tmp_path / "out")]) == 0
+    assert (tmp_path / "current").read_text() == "out\n"
+
+
 def test_an_output_folder_that_holds_something_else_is_refused(trained, servable, tmp_path, capsys):
-    assert export(trained, servable) == 2
+    assert export(trained, servable, "--precision", "int8") == 2
     (tmp_path / "mine.txt").write_text("kept")
     assert export(trained, tmp_path) == 2
     assert capsys.readouterr().err.count("holds something else") == 2
@@ -290,6 +314,5 @@ def test_twenty_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_p
         process.wait()
     for number in range(4):
         out = tmp_path / f"killed{number}"
-        if not (out / "manifest.json").exists() or (out / "exporting").exists():
-            subprocess.run([*argv, out], cwd=ROOT, check=True)
+        subprocess.run([*argv, out], cwd=ROOT, check=True)
         assert contents(out) == whole
