@@ -136,9 +136,7 @@ def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
     path = out / EXPORTING / "record"
     if path.exists():
         if read_sealed(path, ExportRecord) != record:
-            raise ValueError(
-                f"{out} holds an unfinished export of another commit or precision; name another folder"
-            )
+            raise ValueError(f"{out} holds an unfinished export of another commit or precision; name another folder")
     elif any(not _precedes_record(child, out) for child in out.rglob("*")):
         raise ValueError(f"{out} holds something else than an unfinished export; name another folder with --out")
     for folder in (out.absolute(), out / ROWS_FOLDER, out / EXPORTING):
