@@ -101,16 +101,17 @@ class Scorer:
 
     def _take(self, done: StageResult, progress: Progress) -> None:
         if done.trained and done.trained.scores_NT is not None:
-            scores_NT = done.trained.scores_NT
-            self._writer.add(scores_NT[self._skip :])
-            self._skip = max(0, self._skip - len(scores_NT))
-            self._done += len(scores_NT)
-            progress.update(self._done, None, 0)
             try:
                 self._opened.held.check()
             except GivenUp as gone:
                 # Blocks in flight end first; `run` then checks again, and raises.
                 self._crew.pause(str(gone))
+                return
+            scores_NT = done.trained.scores_NT
+            self._writer.add(scores_NT[self._skip :])
+            self._skip = max(0, self._skip - len(scores_NT))
+            self._done += len(scores_NT)
+            progress.update(self._done, None, 0)
 
     def _stop(self, signal: str) -> None:
         self._signal = signal
