@@ -25,8 +25,8 @@ PAUSE_SECONDS = 0.01
 
 
 class GivenUp(PipelineError):
-    """The commit that a reader held is gone: training has deleted it to make room within the disk's cap, or somebody has
-    moved the run aside."""
+    """The commit that a reader held is gone: training has deleted it to make room within the disk's cap, or the run was
+    moved aside."""
 
 
 class HeldCommit:

@@ -174,8 +174,9 @@ def test_a_commit_that_is_about_to_be_deleted_is_not_taken(workflow, tmp_path):
         assert held.number == last
 
 
-def test_a_run_that_was_moved_aside_is_not_mixed_with_the_one_in_its_place(workflow, tmp_path):
+def test_a_run_that_was_moved_aside_is_not_mixed_with_the_one_in_its_place(root, tmp_path):
     """Trained on the same data with another seed, it has the same keys at the same places."""
+    workflow = make_workflow(root)
     train(workflow, tmp_path / "run")
     with pipeline.open_run(tmp_path / "run", "last") as run:
         number = run.commit
@@ -186,9 +187,9 @@ def test_a_run_that_was_moved_aside_is_not_mixed_with_the_one_in_its_place(workf
             run.rows("item", range(60))
 
 
-def test_a_commit_that_goes_while_its_rows_are_read_gives_none_of_them(workflow, tmp_path, monkeypatch):
+def test_a_commit_that_goes_while_its_rows_are_read_gives_none_of_them(root, tmp_path, monkeypatch):
     """Also if its chunks come again with other rows."""
-    train(workflow, tmp_path)
+    train(make_workflow(root), tmp_path)
     for bend in (lambda rows_UW: None, lambda rows_UW: rows_UW.__setitem__((slice(None), 0), 0)):
         with monkeypatch.context() as patch, pipeline.open_run(tmp_path, "last") as run:
             run.rows("item", [1])
