@@ -19,7 +19,7 @@ from test_stop import ROOT
 import pipeline
 from pipeline import verify
 from pipeline.serving.export import main as export_main
-from pipeline.serving.servable import ONNX_FILE, PT2_FILE, WEIGHTS_FILE
+from pipeline.serving.servable import ONNX_FILE, PT2_FILE, SERVABLE_MANIFEST, WEIGHTS_FILE, read_servable
 from pipeline.storage.files import Damaged, Files
 from pipeline.workflow import load
 
@@ -169,7 +169,6 @@ class Poison:
 
 def test_poison_in_a_file_runs_nothing(trained, servable, tmp_path, capsys):
     """A pickle in place of each file, its checksum made right."""
-    from pipeline.serving.servable import SERVABLE_MANIFEST, read_servable
     from pipeline.storage.files import checksum
 
     for name in (PT2_FILE, WEIGHTS_FILE, ONNX_FILE, "rates.safetensors"):
@@ -188,6 +187,27 @@ def test_poison_in_a_file_runs_nothing(trained, servable, tmp_path, capsys):
                 assert name != PT2_FILE
         verify.main([str(folder)])
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_step_without_rates_is_refused(root, tmp_path):
+    """Rates made up for a trillion of steps end the process."""
+    workflow = make_workflow(root).model_copy(update={"optimizer": OPTIMIZERS["dense adam with L2"]})
+    run = train_and_evaluate(workflow, tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    manifest = read_servable(tmp_path / "out")
+    for step in (manifest.step + 1, 1 << 40):
+        (tmp_path / "out" / SERVABLE_MANIFEST).write_bytes(manifest.model_copy(update={"step": step}).content)
+        with pytest.raises(ValueError, match=f"to step {step}, and the history of rates ends at step {manifest.step}"):
+            pipeline.open_servable(tmp_path / "out")
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5])
+def test_a_prior_correction_that_is_no_share_is_refused(servable, tmp_path, share):
+    shutil.copytree(servable, tmp_path / "out")
+    forged = read_servable(servable).model_copy(update={"negatives": share})
+    (tmp_path / "out" / SERVABLE_MANIFEST).write_bytes(forged.content)
+    with pytest.raises(Damaged, match="negatives"):
+        pipeline.open_servable(tmp_path / "out")
 
 
 def test_verify_reads_every_bit(servable, tmp_path, capsys):
