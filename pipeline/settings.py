@@ -17,6 +17,7 @@ class Strict(BaseModel):
 T = TypeVar("T", bound=Strict)
 Count = Annotated[int, Field(ge=0, le=1 << 62)]
 Amount = Annotated[float, Field(ge=0.0)]
+Share = Annotated[float, Field(gt=0.0, le=1.0)]
 Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 """64-bit XXH3 checksum as 16 hexadecimal digits."""
 

@@ -258,7 +258,8 @@ class Commits:
         so that no reader can take a commit that is about to be deleted."""
         if manifest.number in self._condemned:
             return False
-        descriptor = os.open(self.manifest_file(manifest.number), os.O_RDONLY | os.O_CLOEXEC)
+        # Opened for writing: NFS gives exclusive locks on such files alone.
+        descriptor = os.open(self.manifest_file(manifest.number), os.O_RDWR | os.O_CLOEXEC)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -25,7 +25,8 @@ PAUSE_SECONDS = 0.01
 
 
 class GivenUp(PipelineError):
-    """Training has deleted the commit that a reader held, to make room within the disk's cap."""
+    """The commit that a reader held is gone: training has deleted it to make room within the disk's cap, or the run was
+    moved aside."""
 
 
 class HeldCommit:
@@ -40,11 +41,18 @@ class HeldCommit:
         return self.manifest.number
 
     def check(self) -> None:
-        """Raises GivenUp if training has deleted the commit."""
-        if os.fstat(self._descriptor).st_nlink == 0:
+        """Raises GivenUp if the commit is gone. If it is not, what was read before this call is the commit's: its
+        manifest goes before its chunks do. Raises ValueError if this object is closed."""
+        if self._descriptor < 0:
+            raise ValueError(f"commit {self.number} of {self.run_dir} is closed; open it again")
+        try:
+            there = os.stat(Commits(self.run_dir, Files(), 1).manifest_file(self.number))
+        except FileNotFoundError:
+            there = None
+        if there is None or not os.path.samestat(there, os.fstat(self._descriptor)):
             raise GivenUp(
-                f"commit {self.number} of {self.run_dir} is gone: the training beside needed its room on the disk; "
-                "raise storage.disk of that run, or read a later commit"
+                f"commit {self.number} of {self.run_dir} is gone: the training beside needed its room on the disk, or "
+                "the run was moved aside; raise storage.disk of that run, or read a later commit"
             )
 
     @contextmanager

@@ -115,7 +115,7 @@ class GroupReader:
 
     def _open(self, path: Path) -> pq.ParquetFile:
         """Raises ValueError if the file has changed since the run began."""
-        stamp = _stamp(path)
+        stamp = stamp_of(path)
         if path in self._files and self._files[path][1] != stamp:
             self._files.pop(path)[0].close()
         if path not in self._files:
@@ -142,7 +142,7 @@ class GroupReader:
         return [chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page]
 
 
-def _stamp(path: Path) -> tuple[int, ...]:
+def stamp_of(path: Path) -> tuple[int, ...]:
     """Device, inode, size and modification time: the system changes them when a file is replaced or written."""
     try:
         found = os.stat(path)

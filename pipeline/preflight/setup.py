@@ -55,18 +55,18 @@ def set_up(
 
 
 def set_up_scoring(
-    workflow: Workflow, device: Described, say: Callable[[str], None], scoring: Scoring, step: int, world: int = 1
-) -> tuple[Setup, Source]:
-    """Check data, model and memory for scoring files with the model as of `step`, as `set_up` does for training."""
+    workflow: Workflow, device: Described, say: Callable[[str], None], scoring: Scoring, source: Source, step: int,
+    world: int = 1,
+) -> Setup:  # fmt: skip
+    """Check model and memory for scoring the files of `source` with the model as of `step`, as `set_up` does for
+    training."""
     row = row_layout(workflow)
     dense = check_model(workflow, row)
     storage = with_device_in_bytes(workflow.storage, device.free_bytes())
     check_memory(storage, device, world)
-    threads, group = share_of(workflow.schedule.threads), workflow.metrics.group
-    source = Source(workflow.data, workflow.seed, threads, group, scoring)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, 1, steps_before=step)
     fit = rehearse(workflow, storage, source, agenda, row.num_bytes, dense.num_bytes, say, device.on_gpu, world)
-    return Setup(workflow, world, storage, row, agenda, fit, scoring), source
+    return Setup(workflow, world, storage, row, agenda, fit, scoring)
 
 
 def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:

@@ -38,10 +38,16 @@ class CaughtUp:
     def __init__(
         self, optimizer: Optimizer, layout: RowLayout, features: Features, saved: Mapping[str, Array], step: int
     ) -> None:
-        """`saved`: the dense part of the commit, which has the history of rates."""
+        """`saved`: the dense part of the commit, which has the history of rates. Raises ValueError if that ends before
+        `step`."""
         slab = Slab(0, layout.num_words)
         self._rows = RowOptimizer(optimizer, layout, features.init_std, slab, Whole(), RAM, False)
         self._rows.rates.load(saved)
+        if self._rows.catches_up and step > self._rows.rates.num_steps:
+            raise ValueError(
+                f"rows are to be caught up to step {step}, and the history of rates ends at step "
+                f"{self._rows.rates.num_steps}: it is not that of the rows; export the servable again"
+            )
         self._layout, self._features, self._step = layout, features, step
         # The lifespan of first rows is looked for once; afterwards catching up changes nothing but its rows.
         self.catch_up(np.zeros((1, layout.num_words), np.uint32))

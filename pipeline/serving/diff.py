@@ -57,6 +57,8 @@ def compare(before: HeldCommit, after: HeldCommit, speed: DiskSpeed) -> Diff:
                 *(both[a : a + PIECE][_differ(logs, [p[both[a : a + PIECE]] for p in places])]
                   for a in range(0, len(both), PIECE)),
             ])  # fmt: skip
+            before.check()
+            after.check()
             return Diff(keys_N[known[1] & ~known[0]], keys_N[changed], keys_N[known[0] & ~known[1]])
         finally:
             for log in logs:

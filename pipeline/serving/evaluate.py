@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys
-from pipeline.data.files import InputColumn, columns_of, open_file
+from pipeline.data.files import InputColumn, SchemaCheck, columns_of, open_file
 from pipeline.monitor.metrics import Evaluation
 from pipeline.monitor.report import evaluated
 from pipeline.records import F32, U64, Array
@@ -34,6 +34,16 @@ def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path)
     for scores_BT, labels_BT, weights_B, groups_B in in_batches(pieces, workflow.schedule.batch_size):
         evaluation.add(scores_BT, labels_BT, weights_B, groups_B)
     return evaluated({"split": "scored", **evaluation.result()})
+
+
+def check_labels(files: Sequence[ScoredFile], workflow: Workflow) -> None:
+    """Raises ValueError if the files have the labels, which are read after scoring, in columns of a wrong type."""
+    columns = [c for c in columns_of(workflow.data, None) if c.setting == "data.labels"]
+    if readable_columns(files) >= {column.name for column in columns}:
+        check = SchemaCheck(columns)
+        for file in files:
+            with open_file(file.source) as source:
+                check.check(file.source, source.schema_arrow)
 
 
 def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:

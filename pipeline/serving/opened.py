@@ -68,7 +68,7 @@ class OpenRun:
     def _open_rows(self) -> CommitRows:
         with self._lock:
             if self._rows is None:
-                opened = self._opened
+                (opened := self._opened).held.check()
                 caught_up = CaughtUp(
                     opened.workflow.optimizer, opened.layout, opened.features, self._saved, opened.step
                 )

@@ -61,8 +61,11 @@ class CommitRows:
             at_N, found_NW = row_of(places_U[known_U]), rows_UW[known_U]
             # The log's reader uses many threads for one call, and serves one call at a time.
             with self._held.explaining(), self._lock:
+                self._held.check()
                 self._log.gather(at_N, found_NW)
-            check_keys(self._log, at_N, found_NW, keys_U[known_U])
+                check_keys(self._log, at_N, found_NW, keys_U[known_U])
+                # A chunk that was deleted meanwhile may have come again with later rows of the same keys.
+                self._held.check()
             rows_UW[known_U] = found_NW
         return StoredRows(rows_UW, known_U)
 
@@ -73,7 +76,10 @@ class CommitRows:
         return found.known_U
 
     def close(self) -> None:
-        self._log.close()
+        """Release the commit, and close the log's files once no call reads them."""
+        with self._lock:
+            self._held.close()
+            self._log.close()
 
 
 def places_of(manifest: Manifest, map_bytes: int) -> Places:

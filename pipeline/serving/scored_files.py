@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.data.files import open_file
+from pipeline.data.groups import stamp_of
 from pipeline.monitor.metrics import probability
 from pipeline.records import F32
 from pipeline.storage.durable import replacing
@@ -30,6 +31,8 @@ class ScoredFile:
     source: Path
     out: Path
     num_rows: int
+    stamp: tuple[int, ...]
+    """That of the source when it was listed (see `stamp_of`)."""
 
 
 def list_files(data: Sequence[str], out: Path) -> tuple[ScoredFile, ...]:
@@ -51,7 +54,7 @@ def list_files(data: Sequence[str], out: Path) -> tuple[ScoredFile, ...]:
                 raise ValueError(f"--out {out} holds {file}, which is to be scored; name another folder")
             if found.setdefault(name, file).resolve() != file.resolve():
                 raise ValueError(f"{file} and {found[name]} would both be scored to {out / name}; score them apart")
-    return tuple(ScoredFile(file, out / name, _num_rows(file)) for name, file in found.items())
+    return tuple(ScoredFile(file, out / name, _num_rows(file), stamp_of(file)) for name, file in found.items())
 
 
 def _files_of(path: Path) -> list[tuple[Path, Path]]:
@@ -139,7 +142,8 @@ class ScoreWriter:
             pass
 
     def _write(self, file: ScoredFile) -> bool:
-        """Write one file. Returns False, and writes nothing, if the scores end before its last row."""
+        """Write one file. Returns False, and writes nothing, if the scores end before its last row. Raises ValueError
+        if the file to score has changed."""
         Files().make_folder(file.out.parent)
         with open_file(file.source) as source:
             kept = ColumnReader(source, self._keep) if self._keep else None
@@ -154,6 +158,8 @@ class ScoreWriter:
                         arrays = [*(kept.take(len(scores_NT)) if kept else ()), *score_columns(scores_NT)]
                         writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=SCORED_GROUP)
                         left -= len(scores_NT)
+                    if stamp_of(file.source) != file.stamp:
+                        raise ValueError(f"{file.source} has changed since the scoring began; score it again")
             except _Ended:
                 return False
         return True
@@ -192,7 +198,9 @@ class ColumnReader:
         """Next `num_rows` rows, column by column."""
         taken: list[pa.RecordBatch] = []
         while num_rows:
-            batch = self._rest.pop() if self._rest else next(self._batches)
+            batch = self._rest.pop() if self._rest else next(self._batches, None)
+            if batch is None:
+                raise ValueError(f"a file has fewer rows than when the scoring began: {num_rows:,} are missing")
             if len(batch) > num_rows:
                 self._rest.append(batch.slice(num_rows))
                 batch = batch.slice(0, num_rows)

@@ -24,11 +24,12 @@ from pipeline.driver.pace import Pace
 from pipeline.driver.result import read_result
 from pipeline.errors import PipelineError
 from pipeline.machine.signals import on_signal
+from pipeline.machine.threads import share_of
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup, set_up_scoring
 from pipeline.records import StageResult
 from pipeline.serving.commit import OpenedCommit
-from pipeline.serving.evaluate import metrics_line
+from pipeline.serving.evaluate import check_labels, metrics_line
 from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
 from pipeline.settings import Count, Digest, Strict
 from pipeline.storage.durable import read_sealed, write_sealed
@@ -100,16 +101,17 @@ class Scorer:
 
     def _take(self, done: StageResult, progress: Progress) -> None:
         if done.trained and done.trained.scores_NT is not None:
-            scores_NT = done.trained.scores_NT
-            self._writer.add(scores_NT[self._skip :])
-            self._skip = max(0, self._skip - len(scores_NT))
-            self._done += len(scores_NT)
-            progress.update(self._done, None, 0)
             try:
                 self._opened.held.check()
             except GivenUp as gone:
                 # Blocks in flight end first; `run` then checks again, and raises.
                 self._crew.pause(str(gone))
+                return
+            scores_NT = done.trained.scores_NT
+            self._writer.add(scores_NT[self._skip :])
+            self._skip = max(0, self._skip - len(scores_NT))
+            self._done += len(scores_NT)
+            progress.update(self._done, None, 0)
 
     def _stop(self, signal: str) -> None:
         self._signal = signal
@@ -131,12 +133,20 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
         scoring = Scoring(tuple(file.source for file in files), opened.features.kinds, order.out / SCRATCH)
-        setup, source = set_up_scoring(workflow, device, _say, scoring, opened.step, world)
+        threads, group = share_of(workflow.schedule.threads), workflow.metrics.group
+        source = Source(workflow.data, workflow.seed, threads, group, scoring)
         stack.callback(source.close)
         check_keep(order.keep, files, opened.features.labels)
-        claim_output(order.out, record_of(opened, order, source))
+        check_labels(files, workflow)
         left = files[next((at for at, file in enumerate(files) if not file.out.is_file()), len(files)) :]
-        if left:
+        has_rows = any(file.num_rows for file in left)
+        setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, world) if has_rows else None
+        claim_output(order.out, record_of(opened, order, source), files)
+        writer = ScoreWriter(left, opened.features.labels, order.keep, metadata_of(opened))
+        if not setup:
+            with writer:
+                pass
+        else:
             allow_many_files()
             run_dir = opened.held.run_dir
             folder = Folder(run_dir, Files(cached=not workflow.storage.direct), opened.speed)
@@ -147,12 +157,15 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
             else:
                 crew = LocalCrew(setup, source, folder, commits, device, stack.enter_context(local_client()))
             stack.callback(crew.close)
-            writer = ScoreWriter(left, opened.features.labels, order.keep, metadata_of(opened))
             if not Scorer(opened, setup, crew, files, writer).run():
                 return None
         with suppress(OSError):
             (order.out / SCRATCH).rmdir()
-        return metrics_line(files, workflow, order.out / SCRATCH)
+        try:
+            return metrics_line(files, workflow, order.out / SCRATCH)
+        except ValueError as error:
+            # The files are scored; labels that are null, say, are as good as missing.
+            return f"no metrics: {error}"
 
 
 def _say(line: str) -> None:
@@ -194,8 +207,9 @@ def record_of(opened: OpenedCommit, order: ScoringOrder, source: Source) -> Scor
     )
 
 
-def claim_output(out: Path, record: ScoringRecord) -> None:
-    """Claim the output folder. Raises ValueError if it holds another scoring, or anything else."""
+def claim_output(out: Path, record: ScoringRecord, files: Sequence[ScoredFile]) -> None:
+    """Claim the output folder, and delete the partial files of a killed scoring. Raises ValueError if it holds another
+    scoring, or anything else."""
     Files().make_folder(out)
     path = out / RECORD
     if path.exists():
@@ -211,7 +225,7 @@ def claim_output(out: Path, record: ScoringRecord) -> None:
                 for name in different
             ]
             raise ValueError(f"{out} holds another scoring: {'; '.join(said)}; name another folder with --out")
-        for partial in out.rglob("*.parquet.*.partial"):
+        for partial in set(out.rglob("*.partial")) - {file.out for file in files}:
             partial.unlink()
     elif any(not child.name.endswith(".partial") for child in out.iterdir()):
         raise ValueError(f"{out} holds something else than a scoring; name another folder with --out")

@@ -24,7 +24,7 @@ from pipeline.serving.caught_up import CaughtUp, Known
 from pipeline.serving.features import Features
 from pipeline.serving.page_table import PageTable
 from pipeline.serving.pages import PageFormat
-from pipeline.settings import Amount, Count, Digest, Strict, read_json
+from pipeline.settings import Amount, Count, Digest, Share, Strict, read_json
 from pipeline.storage.files import Damaged, checksum
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
@@ -59,7 +59,7 @@ class ServableManifest(Strict):
     row: dict[str, Any]
     """Layout of a row in the commit; its optimizer decides how first rows are caught up."""
     workflow: dict[str, Any]
-    negatives: Amount
+    negatives: Share
     """Share of the negative examples that training data were down-sampled to; 1: all of them."""
     files: dict[str, Digest]
     """Checksum of every file but the parts and this one."""

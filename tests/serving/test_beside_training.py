@@ -1,5 +1,8 @@
 """A commit that is read beside training stays until the reader ends, or until training would have to end."""
 
+import errno
+import fcntl
+import os
 import shutil
 import threading
 import time
@@ -20,6 +23,7 @@ from pipeline.serving.commit import open_commit
 from pipeline.serving.scored_files import ScoreWriter
 from pipeline.serving.scoring import ScoringOrder, score
 from pipeline.storage.files import Files
+from pipeline.storage.log import Log
 from pipeline.workflow import Commit
 
 
@@ -169,3 +173,55 @@ def test_a_commit_that_is_about_to_be_deleted_is_not_taken(workflow, tmp_path):
     assert commits.numbers() == [last]
     with hold(tmp_path) as held:
         assert held.number == last
+
+
+def test_a_run_that_was_moved_aside_is_not_mixed_with_the_one_in_its_place(root, tmp_path):
+    """Trained on the same data with another seed, it has the same keys at the same places."""
+    workflow = make_workflow(root)
+    train(workflow, tmp_path / "run")
+    with pipeline.open_run(tmp_path / "run", "last") as run:
+        number = run.commit
+        shutil.move(tmp_path / "run", tmp_path / "run.1")
+        train(workflow.model_copy(update={"seed": 8}), tmp_path / "run")
+        assert number in numbers_of(tmp_path / "run")
+        with pytest.raises(GivenUp, match="moved aside"):
+            run.rows("item", range(60))
+
+
+def test_a_commit_that_goes_while_its_rows_are_read_gives_none_of_them(root, tmp_path, monkeypatch):
+    """Also if its chunks come again with other rows."""
+    train(make_workflow(root), tmp_path)
+    for bend in (lambda rows_UW: None, lambda rows_UW: rows_UW.__setitem__((slice(None), 0), 0)):
+        with monkeypatch.context() as patch, pipeline.open_run(tmp_path, "last") as run:
+            run.rows("item", [1])
+            gather, path = Log.gather, Commits(tmp_path, Files(), 1).manifest_file(run.commit)
+            content = path.read_bytes()
+
+            def gone(self, at_U, out_UW, gather=gather, bend=bend, path=path):
+                gather(self, at_U, out_UW)
+                bend(out_UW)
+                path.unlink(missing_ok=True)
+
+            patch.setattr(Log, "gather", gone)
+            with pytest.raises(GivenUp, match="is gone"):
+                run.rows("item", range(60))
+            path.write_bytes(content)
+
+
+def test_a_lock_that_only_a_file_open_for_writing_gets_is_respected(workflow, tmp_path, monkeypatch):
+    """As on NFS, where others are refused with EBADF."""
+    keeping = workflow.model_copy(update={"commit": Commit(every_blocks=1, keep=3, keep_best=False)})
+    train(keeping, tmp_path)
+    flock = fcntl.flock
+
+    def of_nfs(descriptor, how):
+        if how & fcntl.LOCK_EX and fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", of_nfs)
+    commits = Commits(tmp_path, Files(), keep=1)
+    first, *_, last = commits.numbers()
+    with hold(tmp_path, first):
+        commits.prune(commits.kept())
+        assert commits.numbers() == [first, last]

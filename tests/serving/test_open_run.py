@@ -117,6 +117,33 @@ def test_many_threads_get_the_scores_of_one(trained, opened):
     assert not wrong
 
 
+def test_a_closed_run_reads_nothing_and_waits_for_those_who_read(trained):
+    for used in (False, True):
+        run = pipeline.open_run(trained.run_dir, "last")
+        if used:
+            run.predict(trained.test)
+        said = []
+
+        def ask(run=run, said=said):
+            try:
+                while True:
+                    run.rows("item", range(60))
+            except ValueError as error:
+                said.append(str(error))
+
+        threads = [threading.Thread(target=ask) for _ in range(3 if used else 0)]
+        for thread in threads:
+            thread.start()
+        run.close()
+        for thread in threads:
+            thread.join()
+        assert all("is closed" in text for text in said)
+        assert len(said) == len(threads)
+        with pytest.raises(ValueError, match="is closed"):
+            run.predict(trained.test)
+        run.close()
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -19,6 +19,7 @@ from test_stop import ROOT
 
 from pipeline.monitor.metrics import Evaluation
 from pipeline.serving.score import main
+from pipeline.serving.scored_files import ScoreWriter
 from pipeline.serving.scoring import Scorer
 from pipeline.workflow import Commit, Metrics, load
 
@@ -105,13 +106,63 @@ def test_folders_keep_their_layout(trained, tmp_path):
     assert pq.read_metadata(tmp_path / "out" / "empty.parquet").num_rows == 0
 
 
+def test_files_without_rows_are_scored(trained, tmp_path, capsys):
+    """All of them, and one that is left alone at the end."""
+    empty = tmp_path / "data" / "b.parquet"
+    empty.parent.mkdir()
+    table = pq.read_table(trained.workflow.data.root / "test-a.parquet")
+    pq.write_table(table.slice(0, 0), empty)
+    score(trained, tmp_path / "out", "--keep", "item", data=[empty])
+    assert pq.read_table(tmp_path / "out" / "b.parquet").shape == (0, 3)
+    pq.write_table(table.slice(0, 6), empty.with_name("a.parquet"))
+    score(trained, tmp_path / "two", data=[empty.parent])
+    whole = contents(tmp_path / "two")
+    (tmp_path / "two" / "b.parquet").unlink()
+    score(trained, tmp_path / "two", data=[empty.parent])
+    assert contents(tmp_path / "two") == whole
+
+
+def test_labels_that_are_null_cost_the_metrics_alone_and_texts_are_refused_first(trained, tmp_path, capsys):
+    table = pq.read_table(trained.workflow.data.root / "test-a.parquet")
+    at, file = table.schema.names.index("click"), tmp_path / "a.parquet"
+    pq.write_table(table.set_column(at, "click", pa.nulls(len(table), table.schema.field("click").type)), file)
+    score(trained, tmp_path / "out", data=[file])
+    assert "no metrics: " in (said := capsys.readouterr().out)
+    assert "'click' (data.labels): 14 bad values" in said
+    assert (bits_of(scored(tmp_path / "out")) == trained.logits_NT[:14].view(np.uint32))[:12].all()
+    pq.write_table(table.set_column(at, "click", pa.array(["yes"] * len(table))), file)
+    score(trained, tmp_path / "other", data=[file], exits=2)
+    assert "'click' (data.labels)" in capsys.readouterr().err
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_file_that_changes_while_it_is_scored_is_refused(trained, tmp_path, monkeypatch, capsys):
+    """It is replaced after its rows were read for scores, and before the kept columns are."""
+    file = tmp_path / "a.parquet"
+    table = pq.read_table(trained.workflow.data.root / "test-c.parquet")
+    write = ScoreWriter._write
+
+    def replaced(self, scored_file):
+        pq.write_table(table.slice(0, 20).sort_by("item"), file)
+        return write(self, scored_file)
+
+    for number, rows in enumerate((20, 30)):
+        pq.write_table(table.slice(0, rows), file)
+        with monkeypatch.context() as patch:
+            patch.setattr(ScoreWriter, "_write", replaced)
+            score(trained, tmp_path / f"out{number}", "--keep", "item", data=[file], exits=2)
+        capsys.readouterr()
+        assert not (tmp_path / f"out{number}" / "a.parquet").exists()
+
+
 @pytest.mark.parametrize("missing", [("test-b", "test-c"), ("test-a", "test-c"), ()])
 def test_scoring_goes_on_with_the_files_that_are_left(trained, tmp_path, missing):
     score(trained, tmp_path / "out", "--keep", "user")
     whole = contents(tmp_path / "out")
     for name in missing:
         (tmp_path / "out" / f"{name}.parquet").unlink()
-    (tmp_path / "out" / "test-c.parquet.0123456789.partial").write_bytes(b"half")
+    for name in ("test-c.parquet.0123456789.partial", "day.pq.0123456789.partial", "scoring.json.0123456789.partial"):
+        (tmp_path / "out" / name).write_bytes(b"half")
     score(trained, tmp_path / "out", "--keep", "user")
     assert contents(tmp_path / "out") == whole
 

@@ -21,7 +21,7 @@ import pipeline
 from pipeline import verify
 from pipeline.serving import dense_files
 from pipeline.serving.export import main as export_main
-from pipeline.serving.servable import ONNX_FILE, PT2_FILE, WEIGHTS_FILE
+from pipeline.serving.servable import ONNX_FILE, PT2_FILE, SERVABLE_MANIFEST, WEIGHTS_FILE, read_servable
 from pipeline.storage.files import Damaged, Files
 from pipeline.workflow import load
 
@@ -179,7 +179,6 @@ class Poison:
 
 def test_poison_in_a_file_runs_nothing(trained, servable, tmp_path, capsys):
     """A pickle in place of each file, its checksum made right."""
-    from pipeline.serving.servable import SERVABLE_MANIFEST, read_servable
     from pipeline.storage.files import checksum
 
     for name in (PT2_FILE, WEIGHTS_FILE, ONNX_FILE, "rates.safetensors"):
@@ -198,6 +197,27 @@ def test_poison_in_a_file_runs_nothing(trained, servable, tmp_path, capsys):
                 assert name != PT2_FILE
         verify.main([str(folder)])
     assert not (tmp_path / "ran").exists()
+
+
+def test_a_step_without_rates_is_refused(root, tmp_path):
+    """Rates made up for a trillion of steps end the process."""
+    workflow = make_workflow(root).model_copy(update={"optimizer": OPTIMIZERS["dense adam with L2"]})
+    run = train_and_evaluate(workflow, tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    manifest = read_servable(tmp_path / "out")
+    for step in (manifest.step + 1, 1 << 40):
+        (tmp_path / "out" / SERVABLE_MANIFEST).write_bytes(manifest.model_copy(update={"step": step}).content)
+        with pytest.raises(ValueError, match=f"to step {step}, and the history of rates ends at step {manifest.step}"):
+            pipeline.open_servable(tmp_path / "out")
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5])
+def test_a_prior_correction_that_is_no_share_is_refused(servable, tmp_path, share):
+    shutil.copytree(servable, tmp_path / "out")
+    forged = read_servable(servable).model_copy(update={"negatives": share})
+    (tmp_path / "out" / SERVABLE_MANIFEST).write_bytes(forged.content)
+    with pytest.raises(Damaged, match="negatives"):
+        pipeline.open_servable(tmp_path / "out")
 
 
 def test_verify_reads_every_bit(servable, tmp_path, capsys):
@@ -262,6 +282,30 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatc
             shutil.rmtree(out)
     assert stop == 5
     assert contents(out) == whole
+
+
+@pytest.mark.parametrize("made", [(), ("exporting",)])
+def test_an_export_killed_before_its_record_goes_on(trained, servable, tmp_path, made):
+    for name in made:
+        (tmp_path / "out" / name).mkdir(parents=True)
+    if "exporting" in made:
+        (tmp_path / "out" / "exporting" / "record.0123456789.partial").write_bytes(b"half")
+    assert export(trained, tmp_path / "out") == 0
+    assert contents(tmp_path / "out") == contents(servable)
+
+
+def test_an_export_killed_after_its_manifest_is_finished_and_published(trained, servable, tmp_path, monkeypatch):
+    def stop(path):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", stop)
+        assert export(trained, tmp_path / "out") == 130
+    assert (tmp_path / "out" / "exporting").exists()
+    assert export(trained, tmp_path / "out", "--publish", tmp_path) == 0
+    assert contents(tmp_path / "out") == contents(servable)
+    assert verify.main([str(tmp_path / "out")]) == 0
+    assert (tmp_path / "current").read_text() == "out\n"
 
 
 def test_an_output_folder_that_holds_something_else_is_refused(trained, servable, tmp_path, capsys):
