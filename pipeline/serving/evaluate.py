@@ -36,10 +36,11 @@ def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path)
     return evaluated({"split": "scored", **evaluation.result()})
 
 
-def check_labels(files: Sequence[ScoredFile], workflow: Workflow) -> None:
-    """Raises ValueError if the files have the labels, which are read after scoring, in columns of a wrong type."""
-    columns = [c for c in columns_of(workflow.data, None) if c.setting == "data.labels"]
-    if readable_columns(files) >= {column.name for column in columns}:
+def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
+    """Raises ValueError if the files have the labels, and labels, weight or group, which are read after scoring, are in
+    columns of a wrong type."""
+    columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
+    if readable_columns(files) >= set(workflow.data.labels):
         check = SchemaCheck(columns)
         for file in files:
             with open_file(file.source) as source:

@@ -51,5 +51,8 @@ def features_of(workflow: Workflow, first_order: bool, types: Mapping[str, str])
 
 def kind_of_name(name: str) -> str:
     """Kind of the values of a categorical column, from the name of its Arrow type."""
-    inner = "text" if "string" in name or "binary" in name else "integers"
-    return f"lists of {inner}" if name.startswith(("list<", "large_list<")) else inner
+    # The element of a list has a name of its own, which may be any text.
+    _, is_dictionary, values = name.partition("dictionary<values=")
+    inner = values if is_dictionary else name.rpartition(": ")[2]
+    kind = "text" if "string" in inner or "binary" in inner else "integers"
+    return f"lists of {kind}" if name.startswith(("list<", "large_list<")) else kind

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from tempfile import gettempdir
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ class OpenRun:
     def evaluate(self, data: object) -> dict[str, float]:
         """Return the metrics of `data`, which must have the labels: those that an evaluation of the run reports."""
         workflow = self._opened.workflow
-        evaluation = Evaluation(workflow.data.labels, Path(), grouped=workflow.metrics.group is not None)
+        evaluation = Evaluation(workflow.data.labels, Path(gettempdir()), grouped=workflow.metrics.group is not None)
         for scored in self._predictor.batches(pa.table(data), labelled=True):
             truth = scored.examples
             evaluation.add(scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N)

@@ -29,7 +29,7 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup, set_up_scoring
 from pipeline.records import StageResult
 from pipeline.serving.commit import OpenedCommit
-from pipeline.serving.evaluate import check_labels, metrics_line
+from pipeline.serving.evaluate import check_truth, metrics_line
 from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
 from pipeline.settings import Count, Digest, Strict
 from pipeline.storage.durable import read_sealed, write_sealed
@@ -129,15 +129,16 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     with ExitStack() as stack:
         Files().make_folder(order.out.absolute().parent)
         stack.enter_context(RunLock(order.out))
-        workflow = without_missing_columns(opened.workflow, files)
+        # Scores need neither weights nor groups; metrics, which are computed afterwards, do.
+        workflow, has = with_truth(opened.workflow, set()), readable_columns(files)
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
         scoring = Scoring(tuple(file.source for file in files), opened.features.kinds, order.out / SCRATCH)
-        threads, group = share_of(workflow.schedule.threads), workflow.metrics.group
-        source = Source(workflow.data, workflow.seed, threads, group, scoring)
+        threads = share_of(workflow.schedule.threads)
+        source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
         stack.callback(source.close)
         check_keep(order.keep, files, opened.features.labels)
-        check_labels(files, workflow)
+        check_truth(files, judging := with_truth(opened.workflow, has))
         left = files[next((at for at, file in enumerate(files) if not file.out.is_file()), len(files)) :]
         has_rows = any(file.num_rows for file in left)
         setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, world) if has_rows else None
@@ -162,7 +163,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         with suppress(OSError):
             (order.out / SCRATCH).rmdir()
         try:
-            return metrics_line(files, workflow, order.out / SCRATCH)
+            return metrics_line(files, judging, order.out / SCRATCH)
         except ValueError as error:
             # The files are scored; labels that are null, say, are as good as missing.
             return f"no metrics: {error}"
@@ -172,12 +173,11 @@ def _say(line: str) -> None:
     print(line, file=sys.stderr)
 
 
-def without_missing_columns(workflow: Workflow, files: Sequence[ScoredFile]) -> Workflow:
-    """Return the workflow without the weight and the group that the files do not have: metrics alone need them."""
-    has = readable_columns(files)
+def with_truth(workflow: Workflow, columns: set[str]) -> Workflow:
+    """Return the workflow with its weight and its group only if they are among these columns."""
     data, metrics = workflow.data, workflow.metrics
-    weight = data.weight if data.weight in has else None
-    group = metrics.group if metrics.group in has else None
+    weight = data.weight if data.weight in columns else None
+    group = metrics.group if metrics.group in columns else None
     return workflow.model_copy(
         update={
             "data": data.model_copy(update={"weight": weight}),
