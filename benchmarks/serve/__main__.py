@@ -60,8 +60,9 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
     if {"serving", "overload"} & set(args.parts):
         num_keys = check_space(folder, args.keys, small.page_format)
         table = write_servable(small, folder / "served", num_keys, keep_keys=True)
-        print(f"served: {table.num_keys:,} keys on {len(table.fences_N):,} pages, {table.num_bytes / 2**30:.1f} GiB, cache "
-              f"{scale.memory_bytes / 2**20:.0f} MiB, MLP {args.hidden}", flush=True)  # fmt: skip
+        size_of = f"{len(table.fences_N):,} pages, {table.num_bytes / 2**30:.1f} GiB"
+        cache = f"{scale.memory_bytes / 2**20:.0f} MiB"
+        print(f"\nserved: {table.num_keys:,} keys on {size_of}, --memory {cache}, MLP {args.hidden}", flush=True)
         if "serving" in args.parts:
             ratios |= serving(table, scale)
         if "overload" in args.parts:
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
         peers = folder / "peers"
         peers.mkdir()
         table = write_servable(small, peers / "ours", args.lookup_keys, keep_keys=True)
-        ratios |= lookups(table, table.num_bytes // 10, 8 if args.quick else 200)
+        ratios |= lookups(table, table.num_bytes // 10, 8 if args.quick else 100)
         shutil.rmtree(peers)
     if "size" in args.parts:
         ratios |= size(small, folder, tuple(args.sizes), 8 << 20 if args.quick else 512 << 20)

@@ -1,8 +1,8 @@
-"""Lookups of our page table, LMDB and RocksDB: key to weights, as many bytes of memory for each, a table larger than it.
+"""Lookups of our page table, LMDB and RocksDB: key to weights, with the same memory, which is less than the table.
 
-Ours and RocksDB read past the system's page cache into a cache of `memory` (RocksDB's index is in RAM besides). LMDB has
-no cache but the system's: whenever it has mapped twice `memory`, its pages are dropped, so on average it has as much.
-Peers have their best settings of `benchmarks.disk`. Values are checked.
+Ours and RocksDB read past the system's page cache into a cache of `memory` (RocksDB's index is in RAM besides). LMDB
+has no cache but the system's: whenever it has mapped twice `memory`, its pages are dropped, so on average it has as
+much. Peers have their best settings of `benchmarks.disk`. Values are checked.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ THREADS_OF_PEERS = (1, 16)
 """Numbers of threads of the peers; the better one counts."""
 KEYS = 2_000
 """Keys of a call, as many as a request has."""
-HOT_SHARE, HOT_KEYS = 0.95, 0.01
-"""Of skewed keys, 95 % are from 1 % of the table."""
+HOT_SHARE, HOT_KEYS = 0.95, 0.001
+"""Of skewed keys, 95 % are from 0.1 % of the table, which are scattered over about 5 % of its pages."""
 
 
 class Lookup(Protocol):
@@ -189,15 +189,14 @@ def lookups(table: Table, memory_bytes: int, calls: int) -> dict[str, float]:
         for name, (_, kind) in peers.items():
             begun = time.perf_counter()
             stores[name] = kind(table.folder.parent, form, num_keys, memory_bytes, threads)
-            print(f"{name} with {threads} threads: opened in {time.perf_counter() - begun:,.1f} s", flush=True)
+            print(f"{name} with {threads} thread(s): opened in {time.perf_counter() - begun:,.1f} s", flush=True)
         for distribution in ("even", "skewed"):
             times = measure(stores, table, distribution, calls, form)
             rates = {name: KEYS / statistics.median(seconds[calls // 4 :]) for name, seconds in times.items()}
             for name, rate in rates.items():
                 p99 = 1000 * np.quantile(times[name][calls // 4 :], 0.99)
-                print(
-                    f"   {distribution:6} {name:8} {rate:12,.0f} keys/s   p99 {p99:8.1f} ms   {rate / rates['ours']:6.3f} of ours"
-                )
+                of_ours = f"{rate / rates['ours']:6.3f} of ours"
+                print(f"   {distribution:6} {name:8} {rate:12,.0f} keys/s   p99 {p99:8.1f} ms   {of_ours}", flush=True)
                 key = f"lookups_{distribution}_vs_{name}"
                 if name != "ours":
                     ratios[key] = min(ratios.get(key, np.inf), rates["ours"] / rate)

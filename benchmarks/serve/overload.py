@@ -40,19 +40,21 @@ def overload(table: Table, scale: Scale) -> dict[str, float]:
     print(
         f"\noverload: {TIMES} times {capacity:,.0f} requests/s for {scale.overload_seconds:.0f} s, statuses {statuses}"
     )
+    sent, answered = len(heavy.statuses) / heavy.seconds, len(admitted) / heavy.seconds
+    print(f"   sent {sent:,.0f}/s, late by {1000 * p99(heavy.late):,.1f} ms (p99); answered {answered:,.0f}/s")
     print(
-        f"   sent at {len(heavy.statuses) / heavy.seconds:,.0f}/s, the generator late by {1000 * p99(heavy.late):,.1f} ms (p99)"
+        f"   p99 at 80 %: {1000 * p99(usual.latencies):,.1f} ms before, {1000 * p99(again.latencies):,.1f} afterwards"
     )
-    print(f"   answered {len(admitted) / heavy.seconds:,.0f}/s; before it {1000 * p99(usual.latencies):,.1f} ms p99 at 80 %, "
-          f"afterwards {1000 * p99(again.latencies):,.1f}")  # fmt: skip
     ratio = p99(admitted) / p99(usual.latencies)
     started = p99((heavy.latencies - heavy.late)[heavy.statuses == 200])
-    print(f"   p99 of the admitted {1000 * p99(admitted):,.1f} ms, {ratio:.2f} of that at 80 % (aim: at most 3); from the "
-          f"start that the generator managed {1000 * started:,.1f} ms")  # fmt: skip
+    print(
+        f"   p99 of the admitted: {1000 * p99(admitted):,.1f} ms ({1000 * started:,.1f} from the moment they were sent)"
+    )
+    print(f"   {ratio:.2f} of that at 80 % (aim: at most 3)")
     growth = (after - before) / 2**20
     print(f"   RSS {before / 2**20:,.0f} MiB before, {after / 2**20:,.0f} after: {growth:+,.0f} MiB (aim: at most 64)")
     return {
         "overload_p99_vs_80": ratio, "overload_p99_started_vs_80": started / p99(usual.latencies),
-        "overload_answered_vs_capacity": len(admitted) / heavy.seconds / capacity,
+        "overload_answered_vs_capacity": answered / capacity,
         "overload_rss_mib": max(0.0, growth),
     }  # fmt: skip

@@ -1,8 +1,8 @@
 """Requests of 200 candidates with about 2,000 different keys, of which a given share is in the server's cache.
 
-16 columns describe the user and have one value in a request; 10 describe the item and have 200. A key of the given share
-is from few pages, which the cache holds. Each other key is from the next page of a walk through all other pages, which
-are many times the cache: when the walk comes back to a page, it has long left.
+16 columns describe the user and have one value in a request; 10 describe the item and have 200. A key of the given
+share is from few pages, which the cache holds. Each other key is from the next page of a walk through all other pages,
+which are many times the cache: when the walk comes back to a page, it has long left.
 """
 
 from __future__ import annotations

@@ -28,8 +28,8 @@ PART_BYTES = 64 << 20
 
 
 def small_servable(folder: Path, hidden: tuple[int, ...]) -> OpenedServable:
-    """Train on a few examples and export: a servable of 26 fields, D = 16, with few rows. Its dense part has one thread:
-    the server has one core."""
+    """Train on a few examples and export: a servable of 26 fields, D = 16, with few rows. Its dense part has one
+    thread, since the server has one core."""
     fields = tuple(100 for _ in range(NUM_FIELDS))
     workflow = Workflow(
         name="bench",

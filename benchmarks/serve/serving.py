@@ -162,9 +162,8 @@ def report(results: Results, num_rounds: int) -> dict[str, float]:
         ratios[f"p99_{name}_ms"] = 1000 * own[column]
     for share in ("50", "80"):
         ratios[f"p99_{share}_vs_queue"] = own[f"p99 at {share} %"] / own[f"queue at {share} %"]
-        print(
-            f"   p99 at {share} %: {ratios[f'p99_{share}_vs_queue']:.2f} of a queue before that sum, at the same moments"
-        )
+        ratio = ratios[f"p99_{share}_vs_queue"]
+        print(f"   p99 at {share} %: {ratio:.2f} of a queue before that sum, at the same moments")
     print(f"   p99 at 50 %: {ratios['p99_50_ms']:.1f} ms (aim: at most 10)")
     return ratios
 

@@ -26,8 +26,8 @@ def size(small: OpenedServable, folder: Path, sizes: tuple[int, ...], memory_byt
     with Server(small.folder, memory_bytes) as server:
         interpreter = server.memory("RssAnon")
     print(f"\nsize: --memory {memory_bytes / MIB:,.0f} MiB; RssAnon with a tiny servable {interpreter / MIB:,.0f} MiB")
-    print(f"{'keys':>12} {'pages':>10} {'disk / rows':>11} {'opened':>8} {'of limit':>8} {'filled':>8} {'limit':>8}  MiB; "
-          f"{'opening':>8} {'limit':>7} s")  # fmt: skip
+    columns = ("keys", "pages", "disk / rows", "MiB opened", "MiB filled", "MiB limit", "s to open", "s limit")
+    print(" ".join(f"{column:>12}" for column in columns))
     ratios: dict[str, float] = {}
     for wanted in sizes:
         num_keys = check_space(folder, wanted, small.page_format)
@@ -42,9 +42,11 @@ def size(small: OpenedServable, folder: Path, sizes: tuple[int, ...], memory_byt
         limit = interpreter + memory_bytes + ALLOWED_MIB * MIB + BYTES_A_KEY * table.num_keys
         of_time = OPENING_SECONDS + SECONDS_A_PAGE * pages
         disk = pages * small.page_format.page_bytes / (table.num_keys * small.page_format.row_bytes)
-        print(f"{table.num_keys:12,} {pages:10,} {disk:11.4f} {opened / MIB:8,.0f} {filled / limit:8.2f} "
-              f"{filled / MIB:8,.0f} {limit / MIB:8,.0f}       {seconds:8.2f} {of_time:7.2f} (written in {written:,.0f} s)",
-              flush=True)  # fmt: skip
+        memory = " ".join(f"{num_bytes / MIB:12,.0f}" for num_bytes in (opened, filled, limit))
+        print(f"{table.num_keys:12,} {pages:12,} {disk:12.4f} {memory} {seconds:12.2f} {of_time:12.2f}", flush=True)
+        print(
+            f"   written in {written:,.0f} s; of the limits: memory {filled / limit:.2f}, time {seconds / of_time:.2f}"
+        )
         name = f"{wanted // 10**6}m" if wanted >= 10**6 else f"{wanted // 1000}k"
         ratios |= {f"memory_vs_limit_{name}": filled / limit, f"opening_vs_limit_{name}": seconds / of_time}
         ratios[f"disk_vs_rows_{name}"] = disk
