@@ -59,7 +59,7 @@ class Measured:
     statuses: I64
     """HTTP status; 0: the connection broke."""
     late: F64
-    """Seconds from the intended start to the start, for which the generator is to blame."""
+    """Seconds from the intended start to the start: the generator was late, or all its connections were in use."""
     seconds: float
     """Seconds from the first intended start to the last answer."""
 
