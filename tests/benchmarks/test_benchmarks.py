@@ -54,6 +54,16 @@ RATIOS = {
         f"auc_{model}_{case}" for model in ("plain", "batch_norm") for case in ("k1", "k5", "local_xv", "synchronous")
     },
     "prepare": {"ours_vs_csv_alone", "ours_split_vs_csv_alone", "ours_vs_csv_and_parquet", "memory_10x_vs_1x", "kills"},
+    "serve": {
+        "score_vs_evaluation",
+        "hit_rate_0.95",
+        "p99_50_vs_sum",
+        "p99_50_ms",
+        "memory_vs_limit_100k",
+        "opening_vs_limit_100k",
+        "overload_p99_vs_80",
+        "overload_rss_mib",
+    },
     "worker_kills": {"kill", "failures"},
     "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},

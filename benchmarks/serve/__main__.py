@@ -1,0 +1,98 @@
+"""A trained model in use: scoring, serving, lookups, size and overload, each beside what it is compared with.
+
+Part by part (`--parts`), of which each can be run alone:
+
+scoring   `pipeline score` against the run's own evaluation of the same split
+serving   `pipeline serve`: 200 candidates of 26 fields, about 2,000 keys, at hit rates of 0, 90, 95 and 99 % of its
+          cache. First a closed loop, then open loops (Poisson arrivals, latency from the intended start) at 50 and 80 %
+          of it; the generator has one core, the server the other. In turn, each by itself: the request that reads
+          nothing (the same body, dropped by its deadline after it was parsed), the `preadv` of the missed pages, one by
+          one and from threads, of which the faster counts, and the dense part. "queue" is what a server would give that
+          takes exactly the sum of these for each request, one by one, at the same moments
+lookups   `PageTable.look_up` against LMDB and RocksDB with the same memory
+size      memory of a server by its number of keys, and the time to open the table
+overload  four times the capacity: what is admitted, and what memory is left
+
+The tables are made anew and deleted. At least two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from benchmarks.common import arguments, finish, machine
+from benchmarks.serve.lookups import lookups
+from benchmarks.serve.overload import overload
+from benchmarks.serve.scoring import scoring
+from benchmarks.serve.servables import check_space, small_servable, write_servable
+from benchmarks.serve.serving import Scale, serving
+from benchmarks.serve.size import size
+from pipeline.machine.memory import keep_freed_memory
+from pipeline.storage.reader import allow_many_files
+
+PARTS = ("scoring", "serving", "lookups", "size", "overload")
+QUICK = Scale(4 << 20, rounds=1, closed=30, seconds=0.5, overload_seconds=2.0)
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument("--keys", type=int, default=20_000_000, help="rows of the served table (%(default)s)")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[20_000_000, 200_000_000], help="rows of part `size`")
+    parser.add_argument("--lookup-keys", type=int, default=5_000_000, help="rows of part `lookups` (%(default)s)")
+    parser.add_argument("--hidden", type=int, nargs="+", default=[400, 400, 400], help="layers of the served model")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of part `serving` (%(default)s)")
+
+
+def run(args: argparse.Namespace, folder: Path) -> dict[str, float]:
+    scale = QUICK if args.quick else Scale(rounds=args.rounds)
+    ratios: dict[str, float] = {}
+    if "scoring" in args.parts:
+        examples = (40_000, 40_000) if args.quick else (1_000_000, 3_000_000)
+        ratios |= scoring(folder, 1 if args.quick else max(args.repeats, 5), *examples, args.quick)
+        shutil.rmtree(folder / "run")
+    if args.parts == ["scoring"]:
+        return ratios
+    small = small_servable(folder, tuple(args.hidden))
+    if {"serving", "overload"} & set(args.parts):
+        num_keys = check_space(folder, args.keys, small.page_format)
+        table = write_servable(small, folder / "served", num_keys, keep_keys=True)
+        size_of = f"{len(table.fences_N):,} pages, {table.num_bytes / 2**30:.1f} GiB"
+        cache = f"{scale.memory_bytes / 2**20:.0f} MiB"
+        print(f"\nserved: {table.num_keys:,} keys on {size_of}, --memory {cache}, MLP {args.hidden}", flush=True)
+        if "serving" in args.parts:
+            ratios |= serving(table, scale)
+        if "overload" in args.parts:
+            ratios |= overload(table, scale)
+        shutil.rmtree(table.folder)
+    if "lookups" in args.parts:
+        peers = folder / "peers"
+        peers.mkdir()
+        table = write_servable(small, peers / "ours", args.lookup_keys, keep_keys=True)
+        ratios |= lookups(table, table.num_bytes // 10, 8 if args.quick else 100)
+        shutil.rmtree(peers)
+    if "size" in args.parts:
+        ratios |= size(small, folder, tuple(args.sizes), 8 << 20 if args.quick else 512 << 20)
+    return ratios
+
+
+def main() -> None:
+    args = arguments("serve", __doc__ or "", options)
+    if args.quick:
+        args.keys, args.sizes, args.lookup_keys, args.hidden = 400_000, [100_000], 100_000, [64]
+    print(machine())
+    if len(os.sched_getaffinity(0)) < 2:
+        print("one core only: generator and server share it, and latencies say nothing")
+    keep_freed_memory()
+    allow_many_files()
+    args.data.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=args.data, prefix="serve-") as name:
+        ratios = run(args, Path(name).absolute())
+    finish(ratios)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""Load on a server: bodies of requests, a closed loop, and an open loop with latencies from the intended start."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.serve.servables import NUM_FIELDS
+from pipeline.records import I64
+
+F64 = NDArray[np.float64]
+
+LENGTH = "Inference-Header-Content-Length"
+PATH = "/v2/models/bench/infer"
+CONNECTIONS = 8
+"""Connections of a closed loop. An open loop has as many as the server admits requests."""
+ADMITTED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """Body of a request, and the length of its JSON."""
+
+    content: bytes
+    header_bytes: int
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"Content-Type": "application/octet-stream", LENGTH: str(self.header_bytes)}
+
+
+def body_of(values_FB: I64, timeout: int | None = None) -> Body:
+    """Binary tensors of the columns c0, c1, ... `timeout`: microseconds after which no row may be read any more."""
+    num_bytes = {"binary_data_size": values_FB.shape[1] * 8}
+    inputs = [
+        {"name": f"c{f}", "datatype": "INT64", "shape": [values_FB.shape[1]], "parameters": num_bytes}
+        for f in range(NUM_FIELDS)
+    ]
+    asked = {"outputs": [{"name": "click.probability", "parameters": {"binary_data": True}}]}
+    more = {} if timeout is None else {"parameters": {"timeout": timeout}}
+    text = json.dumps({"inputs": inputs, **asked, **more}).encode()
+    return Body(text + values_FB.tobytes(), len(text))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Requests of one load, in the order of their intended starts."""
+
+    latencies: F64
+    """Seconds from the intended start."""
+    statuses: I64
+    """HTTP status; 0: the connection broke."""
+    late: F64
+    """Seconds from the intended start to the start: the generator was late, or all its connections were in use."""
+    seconds: float
+    """Seconds from the first intended start to the last answer."""
+
+    @property
+    def admitted(self) -> F64:
+        return self.latencies[self.statuses == 200]
+
+
+def p99(seconds: F64) -> float:
+    return float(np.quantile(seconds, 0.99))
+
+
+def poisson(rate: float, seconds: float, seed: int) -> F64:
+    """Moments of arrival from 0 on, in seconds."""
+    gaps = np.random.default_rng(seed).exponential(1 / rate, max(20, int(rate * seconds)))
+    moments: F64 = np.cumsum(gaps)
+    return moments
+
+
+def load(address: tuple[str, int], bodies: Sequence[Body], moments: F64, connections: int = ADMITTED) -> Measured:
+    """Send a request at each moment, the bodies in turn, over connections that are kept alive. A moment of 0 is as soon
+    as a connection is free (a closed loop): latencies then count from the start."""
+    count, closed = len(moments), not moments.any()
+    latencies, late, statuses = np.zeros(count), np.zeros(count), np.zeros(count, np.int64)
+    following, lock = iter(range(count)), threading.Lock()
+    ready = threading.Barrier(connections + 1)
+    begun = 0.0
+
+    def send_some() -> None:
+        connection = http.client.HTTPConnection(*address, timeout=60)
+        connection.connect()
+        ready.wait()
+        while True:
+            with lock:
+                n = next(following, None)
+            if n is None:
+                break
+            intended = begun + moments[n]
+            if (wait := intended - time.perf_counter()) > 0:
+                time.sleep(wait)
+            started = time.perf_counter()
+            late[n] = 0 if closed else started - intended
+            try:
+                body = bodies[n % len(bodies)]
+                connection.request("POST", PATH, body.content, body.headers)
+                answer = connection.getresponse()
+                answer.read()
+                statuses[n] = answer.status
+            except (OSError, http.client.HTTPException):
+                connection.close()
+            latencies[n] = time.perf_counter() - (started if closed else intended)
+        connection.close()
+
+    threads = [threading.Thread(target=send_some) for _ in range(connections)]
+    for thread in threads:
+        thread.start()
+    begun = time.perf_counter() + 0.02
+    ready.wait()
+    for thread in threads:
+        thread.join()
+    return Measured(latencies, statuses, late, time.perf_counter() - begun)
+
+
+def closed_loop(
+    address: tuple[str, int], bodies: Sequence[Body], count: int, connections: int = CONNECTIONS
+) -> Measured:
+    return load(address, bodies, np.zeros(count), connections)
+
+
+class Steal:
+    """Share of the processors' time that the hypervisor gave to others since the last look."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    def look(self) -> float:
+        before, self._before = self._before, self._read()
+        stolen, total = self._before[0] - before[0], self._before[1] - before[1]
+        return stolen / max(1, total)
+
+    def _read(self) -> tuple[int, int]:
+        ticks = [int(n) for n in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+        return ticks[7], sum(ticks)

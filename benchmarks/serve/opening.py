@@ -1,0 +1,23 @@
+"""One opening of a servable, in a process of its own, as the server opens it: prints its seconds."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+from pipeline.serving.http.answer import probe
+from pipeline.serving.served_model import open_served
+
+
+def main() -> None:
+    folder, memory_bytes = Path(sys.argv[1]), int(sys.argv[2])
+    begun = time.perf_counter()
+    served = open_served(folder, memory_bytes, None, None)
+    probe(served)
+    print(time.perf_counter() - begun)
+    served.close()
+
+
+if __name__ == "__main__":
+    main()
