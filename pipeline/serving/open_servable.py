@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_keys
 from pipeline.data.files import InputColumn, kind_of
+from pipeline.machine.limits import cpus
 from pipeline.records import F32, U64
 from pipeline.serving.features import Features
 from pipeline.serving.onnx_model import OnnxDense
@@ -101,7 +102,9 @@ class OpenServable:
         if ONNX_FILE not in self.manifest.files:
             why = self.manifest.left_out.get(ONNX_FILE, "it was not made")
             raise ValueError(f"{self._opened.folder} has no {ONNX_FILE} ({why}); take the backend torch")
-        dense: DensePart = OnnxDense(self._opened.read(ONNX_FILE), self._workflow.schedule.threads)
+        # The run may have had more processors than there are here.
+        threads = min(self._workflow.schedule.threads, cpus())
+        dense: DensePart = OnnxDense(self._opened.read(ONNX_FILE), threads)
         return lambda: dense
 
     def predict(self, data: object) -> pa.Table:
