@@ -1,5 +1,6 @@
-"""Log records of lost connections: Dask's coroutines fail with a process that was killed or stood still, and asyncio
-would log, with a traceback, each one that nobody awaits. The driver reports a lost worker in one line."""
+"""Log records of lost connections: Dask's coroutines fail with a process that was killed or stood still. asyncio would
+log, with a traceback, each one that nobody awaits, and so does Dask's scheduler, as critical, when it sends to a client
+that is gone. The driver reports a lost worker in one line."""
 
 from __future__ import annotations
 
@@ -10,8 +11,10 @@ CONNECTIONS = ("distributed.", "tornado.")
 
 
 def silence_lost_connections() -> None:
-    """Keep asyncio from logging exceptions of broken connections in this process. May be called twice."""
+    """Keep asyncio and Dask from logging exceptions of broken connections in this process. May be called twice."""
     logging.getLogger("asyncio").addFilter(_is_no_lost_connection)
+    for handler in logging.getLogger("distributed").handlers:
+        handler.addFilter(_is_no_lost_connection)
 
 
 def _is_no_lost_connection(record: logging.LogRecord) -> bool:

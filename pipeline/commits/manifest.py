@@ -13,6 +13,7 @@ import fcntl
 import json
 import os
 import re
+import weakref
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -205,6 +206,7 @@ class Commits:
         """Cache of manifests that were read or published, by number. Published manifests never change."""
         self._condemned: dict[int, int] = {}
         """Descriptors of the manifests to be deleted, each locked so that no reader takes it (`commits.reading`)."""
+        weakref.finalize(self, _close_all, self._condemned)
 
     def manifest_file(self, number: int) -> Path:
         return self.folder / f"{stem(number)}.json"
@@ -282,13 +284,17 @@ class Commits:
             for path in stale:
                 self.files.remove(path)
             self.files.sync_folder(self.folder)
-        while self._condemned:
-            os.close(self._condemned.popitem()[1])
+        _close_all(self._condemned)
         for manifest in self._read.values():
             named |= {self.dense_file(manifest.number, replica) for replica in range(len(manifest.dense))}
         for path in ours:
             if path not in named and path.suffix != ".json":
                 self.files.remove(path)
+
+
+def _close_all(descriptors: dict[int, int]) -> None:
+    while descriptors:
+        os.close(descriptors.popitem()[1])
 
 
 class Reserve:

@@ -225,3 +225,13 @@ def test_a_lock_that_only_a_file_open_for_writing_gets_is_respected(workflow, tm
     with hold(tmp_path, first):
         commits.prune(commits.kept())
         assert commits.numbers() == [first, last]
+
+
+def test_a_look_at_the_kept_commits_leaves_no_lock(workflow, tmp_path):
+    """The locks of what would be deleted end with the object that took them."""
+    keeping = workflow.model_copy(update={"commit": Commit(every_blocks=8, keep=3, keep_best=False)})
+    train(keeping, tmp_path)
+    for _ in range(2):
+        commits = Commits(tmp_path, Files(), keep=1)
+        assert [manifest.number for manifest in commits.kept()] == commits.numbers()[-1:]
+        del commits
