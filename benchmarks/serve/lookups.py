@@ -30,7 +30,7 @@ THREADS_OF_PEERS = (1, 16)
 KEYS = 2_000
 """Keys of a call, as many as a request has."""
 HOT_SHARE, HOT_KEYS = 0.95, 0.001
-"""Of skewed keys, 95 % are from 0.1 % of the table, which are scattered over about 5 % of its pages."""
+"""Skewed keys: 95 % are from 0.1 % of the table, which are scattered over about 5 % of its pages."""
 
 
 class Lookup(Protocol):

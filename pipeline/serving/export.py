@@ -10,7 +10,7 @@ from pathlib import Path
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
-from pipeline.workflow import parse_size
+from pipeline.serving.arguments import size_argument
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -76,17 +76,8 @@ def export_arguments() -> argparse.ArgumentParser:
         "--publish", type=Path, metavar="FOLDER", help="name the servable, which is below FOLDER, in FOLDER/current"
     )
     parser.add_argument("--workflow", type=Path, help="the workflow's file, if it defines the model class")
-    parser.add_argument("--memory", type=_size, default="1 GiB", help="memory for sorting rows (%(default)s)")
+    parser.add_argument("--memory", type=size_argument, default="1 GiB", help="memory for sorting rows (%(default)s)")
     return parser
-
-
-def _size(text: str) -> int:
-    try:
-        found = parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    assert isinstance(found, int)
-    return found
 
 
 def _share(text: str) -> float:

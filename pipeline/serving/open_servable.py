@@ -65,7 +65,7 @@ class OpenServable:
         self._opened = opened
         has_onnx = ONNX_FILE in opened.manifest.files
         self.backend: Backend = backend or ("onnx" if has_onnx and find_spec("onnxruntime") else "torch")
-        """What runs the dense part."""
+        """Library that runs the dense part."""
         needs_class = self.backend == "torch"
         workflow = checked_workflow(opened.manifest.workflow, given, needs_class)
         # Servables are in float32 whatever the run's precision was.

@@ -32,7 +32,7 @@ class ScoredFile:
     out: Path
     num_rows: int
     stamp: tuple[int, ...]
-    """That of the source when it was listed (see `stamp_of`)."""
+    """Stamp of the source when it was listed (see `stamp_of`)."""
 
 
 def list_files(data: Sequence[str], out: Path) -> tuple[ScoredFile, ...]:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pipeline.errors import error_text
 from pipeline.machine.limits import cpus
 from pipeline.machine.signals import heed_interrupts
-from pipeline.workflow import format_size, load, parse_size
+from pipeline.serving.arguments import size_argument
+from pipeline.workflow import format_size, load
 
 if TYPE_CHECKING:
     from pipeline.serving.http.served import Served
@@ -83,7 +84,7 @@ def serve_arguments() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine alone)")
     parser.add_argument("--port", type=_port, default=8000, help="port, 0 for a free one (%(default)s)")
-    parser.add_argument("--memory", type=_size, default="512 MiB", help="cache of pages of rows (%(default)s)")
+    parser.add_argument("--memory", type=size_argument, default="512 MiB", help="cache of pages of rows (%(default)s)")
     parser.add_argument(
         "--max-requests", type=_positive, default=16, metavar="N",
         help="requests in flight; further ones get 503 and may come again (%(default)s)",
@@ -106,17 +107,8 @@ def serve_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _size(text: str) -> int:
-    try:
-        found = parse_size(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    assert isinstance(found, int)
-    return found
-
-
 def _body_size(text: str) -> int:
-    found = _size(text)
+    found = size_argument(text)
     if not 0 < found <= MAX_BODY_BYTES:
         raise argparse.ArgumentTypeError(f"expected 1 B to {format_size(MAX_BODY_BYTES)}, got {text}")
     return found

@@ -37,7 +37,7 @@ class Datatype:
     stored: str
     """NumPy type of binary data; none for BYTES."""
     json: str
-    """What an element of JSON data is, in words; none if the datatype is for binary data alone."""
+    """Name of an element of JSON data, in words; none if the datatype is for binary data alone."""
 
 
 DATATYPES: Mapping[str, Datatype] = {
