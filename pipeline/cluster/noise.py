@@ -6,15 +6,16 @@ from __future__ import annotations
 
 import logging
 
+LOGGERS = ("asyncio", "distributed.scheduler")
+"""Loggers that such records come from. A filter on one of them holds with whatever handlers the process has."""
 CONNECTIONS = ("distributed.", "tornado.")
 """Packages whose exceptions mean a connection that broke."""
 
 
 def silence_lost_connections() -> None:
     """Keep asyncio and Dask from logging exceptions of broken connections in this process. May be called twice."""
-    logging.getLogger("asyncio").addFilter(_is_no_lost_connection)
-    for handler in logging.getLogger("distributed").handlers:
-        handler.addFilter(_is_no_lost_connection)
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(_is_no_lost_connection)
 
 
 def _is_no_lost_connection(record: logging.LogRecord) -> bool:
