@@ -6,9 +6,9 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -153,7 +153,7 @@ def stamp_of(path: Path) -> tuple[int, ...]:
 
 def chunks_of(column: pa.ChunkedArray, spec: InputColumn) -> list[Chunk]:
     """The chunks of a column, in order; the keys of each dictionary are computed here, once."""
-    begins = np.cumsum([0, *(len(array) for array in column.chunks)]).tolist()
+    begins = accumulate((len(array) for array in column.chunks), initial=0)
     return [
         Chunk(begin, array, dictionary_keys(array, spec)) for begin, array in zip(begins, column.chunks, strict=False)
     ]

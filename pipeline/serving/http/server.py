@@ -16,6 +16,7 @@ from pipeline.machine.signals import on_signal
 from pipeline.serving.http.admission import Admission
 from pipeline.serving.http.app import Api
 from pipeline.serving.http.current import Current
+from pipeline.serving.http.protocol import BoundedHttp
 
 SWAP_SECONDS = 1.0
 """Time between two looks at the file that names the servable."""
@@ -46,7 +47,7 @@ class HttpServer(uvicorn.Server):
         self._api = Api(current, Admission(limits.max_requests, limits.max_bytes), self._threads, limits.deadline)
         super().__init__(
             uvicorn.Config(
-                self._api.app(), loop="asyncio", http="h11", ws="none", lifespan="off", log_config=None,
+                self._api.app(), loop="asyncio", http=BoundedHttp, ws="none", lifespan="off", log_config=None,
                 log_level="error", access_log=False, server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=math.ceil(limits.deadline) + WRITE_SECONDS,
             )

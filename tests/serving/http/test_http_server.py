@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from oip import binary_request, json_request, tensors_of
 from pipeline.serving.http import server as server_module
 from pipeline.serving.http.answer import probe
 from pipeline.serving.http.current import Current
+from pipeline.serving.http.protocol import MAX_OTHER_BYTES
 from pipeline.serving.http.server import HttpServer, Limits, bind
 from pipeline.serving.serve import main, serve_arguments
 
@@ -68,11 +69,12 @@ def post(port, body=BODY, path=INFER, **headers):
     return found
 
 
-def raw(port, sent):
-    """All that the server says to these bytes, until it closes the connection."""
+def raw(port, sent, shut=True):
+    """All that the server says to these bytes, until it closes the connection. `shut`: tell it that no more come."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(sent)
-        connection.shutdown(socket.SHUT_WR)
+        if shut:
+            connection.shutdown(socket.SHUT_WR)
         return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
@@ -144,13 +146,36 @@ def test_an_unmodified_client_gets_the_reason_of_a_refusal(client):
 
 def test_what_is_no_http_gets_a_400_and_the_server_goes_on(port):
     length = b"Content-Length: 5\r\n"
-    for sent in (b"\r\n\r\n", b"GET\r\n\r\n", b"\xff\xfe\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
+    for sent in (b"GET\r\n\r\n", b"\xff\xfe\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
                  b"POST / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", b"A" * 100_000,
                  b"POST / HTTP/1.1\r\nHost: a\r\n" + length + b"Content-Length: 6\r\n\r\nhello",
                  b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):  # fmt: skip
         said = raw(port, sent)
         assert said.split(b" ")[1].startswith(b"4"), (sent, said)
     assert post(port)[0] == 200
+
+
+LONG = b"long: " + (MAX_OTHER_BYTES + 1) * b"x"
+CHUNKED = b"POST " + INFER.encode() + b" HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("begin", "endless"),
+    [(b"GET / HTTP/1.1\r\n", LONG), (b"GET /", LONG), (CHUNKED + b"0\r\n", LONG), (CHUNKED + b"1;", LONG)],
+    ids=["header", "path", "trailer", "extension of a chunk"],
+)
+def test_what_never_ends_and_is_no_body_ends_the_connection(port, begin, endless):
+    # If bytes are left that the server did not read, the system takes back its answer.
+    with suppress(ConnectionResetError, BrokenPipeError):
+        said = raw(port, begin + endless, shut=False)
+        assert said.split(b" ")[1] == b"400", said
+    assert post(port)[0] == 200
+
+
+def test_a_long_body_in_chunks_of_a_byte_is_a_body(port):
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY + 250_000 * b" ")
+    head = CHUNKED.replace(b"Host: a", b"Host: a\r\nConnection: close")
+    assert raw(port, head + chunks + b"0\r\n\r\n", shut=False).startswith(b"HTTP/1.1 200")
 
 
 def test_a_client_that_leaves_in_the_middle_harms_nobody(port):
