@@ -10,6 +10,7 @@ from importlib import import_module
 from pipeline.machine.signals import end_at_interrupt
 
 COMMANDS = {
+    "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
     "run": ("pipeline.run", "train the workflow of a Python file"),
     "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, from raw logs"),
     "export": ("pipeline.serving.export", "make a servable of a run: rows in pages, the dense model, the features"),

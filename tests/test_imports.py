@@ -35,7 +35,7 @@ DOORS = {
 
 LAYERS = (
     "pipeline.__main__", "pipeline.run", "pipeline.verify",
-    "pipeline.serving", "pipeline.prepare", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
+    "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
     "pipeline.preflight", "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits",
     "pipeline.optim", "pipeline.comm", "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device",
     "pipeline.models", "pipeline.workflow", "pipeline.optimizer", "pipeline.kernels", "pipeline.records",

@@ -18,7 +18,7 @@ from pipeline.prepare.manifest import Command, check_sources, summarize, write_m
 from pipeline.prepare.parts import Made, Records
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job, check_parts, do_piece
-from pipeline.prepare.stub import workflow_text
+from pipeline.prepare.stub import stub_text
 from pipeline.prepare.uniques import counts, fold, folded_parts
 from pipeline.prepare.vocabulary import merge, path_of
 from pipeline.storage.files import Files
@@ -157,7 +157,7 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.of_role("category")))
     if not summary["splits"]["train"]["rows"]:
         raise ValueError("no row is left for training; begin anew with another --split")
-    stub, text = job.out / STUB, workflow_text(summary).encode()
+    stub, text = job.out / STUB, stub_text(summary).encode()
     if stub.exists() and stub.read_bytes() != text:
         raise ValueError(f"{stub} is not the one that would be written; move it, lest it is lost")
     Files().replace(stub, [text])

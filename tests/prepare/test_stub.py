@@ -1,6 +1,6 @@
 """The workflow that is left: of every role, in the order of names, with transforms that the numbers allow."""
 
-from pipeline.prepare.stub import workflow_text
+from pipeline.prepare.stub import stub_text
 from pipeline.run import load
 from pipeline.workflow import Number
 
@@ -22,7 +22,7 @@ def summary(columns):
 
 
 def loaded(tmp_path, columns):
-    (tmp_path / "workflow.py").write_text(workflow_text(summary(columns)))
+    (tmp_path / "workflow.py").write_text(stub_text(summary(columns)))
     return load(tmp_path / "workflow.py")
 
 

@@ -1,0 +1,218 @@
+"""python -m pipeline init DATA... --out FILE: look at Parquet or CSV files, and write a workflow for them."""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from pipeline.data.files import SPLITS
+from pipeline.init.division import Division, divide, split_option
+from pipeline.init.look import Column, Look, look_at_files
+from pipeline.init.roles import Choice, choose_roles, shared_table, without_unseen
+from pipeline.machine.signals import heed_interrupts
+from pipeline.prepare.command import find_sources
+from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_text
+from pipeline.prepare.layout import MANIFEST
+from pipeline.prepare.main import main as prepare_main
+from pipeline.prepare.stub import draft_of
+from pipeline.storage.durable import replacing
+
+DATA_SUFFIXES = (".parquet", ".pq", ".csv", ".tsv", ".txt")
+GROWTH = 0.7
+"""Exponent with which the number of different values grows with the number of rows, where a sample is not enough to
+see all: about that of Criteo's and Avazu's columns."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Exit code 0 on success, 2 for an error before anything was written, 1 if `prepare` ended early,
+    130 if it was interrupted."""
+    args = init_arguments().parse_args(argv)
+    try:
+        heed_interrupts()
+        return init_command(args)
+    except (ValueError, OSError, MemoryError, pa.ArrowException) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted before anything was written", file=sys.stderr)
+        return 130
+
+
+def init_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline init", description=__doc__)
+    parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet or CSV files, folders, or patterns")
+    parser.add_argument(
+        "--label", action="append", default=[], metavar="COLUMN",
+        help="a column of 0 and 1 to predict; may be given several times (default: the one that looks like it)",
+    )  # fmt: skip
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the workflow's file, such as my.py")
+    return parser
+
+
+def init_command(args: argparse.Namespace) -> int:
+    """Look, choose, write, and say what was done."""
+    out: Path = args.out.absolute()
+    if out.suffix != ".py":
+        raise ValueError(f"--out {args.out}: a workflow is a Python file; give a name such as {out.stem}.py")
+    if out.exists():
+        raise ValueError(f"{args.out} is there already; name another file, or remove it")
+    look = look_at_files(_data_files(args.data))
+    if not look.sample.num_rows:
+        raise ValueError(f"{look.paths[0]}: there are no rows in the files")
+    choices = choose_roles(look, args.label)
+    division = divide(look)
+    if division:
+        train = set(division[0]["train"])
+        choices = without_unseen(choices, look, [n for n, path in enumerate(look.paths) if path not in train])
+    print(described(look, choices))
+    if division and look.delimiter is None:
+        print(f"splits: {division[1]}")
+        draft = draft_of_files(out, look, choices, division[0])
+    else:
+        folder = out.with_name(f"{out.stem}_data")
+        if code := _prepare(out, folder, look, choices, division):
+            return code
+        summary = json.loads((folder / MANIFEST).read_bytes())
+        draft = draft_of(summary, _name(out), f"Path(__file__).parent / {quoted(folder.name)}")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(out) as file:
+        file.write(workflow_text(draft).encode())
+    print(f"{args.out} is written; train it: python -m pipeline run {shlex.quote(str(args.out))}")
+    return 0
+
+
+def _data_files(sources: Sequence[str]) -> list[Path]:
+    """Files of the sources, but for those in folders that are of another kind than the data, such as a README."""
+    paths = find_sources(sources)
+    named = {Path(source).absolute() for source in sources}
+    data = [path for path in paths if path.suffix in DATA_SUFFIXES or path.absolute() in named]
+    if data and (others := [path.name for path in paths if path not in data]):
+        print(f"left out: {', '.join(others)}")
+    return data or paths
+
+
+def described(look: Look, choices: Sequence[Choice]) -> str:
+    """Table of the columns and what they are taken for, and the warnings."""
+    rows = sum(look.rows)
+    about = "" if look.delimiter is None else "about "
+    lines = [f"{about}{rows:,} rows in {len(look.paths):,} files; {look.sample.num_rows:,} rows were looked at"]
+    width = max(len(choice.column.name) for choice in choices)
+    lines.append(f"{'column':{width}}  {'taken for':9}  {'different':>9}  {'null':>6}  {'range or values':24}  why")
+    for choice in choices:
+        column = choice.column
+        null = f"{column.num_nulls / column.num_rows:6.1%}" if column.num_nulls else "      "
+        role = "nothing" if choice.role == "skip" else choice.role
+        lines.append(
+            f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {_range(column):24.24}  {choice.why}"
+        )
+    return "\n".join(lines + [f"warning: {choice.warning}" for choice in choices if choice.warning])
+
+
+def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
+    """What the workflow of Parquet files as they are is written from."""
+    parent = Path(os.path.commonpath([path.absolute().parent for path in look.paths]))
+    inside = parent.is_relative_to(out.parent)
+    relative = quoted(str(parent.relative_to(out.parent))) if inside else ""
+    rows = dict(zip(look.paths, look.rows, strict=True))
+    num_rows = sum(rows[path] for path in division["train"])
+    of_role = {role: [c for c in choices if c.role == role] for role in ("label", "number", "category")}
+    own = [choice for choice in of_role["category"] if not shared_table(choice, choices, look)]
+    num_keys = sum(_num_keys(choice.column, sum(look.rows)) for choice in own)
+    return Draft(
+        name=_name(out),
+        what=f"{sum(look.rows):,} rows of {len(look.paths):,} files: about {num_keys:,} different keys",
+        root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(str(parent))})",
+        splits={
+            split: [glob.escape(str(path.absolute().relative_to(parent))) for path in division[split]]
+            for split in SPLITS if split in division
+        },
+        labels=[choice.column.name for choice in of_role["label"]],
+        numbers=[_number(choice.column) for choice in of_role["number"]],
+        categories=[_category(choice, choices, look) for choice in of_role["category"]],
+        num_rows=num_rows,
+        num_keys=num_keys,
+    )  # fmt: skip
+
+
+def _prepare(
+    out: Path, folder: Path, look: Look, choices: Sequence[Choice], division: tuple[Division, str] | None
+) -> int:
+    """Divide the rows, and make Parquet of text, by `prepare`. Returns its exit code."""
+    option, why = split_option(look, choices)
+    if division:
+        held = {split: paths for split, paths in division[0].items() if split != "train"}
+        option = "file:" + ",".join(f"{split}={','.join(map(str, paths))}" for split, paths in held.items())
+        why = division[1]
+    if look.delimiter is None:
+        schema = [f"{c.column.name}:{c.role}" for c in choices if c.role != "skip"]
+        kind = "parquet"
+    else:
+        path = out.with_name(f"{out.stem}_schema.json")
+        columns = [f"{c.column.name}:{c.role}{_text_type(c)}" for c in choices]
+        with replacing(path) as file:
+            content = {"columns": columns, "delimiter": look.delimiter, "header": look.has_header}
+            file.write(json.dumps(content, indent=1).encode() + b"\n")
+        schema, kind = [str(path)], "csv"
+    argv = [kind, *map(str, look.paths), "--out", str(folder), "--schema", *schema, "--split", option]
+    print(f"splits: {why}")
+    print(f"a copy in Parquet, with its splits, is made by: python -m pipeline prepare {shlex.join(argv)}", flush=True)
+    return prepare_main(argv)
+
+
+def _text_type(choice: Choice) -> str:
+    """Type of a column of text, as prepare's schema names it."""
+    if choice.role == "number":
+        return ":int64" if choice.column.whole else ":float32"
+    if choice.role == "category":
+        return ":int64" if choice.column.whole else ":string"
+    if choice.role == "time":
+        return ":int64" if choice.column.whole else ":string"
+    return ""
+
+
+def _number(column: Column) -> str:
+    low, high = (0, 2) if column.minimum is None else (column.minimum, column.maximum)
+    return number_setting(column.name, low, high, column.whole)
+
+
+def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> str:
+    column = choice.column
+    table = shared_table(choice, choices, look)
+    more = (f", table={quoted(table)}" if table else "") + (
+        ', pooling="mean"' if (column.kind or "").startswith("lists") else ""
+    )
+    return f"Category(name={quoted(column.name)}{more})"
+
+
+def _num_keys(column: Column, num_rows: int) -> int:
+    """Estimate of the number of different values in all rows."""
+    if column.num_different < 0.02 * column.num_rows:
+        return column.num_different
+    return int(column.num_different * max(1.0, num_rows / column.num_rows) ** GROWTH)
+
+
+def _name(out: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]", "_", out.stem).lstrip("._-") or "workflow"
+
+
+def _range(column: Column) -> str:
+    if column.minimum is not None:
+        return (
+            f"{column.minimum:.6g} to {column.maximum:.6g}"
+            if column.kind != "time"
+            else f"{column.minimum} to {column.maximum}"
+        )
+    return ", ".join(str(value) for value in column.examples)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,274 @@
+"""Roles of columns: label, number, category, time, or none, each with its reason, and warnings of what will not
+train."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from pipeline.init.look import Column, Look
+
+Role = Literal["label", "number", "category", "time", "skip"]
+LABELS = ("label", "click", "clicked", "is_click", "target", "y", "conversion", "converted", "purchase", "like")
+"""Names that say that a column of 0 and 1 is the label; the first that is there is taken."""
+IDS = re.compile(
+    r"(^|_)(id|ids|code|type|cat|category|categories|hash|key|zip|os|ip|model|user|item|product|ad|campaign|device|site|"
+    r"app|page|city|country|region|state|movie|video|song|genre|brand|query|domain|day|weekday|hour|slot|pos|position|"
+    r"level|group|segment)(s?)($|_|\d)",
+    re.IGNORECASE,
+)
+"""Words in names of columns whose whole numbers are names of things, not amounts."""
+AMOUNTS = re.compile(
+    r"(^|_)(count|cnt|num|number|price|amount|sum|age|duration|len|length|size|ms|score|rate|days|hours|weeks|minutes|"
+    r"seconds|gain|gains|loss|losses|wage|cost|total|avg|mean)($|_)",
+    re.IGNORECASE,
+)
+WEIGHT = re.compile(r"(^|_)weights?($|_)", re.IGNORECASE)
+TIMES = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms)s?($|_)", re.IGNORECASE)
+EPOCH = (10**9, 2 * 10**9)
+"""Seconds since 1970 of a time between 2001 and 2033; times in milliseconds to nanoseconds are 10^3 to 10^9 times
+that."""
+FEW = 200
+"""Number of different whole numbers up to which a column is a category whatever its name is."""
+VERY_FEW = 8
+"""The same for columns whose names say that they are amounts."""
+HASHED = 1 << 31
+"""Whole numbers from here on are hashes or identifiers."""
+UNIQUE_SHARE = 0.95
+MIN_ROWS = 1000
+"""Number of rows from which on a share of different values says something."""
+LEAK_AUC, TWIN_AUC = 0.95, 0.6
+"""AUC of a column by itself from which on it is left out; the second one of columns of 0 and 1, which may be labels."""
+UNSCALED = 1e4
+UNSEEN_SHARE = 0.05
+"""Share of held-out rows whose value was seen in training, below which a category is left out."""
+SHARED_VALUES = 0.8
+"""Share of the values of lists that a column of single values must have, so that they share a table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Role of a column."""
+
+    column: Column
+    role: Role
+    why: str
+    warning: str = ""
+
+
+def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
+    """Choose the role of each column, in order. `labels`: the label columns; none: the one that looks like it. Raises
+    ValueError if there is no label, or no category."""
+    names = [column.name for column in look.columns]
+    if absent := [name for name in labels if name not in names]:
+        raise ValueError(f"--label {absent[0]}: there is no such column; there are {', '.join(names)}")
+    chosen = list(labels) or [_label_of(look.columns)]
+    made = {name: "named by --label" if labels else "0 and 1, and its name or place says so" for name in chosen}
+    for column in look.columns:
+        if column.name in made and not is_binary(column):
+            raise ValueError(
+                f"--label {column.name}: a label holds 0 and 1 and nothing else, and this column has "
+                f"{column.num_different:,} different values such as {_shown(column)}"
+                + (f" and {column.num_nulls:,} nulls" if column.num_nulls else "")
+            )
+    label = look.sample.column(chosen[0])
+    choices = [
+        Choice(column, "label", made[column.name]) if column.name in made else _warned(_choice(column), look, label)
+        for column in look.columns
+    ]
+    if not any(choice.role == "category" for choice in choices):
+        raise ValueError("no column is a category, and a model needs one: integers or text that name things")
+    return choices
+
+
+def shared_table(choice: Choice, choices: Sequence[Choice], look: Look) -> str | None:
+    """Name of the column of single values whose table a column of lists shares, such as item_id of hist_items: its name
+    has a word in common, and it has the values of the lists. None if there is no such column."""
+    column = choice.column
+    if not (column.kind or "").startswith("lists"):
+        return None
+    values = look.sample.column(column.name)
+    inside = pc.unique(pa.chunked_array([pc.list_flatten(chunk) for chunk in values.chunks], values.type.value_type))
+    for other in choices:
+        name = other.column.name
+        if other.role != "category" or f"lists of {other.column.kind}" != column.kind:
+            continue
+        if _words(name) & _words(column.name) and len(inside):
+            single = pc.unique(look.sample.column(name)).cast(inside.type, safe=False)
+            if pc.mean(pc.is_in(inside, single).cast(pa.int8())).as_py() >= SHARED_VALUES:
+                return name
+    return None
+
+
+def _words(name: str) -> set[str]:
+    """Words of a column's name, in the singular, that say what its values are."""
+    words = {word.removesuffix("s") for word in re.split(r"[^a-z]+", name.lower())}
+    return {"category" if word == "categorie" else word for word in words} - {
+        "",
+        "id",
+        "hist",
+        "history",
+        "list",
+        "seq",
+    }
+
+
+def _label_of(columns: Sequence[Column]) -> str:
+    binary = [column.name for column in columns if is_binary(column)]
+    by_name = {name.lower(): name for name in reversed(binary)}
+    if named := [by_name[name] for name in LABELS if name in by_name]:
+        return named[0]
+    if len(binary) == 1 or (binary and binary[0] == columns[0].name):
+        return binary[0]
+    there = f"columns of 0 and 1 are {', '.join(binary)}" if binary else "no column holds 0 and 1 and nothing else"
+    raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")
+
+
+def is_binary(column: Column) -> bool:
+    """True if a column holds 0 and 1, both of them, and no null."""
+    return (
+        column.kind in ("integers", "numbers") and column.num_nulls == 0 and column.num_different == 2
+        and (float(column.minimum), float(column.maximum)) == (0.0, 1.0)
+    )  # fmt: skip
+
+
+def _choice(column: Column) -> Choice:
+    name, kind, rows = column.name, column.kind, column.num_rows
+    known = rows - column.num_nulls
+    unique = known >= MIN_ROWS and column.num_different >= UNIQUE_SHARE * known
+    if column.num_different == 0:
+        return Choice(column, "skip", "all values are null", f"{name} is empty")
+    if kind == "time":
+        return Choice(column, "time", str(column.type))
+    if kind is None:
+        return Choice(column, "skip", f"no workflow reads {column.type}")
+    if kind.startswith("lists") and TIMES.search(name):
+        return Choice(column, "skip", "lists of times")
+    if kind.startswith("lists"):
+        return Choice(column, "category", f"{kind}, one embedding by their mean")
+    if column.num_different == 1 and not column.num_nulls:
+        return Choice(column, "skip", "one value", f"{name} is constant: nothing can be learned from it")
+    if kind == "text":
+        return _unless_unique(column, unique, "text")
+    if pa.types.is_boolean(column.type):
+        return Choice(column, "number", "true or false")
+    if WEIGHT.search(name):
+        said = f"{name} looks like a weight of the rows: if it is one, name it in data.weight"
+        return Choice(column, "skip", "its name says it is a weight", said)
+    if kind == "numbers":
+        return _number(column, "floats")
+    if _is_time(column):
+        return Choice(column, "time", "whole numbers that grow like a clock's")
+    if IDS.search(name):
+        return _unless_unique(column, unique and not name.lower().startswith(("user", "item")), "its name says so")
+    if column.num_different <= VERY_FEW:
+        return Choice(column, "category", f"{column.num_different} different whole numbers")
+    if AMOUNTS.search(name):
+        return _number(column, "its name says so")
+    if column.maximum >= HASHED or column.minimum < -HASHED:
+        return _unless_unique(column, unique, "large whole numbers, as of a hash")
+    if column.num_different <= FEW:
+        return Choice(column, "category", f"{column.num_different:,} different whole numbers")
+    return _number(column, f"{column.num_different:,} different whole numbers")
+
+
+def without_unseen(choices: Sequence[Choice], look: Look, held_out: Sequence[int]) -> list[Choice]:
+    """The choices without categories whose values in the held-out files were never seen in the others, such as the
+    number of a day. `held_out`: numbers of these files."""
+    held_N = np.isin(look.file_of, held_out)
+    if held_N.all() or not held_N.any():
+        return list(choices)
+    return [_unless_unseen(choice, look, held_N) for choice in choices]
+
+
+def _unless_unseen(choice: Choice, look: Look, held_N: NDArray[np.bool_]) -> Choice:
+    values = look.sample.column(choice.column.name)
+    if (
+        choice.role != "category"
+        or choice.column.kind not in ("integers", "text")
+        or pa.types.is_dictionary(values.type)
+    ):
+        return choice
+    known = pc.unique(values.filter(pa.array(~held_N)))
+    held = values.filter(pa.array(held_N))
+    if pc.mean(pc.is_in(held, known).cast(pa.int8())).as_py() > UNSEEN_SHARE:
+        return choice
+    said = f"{choice.column.name} has other values in the held-out files: what is learned of it is of no use there"
+    return Choice(choice.column, "skip", "its values do not come again", said)
+
+
+def _unless_unique(column: Column, unique: bool, why: str) -> Choice:
+    if not unique:
+        return Choice(column, "category", why)
+    said = f"{column.name} is different in almost every row: a key that does not come again teaches nothing"
+    return Choice(column, "skip", "unique per row", said)
+
+
+def _number(column: Column, why: str) -> Choice:
+    limit = max(abs(column.minimum), abs(column.maximum)) if column.minimum is not None else 0
+    warning = ""
+    if not column.whole and column.minimum is not None and column.minimum < 0 and limit > UNSCALED:
+        reach = f"from {column.minimum:g} to {column.maximum:g}"
+        warning = f"{column.name} goes {reach} and is not scaled: scale it to about -1 to 1"
+    return Choice(column, "number", why, warning)
+
+
+def _is_time(column: Column) -> bool:
+    if not TIMES.search(column.name) or column.minimum is None:
+        return False
+    scales = [10**n for n in (0, 3, 6, 9)]
+    return any(EPOCH[0] * s <= column.minimum and column.maximum <= EPOCH[1] * s for s in scales)
+
+
+def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:
+    """Leave out a column that tells the label by itself: it is probably known only after the label is."""
+    column = choice.column
+    values = look.sample.column(column.name)
+    if choice.role == "category" and column.num_different <= FEW and not (column.kind or "").startswith("lists"):
+        values = _rates(values, label)
+    elif choice.role != "number":
+        return choice
+    found = _auc(values, label)
+    if found < (TWIN_AUC if is_binary(column) else LEAK_AUC):
+        return choice
+    said = (
+        f"{column.name} goes with the label (AUC {found:.2f} by itself) and may be known only after it: left out; "
+        "name it in data.numbers or data.categories if it is known before"
+    )
+    return Choice(column, "skip", "goes with the label", said)
+
+
+def _rates(values: pa.ChunkedArray, label: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Mean label of the rows with the same value, for each row."""
+    codes = values.combine_chunks() if pa.types.is_dictionary(values.type) else values
+    codes_N = pc.rank(
+        codes.cast(codes.type.value_type) if pa.types.is_dictionary(codes.type) else codes, tiebreaker="dense"
+    )
+    inverse_N = codes_N.to_numpy().astype(np.int64)
+    sums = np.bincount(inverse_N, label.cast(pa.float64(), safe=False).to_numpy())
+    return pa.chunked_array([sums[inverse_N] / np.maximum(1, np.bincount(inverse_N))[inverse_N]])
+
+
+def _auc(values: pa.ChunkedArray, label: pa.ChunkedArray) -> float:
+    """AUC of a column as a score, in the better direction; 0.5 if it cannot be said."""
+    scores = pc.fill_null(values.cast(pa.float64(), safe=False), 0.0).to_numpy()
+    positive = label.cast(pa.float64(), safe=False).to_numpy() > 0
+    num_positive, num_negative = int(positive.sum()), int((~positive).sum())
+    if not num_positive or not num_negative:
+        return 0.5
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks = (ends - (counts - 1) / 2)[inverse]
+    auc = (ranks[positive].sum() - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative)
+    return float(max(auc, 1 - auc))
+
+
+def _shown(column: Column) -> str:
+    return ", ".join(str(value)[:40] for value in column.examples)

@@ -1,0 +1,144 @@
+"""Text of a workflow file for data of a known size, as a starting point that trains well without changes.
+
+The sizes of batch, layers and epochs are rules of thumb by the number of rows, tried on public data of 10^4 to 10^8
+rows; the caps of the tiers follow from the number of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from pipeline.data.files import SPLITS
+
+LARGE_ROWS = 4_000_000
+"""Number of training rows from which on one epoch is enough: a CTR model of so many rows overfits in the second one."""
+STEPS_PER_EPOCH = 200
+MIN_BATCH, MAX_BATCH = 128, 4096
+MAX_EPOCHS = 20
+DIM, SMALL_DIM = 16, 8
+SMALL_ROWS = 200_000
+"""Number of training rows below which embeddings and layers are narrow."""
+ROW_BYTES = {SMALL_DIM: 128, DIM: 224}
+"""Bytes of a row by its width: weights, a first-order one, Adam's two moments, key and step."""
+LOG_MULTIPLE = 6
+"""Bytes of disk per byte of rows: stale rows of two kept commits and of the best one, and the reserve for another."""
+MAP_BYTES_PER_KEY = 1 << 6
+MIN_SLAB, MAX_SLAB = 64 << 20, 4 << 30
+MIN_DISK, MIN_MAP = 1 << 30, 16 << 20
+
+TEXT = '''"""DeepFM on {what}.
+
+A beginning: pipeline/workflow.py has all settings, pipeline/models other models.
+"""
+
+from pathlib import Path
+
+from pipeline.models import DeepFM
+from pipeline.optimizer import Adam, DenseAdam, Optimizer{plateau_import}
+from pipeline.workflow import Category, Data, Model, {number_import}Schedule, Storage, Workflow
+
+workflow = Workflow(
+    name={name},
+    data=Data(
+        root={root},
+{splits}
+        labels=({labels},),
+{numbers}        categories=(
+{categories}
+        ),
+    ),
+    model=Model(kind=DeepFM, embedding_dim={dim}, args={{"hidden": {hidden}, "dropout": {dropout}}}),
+    optimizer=Optimizer(rows=Adam(lr=1e-3), dense=DenseAdam(lr=1e-3)),
+    storage=Storage(device="{slab}", host="{slab}", disk="{disk}", read="512 MiB", map="{map}"),
+    schedule=Schedule({schedule}),
+)
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """Everything that a workflow file is written from."""
+
+    name: str
+    what: str
+    """End of the file's first sentence: what the data is."""
+    root: str
+    """Expression of `data.root` in Python."""
+    splits: Mapping[str, Sequence[str]]
+    """Patterns of the files of each split."""
+    labels: Sequence[str]
+    numbers: Sequence[str]
+    """Expressions in Python of the numbers."""
+    categories: Sequence[str]
+    """The same of the categories."""
+    num_rows: int
+    """Number of training rows."""
+    num_keys: int = field(default=0)
+    """Number of different keys of all tables, or an estimate."""
+
+
+def workflow_text(draft: Draft) -> str:
+    """Text of a Python file that `pipeline run` can train."""
+    batch, epochs = batch_size_of(draft.num_rows), 1 if draft.num_rows >= LARGE_ROWS else MAX_EPOCHS
+    small = draft.num_rows < SMALL_ROWS
+    dim = SMALL_DIM if small else DIM
+    stops = epochs > 1 and bool(draft.splits.get("validation"))
+    # Without a validation split nothing tells when to stop.
+    epochs = epochs if stops else min(epochs, 3)
+    schedule = f"batch_size={batch}, epochs={epochs}"
+    if stops:
+        schedule += ', plateau=Plateau(metric="auc", lr_factor=0.3, stop_after=2)'
+    table = draft.num_keys * ROW_BYTES[dim]
+    slab = power_of_two(min(MAX_SLAB, max(MIN_SLAB, table // 2)))
+    return TEXT.format(
+        what=draft.what,
+        plateau_import=", Plateau" if stops else "",
+        number_import="Number, " if draft.numbers else "",
+        name=quoted(draft.name),
+        root=draft.root,
+        splits="\n".join(
+            f"        {split}=({', '.join(map(quoted, draft.splits[split]))},),"
+            for split in SPLITS
+            if draft.splits.get(split)
+        ),
+        labels=", ".join(map(quoted, draft.labels)),
+        numbers="".join(["        numbers=(\n", *_lines(draft.numbers), "        ),\n"]) if draft.numbers else "",
+        categories="".join(_lines(draft.categories)).rstrip("\n"),
+        dim=dim,
+        hidden="(64, 32)" if small else "(400, 400)",
+        dropout=0.2,
+        slab=f"{slab >> 20} MiB",
+        disk=f"{power_of_two(max(MIN_DISK, table * LOG_MULTIPLE)) >> 30} GiB",
+        map=f"{power_of_two(max(MIN_MAP, draft.num_keys * MAP_BYTES_PER_KEY)) >> 20} MiB",
+        schedule=schedule,
+    )
+
+
+def batch_size_of(num_rows: int) -> int:
+    """Batch size for so many training rows: about STEPS_PER_EPOCH steps in an epoch, within MIN_BATCH and MAX_BATCH."""
+    return min(MAX_BATCH, max(MIN_BATCH, power_of_two(num_rows // STEPS_PER_EPOCH)))
+
+
+def number_setting(name: str, minimum: float, maximum: float, whole: bool) -> str:
+    """Expression of a number column: as it is if it is small, else its logarithm. Whole numbers that may be negative
+    are shifted by their minimum first, and null becomes the minimum."""
+    if minimum >= 0:
+        return f"Number(name={quoted(name)}, log1p=True)" if maximum > 1 else f"Number(name={quoted(name)})"
+    if whole:
+        return f"Number(name={quoted(name)}, fill={float(minimum)}, shift={float(-minimum)}, log1p=True)"
+    return f"Number(name={quoted(name)})"
+
+
+def _lines(items: Sequence[str]) -> list[str]:
+    return [f"            {item},\n" for item in items]
+
+
+def quoted(text: str) -> str:
+    """The text as a literal in Python."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def power_of_two(size: int) -> int:
+    """The least power of two that is not below `size`."""
+    return 1 << max(0, size - 1).bit_length()

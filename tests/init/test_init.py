@@ -1,0 +1,150 @@
+"""`pipeline init`: files of one's own become a workflow that trains, and every choice is told."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
+import pytest
+
+from pipeline.init.look import look_at_files
+from pipeline.init.main import main
+from pipeline.init.roles import choose_roles, shared_table
+from pipeline.run import main as run
+from pipeline.workflow import load
+
+ROWS = 4000
+
+
+def table(rows=ROWS, seed=0, **more):
+    """A log whose clicks depend on its users."""
+    rng = np.random.default_rng(seed)
+    user = rng.integers(0, 50, rows)
+    click = (rng.random(rows) < np.where(user % 2, 0.8, 0.1)).astype(np.int8)
+    columns = {"click": click, "user_id": user, "price": rng.random(rows) * 100, "colour": list("rgb" * rows)[:rows]}
+    return pa.table({name: pa.array(values) for name, values in (columns | more).items()})
+
+
+def roles_of(found, folder, labels=()):
+    pq.write_table(found, folder / "all.parquet")
+    return {c.column.name: c for c in choose_roles(look_at_files([folder / "all.parquet"]), labels)}
+
+
+def trained_auc(workflow, folder):
+    """AUC of the test split after a run."""
+    assert run([str(workflow), "--serial", "--run-dir", str(folder), "--set", "device=cpu"]) == 0
+    return json.loads((folder / "result.json").read_bytes())["auc"]
+
+
+@pytest.mark.parametrize("form", ["named", "one Parquet file", "CSV with a header", "CSV without", "a time in text"])
+def test_a_log_becomes_a_workflow_that_learns_at_the_first_try(tmp_path, capsys, form):
+    data, out = tmp_path / "data", tmp_path / "my.py"
+    data.mkdir()
+    if form == "named":
+        for seed, name in enumerate(("train", "valid", "test")):
+            pq.write_table(table(seed=seed), data / f"{name}.parquet")
+    elif form == "one Parquet file":
+        pq.write_table(table(), data / "all.parquet")
+    else:
+        times = [f"2026-01-{1 + n * 28 // ROWS:02}" for n in range(ROWS)]
+        log = table(date=times) if form == "a time in text" else table()
+        pa_csv.write_csv(log, data / "log.csv", pa_csv.WriteOptions(include_header=form != "CSV without"))
+    assert main([str(data), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert f"{out} is written" in said
+    found = load(out)
+    assert found.data.validation
+    assert found.data.test
+    if form == "a time in text":
+        assert "the last fifth of the time in date is held out" in said
+    assert trained_auc(out, tmp_path / "run") > 0.8
+
+
+def test_files_in_order_hold_out_the_last_ones(tmp_path):
+    for day in range(1, 13):
+        pq.write_table(table(100, seed=day), tmp_path / f"day_{day}.parquet")
+    (tmp_path / "README.md").write_text("days")
+    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 0
+    data = load(tmp_path / "my.py").data
+    assert (data.validation, data.test) == (("day_9.parquet", "day_10.parquet"), ("day_11.parquet", "day_12.parquet"))
+    assert data.train == tuple(f"day_{day}.parquet" for day in range(1, 9))
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "role", "why"),
+    [
+        ("seen", np.zeros(ROWS), "skip", "one value"),
+        ("nothing", pa.nulls(ROWS, pa.int64()), "skip", "all values are null"),
+        ("session_id", np.arange(ROWS), "skip", "unique per row"),
+        ("text", [f"t{n}" for n in range(ROWS)], "skip", "unique per row"),
+        ("hashed", np.arange(ROWS) // 2 * 7 + (1 << 40), "category", "as of a hash"),
+        ("age", np.arange(ROWS) % 90, "number", "its name"),
+        ("size", np.arange(ROWS) % 3, "category", "3 different"),
+        ("amounts", np.arange(ROWS) // 3, "number", "different whole numbers"),
+        ("ts", np.arange(ROWS) + 1_700_000_000, "time", "clock"),
+        ("at", pa.array(np.arange(ROWS), pa.timestamp("s")), "time", "timestamp"),
+        ("tags", [[n % 7, n % 5] for n in range(ROWS)], "category", "lists of integers"),
+        ("vectors", [[0.5]] * ROWS, "skip", "no workflow reads"),
+        ("weight", np.arange(ROWS) % 5 + 0.5, "skip", "weight"),
+        ("rated", table()["click"].to_numpy() * 5 + np.arange(ROWS) % 5, "skip", "goes with the label"),
+        ("liked", table()["click"].to_numpy(), "skip", "goes with the label"),
+    ],
+)
+def test_a_column_is_taken_for_what_its_values_are(tmp_path, name, values, role, why):
+    found = roles_of(table().append_column(name, pa.array(values)), tmp_path, ["click"])[name]
+    assert (found.role, why in found.why) == (role, True), found.why
+
+
+def test_a_list_shares_the_table_of_the_column_whose_values_it_has(tmp_path):
+    found = table().append_column("hist_users", pa.array([[n % 50, n % 49] for n in range(ROWS)]))
+    pq.write_table(found, tmp_path / "all.parquet")
+    look = look_at_files([tmp_path / "all.parquet"])
+    choices = {c.column.name: c for c in choose_roles(look, ())}
+    assert shared_table(choices["hist_users"], list(choices.values()), look) == "user_id"
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (["clik"], "there is no such column; there are click"),
+        (["colour"], "a label holds 0 and 1 and nothing else, and this column has 3 different values such as r, g, b"),
+    ],
+)
+def test_a_wrong_label_is_refused_with_what_there_is(tmp_path, labels, said):
+    with pytest.raises(ValueError, match=said):
+        roles_of(table(), tmp_path, labels)
+
+
+def test_the_label_must_be_told_where_several_columns_could_be_it(tmp_path):
+    found = table().rename_columns(["a", "user_id", "price", "colour"])
+    moved = found.select(["user_id", "a", "price", "colour"]).append_column("b", pa.array(np.arange(ROWS) % 2))
+    with pytest.raises(ValueError, match="which column is the label.*columns of 0 and 1 are a, b"):
+        roles_of(moved, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("write", "said"),
+    [
+        (lambda f: (f / "my.py").write_text(""), "is there already"),
+        (lambda f: pa_csv.write_csv(table(9), f / "data" / "b.csv"), "is no Parquet file"),
+        (lambda f: pq.write_table(table(9).drop(["price"]), f / "data" / "b.parquet"), "has no column 'price'"),
+        (lambda f: pq.write_table(table(0), f / "data" / "a.parquet"), "there are no rows"),
+    ],
+    ids=["file", "mixed", "shapes", "empty"],
+)
+def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
+    (tmp_path / "data").mkdir()
+    pq.write_table(table(9), tmp_path / "data" / "a.parquet")
+    write(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert main([str(tmp_path / "data"), "--out", str(tmp_path / "my.py")]) == 2
+    assert said in capsys.readouterr().err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_text_files_with_and_without_a_header_are_named(tmp_path, capsys):
+    pa_csv.write_csv(table(9), tmp_path / "a.csv")
+    pa_csv.write_csv(table(9), tmp_path / "b.csv", pa_csv.WriteOptions(include_header=False))
+    assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 2
+    assert f"{tmp_path / 'b.csv'} has no header, {tmp_path / 'a.csv'} has one" in capsys.readouterr().err
