@@ -16,7 +16,7 @@ DOORS = {
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
-    "pyarrow": ("pipeline.data", "pipeline.prepare", "pipeline.serving"),
+    "pyarrow": ("pipeline.data", "pipeline.init", "pipeline.prepare", "pipeline.serving"),
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),

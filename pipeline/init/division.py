@@ -13,12 +13,12 @@ from pipeline.data.files import SPLITS
 from pipeline.init.look import Look
 from pipeline.init.roles import Choice
 
-WORDS = {
+SPLIT_WORDS = {
     "train": re.compile(r"(^|[^a-z])train(ing)?([^a-z]|$)", re.IGNORECASE),
     "validation": re.compile(r"(^|[^a-z])(val|valid|validation|dev)([^a-z]|$)", re.IGNORECASE),
     "test": re.compile(r"(^|[^a-z])(test|eval|holdout)([^a-z]|$)", re.IGNORECASE),
 }
-SHARE = 0.1
+HELD_OUT = 0.1
 """Share of the rows that validation and test get each."""
 MIN_FILES = 5
 """Number of files from which on whole files can be held out."""
@@ -30,7 +30,7 @@ def divide(look: Look) -> tuple[Division, str] | None:
     """Files of each split, and the reason; None if the rows of the files themselves have to be divided."""
     by_name: dict[str, list[Path]] = {split: [] for split in SPLITS}
     for path in look.paths:
-        if split := next((name for name, word in WORDS.items() if word.search(path.stem)), None):
+        if split := next((name for name, word in SPLIT_WORDS.items() if word.search(path.stem)), None):
             by_name[split].append(path)
     if by_name["train"] and (by_name["validation"] or by_name["test"]):
         found = {split: tuple(paths) for split, paths in by_name.items() if paths}
@@ -40,8 +40,8 @@ def divide(look: Look) -> tuple[Division, str] | None:
         return None
     rows = dict(zip(look.paths, look.rows, strict=True))
     ordered = sorted(look.paths, key=_natural)
-    test = _last(ordered, rows, SHARE * sum(look.rows))
-    validation = _last(ordered[: -len(test)], rows, SHARE * sum(look.rows))
+    test = _last(ordered, rows, HELD_OUT * sum(look.rows))
+    validation = _last(ordered[: -len(test)], rows, HELD_OUT * sum(look.rows))
     train = ordered[: -len(test) - len(validation)]
     found = {"train": tuple(train), "validation": tuple(validation), "test": tuple(test)}
     return found, "the last files, in the order of their names, are held out"
@@ -53,11 +53,11 @@ def split_option(look: Look, choices: Sequence[Choice]) -> tuple[str, str]:
         if choice.role == "time":
             times = look.sample.column(choice.column.name).drop_null()
             order = pc.sort_indices(times)
-            ends = [_text(times[order[int(share * len(times))].as_py()]) for share in (1 - 2 * SHARE, 1 - SHARE)]
+            ends = [_text(times[order[int(share * len(times))].as_py()]) for share in (1 - 2 * HELD_OUT, 1 - HELD_OUT)]
             if len(set(ends)) == 2:
                 why = f"the last fifth of the time in {choice.column.name} is held out"
                 return f"time:{choice.column.name},validation_from={ends[0]},test_from={ends[1]}", why
-    return f"ratio:validation={SHARE},test={SHARE},seed=0", "a fifth of the rows, drawn at random, is held out"
+    return f"ratio:validation={HELD_OUT},test={HELD_OUT},seed=0", "a fifth of the rows, drawn at random, is held out"
 
 
 def _text(value: pa.Scalar) -> str:

@@ -18,18 +18,18 @@ from numpy.typing import NDArray
 
 from pipeline.data.files import kind_of, open_file
 
-SAMPLE_ROWS = 200_000
-SAMPLE_FILES = 16
+LOOKED_AT_ROWS = 200_000
+LOOKED_AT_FILES = 16
 """Maximum number of files that the sample is taken from, evenly spaced among all."""
 CSV_BYTES = 32 << 20
 """Bytes of the beginning of a CSV file that are looked at."""
 DELIMITERS = ",\t;|"
-TIMES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
+TIME_TYPES = (pa.types.is_timestamp, pa.types.is_date, pa.types.is_time)
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """What the sample says of a column."""
+    """Column of the sample, described."""
 
     name: str
     type: pa.DataType
@@ -51,7 +51,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen of a set of files."""
+    """Sample of a set of files, with its columns described."""
 
     paths: tuple[Path, ...]
     rows: tuple[int, ...]
@@ -94,8 +94,8 @@ def _parquet(paths: Sequence[Path]) -> Look:
                 raise ValueError(f"{path}: {different}, unlike {paths[0]}; give files of one shape")
             _widen(limits, file.metadata)
     assert schema is not None
-    chosen = _spaced(range(len(paths)), SAMPLE_FILES)
-    tables = [_sampled(paths[number], schema, SAMPLE_ROWS // len(chosen)) for number in chosen]
+    chosen = _spaced(range(len(paths)), LOOKED_AT_FILES)
+    tables = [_sampled(paths[number], schema, LOOKED_AT_ROWS // len(chosen)) for number in chosen]
     file_of = np.repeat(chosen, [table.num_rows for table in tables])
     sample = pa.concat_tables(tables)
     return Look(tuple(paths), tuple(rows), sample, file_of, _columns(sample, limits), None, True)
@@ -157,7 +157,7 @@ def _text(paths: Sequence[Path]) -> Look:
             raise ValueError(f"{path} has {len(other)} columns, {paths[0]} has {len(names)}; give files of one shape")
     columns = names if has_header else [f"c{n}" for n in range(1, len(names) + 1)]
     tables, rows, sizes = [], [], []
-    chosen = _spaced(range(len(paths)), SAMPLE_FILES)
+    chosen = _spaced(range(len(paths)), LOOKED_AT_FILES)
     for number, path in enumerate(paths):
         with open(path, "rb") as file:
             text = file.read(CSV_BYTES // len(chosen))
@@ -205,7 +205,7 @@ def _columns(sample: pa.Table, limits: dict[str, tuple[Any, Any]]) -> tuple[Colu
 
 def _column(name: str, values: pa.ChunkedArray, limits: dict[str, tuple[Any, Any]]) -> Column:
     found = values.type
-    is_time = any(is_kind(found) for is_kind in TIMES)
+    is_time = any(is_kind(found) for is_kind in TIME_TYPES)
     kind = "time" if is_time else kind_of(found)
     flat = values
     if pa.types.is_list(found) or pa.types.is_large_list(found):

@@ -51,8 +51,7 @@ def init_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline init", description=__doc__)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet or CSV files, folders, or patterns")
     parser.add_argument(
-        "--label", action="append", default=[], metavar="COLUMN",
-        help="a column of 0 and 1 to predict; may be given several times (default: the one that looks like it)",
+        "--label", metavar="COLUMN", help="the column of 0 and 1 to predict (default: the one that looks like it)",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the workflow's file, such as my.py")
     return parser
@@ -68,12 +67,12 @@ def init_command(args: argparse.Namespace) -> int:
     look = look_at_files(_data_files(args.data))
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files")
-    choices = choose_roles(look, args.label)
+    choices = choose_roles(look, [args.label] if args.label else [])
     division = divide(look)
     if division:
         train = set(division[0]["train"])
         choices = without_unseen(choices, look, [n for n, path in enumerate(look.paths) if path not in train])
-    print(described(look, choices))
+    print(table_of(look, choices))
     if division and look.delimiter is None:
         print(f"splits: {division[1]}")
         draft = draft_of_files(out, look, choices, division[0])
@@ -100,7 +99,7 @@ def _data_files(sources: Sequence[str]) -> list[Path]:
     return data or paths
 
 
-def described(look: Look, choices: Sequence[Choice]) -> str:
+def table_of(look: Look, choices: Sequence[Choice]) -> str:
     """Table of the columns and what they are taken for, and the warnings."""
     rows = sum(look.rows)
     about = "" if look.delimiter is None else "about "
@@ -118,7 +117,7 @@ def described(look: Look, choices: Sequence[Choice]) -> str:
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
-    """What the workflow of Parquet files as they are is written from."""
+    """Draft of the workflow of Parquet files as they are."""
     parent = Path(os.path.commonpath([path.absolute().parent for path in look.paths]))
     inside = parent.is_relative_to(out.parent)
     relative = quoted(str(parent.relative_to(out.parent))) if inside else ""

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -14,24 +13,24 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from pipeline.init.look import Column, Look
+from pipeline.prepare.schema import Role
 
-Role = Literal["label", "number", "category", "time", "skip"]
-LABELS = ("label", "click", "clicked", "is_click", "target", "y", "conversion", "converted", "purchase", "like")
+LABEL_NAMES = ("label", "click", "clicked", "is_click", "target", "y", "conversion", "converted", "purchase", "like")
 """Names that say that a column of 0 and 1 is the label; the first that is there is taken."""
-IDS = re.compile(
+ID_WORDS = re.compile(
     r"(^|_)(id|ids|code|type|cat|category|categories|hash|key|zip|os|ip|model|user|item|product|ad|campaign|device|site|"
     r"app|page|city|country|region|state|movie|video|song|genre|brand|query|domain|day|weekday|hour|slot|pos|position|"
     r"level|group|segment)(s?)($|_|\d)",
     re.IGNORECASE,
 )
 """Words in names of columns whose whole numbers are names of things, not amounts."""
-AMOUNTS = re.compile(
+AMOUNT_WORDS = re.compile(
     r"(^|_)(count|cnt|num|number|price|amount|sum|age|duration|len|length|size|ms|score|rate|days|hours|weeks|minutes|"
     r"seconds|gain|gains|loss|losses|wage|cost|total|avg|mean)($|_)",
     re.IGNORECASE,
 )
-WEIGHT = re.compile(r"(^|_)weights?($|_)", re.IGNORECASE)
-TIMES = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms)s?($|_)", re.IGNORECASE)
+WEIGHT_WORDS = re.compile(r"(^|_)weights?($|_)", re.IGNORECASE)
+TIME_WORDS = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms)s?($|_)", re.IGNORECASE)
 EPOCH = (10**9, 2 * 10**9)
 """Seconds since 1970 of a time between 2001 and 2033; times in milliseconds to nanoseconds are 10^3 to 10^9 times
 that."""
@@ -44,8 +43,9 @@ HASHED = 1 << 31
 UNIQUE_SHARE = 0.95
 MIN_ROWS = 1000
 """Number of rows from which on a share of different values says something."""
-LEAK_AUC, TWIN_AUC = 0.95, 0.6
-"""AUC of a column by itself from which on it is left out; the second one of columns of 0 and 1, which may be labels."""
+SUSPECT_AUC, LEAK_AUC, TWIN_AUC = 0.8, 0.95, 0.6
+"""AUC of a column by itself from which on the user is warned, and from which on it is left out; the last one that of
+columns of 0 and 1, which may be labels too."""
 UNSCALED = 1e4
 UNSEEN_SHARE = 0.05
 """Share of held-out rows whose value was seen in training, below which a category is left out."""
@@ -123,7 +123,7 @@ def _words(name: str) -> set[str]:
 def _label_of(columns: Sequence[Column]) -> str:
     binary = [column.name for column in columns if is_binary(column)]
     by_name = {name.lower(): name for name in reversed(binary)}
-    if named := [by_name[name] for name in LABELS if name in by_name]:
+    if named := [by_name[name] for name in LABEL_NAMES if name in by_name]:
         return named[0]
     if len(binary) == 1 or (binary and binary[0] == columns[0].name):
         return binary[0]
@@ -149,7 +149,7 @@ def _choice(column: Column) -> Choice:
         return Choice(column, "time", str(column.type))
     if kind is None:
         return Choice(column, "skip", f"no workflow reads {column.type}")
-    if kind.startswith("lists") and TIMES.search(name):
+    if kind.startswith("lists") and TIME_WORDS.search(name):
         return Choice(column, "skip", "lists of times")
     if kind.startswith("lists"):
         return Choice(column, "category", f"{kind}, one embedding by their mean")
@@ -159,18 +159,18 @@ def _choice(column: Column) -> Choice:
         return _unless_unique(column, unique, "text")
     if pa.types.is_boolean(column.type):
         return Choice(column, "number", "true or false")
-    if WEIGHT.search(name):
+    if WEIGHT_WORDS.search(name):
         said = f"{name} looks like a weight of the rows: if it is one, name it in data.weight"
         return Choice(column, "skip", "its name says it is a weight", said)
     if kind == "numbers":
         return _number(column, "floats")
     if _is_time(column):
         return Choice(column, "time", "whole numbers that grow like a clock's")
-    if IDS.search(name):
+    if ID_WORDS.search(name):
         return _unless_unique(column, unique and not name.lower().startswith(("user", "item")), "its name says so")
     if column.num_different <= VERY_FEW:
         return Choice(column, "category", f"{column.num_different} different whole numbers")
-    if AMOUNTS.search(name):
+    if AMOUNT_WORDS.search(name):
         return _number(column, "its name says so")
     if column.maximum >= HASHED or column.minimum < -HASHED:
         return _unless_unique(column, unique, "large whole numbers, as of a hash")
@@ -221,7 +221,7 @@ def _number(column: Column, why: str) -> Choice:
 
 
 def _is_time(column: Column) -> bool:
-    if not TIMES.search(column.name) or column.minimum is None:
+    if not TIME_WORDS.search(column.name) or column.minimum is None:
         return False
     scales = [10**n for n in (0, 3, 6, 9)]
     return any(EPOCH[0] * s <= column.minimum and column.maximum <= EPOCH[1] * s for s in scales)
@@ -237,7 +237,8 @@ def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:
         return choice
     found = _auc(values, label)
     if found < (TWIN_AUC if is_binary(column) else LEAK_AUC):
-        return choice
+        asked = f"{column.name} goes with the label (AUC {found:.2f} by itself): is it known before it?"
+        return replace(choice, warning=asked) if found > SUSPECT_AUC else choice
     said = (
         f"{column.name} goes with the label (AUC {found:.2f} by itself) and may be known only after it: left out; "
         "name it in data.numbers or data.categories if it is known before"

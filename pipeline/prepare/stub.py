@@ -15,7 +15,7 @@ def stub_text(summary: Mapping[str, Any]) -> str:
 
 
 def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
-    """What the workflow of a prepared data set is written from. `root`: expression of the data's folder."""
+    """Draft of the workflow of a prepared data set. `root`: expression of the data's folder."""
     columns, splits = summary["columns"], summary["splits"]
     names = {role: [n for n, c in columns.items() if c["role"] == role] for role in ("label", "number", "category")}
     keys = sum(columns[name]["unique_keys"] for name in names["category"])

@@ -119,7 +119,7 @@ def test_a_wrong_label_is_refused_with_what_there_is(tmp_path, labels, said):
 def test_the_label_must_be_told_where_several_columns_could_be_it(tmp_path):
     found = table().rename_columns(["a", "user_id", "price", "colour"])
     moved = found.select(["user_id", "a", "price", "colour"]).append_column("b", pa.array(np.arange(ROWS) % 2))
-    with pytest.raises(ValueError, match="which column is the label.*columns of 0 and 1 are a, b"):
+    with pytest.raises(ValueError, match=r"which column is the label.*columns of 0 and 1 are a, b"):
         roles_of(moved, tmp_path)
 
 

@@ -42,8 +42,8 @@ def test_every_column_keeps_its_role_in_the_workflow(tmp_path):
 def test_caps_grow_with_the_number_of_keys(tmp_path):
     few = loaded(tmp_path, COLUMNS | {'na"me': COLUMNS['na"me'] | {"unique_keys": 9}}).storage
     many = loaded(tmp_path, COLUMNS).storage
-    assert (few.disk, few.map) == (4 << 30, 64 << 20)
-    assert (many.disk, many.map) == (32 << 30, 4 << 30)
+    assert (few.disk, few.map) == (1 << 30, 16 << 20)
+    assert (many.disk, many.map) == (64 << 30, 4 << 30)
 
 
 def test_a_workflow_without_numbers_can_be_loaded(tmp_path):
