@@ -7,7 +7,7 @@ import errno
 import logging
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -18,10 +18,9 @@ from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.prepare.command import plan_preparation, prepare_arguments
 from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
-from pipeline.prepare.manifest import Prepared, claim, read_prepared
-from pipeline.prepare.parts import limits_of
+from pipeline.prepare.manifest import claim, read_prepared
+from pipeline.prepare.report import report_lines
 from pipeline.prepare.run import begin, run
-from pipeline.prepare.splits import ByTime, asked_for
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import CACHE_BYTES
 from pipeline.storage.lock import RunLock
@@ -87,7 +86,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
     with RunLock(out), ExitStack() as stack:
         if prepared := claim(out, args.fresh, command):
             remove_kept(out)
-            print(f"{out} is finished: {MANIFEST} says what is in it, and {STUB} is a workflow of it")
+            print(f"{out} is finished: {MANIFEST} says what is in it")
         else:
             begin(job)
             stop.job = job
@@ -98,11 +97,9 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
                 print("stopped: what is done stays, and the same command goes on")
                 return 1
             prepared = read_prepared(out, command)
-            print((out / STUB).read_text())
-            print(f"left in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
-            print(f"python -m pipeline.run {out / STUB} trains it")
-        for line in preparation_remarks(job, prepared):
+        for line in report_lines(job, prepared):
             print(line)
+        print(f"workflow: {out / STUB}; python -m pipeline run {out / STUB} trains it")
     return 0
 
 
@@ -112,28 +109,6 @@ def fault_message(error: BaseException) -> str:
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"{error}: free some space of that disk"
     return str(error) or type(error).__name__
-
-
-def preparation_remarks(job: Job, prepared: Prepared) -> Iterator[str]:
-    """Lines about an output that may surprise the user: skipped lines, empty splits."""
-    bad = [source for source in prepared.sources if source.skipped]
-    if bad:
-        yield (
-            f"skipped as bad: {sum(source.skipped for source in bad):,} of "
-            f"{sum(source.lines for source in prepared.sources):,} lines, in {len(bad):,} of "
-            f"{len(prepared.sources):,} files; {MANIFEST} says how many of each"
-        )
-    if empty := [split for split in asked_for(job.split) if not prepared.splits[split].rows]:
-        why = reaches(job, prepared)
-        yield f"warning: --split {prepared.options['split']}: no row is for {' or '.join(empty)}{why}; no row is lost"
-
-
-def reaches(job: Job, prepared: Prepared) -> str:
-    """Range of the column of a split by time, as the end of a sentence; empty for other splits."""
-    if not isinstance(job.split, ByTime) or job.split.column in job.vocabulary:
-        return ""
-    minimum, greatest = limits_of(job.split.column, (job.out / file.name for file in prepared.files))
-    return f", since {job.split.column} goes from {minimum} to {greatest}"
 
 
 def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pipeline.data.files import SPLITS
 from pipeline.prepare.formats import Field
 from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, check_folders
-from pipeline.prepare.parts import OutputFile, Record
+from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
@@ -55,6 +55,8 @@ class PreparedSplit(Strict):
     rows: int
     positives: dict[str, int]
     positive_rate: dict[str, float]
+    span: ValueSpan | None = None
+    """Least and greatest value of the column of a split by time."""
 
 
 class Prepared(Strict):
@@ -186,14 +188,19 @@ def summarize(
         split: {"rows": 0, "positives": dict.fromkeys(job.of_role("label"), 0)} for split in SPLITS
     }
     limits: dict[str, tuple[float, float]] = {}
+    unknown = dict.fromkeys(job.vocabulary, 0)
     for record in job.records("write"):
         sources[record.file]["lines"] += record.lines
         sources[record.file]["skipped"] += record.skipped
         for name, (minimum, maximum) in record.numbers.items():
             before = limits.get(name, (minimum, maximum))
             limits[name] = (min(minimum, before[0]), max(maximum, before[1]))
+        for name, count in record.unknown.items():
+            unknown[name] += count
         for file in record.files:
             splits[file.split]["rows"] += file.rows
+            if file.span:
+                splits[file.split]["span"] = joined_span([splits[file.split].get("span"), file.span])
             for label, count in file.positives.items():
                 splits[file.split]["positives"][label] += count
     for split in splits.values():
@@ -203,16 +210,20 @@ def summarize(
         "options": command.options,
         "sources": sources,
         "splits": splits,
-        "columns": dict(_columns(job, limits, keys)),
+        "columns": dict(_columns(job, limits, keys, unknown)),
     }
 
 
 def _columns(
-    job: Job, limits: Mapping[str, tuple[float, float]], keys: Mapping[str, tuple[int, bool]]
+    job: Job,
+    limits: Mapping[str, tuple[float, float]],
+    keys: Mapping[str, tuple[int, bool]],
+    unknown: Mapping[str, int],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     for field in sorted(job.format.fields, key=lambda field: field.name):
         if field.role != "skip":
-            yield field.name, _column(job, field, limits, keys)
+            column = _column(job, field, limits, keys)
+            yield field.name, column | ({"unknown": unknown[field.name]} if field.name in unknown else {})
 
 
 def _column(
@@ -237,6 +248,6 @@ def write_manifest(out: Path, summary: Mapping[str, Any], records: Iterable[Reco
         before = ""
         for record in records:
             for written in record.files:
-                file.write(f"{before}  {json.dumps(written.model_dump())}".encode())
+                file.write(f"{before}  {json.dumps(written.model_dump(exclude_none=True))}".encode())
                 before = ",\n"
         file.write(b"\n ]\n}\n")
