@@ -220,7 +220,7 @@ def _columns(
     keys: Mapping[str, tuple[int, bool]],
     unknown: Mapping[str, int],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    for field in sorted(job.format.fields, key=lambda field: field.name):
+    for field in job.format.fields:
         if field.role != "skip":
             column = _column(job, field, limits, keys)
             yield field.name, column | ({"unknown": unknown[field.name]} if field.name in unknown else {})

@@ -42,6 +42,7 @@ def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Tab
     first = file.metadata.row_group(piece.begin)
     count = num_parts(first.num_rows, first.total_byte_size, piece.part_bytes) if len(groups) == 1 else 1
     try:
+        # pyarrow returns the columns in the order of the file; `_typed` puts them into that of the format.
         if count == 1:
             yield file.read_row_groups(list(groups), columns=names, use_threads=False)
             return

@@ -73,7 +73,7 @@ def run_step(
     job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event
 ) -> bool:  # fmt: skip
     """Run one step over all pieces that are not done; return False if stopped before the end."""
-    records, categories = job.records(step), job.of_role("category")
+    records, categories = job.records(step), job.keyed
     check_done(job, step, tasks, stop)
     if stop.is_set():
         return False
@@ -154,7 +154,7 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     """Write the workflow, then the manifest; after that, remove the state that was kept while the output was made."""
     check_skipped(job, WRITE)
     check_parts_are_those(job, pieces)
-    summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.of_role("category")))
+    summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.keyed))
     if not summary["splits"]["train"]["rows"]:
         raise ValueError("no row is left for training; begin anew with another --split")
     stub, text = job.out / STUB, workflow_text(summary).encode()
@@ -176,6 +176,6 @@ def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
         if (record.file, record.number) != (file, number) or file > pieces[-1].file:
             raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
         number, last = number + 1, record.last
-    fold(job.kept / UNIQUES, job.of_role("category"), min_bytes=0)
+    fold(job.kept / UNIQUES, job.keyed, min_bytes=0)
     if lacking := job.records(WRITE).names() - folded_parts(job.kept / UNIQUES):
         raise ValueError(f"{job.kept / UNIQUES}: the unique keys of {len(lacking):,} parts are gone")

@@ -54,7 +54,13 @@ class Job:
         return Records(self.kept / step)
 
     def of_role(self, role: str) -> list[str]:
-        return sorted(field.name for field in self.format.fields if field.role == role)
+        """Names of the columns of this role, in the order of the format."""
+        return [field.name for field in self.format.fields if field.role == role]
+
+    @property
+    def keyed(self) -> list[str]:
+        """Names of the categories in the order in which their unique keys are saved."""
+        return sorted(self.of_role("category"))
 
 
 def do_piece(job: Job, step: str, piece: Piece) -> None:
@@ -88,7 +94,7 @@ def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
     numbers = limits(part.table, job.of_role("number"))
     table, unknown = _with_ids(job, part.table)
     table = encoded(table)
-    kept = save_part(job.kept / UNIQUES, name, table, job.of_role("category"))
+    kept = save_part(job.kept / UNIQUES, name, table, job.keyed)
     times = part.table.column(job.split.column) if isinstance(job.split, ByTime) else None
     files = write_splits(job.out, name, table, split_N, job.of_role("label"), times)
     return _record(part, numbers, files, unknown, kept)
