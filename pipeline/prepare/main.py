@@ -17,7 +17,7 @@ from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.prepare.command import plan_preparation, prepare_arguments
-from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
+from pipeline.prepare.layout import MANIFEST, REFUSED, STUB, remove_kept
 from pipeline.prepare.manifest import claim, read_prepared
 from pipeline.prepare.report import report_lines
 from pipeline.prepare.run import begin, run
@@ -37,6 +37,13 @@ PROCESS_BYTES = 400 << 20
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
 """Exceptions that end a preparation with a message. RuntimeError stands for PipelineError, a RecursionError, and a
 thread that cannot be started."""
+
+
+SAME = "the same command goes on"
+CORRECTED = (
+    "the command goes on when this is corrected, without --fresh: in a source, or by another --skip-bad, --split or "
+    "--minimum"
+)
 
 
 class Stop:
@@ -73,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except FAULTS as error:
             print(f"error: {fault_message(error)}", file=sys.stderr)
             if stop.begun:
-                print("what is done stays: the same command goes on", file=sys.stderr)
+                print(f"what is done stays: {CORRECTED if isinstance(error, ValueError) else SAME}", file=sys.stderr)
             return 1 if stop.begun else 2
         except KeyboardInterrupt:
             print("interrupted before anything was made", file=sys.stderr)
@@ -84,7 +91,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
     out: Path = args.out.resolve() if args.out.is_symlink() else args.out
     job, pieces, command = plan_preparation(args, out)
     with RunLock(out), ExitStack() as stack:
-        if prepared := claim(out, args.fresh, command):
+        if prepared := claim(job, out, args.fresh, command):
             remove_kept(out)
             print(f"{out} is finished: {MANIFEST} says what is in it")
         else:
@@ -93,7 +100,13 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             tasks = stack.enter_context(tasks_of(args.scheduler) if args.scheduler else local_tasks(args.workers))
             print(memory_of(tasks.num_threads, args.piece_size, bool(job.vocabulary)))
             stop.begun = True
-            if not run(job, pieces, command, tasks, stop.asked):
+            try:
+                finished = run(job, pieces, command, tasks, stop.asked)
+            except ValueError:
+                with suppress(OSError):
+                    (job.kept / REFUSED).touch()
+                raise
+            if not finished:
                 print("stopped: what is done stays, and the same command goes on")
                 return 1
             prepared = read_prepared(out, command)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pipeline.data.files import SPLITS
 from pipeline.prepare.layout import MANIFEST
 from pipeline.prepare.manifest import Prepared
-from pipeline.prepare.parts import joined_span
 from pipeline.prepare.splits import ByTime, asked_for
 from pipeline.prepare.steps import Job
 
@@ -24,9 +23,6 @@ def report_lines(job: Job, prepared: Prepared) -> Iterator[str]:
         yield f"skipped as bad: {skipped:,} of {lines:,} lines{where}"
     if with_ids := {name: column for name, column in prepared.columns.items() if "vocabulary" in column}:
         yield from aligned([("vocabulary", "ids", "values that became 0 (rare, unknown)"), *_ids(with_ids)])
-    if empty := [split for split in asked_for(job.split) if not prepared.splits[split].rows]:
-        why = reaches(job, prepared)
-        yield f"warning: --split {prepared.options['split']}: no row is for {' or '.join(empty)}{why}; no row is lost"
 
 
 def _split_rows(job: Job, prepared: Prepared) -> Iterator[Sequence[str]]:
@@ -54,11 +50,3 @@ def aligned(rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for first, *others in cells:
         yield "  ".join([first.ljust(widths[0]), *(c.rjust(w) for c, w in zip(others, widths[1:], strict=True))])
-
-
-def reaches(job: Job, prepared: Prepared) -> str:
-    """Range of the column of a split by time, as the end of a sentence; empty for other splits."""
-    span = joined_span(split.span for split in prepared.splits.values())
-    if not isinstance(job.split, ByTime) or span is None:
-        return ""
-    return f", since {job.split.column} goes from {span[0]} to {span[1]}"

@@ -81,6 +81,7 @@ def _good_rows(table: pa.Table, piece: Piece, format: Format, bad: BadLines, fir
     if num_bad > allowed:
         raise ValueError(
             f"{piece.path}: row {first_row + int(np.flatnonzero(bad_N)[0]) + 1:,}: {reason}; {num_bad:,} of "
-            f"{table.num_rows:,} rows of this part are bad, {allowed:,} may be skipped"
+            f"{table.num_rows:,} rows of this part are bad, {allowed:,} may be skipped; correct them, or give "
+            f"{'--skip-bad SHARE' if bad.share is None else 'a larger --skip-bad'}"
         )
     return table.filter(pa.array(~bad_N))

@@ -140,7 +140,7 @@ def planned(source, out, *more):
         ["criteo", str(source), "--out", str(out), "--piece-size", PIECE, *SPLIT, *more]
     )
     job, pieces, command = plan_preparation(args, out)
-    claim(out, False, command)
+    claim(job, out, False, command)
     begin(job)
     return job, pieces
 
