@@ -16,8 +16,8 @@ import pyarrow as pa
 from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
-from pipeline.prepare.command import plan_preparation, prepare_arguments
-from pipeline.prepare.layout import MANIFEST, REFUSED, STUB, remove_kept
+from pipeline.prepare.command import plan_preparation, read_arguments
+from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
 from pipeline.prepare.manifest import claim, read_prepared
 from pipeline.prepare.report import report_lines
 from pipeline.prepare.run import begin, run
@@ -39,8 +39,8 @@ FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
 thread that cannot be started."""
 
 
-SAME = "the same command goes on"
-CORRECTED = (
+SAME_GOES_ON = "the same command goes on"
+CORRECTED_GOES_ON = (
     "the command goes on when this is corrected, without --fresh: in a source, or by another --skip-bad, --split or "
     "--minimum"
 )
@@ -69,7 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit code: 0 on success, 2 for an error before anything was made, 1 if the preparation ended early,
     130 if it was interrupted before it began. Errors print one message and no traceback."""
     heed_interrupts()
-    args = prepare_arguments().parse_args(argv)
+    args = read_arguments(sys.argv[1:] if argv is None else argv)
     keep_freed_memory()
     # If a cluster takes long to close, asyncio logs exceptions that were never retrieved.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -80,7 +80,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         except FAULTS as error:
             print(f"error: {fault_message(error)}", file=sys.stderr)
             if stop.begun:
-                print(f"what is done stays: {CORRECTED if isinstance(error, ValueError) else SAME}", file=sys.stderr)
+                print(
+                    f"what is done stays: {CORRECTED_GOES_ON if isinstance(error, ValueError) else SAME_GOES_ON}",
+                    file=sys.stderr,
+                )
             return 1 if stop.begun else 2
         except KeyboardInterrupt:
             print("interrupted before anything was made", file=sys.stderr)
@@ -104,7 +107,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
                 finished = run(job, pieces, command, tasks, stop.asked)
             except ValueError:
                 with suppress(OSError):
-                    (job.kept / REFUSED).touch()
+                    (job.kept / REFUSED_DATA).touch()
                 raise
             if not finished:
                 print("stopped: what is done stays, and the same command goes on")

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from pipeline.data.files import SPLITS
 from pipeline.prepare.corrected import remove_other_parts
 from pipeline.prepare.formats import Field
-from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, REFUSED, check_folders
+from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
 from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
@@ -101,7 +101,7 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
     path = out / KEPT / COMMAND
     if path.exists():
         there = _read(path, Command)
-        if (out / KEPT / REFUSED).exists() and not (out / MANIFEST).exists() and _corrects(there, command):
+        if (out / KEPT / REFUSED_DATA).exists() and not (out / MANIFEST).exists() and _corrects(there, command):
             _go_on_with(job, there, command)
             Files().replace(path, [_written(command)])
         else:

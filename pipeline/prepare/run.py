@@ -56,7 +56,7 @@ def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop:
 
 
 def merge_one(job: Job, column: str) -> None:
-    merge(job.kept / COUNTS, column, job.minimum, path_of(job.out, column))
+    merge(job.kept / COUNTS, column, dict(job.minimum_of).get(column, job.minimum), path_of(job.out, column))
 
 
 def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None:

@@ -40,6 +40,8 @@ class Job:
     vocabulary: tuple[str, ...] = ()
     """Columns whose values become ids."""
     minimum: int = 1
+    minimum_of: tuple[tuple[str, int], ...] = ()
+    """Columns with a minimum of their own."""
 
     @property
     def kept(self) -> Path:

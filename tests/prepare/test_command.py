@@ -43,6 +43,11 @@ def refused(tmp_path, capsys):
         (("criteo", "day", "--vocabulary", "i1"), "--vocabulary: i1 is no category"),
         (("criteo", "day", "--minimum", "5"), "--minimum needs --vocabulary"),
         (("criteo", "day", "--vocabulary", "c1", "--minimum", "0"), "give at least 1"),
+        (
+            ("criteo", "day", "--vocabulary", "c1", "--minimum", "c2=5"),
+            "'c2' is not in --vocabulary, where there is c1",
+        ),
+        (("criteo", "day", "--vocabulary", "all", "c1"), "--vocabulary: all is no category"),
         (("criteo", "day", "--workers", "0"), "--workers 0"),
         (("criteo", "day", "--skip-bad", "2"), "--skip-bad 2.0: give a share"),
         (("criteo", "day", "--split", "time:hour,test_from=3"), "no column is 'hour'"),
@@ -166,3 +171,15 @@ def test_paths_that_are_not_utf8_are_accepted_and_known_again(tmp_path, source, 
     for is_finished in (False, True):
         assert prepare("criteo", path, tmp_path / "out") == 0
         assert ("is finished" in capsys.readouterr().out) == is_finished
+
+
+def test_help_lists_the_formats_and_shows_the_options_of_one(capsys):
+    for argv in (["--help"], ["csv", "--help"], ["libffm", "-h"]):
+        with pytest.raises(SystemExit):
+            main(argv)
+    formats, csv, libffm = capsys.readouterr().out.split("usage: ")[1:]
+    assert all(f"\n  {name} " in formats for name in ("criteo", "avazu", "csv", "libsvm", "libffm", "parquet"))
+    assert "FORMAT --help" in formats
+    assert "--split" not in formats
+    assert ("--schema" in csv, "--fields" in csv, "--split" in csv) == (True, False, True)
+    assert ("--schema" in libffm, "--fields" in libffm, "--split" in libffm) == (False, True, True)

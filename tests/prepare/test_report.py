@@ -57,3 +57,11 @@ def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
 def test_without_bad_lines_the_report_says_so_if_they_may_be_skipped(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "criteo", 100)
     assert "skipped as bad: 0 of 100 lines" in reported(capsys, "criteo", source, tmp_path / "out", "--skip-bad", 0.1)
+
+
+def test_all_categories_can_have_a_vocabulary_each_with_a_minimum_of_its_own(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("y,a,b,c\n" + "1,u,x,k\n" * 2 + "0,v,y,k\n" * 3)
+    schema = ("--schema", "y:label", "a:category", "b:category", "c:category")
+    minimum = ("--vocabulary", "all", "--minimum", 2, "--minimum", "a=3", "c=6")
+    *_, a, b, c, _ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *schema, *minimum)
+    assert [line.split() for line in (a, b, c)] == [["a", "1", "2"], ["b", "2", "0"], ["c", "0", "5"]]
