@@ -6,12 +6,14 @@ import argparse
 import dataclasses
 import glob
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from pipeline.machine.limits import cpus
 from pipeline.prepare import formats
 from pipeline.prepare.formats import Format
+from pipeline.prepare.heads import check_heads
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.pieces import Piece, cut_sources
@@ -31,7 +33,7 @@ KINDS = {
 TAKES = {
     "criteo": (),
     "avazu": (),
-    "csv": ("schema",),
+    "csv": ("schema", "no_header"),
     "libsvm": ("numbers", "ignore_values"),
     "libffm": ("fields", "many", "numbers", "ignore_values"),
     "parquet": ("schema",),
@@ -84,6 +86,7 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are decompressed")
     add("--out", type=Path, required=True, help="a folder for the output")
     add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
+    add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
     add("--fields", nargs="+", type=int, default=[], metavar="N", help="fields that become columns")
     add("--many", nargs="+", type=int, default=[], metavar="N", help="fields with several indices in a line")
     add("--numbers", nargs="+", type=int, default=[], metavar="N", help="numbers of those whose values become columns")
@@ -115,6 +118,7 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
     paths = find_sources(args.sources)
     format, split = format_of(args, paths), parse(args.split)
+    check_heads(paths, format)
     categories = sorted(field.name for field in format.fields if field.role == "category")
     if args.vocabulary == ["all"] and "all" not in categories:
         args.vocabulary = categories
@@ -125,6 +129,9 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     minimum, minimum_of = minimums(args.minimum, vocabulary)
     job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, minimum, tuple(minimum_of.items()))
     options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
+    if not options["no_header"]:
+        # So that it is the command of a version without this option.
+        del options["no_header"]
     options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
     return job, cut_sources(paths, format, args.piece_size), command_of(options, paths)
 
@@ -173,7 +180,11 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
     match args.format:
         case "csv":
             is_file = len(args.schema) == 1 and ":" not in args.schema[0]
-            return formats.csv(Path(args.schema[0]) if is_file else args.schema)
+            found = formats.csv(Path(args.schema[0]) if is_file else args.schema)
+            for pattern in args.no_header:
+                if not any(fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for path in paths):
+                    raise ValueError(f"--no-header {pattern}: matches none of the sources")
+            return dataclasses.replace(found, headerless=tuple(args.no_header))
         case "libsvm":
             return formats.libsvm(args.numbers, args.ignore_values)
         case "libffm":
@@ -189,4 +200,5 @@ def described(format: Format) -> dict[str, Any]:
     """The whole format as values for JSON. It is recorded because a schema file may change later."""
     columns = [f"{f.name}:{f.role}:{f.arrow_type}" for f in format.fields]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
+    del options["read.headerless"]
     return options | {"read.fields": columns}

@@ -49,6 +49,8 @@ class Format:
     delimiter: str = "\t"
     header: bool = False
     """True if the first line names the columns; each file then has its own order of columns."""
+    headerless: tuple[str, ...] = ()
+    """Shell patterns of the sources that have no header although others have one."""
     quoting: bool = False
     """True if a value in double quotes may contain the delimiter, and a quote written as two quotes."""
     newlines: bool = False
@@ -61,6 +63,11 @@ class Format:
     """Number of bytes of a line's last value, if it is fixed: then a file that ends within that value is detected."""
     ignore_values: bool = False
     """True if values other than 1 are accepted and ignored (libsvm and libffm)."""
+
+    def has_header(self, path: Path) -> bool:
+        return self.header and not any(
+            fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for pattern in self.headerless
+        )
 
     @property
     def in_lines(self) -> tuple[Field, ...]:
