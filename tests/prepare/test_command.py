@@ -161,7 +161,17 @@ def test_an_invalid_schema_file_is_refused(tmp_path, suffix, text, capsys):
 @pytest.mark.parametrize("name", ["file", "file/below", "/proc/out", "a\nb/" + "x" * 300])
 def test_an_output_that_cannot_be_created_is_refused(tmp_path, source, refused, name):
     (tmp_path / "file").write_text("")
-    refused("criteo", source, out=tmp_path / name)
+    said = refused("criteo", source, out=tmp_path / name)
+    assert "[Errno" not in said
+    assert "place" in said or "permissions" in said
+
+
+def test_a_boundary_of_another_type_is_refused_with_values_of_the_column(tmp_path, refused):
+    lines = write_lines(tmp_path / "log", "avazu", 200)
+    said = refused("avazu", lines, "--split", "time:hour,test_from=2014-10-28")
+    assert "'2014-10-28' is no int32, which hour is; at both ends of log, " in said
+    hours = sorted(line.split(",")[2] for line in lines.read_text().splitlines()[1:])
+    assert f"hour goes from {hours[0]} to {hours[-1]}" in said
 
 
 def test_paths_that_are_not_utf8_are_accepted_and_known_again(tmp_path, source, capsys):
