@@ -6,56 +6,98 @@ import argparse
 import dataclasses
 import glob
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from pipeline.machine.limits import cpus
 from pipeline.prepare import formats
 from pipeline.prepare.formats import Format
+from pipeline.prepare.heads import check_heads
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
+from pipeline.prepare.parts import joined_span, span_of
 from pipeline.prepare.pieces import Piece, cut_sources
-from pipeline.prepare.splits import check_split, parse
+from pipeline.prepare.read import parts
+from pipeline.prepare.splits import ByTime, Split, check_split, parse
 from pipeline.prepare.steps import Job
 from pipeline.workflow import parse_size
 
+KINDS = {
+    "criteo": "tab-separated lines without a header: label, 13 numbers, 26 categories (Criteo, 2014 and 1 TB)",
+    "avazu": "CSV with a header (Avazu, 2015); columns for hour of day, weekday and weekend are added",
+    "csv": "any delimited text; --schema names its columns",
+    "libsvm": "lines `label index:value ...`",
+    "libffm": "lines `label field:index:value ...`; --fields names those that become columns",
+    "parquet": "Parquet files; --schema names the columns that are kept",
+}
+"""Description of each format, one line."""
 TAKES = {
     "criteo": (),
     "avazu": (),
-    "csv": ("schema",),
+    "csv": ("schema", "no_header"),
     "libsvm": ("numbers", "ignore_values"),
     "libffm": ("fields", "many", "numbers", "ignore_values"),
     "parquet": ("schema",),
 }
 """Additional options of each format; `schema` and `fields` are required, the others optional."""
+ENDS_BYTES = 1 << 20
+"""Bytes of text from which a message takes values of a column."""
 NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
-SCHEMA = (
-    "csv: a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order; parquet: NAME:ROLE, where NAME may be a "
-    "pattern. Roles: label, number, category, time, skip"
-)
+SCHEMA = {
+    "csv": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order. Roles: label, number, category, time, "
+    "skip",
+    "parquet": "NAME:ROLE, where NAME may be a pattern. Roles: label, number, category, time",
+}
+VOCABULARY_HELP = "replace the values of these categories, or of `all`, by ids 1, 2, ..."
+MINIMUM_HELP = "values seen less often in training rows have id 0; COLUMN=N for one column (default: 1)"
 SPLIT = (
     "ratio:validation=0.1,test=0.1,seed=0, or time:COLUMN,validation_from=VALUE,test_from=VALUE, or "
     "file:validation=PATTERN,test=PATTERN (default: all rows are for training)"
 )
 
 
-def prepare_arguments() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m pipeline.prepare", description="Make the Parquet files that workflows read from raw logs."
-    )
-    add = parser.add_argument
-    add("format", choices=TAKES)
+def read_arguments(argv: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line. Help and usage are those of its format, or the list of formats if it names none."""
+    return prepare_arguments(next((word for word in argv if word in TAKES), None)).parse_args(argv)
+
+
+def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
+    """Parser of every format's options; its help shows those of one format, or the formats if none is given."""
+    prog = "python -m pipeline prepare"
+    if format is None:
+        lines = "\n".join(f"  {name:9} {what}" for name, what in KINDS.items())
+        parser = argparse.ArgumentParser(
+            prog=prog,
+            usage=f"{prog} FORMAT SOURCE... --out DIR [OPTION...]",
+            description=f"Make the Parquet files that workflows read from raw logs.\n\nformats:\n{lines}",
+            epilog=f"{prog} FORMAT --help shows the options of a format",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    else:
+        usage = f"{prog} {format} SOURCE... --out DIR [OPTION...]"
+        parser = argparse.ArgumentParser(prog=prog, usage=usage, description=f"{format}: {KINDS[format]}.")
+    of_a_format = {f"--{name.replace('_', '-')}" for names in TAKES.values() for name in names}
+    shown = {f"--{name.replace('_', '-')}" for name in TAKES.get(format or "", ())}
+
+    def add(name: str, **options: Any) -> None:
+        if format is None or (name in of_a_format and name not in shown):
+            options["help"] = argparse.SUPPRESS
+        parser.add_argument(name, **options)
+
+    add("format", choices=TAKES, metavar="FORMAT", help=argparse.SUPPRESS)
     add("sources", nargs="+", metavar="SOURCE", help="a file, a folder, or a pattern; .gz and .zst are decompressed")
     add("--out", type=Path, required=True, help="a folder for the output")
-    add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA)
-    add("--fields", nargs="+", type=int, default=[], metavar="N", help="libffm: the fields that become columns")
-    add("--many", nargs="+", type=int, default=[], metavar="N", help="libffm: fields with several indices in a line")
-    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="libsvm, libffm: their values become columns")
-    add("--ignore-values", action="store_true", help="libsvm, libffm: ignore values other than 1")
+    add("--schema", nargs="+", default=[], metavar="COLUMN", help=SCHEMA.get(format or ""))
+    add("--no-header", nargs="+", default=[], metavar="PATTERN", help="these sources have no header, others have one")
+    add("--fields", nargs="+", type=int, default=[], metavar="N", help="fields that become columns")
+    add("--many", nargs="+", type=int, default=[], metavar="N", help="fields with several indices in a line")
+    add("--numbers", nargs="+", type=int, default=[], metavar="N", help="numbers of those whose values become columns")
+    add("--ignore-values", action="store_true", help="ignore values other than 1")
     add("--split", metavar="HOW", help=SPLIT)
-    add("--vocabulary", nargs="+", default=[], metavar="COLUMN", help="replace these columns' values by ids 1, 2, ...")
-    add("--minimum", type=int, default=1, metavar="N", help="values seen less often in training rows have id 0")
+    add("--vocabulary", nargs="+", default=[], metavar="COLUMN", help=VOCABULARY_HELP)
+    add("--minimum", nargs="+", action="extend", default=[], metavar="N", help=MINIMUM_HELP)
     add("--skip-bad", type=float, metavar="SHARE", help="leave out bad lines, up to this share (default: an error)")
     add("--piece-size", type=size, default=64 << 20, metavar="SIZE", help="bytes of text per part (default: 64 MiB)")
     add("--workers", type=int, default=cpus(), metavar="N", help="parts made at a time (default: one per CPU)")
@@ -76,20 +118,64 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     not fit each other or the sources."""
     if args.workers < 1:
         raise ValueError(f"--workers {args.workers}: give at least 1")
-    if args.minimum != 1 and not (args.vocabulary and args.minimum > 1):
-        raise ValueError("--minimum needs --vocabulary with the names of columns; give at least 1")
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
     paths = find_sources(args.sources)
     format, split = format_of(args, paths), parse(args.split)
+    check_heads(paths, format)
     categories = sorted(field.name for field in format.fields if field.role == "category")
+    if args.vocabulary == ["all"] and "all" not in categories:
+        args.vocabulary = categories
     if strangers := sorted({*args.vocabulary} - {*categories}):
         raise ValueError(f"--vocabulary: {', '.join(strangers)} is no category; there are {', '.join(categories)}")
-    check_split(split, format.schema, paths)
+    try:
+        check_split(split, format.schema, paths)
+    except ValueError as error:
+        raise ValueError(f"{error}{sampled_span(split, format, paths)}") from error
     vocabulary = tuple(sorted({*args.vocabulary}))
-    job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, args.minimum)
+    minimum, minimum_of = minimums(args.minimum, vocabulary)
+    job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, minimum, tuple(minimum_of.items()))
     options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
-    return job, cut_sources(paths, format, args.piece_size), command_of(options | described(format), paths)
+    if not options["no_header"]:
+        # So that it is the command of a version without this option.
+        del options["no_header"]
+    options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
+    return job, cut_sources(paths, format, args.piece_size), command_of(options, paths)
+
+
+def sampled_span(split: Split, format: Format, paths: Sequence[Path]) -> str:
+    """Range of the column of a split by time near both ends of the sources, as the end of a sentence; empty if there is
+    none, or it cannot be read."""
+    if not isinstance(split, ByTime) or split.column not in format.schema.names:
+        return ""
+    first, last = (cut_sources([path], format, ENDS_BYTES) for path in (paths[0], paths[-1]))
+    try:
+        ends = [next(parts(piece, format, BadLines(1.0))).table.column(split.column) for piece in (first[0], last[-1])]
+    except ValueError:
+        return ""
+    span = joined_span(map(span_of, ends))
+    where = " and ".join(dict.fromkeys((paths[0].name, paths[-1].name)))
+    return f"; at both ends of {where}, {split.column} goes from {span[0]} to {span[1]}" if span else ""
+
+
+def minimums(words: Sequence[str], vocabulary: Sequence[str]) -> tuple[int, dict[str, int]]:
+    """The minimum of all columns, and that of each column that has its own. Raises ValueError if one is no number from
+    1 on, or of a column without a vocabulary."""
+    whole, of_column = 1, {}
+    for word in words:
+        column, equals, number = word.rpartition("=")
+        if not (number.isascii() and number.isdigit() and int(number) >= 1):
+            raise ValueError(f"--minimum {word}: expected N or COLUMN=N; give at least 1")
+        if equals and column not in vocabulary:
+            there = ", ".join(vocabulary) or "none"
+            raise ValueError(f"--minimum {word}: {column!r} is not in --vocabulary, where there is {there}")
+        if equals:
+            of_column[column] = int(number)
+        else:
+            whole = int(number)
+    if whole != 1 and not vocabulary:
+        raise ValueError("--minimum needs --vocabulary with the names of columns")
+    return whole, dict(sorted(of_column.items()))
 
 
 def find_sources(sources: Sequence[str]) -> list[Path]:
@@ -116,7 +202,11 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
     match args.format:
         case "csv":
             is_file = len(args.schema) == 1 and ":" not in args.schema[0]
-            return formats.csv(Path(args.schema[0]) if is_file else args.schema)
+            found = formats.csv(Path(args.schema[0]) if is_file else args.schema)
+            for pattern in args.no_header:
+                if not any(fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for path in paths):
+                    raise ValueError(f"--no-header {pattern}: matches none of the sources")
+            return dataclasses.replace(found, headerless=tuple(args.no_header))
         case "libsvm":
             return formats.libsvm(args.numbers, args.ignore_values)
         case "libffm":
@@ -132,4 +222,5 @@ def described(format: Format) -> dict[str, Any]:
     """The whole format as values for JSON. It is recorded because a schema file may change later."""
     columns = [f"{f.name}:{f.role}:{f.arrow_type}" for f in format.fields]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
+    del options["read.headerless"]
     return options | {"read.fields": columns}

@@ -49,6 +49,8 @@ class Format:
     delimiter: str = "\t"
     header: bool = False
     """True if the first line names the columns; each file then has its own order of columns."""
+    headerless: tuple[str, ...] = ()
+    """Shell patterns of the sources that have no header although others have one."""
     quoting: bool = False
     """True if a value in double quotes may contain the delimiter, and a quote written as two quotes."""
     newlines: bool = False
@@ -62,6 +64,11 @@ class Format:
     ignore_values: bool = False
     """True if values other than 1 are accepted and ignored (libsvm and libffm)."""
 
+    def has_header(self, path: Path) -> bool:
+        return self.header and not any(
+            fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for pattern in self.headerless
+        )
+
     @property
     def in_lines(self) -> tuple[Field, ...]:
         """Fields of a line, without those derived from others."""
@@ -69,10 +76,8 @@ class Format:
 
     @property
     def schema(self) -> pa.Schema:
-        """Schema of the tables that are read: all columns but the skipped ones, sorted by name."""
-        return pa.schema(
-            [(f.name, f.arrow_type) for f in sorted(self.fields, key=lambda f: f.name) if f.role != "skip"]
-        )
+        """Schema of the tables that are read: all columns but the skipped ones, in the order of `fields`."""
+        return pa.schema([(f.name, f.arrow_type) for f in self.fields if f.role != "skip"])
 
 
 def criteo() -> Format:

@@ -17,12 +17,14 @@ COMMAND, MANIFEST, STUB = "command.json", "prepared.json", "workflow.py"
 COUNT, COUNTS, WRITE, UNIQUES = "count", "counts", "write", "uniques"
 """Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS and UNIQUES what they save per part."""
 VOCABULARY = "vocabulary"
+REFUSED_DATA = "refused"
+"""File in KEPT whose existence says that the data were refused, so that a corrected command may go on."""
 PART = r"part-[0-9]{4,}-[0-9]{5,}"
 NAMES = {
     ".": "|".join(map(re.escape, (MANIFEST, STUB))),
     **dict.fromkeys(SPLITS, rf"{PART}\.parquet"),
     VOCABULARY: r".+\.parquet",
-    KEPT: f"{re.escape(COMMAND)}|stop",
+    KEPT: f"{re.escape(COMMAND)}|stop|{REFUSED_DATA}",
     f"{KEPT}/{COUNT}": rf"{PART}\.json",
     f"{KEPT}/{COUNTS}": rf"{PART}\.counts|.+\.merged",
     f"{KEPT}/{WRITE}": rf"{PART}\.json",
@@ -65,7 +67,8 @@ def remove_kept(out: Path) -> None:
             for merging in named(out / folder, MERGING):
                 remove_folder(merging)
             remove_folder(out / folder, f"({names})({PARTIAL})?")
-    (out / KEPT / "stop").unlink(missing_ok=True)
+    for name in ("stop", REFUSED_DATA):
+        (out / KEPT / name).unlink(missing_ok=True)
 
 
 def remove_folder(folder: Path, names: str = f"{RUN}({PARTIAL})?") -> None:

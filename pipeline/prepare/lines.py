@@ -104,10 +104,11 @@ def parse_lines(
             continue
         place = f"{where(int(starts[line]))}: {reason}"
         if bad.share is None:
-            raise ValueError(f"{place}; correct it, or skip bad lines")
+            raise ValueError(f"{place}; correct it, or leave bad lines out (--skip-bad 0.001: up to one in a thousand)")
         raise ValueError(
             f"{place}; this is bad line {len(found):,} of a part of {num_lines:,} lines, {allowed:,} of which may be "
-            f"skipped (a share of {bad.share}); the first is {where(int(starts[found[0]]))}"
+            f"skipped (a share of {bad.share}); the first is {where(int(starts[found[0]]))}; correct them, or give a "
+            "larger --skip-bad"
         )
     begins, pasts = [0, *(line + 1 for line in found)], [*found, num_lines]
     good = b"".join(bytes(text[starts[a] : starts[b]]) for a, b in zip(begins, pasts, strict=True))

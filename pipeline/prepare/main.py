@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import errno
 import logging
+import shutil
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -16,12 +17,11 @@ import pyarrow as pa
 from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
-from pipeline.prepare.command import plan_preparation, prepare_arguments
-from pipeline.prepare.layout import MANIFEST, STUB, remove_kept
-from pipeline.prepare.manifest import Prepared, claim, read_prepared
-from pipeline.prepare.parts import limits_of
+from pipeline.prepare.command import plan_preparation, read_arguments
+from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
+from pipeline.prepare.manifest import claim, read_prepared
+from pipeline.prepare.report import report_lines
 from pipeline.prepare.run import begin, run
-from pipeline.prepare.splits import ByTime, asked_for
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import CACHE_BYTES
 from pipeline.storage.lock import RunLock
@@ -38,6 +38,13 @@ PROCESS_BYTES = 400 << 20
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
 """Exceptions that end a preparation with a message. RuntimeError stands for PipelineError, a RecursionError, and a
 thread that cannot be started."""
+
+
+SAME_GOES_ON = "the same command goes on"
+CORRECTED_GOES_ON = (
+    "the command goes on when this is corrected, without --fresh: in a source, or by another --skip-bad, --split or "
+    "--minimum"
+)
 
 
 class Stop:
@@ -63,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Return the exit code: 0 on success, 2 for an error before anything was made, 1 if the preparation ended early,
     130 if it was interrupted before it began. Errors print one message and no traceback."""
     heed_interrupts()
-    args = prepare_arguments().parse_args(argv)
+    args = read_arguments(sys.argv[1:] if argv is None else argv)
     keep_freed_memory()
     # If a cluster takes long to close, asyncio logs exceptions that were never retrieved.
     logging.getLogger("asyncio").setLevel(logging.CRITICAL)
@@ -74,7 +81,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         except FAULTS as error:
             print(f"error: {fault_message(error)}", file=sys.stderr)
             if stop.begun:
-                print("what is done stays: the same command goes on", file=sys.stderr)
+                print(
+                    f"what is done stays: {CORRECTED_GOES_ON if isinstance(error, ValueError) else SAME_GOES_ON}",
+                    file=sys.stderr,
+                )
             return 1 if stop.begun else 2
         except KeyboardInterrupt:
             print("interrupted before anything was made", file=sys.stderr)
@@ -85,55 +95,63 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
     out: Path = args.out.resolve() if args.out.is_symlink() else args.out
     job, pieces, command = plan_preparation(args, out)
     with RunLock(out), ExitStack() as stack:
-        if prepared := claim(out, args.fresh, command):
+        if prepared := claim(job, out, args.fresh, command):
             remove_kept(out)
-            print(f"{out} is finished: {MANIFEST} says what is in it, and {STUB} is a workflow of it")
+            print(f"{out} is finished: {MANIFEST} says what is in it")
         else:
             begin(job)
             stop.job = job
             tasks = stack.enter_context(tasks_of(args.scheduler) if args.scheduler else local_tasks(args.workers))
             print(memory_of(tasks.num_threads, args.piece_size, bool(job.vocabulary)))
             stop.begun = True
-            if not run(job, pieces, command, tasks, stop.asked):
+            try:
+                finished = run(job, pieces, command, tasks, stop.asked)
+            except ValueError:
+                with suppress(OSError):
+                    (job.kept / REFUSED_DATA).touch()
+                raise
+            if not finished:
                 print("stopped: what is done stays, and the same command goes on")
                 return 1
             prepared = read_prepared(out, command)
-            print((out / STUB).read_text())
-            print(f"left in {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
-            print(f"python -m pipeline.run {out / STUB} trains it")
-        for line in preparation_remarks(job, prepared):
+        for line in report_lines(job, prepared):
             print(line)
+        print(f"workflow: {out / STUB}; python -m pipeline run {out / STUB} trains it")
     return 0
 
 
 def fault_message(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"the memory is not enough ({error}); give fewer --workers, or a smaller --piece-size"
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{error}: free some space of that disk"
+    if isinstance(error, OSError) and error.errno is not None and error.strerror:
+        return _in_words(error)
     return str(error) or type(error).__name__
 
 
-def preparation_remarks(job: Job, prepared: Prepared) -> Iterator[str]:
-    """Lines about an output that may surprise the user: skipped lines, empty splits."""
-    bad = [source for source in prepared.sources if source.skipped]
-    if bad:
-        yield (
-            f"skipped as bad: {sum(source.skipped for source in bad):,} of "
-            f"{sum(source.lines for source in prepared.sources):,} lines, in {len(bad):,} of "
-            f"{len(prepared.sources):,} files; {MANIFEST} says how many of each"
-        )
-    if empty := [split for split in asked_for(job.split) if not prepared.splits[split].rows]:
-        why = reaches(job, prepared)
-        yield f"warning: --split {prepared.options['split']}: no row is for {' or '.join(empty)}{why}; no row is lost"
+WAYS_OUT = {
+    errno.ENOSPC: "free some space of that disk",
+    errno.EDQUOT: "free some space of your quota",
+    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
+    errno.EMFILE: "raise the limit of open files (ulimit -n), or give fewer --workers",
+    errno.EROFS: "mount the disk for writing, or name another place with --out",
+    errno.EACCES: "change its permissions, or name another place",
+    errno.EPERM: "change its permissions, or name another place",
+    errno.ENOENT: "name another place; does its folder exist, and can files be made there?",
+    errno.ENOTDIR: "name another place: a part of this path is a file, no folder",
+    errno.EEXIST: "name another place: a part of this path is a file, no folder",
+    errno.ENAMETOOLONG: "name another place with a shorter name",
+}
+"""What to do after an error of the system, by its number."""
 
 
-def reaches(job: Job, prepared: Prepared) -> str:
-    """Range of the column of a split by time, as the end of a sentence; empty for other splits."""
-    if not isinstance(job.split, ByTime) or job.split.column in job.vocabulary:
-        return ""
-    minimum, greatest = limits_of(job.split.column, (job.out / file.name for file in prepared.files))
-    return f", since {job.split.column} goes from {minimum} to {greatest}"
+def _in_words(error: OSError) -> str:
+    """The system's reason, the file, the space that is left on its disk if that is the reason, and what to do."""
+    where, left = str(error.filename or "a file"), ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename:
+        with suppress(OSError):
+            left = f" ({shutil.disk_usage(Path(error.filename).parent).free >> 20:,} MiB are free)"
+    way = WAYS_OUT.get(error.errno or 0)
+    return f"{where!r}: {error.strerror}{left}{f'; {way}' if way else ''}"
 
 
 def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.data.files import SPLITS
+from pipeline.prepare.corrected import remove_other_parts
 from pipeline.prepare.formats import Field
-from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, check_folders
-from pipeline.prepare.parts import OutputFile, Record
+from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
+from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
@@ -23,6 +24,8 @@ from pipeline.storage.files import Files, checksum
 T = TypeVar("T", bound=Strict)
 HEAD_BYTES = 1 << 16
 MAX_SHOWN = 200
+CORRECTABLE = ("skip_bad", "split", "minimum", "minimum_of")
+"""Options that a command may have otherwise than the one whose data were refused."""
 
 
 class Origin(Strict):
@@ -55,6 +58,8 @@ class PreparedSplit(Strict):
     rows: int
     positives: dict[str, int]
     positive_rate: dict[str, float]
+    span: ValueSpan | None = None
+    """Least and greatest value of the column of a split by time."""
 
 
 class Prepared(Strict):
@@ -82,10 +87,11 @@ def _origin(path: Path) -> Origin:
     return Origin(path=name, bytes=found.st_size, mtime_ns=found.st_mtime_ns, head=head)
 
 
-def claim(out: Path, fresh: bool, command: Command) -> Prepared | None:
+def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None:
     """Claim the output folder for the command; return its manifest if the output is finished already. With `fresh`,
-    what is in the folder is moved aside first; nothing is ever deleted. Raises ValueError if the folder holds something
-    else or the output of another command, or is damaged."""
+    what is in the folder is moved aside first. If the data were refused before, the command may be a corrected one;
+    what it makes otherwise is removed. Raises ValueError if the folder holds something else or the output of another
+    command, or is damaged."""
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is no folder; --out names another place")
     if fresh and out.exists() and any(out.iterdir()):
@@ -94,13 +100,47 @@ def claim(out: Path, fresh: bool, command: Command) -> Prepared | None:
     check_folders(out)
     path = out / KEPT / COMMAND
     if path.exists():
-        check_same(out, _read(path, Command), command)
+        there = _read(path, Command)
+        if (out / KEPT / REFUSED_DATA).exists() and not (out / MANIFEST).exists() and _corrects(there, command):
+            _go_on_with(job, there, command)
+            Files().replace(path, [_written(command)])
+        else:
+            check_same(out, there, command)
     elif _holds_anything(out):
         raise ValueError(f"{out} holds something else; --fresh moves it aside, --out names another place")
     else:
         Files().make_folder(path.parent)
-        Files().replace(path, [json.dumps(command.model_dump(), indent=1).encode() + b"\n"])
+        Files().replace(path, [_written(command)])
     return read_prepared(out, command) if (out / MANIFEST).exists() else None
+
+
+def _written(command: Command) -> bytes:
+    return json.dumps(command.model_dump(), indent=1).encode() + b"\n"
+
+
+def _corrects(there: Command, here: Command) -> bool:
+    """True if the commands differ, and parts made by the one may belong to the other."""
+    same = [source.path for source in there.sources] == [source.path for source in here.sources]
+    return same and there != here and {*_different(there, here)} <= {*CORRECTABLE}
+
+
+def _different(there: Command, here: Command) -> list[str]:
+    """Names of the options that differ. One that is absent, as an earlier version may have it, is None."""
+    names = sorted({*there.options, *here.options})
+    return [name for name in names if there.options.get(name) != here.options.get(name)]
+
+
+def _go_on_with(job: Job, there: Command, here: Command) -> None:
+    """Remove the parts that the corrected command makes otherwise."""
+    both = zip(there.sources, here.sources, strict=True)
+    changed = {number for number, (before, now) in enumerate(both) if before != now}
+    other = {*_different(there, here)} - {"skip_bad"}
+    removed = remove_other_parts(job, changed, "split" in other, bool(other or changed))
+    what = [
+        *(f"--{name.replace('_', '-')}" for name in _different(there, here)),
+        *(here.sources[n].path for n in changed),
+    ]
+    print(f"goes on with what was corrected ({', '.join(what)}): {removed:,} parts are made again")
 
 
 def _holds_anything(out: Path) -> bool:
@@ -122,7 +162,8 @@ def read_prepared(out: Path, command: Command) -> Prepared:
     path, again = out / MANIFEST, "the same command makes the output again"
     try:
         prepared = Prepared.model_validate_json(path.read_bytes())
-        if prepared.options != command.options or prepared.splits.keys() != set(SPLITS) or not prepared.files:
+        there = Command(options=prepared.options, sources=[])
+        if _different(there, command) or prepared.splits.keys() != set(SPLITS) or not prepared.files:
             raise ValueError("not of this command")
         for file in prepared.files:
             if file.split not in SPLITS or not re.fullmatch(rf"{file.split}/{PART}\.parquet", file.name):
@@ -139,10 +180,17 @@ def read_prepared(out: Path, command: Command) -> Prepared:
 
 def check_same(out: Path, there: Command, here: Command) -> None:
     """Raises ValueError, with the differences, if two commands differ."""
+    if differ := _differences(there, here):
+        raise ValueError(
+            f"{out} was begun with another command: {'; '.join(differ[:8])}; --fresh moves it aside, --out names "
+            "another place"
+        )
+
+
+def _differences(there: Command, here: Command) -> list[str]:
     differ = [
         f"{name} is {_shown(there.options.get(name))} there and {_shown(here.options.get(name))} here"
-        for name in sorted({*there.options, *here.options})
-        if there.options.get(name) != here.options.get(name)
+        for name in _different(there, here)
     ]
     before, now = ({source.path: source for source in command.sources} for command in (there, here))
     for path in [*before, *(path for path in now if path not in before)]:
@@ -153,20 +201,17 @@ def check_same(out: Path, there: Command, here: Command) -> None:
         elif before[path] != now[path]:
             changed = [name for name, value in before[path] if value != getattr(now[path], name)]
             differ.append(f"{path} has changed since ({', '.join(changed)})")
-    if differ:
-        raise ValueError(
-            f"{out} was begun with another command: {'; '.join(differ[:8])}; --fresh moves it aside, --out names "
-            "another place"
-        )
+    return differ
 
 
-def check_sources(out: Path, command: Command, paths: Iterable[Path]) -> None:
+def check_sources(command: Command, paths: Iterable[Path]) -> None:
     """Raises ValueError if a source has changed since the command began. One that no longer exists is not checked: it
     has been read already, or reading it will fail."""
     there = {origin.path: origin for origin in command.sources}
     now = [_origin(path) for path in dict.fromkeys(paths) if path.exists()]
     before = [there[origin.path] for origin in now]
-    check_same(out, Command(options={}, sources=before), Command(options={}, sources=now))
+    if differ := _differences(Command(options={}, sources=before), Command(options={}, sources=now)):
+        raise ValueError(f"{'; '.join(differ[:8])}: the same command reads what has changed again")
 
 
 def _shown(value: object) -> str:
@@ -186,14 +231,19 @@ def summarize(
         split: {"rows": 0, "positives": dict.fromkeys(job.of_role("label"), 0)} for split in SPLITS
     }
     limits: dict[str, tuple[float, float]] = {}
+    unknown = dict.fromkeys(job.vocabulary, 0)
     for record in job.records("write"):
         sources[record.file]["lines"] += record.lines
         sources[record.file]["skipped"] += record.skipped
         for name, (minimum, maximum) in record.numbers.items():
             before = limits.get(name, (minimum, maximum))
             limits[name] = (min(minimum, before[0]), max(maximum, before[1]))
+        for name, count in record.unknown.items():
+            unknown[name] += count
         for file in record.files:
             splits[file.split]["rows"] += file.rows
+            if file.span:
+                splits[file.split]["span"] = joined_span([splits[file.split].get("span"), file.span])
             for label, count in file.positives.items():
                 splits[file.split]["positives"][label] += count
     for split in splits.values():
@@ -203,16 +253,20 @@ def summarize(
         "options": command.options,
         "sources": sources,
         "splits": splits,
-        "columns": dict(_columns(job, limits, keys)),
+        "columns": dict(_columns(job, limits, keys, unknown)),
     }
 
 
 def _columns(
-    job: Job, limits: Mapping[str, tuple[float, float]], keys: Mapping[str, tuple[int, bool]]
+    job: Job,
+    limits: Mapping[str, tuple[float, float]],
+    keys: Mapping[str, tuple[int, bool]],
+    unknown: Mapping[str, int],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    for field in sorted(job.format.fields, key=lambda field: field.name):
+    for field in job.format.fields:
         if field.role != "skip":
-            yield field.name, _column(job, field, limits, keys)
+            column = _column(job, field, limits, keys)
+            yield field.name, column | ({"unknown": unknown[field.name]} if field.name in unknown else {})
 
 
 def _column(
@@ -237,6 +291,6 @@ def write_manifest(out: Path, summary: Mapping[str, Any], records: Iterable[Reco
         before = ""
         for record in records:
             for written in record.files:
-                file.write(f"{before}  {json.dumps(written.model_dump())}".encode())
+                file.write(f"{before}  {json.dumps(written.model_dump(exclude_none=True))}".encode())
                 before = ",\n"
         file.write(b"\n ]\n}\n")

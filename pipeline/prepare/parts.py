@@ -6,6 +6,7 @@ under its name whole and durable, so making a part twice, at once or after a cra
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -17,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from pipeline.data.files import SPLITS, open_file
+from pipeline.data.files import SPLITS
 from pipeline.prepare.counts import value_type
 from pipeline.prepare.layout import PART, named
 from pipeline.prepare.splits import I8
@@ -39,6 +40,9 @@ OPTIONS: dict[str, Any] = {
 }
 
 
+ValueSpan = tuple[int | float | str, int | float | str]
+
+
 def part_name(file: int, number: int) -> str:
     return f"part-{file:04}-{number:05}"
 
@@ -53,6 +57,8 @@ class OutputFile(Strict):
     """Number of positive rows, by label."""
     bytes: int
     checksum: str
+    span: ValueSpan | None = None
+    """Least and greatest value of the column of a split by time."""
 
     def is_there(self, out: Path) -> bool:
         """True if the file exists with its size and checksum."""
@@ -74,6 +80,8 @@ class Record(Strict, allow_inf_nan=True):
     numbers: dict[str, tuple[int | float, int | float]]
     """Minimum and maximum of each column of numbers that has values; infinite if all of them are NaN."""
     files: tuple[OutputFile, ...]
+    unknown: dict[str, int]
+    """Number of values that became the id 0, rare or unknown, by column with a vocabulary."""
     kept: str
     """Checksum of the other file that the step saved for the part: counts or unique keys."""
     end: int = 0
@@ -128,8 +136,11 @@ class Made:
         return self._records.read(part_name(self._file, number)).last
 
 
-def write_splits(out: Path, name: str, table: pa.Table, split_N: I8, labels: Sequence[str]) -> tuple[OutputFile, ...]:
-    """Write the part's Parquet files durably, one per split that has rows of the part."""
+def write_splits(
+    out: Path, name: str, table: pa.Table, split_N: I8, labels: Sequence[str], times: pa.ChunkedArray | None = None
+) -> tuple[OutputFile, ...]:
+    """Write the part's Parquet files durably, one per split that has rows of the part. `times`: column of a split by
+    time, as it was read."""
     written = []
     for place, split in enumerate(SPLITS):
         rows = table if (split_N == place).all() else table.filter(pa.array(split_N == place))
@@ -147,6 +158,7 @@ def write_splits(out: Path, name: str, table: pa.Table, split_N: I8, labels: Seq
                     positives=positives,
                     bytes=content.size,
                     checksum=checksum(content),
+                    span=None if times is None else span_of(times.filter(pa.array(split_N == place))),
                 )
             )
     return tuple(written)
@@ -205,16 +217,21 @@ def limits(table: pa.Table, names: Sequence[str]) -> dict[str, tuple[int | float
     return {name: (+both["min"], +both["max"]) for name, both in found.items() if both["min"] is not None}
 
 
-def limits_of(name: str, paths: Iterable[Path]) -> tuple[Any, Any]:
-    """Minimum and maximum of a column over the given files, which are read for it."""
-    minimum, greatest = [], []
-    for path in paths:
-        with open_file(path) as file:
-            column = file.read([name]).column(0)
-        both = pc.min_max(column.cast(value_type(column.type))).as_py()
-        minimum.append(both["min"])
-        greatest.append(both["max"])
-    return min(minimum), max(greatest)
+def span_of(column: pa.ChunkedArray) -> ValueSpan | None:
+    """Minimum and maximum of a column as JSON can hold them; None if it has no values, or they are infinite."""
+    both = pc.min_max(column.cast(value_type(column.type))).as_py()
+    least, greatest = (
+        value.decode(errors="backslashreplace") if isinstance(value, bytes) else value for value in both.values()
+    )
+    if least is None or any(isinstance(value, float) and not math.isfinite(value) for value in (least, greatest)):
+        return None
+    return least, greatest
+
+
+def joined_span(spans: Iterable[ValueSpan | None]) -> ValueSpan | None:
+    """Range of these ranges; None if there is none."""
+    found: list[Any] = [span for span in spans if span is not None]
+    return (min(least for least, _ in found), max(greatest for _, greatest in found)) if found else None
 
 
 def _is_text(kind: pa.DataType) -> bool:

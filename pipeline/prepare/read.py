@@ -16,6 +16,11 @@ from pipeline.prepare.pieces import Piece
 from pipeline.prepare.stretches import Stretch, first_line, stretches
 
 RAISE = BadLines()
+FOREIGN = {
+    "csv": "Else name the columns that are there in --schema (NAME:skip leaves one out; skip_others = true in a schema "
+    "file leaves out all that it does not name)"
+}
+"""Way out for a format whose header names other columns."""
 
 
 @dataclass
@@ -59,7 +64,7 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
 def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> SourcePart:
     def where(at: int) -> str:
         line = stretch.line_at(at)
-        hint = " (a header? this format has none)" if line == 1 and not format.header else ""
+        hint = " (a header? this format has none)" if line == 1 and not format.has_header(piece.path) else ""
         return f"{piece.path}: line {line:,}{hint}"
 
     table, num_skipped = parse_lines(stretch.text, format.newlines, parse, bad, where)
@@ -71,10 +76,10 @@ def _parser(path: Path, format: Format) -> Parser:
     if format.kind != "text":
         return sparse.sparse_parser(format)
     names = [f.name for f in format.in_lines]
-    return text.text_parser(format, _names_in(path, format, names) if format.header else names)
+    return text.text_parser(format, names_in(path, format, names) if format.has_header(path) else names)
 
 
-def _names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
+def names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
     """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
     columns."""
     line = first_line(path).decode(errors="replace")
@@ -88,5 +93,5 @@ def _names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
     said = ", and ".join(f"{verb} {', '.join(map(repr, names[:8]))}" for verb, names in problems.items() if names)
     raise ValueError(
         f"{path}: line 1 should name the columns of {format.name}, but {said}; is the header missing? "
-        "Else give the columns that are there (skip_others leaves out what is not named)"
+        f"{FOREIGN.get(format.name, 'Else use csv, with --schema')}"
     )

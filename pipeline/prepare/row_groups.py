@@ -42,6 +42,7 @@ def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Tab
     first = file.metadata.row_group(piece.begin)
     count = num_parts(first.num_rows, first.total_byte_size, piece.part_bytes) if len(groups) == 1 else 1
     try:
+        # pyarrow returns the columns in the order of the file; `_typed` puts them into that of the format.
         if count == 1:
             yield file.read_row_groups(list(groups), columns=names, use_threads=False)
             return
@@ -80,6 +81,7 @@ def _good_rows(table: pa.Table, piece: Piece, format: Format, bad: BadLines, fir
     if num_bad > allowed:
         raise ValueError(
             f"{piece.path}: row {first_row + int(np.flatnonzero(bad_N)[0]) + 1:,}: {reason}; {num_bad:,} of "
-            f"{table.num_rows:,} rows of this part are bad, {allowed:,} may be skipped"
+            f"{table.num_rows:,} rows of this part are bad, {allowed:,} may be skipped; correct them, or give "
+            f"{'--skip-bad SHARE' if bad.share is None else 'a larger --skip-bad'}"
         )
     return table.filter(pa.array(~bad_N))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
+from typing import Any
 
 from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
@@ -15,8 +16,9 @@ from pipeline.errors import PipelineError
 from pipeline.monitor.row_progress import RowProgress
 from pipeline.prepare.layout import COUNT, COUNTS, STUB, UNIQUES, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
-from pipeline.prepare.parts import Made, Records
+from pipeline.prepare.parts import Made, Records, joined_span
 from pipeline.prepare.pieces import Piece
+from pipeline.prepare.splits import asked_for, reaches
 from pipeline.prepare.steps import Job, check_parts, do_piece
 from pipeline.prepare.stub import stub_text
 from pipeline.prepare.uniques import counts, fold, folded_parts
@@ -54,7 +56,7 @@ def run(job: Job, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop:
 
 
 def merge_one(job: Job, column: str) -> None:
-    merge(job.kept / COUNTS, column, job.minimum, path_of(job.out, column))
+    merge(job.kept / COUNTS, column, dict(job.minimum_of).get(column, job.minimum), path_of(job.out, column))
 
 
 def check_done(job: Job, step: str, tasks: Tasks, stop: threading.Event) -> None:
@@ -73,7 +75,7 @@ def run_step(
     job: Job, step: str, what: str, pieces: Sequence[Piece], command: Command, tasks: Tasks, stop: threading.Event
 ) -> bool:  # fmt: skip
     """Run one step over all pieces that are not done; return False if stopped before the end."""
-    records, categories = job.records(step), job.of_role("category")
+    records, categories = job.records(step), job.keyed
     check_done(job, step, tasks, stop)
     if stop.is_set():
         return False
@@ -100,7 +102,7 @@ def run_step(
                 fold(job.kept / UNIQUES, categories)
             if stop.is_set():
                 return False
-    check_sources(job.out, command, (piece.path for piece in pieces))
+    check_sources(command, (piece.path for piece in pieces))
     if still := unfinished(pieces, records):
         raise PipelineError(f"{what}: {len(still)} of {len(pieces)} pieces were not done; the same command goes on")
     return True
@@ -146,7 +148,7 @@ def check_skipped(job: Job, step: str) -> None:
     if skipped > job.bad.allowed(lines):
         raise ValueError(
             f"{skipped:,} of {lines:,} lines are bad, and --skip-bad {job.bad.share} allows "
-            f"{job.bad.allowed(lines):,}; correct the sources, or begin anew with a larger share"
+            f"{job.bad.allowed(lines):,}; correct the sources, or give a larger --skip-bad"
         )
 
 
@@ -154,9 +156,8 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     """Write the workflow, then the manifest; after that, remove the state that was kept while the output was made."""
     check_skipped(job, WRITE)
     check_parts_are_those(job, pieces)
-    summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.of_role("category")))
-    if not summary["splits"]["train"]["rows"]:
-        raise ValueError("no row is left for training; begin anew with another --split")
+    summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.keyed))
+    check_rows(job, command, summary["splits"])
     stub, text = job.out / STUB, stub_text(summary).encode()
     if stub.exists() and stub.read_bytes() != text:
         raise ValueError(f"{stub} is not the one that would be written; move it, lest it is lost")
@@ -164,6 +165,16 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     write_manifest(job.out, summary, job.records(WRITE))
     # If killed during the removal, the next run does the rest.
     remove_kept(job.out)
+
+
+def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raises ValueError if there is no row for training, or for another split that was asked for."""
+    if empty := [name for name in ("train", *asked_for(job.split)) if not splits[name]["rows"]]:
+        text = f"--split {command.options['split']}: " if command.options["split"] else ""
+        why = reaches(job.split, joined_span(split.get("span") for split in splits.values()))
+        raise ValueError(
+            f"{text}no row is for {' or '.join(empty)}{why}; give another --split, without what no row can be for"
+        )
 
 
 def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
@@ -176,6 +187,6 @@ def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
         if (record.file, record.number) != (file, number) or file > pieces[-1].file:
             raise ValueError(f"{path}: is the record of a part that the sources do not have; remove it")
         number, last = number + 1, record.last
-    fold(job.kept / UNIQUES, job.of_role("category"), min_bytes=0)
+    fold(job.kept / UNIQUES, job.keyed, min_bytes=0)
     if lacking := job.records(WRITE).names() - folded_parts(job.kept / UNIQUES):
         raise ValueError(f"{job.kept / UNIQUES}: the unique keys of {len(lacking):,} parts are gone")

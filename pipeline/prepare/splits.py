@@ -108,6 +108,13 @@ def asked_for(split: Split) -> list[str]:
     return [name for name in SPLITS if getattr(split, name, None) or getattr(split, f"{name}_from", None) is not None]
 
 
+def reaches(split: Split, span: tuple[Any, Any] | None) -> str:
+    """Range of the column of a split by time, as the end of a sentence; empty for other splits."""
+    if not isinstance(split, ByTime) or span is None:
+        return ""
+    return f", since {split.column} goes from {span[0]} to {span[1]}"
+
+
 def check_split(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
     """Raises ValueError if the split does not fit the columns or the sources."""
     match split:

@@ -13,14 +13,16 @@ from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from pipeline.data.decode import is_list
 from pipeline.prepare.formats import Format
 from pipeline.prepare.layout import COUNT, COUNTS, KEPT, UNIQUES, WRITE
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.parts import Made, OutputFile, Record, Records, encoded, limits, part_name, write_splits
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import SourcePart, parts
-from pipeline.prepare.splits import I8, TRAIN, Split
+from pipeline.prepare.splits import I8, TRAIN, ByTime, Split
 from pipeline.prepare.uniques import path_of_part, save_part
 from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of, path_of_counts
 from pipeline.storage.durable import has_checksum
@@ -38,6 +40,8 @@ class Job:
     vocabulary: tuple[str, ...] = ()
     """Columns whose values become ids."""
     minimum: int = 1
+    minimum_of: tuple[tuple[str, int], ...] = ()
+    """Columns with a minimum of their own."""
 
     @property
     def kept(self) -> Path:
@@ -52,7 +56,13 @@ class Job:
         return Records(self.kept / step)
 
     def of_role(self, role: str) -> list[str]:
-        return sorted(field.name for field in self.format.fields if field.role == role)
+        """Names of the columns of this role, in the order of the format."""
+        return [field.name for field in self.format.fields if field.role == role]
+
+    @property
+    def keyed(self) -> list[str]:
+        """Names of the categories in the order in which their unique keys are saved."""
+        return sorted(self.of_role("category"))
 
 
 def do_piece(job: Job, step: str, piece: Piece) -> None:
@@ -78,20 +88,26 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
 def _count(job: Job, part: SourcePart, split_N: I8) -> Record:
     rows = part.table.filter(pa.array(split_N == TRAIN))
     kept = count_part(rows, job.vocabulary, job.kept / COUNTS, part_name(part.file, part.number))
-    return _record(part, {}, (), kept)
+    return _record(part, {}, (), {}, kept)
 
 
 def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
     name = part_name(part.file, part.number)
     numbers = limits(part.table, job.of_role("number"))
-    table = encoded(_with_ids(job, part.table))
-    kept = save_part(job.kept / UNIQUES, name, table, job.of_role("category"))
-    files = write_splits(job.out, name, table, split_N, job.of_role("label"))
-    return _record(part, numbers, files, kept)
+    table, unknown = _with_ids(job, part.table)
+    table = encoded(table)
+    kept = save_part(job.kept / UNIQUES, name, table, job.keyed)
+    times = part.table.column(job.split.column) if isinstance(job.split, ByTime) else None
+    files = write_splits(job.out, name, table, split_N, job.of_role("label"), times)
+    return _record(part, numbers, files, unknown, kept)
 
 
 def _record(
-    part: SourcePart, numbers: dict[str, tuple[int | float, int | float]], files: tuple[OutputFile, ...], kept: str
+    part: SourcePart,
+    numbers: dict[str, tuple[int | float, int | float]],
+    files: tuple[OutputFile, ...],
+    unknown: dict[str, int],
+    kept: str,
 ) -> Record:
     return Record(
         file=part.file,
@@ -101,6 +117,7 @@ def _record(
         last=part.last,
         numbers=numbers,
         files=files,
+        unknown=unknown,
         kept=kept,
         end=part.end,
     )
@@ -109,12 +126,16 @@ def _record(
 STEPS: dict[str, Callable[[Job, SourcePart, I8], Record]] = {COUNT: _count, WRITE: _write}
 
 
-def _with_ids(job: Job, table: pa.Table) -> pa.Table:
+def _with_ids(job: Job, table: pa.Table) -> tuple[pa.Table, dict[str, int]]:
+    """The table with the ids of vocabularies, and the number of ids 0 by column."""
+    unknown = {}
     for column in job.vocabulary:
         path = path_of(job.out, column)
         known = _vocabulary(path, column, path.stat().st_mtime_ns, CACHE_BYTES // len(job.vocabulary))
-        table = table.set_column(table.column_names.index(column), column, known.look_up(table.column(column)))
-    return table
+        ids = known.look_up(table.column(column))
+        table = table.set_column(table.column_names.index(column), column, ids)
+        unknown[column] = pc.sum(pc.equal(ids.flatten() if is_list(ids.type) else ids, 0)).as_py() or 0
+    return table, unknown
 
 
 def check_parts(job: Job, step: str, folded: frozenset[str], names: Sequence[str]) -> None:

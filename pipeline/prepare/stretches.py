@@ -92,7 +92,7 @@ def _of_range(piece: Piece, format: Format) -> Stretch:
 
     with open(path, "rb") as file:
         file.seek(piece.begin)
-        if piece.begin or format.header:
+        if piece.begin or format.has_header(path):
             _line(file, path, lambda: line_at(piece.begin))
         elif file.read(len(BOM)) != BOM:
             file.seek(0)
@@ -123,14 +123,14 @@ def _of_stream(piece: Piece, format: Format) -> Iterator[Stretch]:
     path, number, line = piece.path, piece.number, 1
     file, place = _opened(path)
     with file, _damage_told(path, lambda: line):
-        if format.header:
+        if format.has_header(path):
             line += _line(file, path, lambda: 1).count(b"\n")
         last = not file.peek(1)
         _check_lines(path, not last)
         while not last:
             text = _next_part(file, piece, format, line)
             last = not file.peek(1)
-            if number == 0 and not format.header and text.startswith(BOM):
+            if number == 0 and not format.has_header(path) and text.startswith(BOM):
                 del text[: len(BOM)]
             stretch = Stretch(number, text, last, partial(int, line), place())
             number, line = number + 1, line + text.count(b"\n")

@@ -22,7 +22,7 @@ CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): 
 def text_parser(format: Format, names: Sequence[str]) -> Parser:
     """Parser of text whose lines have the columns `names`, in this order."""
     types = {f.name: f.type for f in format.in_lines}
-    kept = sorted(f.name for f in format.in_lines if f.role != "skip")
+    kept = [f.name for f in format.in_lines if f.role != "skip"]
     options = {
         "read_options": pc.ReadOptions(use_threads=False, column_names=list(names), block_size=LONGEST_LINE),
         "parse_options": pc.ParseOptions(

@@ -134,7 +134,7 @@ def test_an_unexpected_header_is_refused_as_a_possible_header(tmp_path):
     names = "\t".join(f.name for f in formats.criteo().fields).encode() + b"\n"
     (tmp_path / "log").write_bytes(names + made.criteo_lines(5))
     message = refusal(tmp_path / "log", formats.criteo())
-    assert "log: line 1 (a header? this format has none): column 'i1': 'i1' is no int32" in message
+    assert "log: line 1 (a header? this format has none): column 'label': 'label' is no int8" in message
 
 
 HEADERS = {

@@ -43,6 +43,11 @@ def refused(tmp_path, capsys):
         (("criteo", "day", "--vocabulary", "i1"), "--vocabulary: i1 is no category"),
         (("criteo", "day", "--minimum", "5"), "--minimum needs --vocabulary"),
         (("criteo", "day", "--vocabulary", "c1", "--minimum", "0"), "give at least 1"),
+        (
+            ("criteo", "day", "--vocabulary", "c1", "--minimum", "c2=5"),
+            "'c2' is not in --vocabulary, where there is c1",
+        ),
+        (("criteo", "day", "--vocabulary", "all", "c1"), "--vocabulary: all is no category"),
         (("criteo", "day", "--workers", "0"), "--workers 0"),
         (("criteo", "day", "--skip-bad", "2"), "--skip-bad 2.0: give a share"),
         (("criteo", "day", "--split", "time:hour,test_from=3"), "no column is 'hour'"),
@@ -121,7 +126,10 @@ def test_an_output_in_use_is_refused_with_its_process(tmp_path, source, refused)
 def test_a_preparation_without_training_rows_is_an_error(tmp_path, capsys):
     lines = write_lines(tmp_path / "log", "avazu", 100)
     assert prepare("avazu", lines, tmp_path / "out", "--split", "time:hour,test_from=0") == 1
-    assert "error: no row is left for training" in capsys.readouterr().err
+    assert (
+        "error: --split time:hour,test_from=0: no row is for train, since hour goes from 141021"
+        in capsys.readouterr().err
+    )
     assert not (tmp_path / "out" / "prepared.json").exists()
 
 
@@ -142,17 +150,6 @@ def test_skipped_lines_are_reported_at_the_end_and_on_a_rerun(tmp_path, source, 
         assert "skipped as bad: 1 of 211 lines, in 1 of 2 files; prepared.json says" in capsys.readouterr().out
 
 
-def test_an_empty_split_is_warned_about(tmp_path, capsys):
-    lines = write_lines(tmp_path / "log", "avazu", 100)
-    split = ("--split", "time:hour,validation_from=14110100,test_from=14110200")
-    assert prepare("avazu", lines, tmp_path / "out", *split) == 0
-    said = capsys.readouterr().out
-    assert "no row is for validation or test, since hour goes from 141021" in said
-    assert "; no row is lost" in said
-    assert prepare("avazu", lines, tmp_path / "all") == 0
-    assert "warning" not in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(("suffix", "text"), [("json", "[" * 100_000), ("toml", "columns = 2020-01-01"), ("json", "1")])
 def test_an_invalid_schema_file_is_refused(tmp_path, suffix, text, capsys):
     source, schema = write_lines(tmp_path / "log", "csv", 5), tmp_path / f"schema.{suffix}"
@@ -164,7 +161,17 @@ def test_an_invalid_schema_file_is_refused(tmp_path, suffix, text, capsys):
 @pytest.mark.parametrize("name", ["file", "file/below", "/proc/out", "a\nb/" + "x" * 300])
 def test_an_output_that_cannot_be_created_is_refused(tmp_path, source, refused, name):
     (tmp_path / "file").write_text("")
-    refused("criteo", source, out=tmp_path / name)
+    said = refused("criteo", source, out=tmp_path / name)
+    assert "[Errno" not in said
+    assert "place" in said or "permissions" in said
+
+
+def test_a_boundary_of_another_type_is_refused_with_values_of_the_column(tmp_path, refused):
+    lines = write_lines(tmp_path / "log", "avazu", 200)
+    said = refused("avazu", lines, "--split", "time:hour,test_from=2014-10-28")
+    assert "'2014-10-28' is no int32, which hour is; at both ends of log, " in said
+    hours = sorted(line.split(",")[2] for line in lines.read_text().splitlines()[1:])
+    assert f"hour goes from {hours[0]} to {hours[-1]}" in said
 
 
 def test_paths_that_are_not_utf8_are_accepted_and_known_again(tmp_path, source, capsys):
@@ -174,3 +181,15 @@ def test_paths_that_are_not_utf8_are_accepted_and_known_again(tmp_path, source, 
     for is_finished in (False, True):
         assert prepare("criteo", path, tmp_path / "out") == 0
         assert ("is finished" in capsys.readouterr().out) == is_finished
+
+
+def test_help_lists_the_formats_and_shows_the_options_of_one(capsys):
+    for argv in (["--help"], ["csv", "--help"], ["libffm", "-h"]):
+        with pytest.raises(SystemExit):
+            main(argv)
+    formats, csv, libffm = capsys.readouterr().out.split("usage: ")[1:]
+    assert all(f"\n  {name} " in formats for name in ("criteo", "avazu", "csv", "libsvm", "libffm", "parquet"))
+    assert "FORMAT --help" in formats
+    assert "--split" not in formats
+    assert ("--schema" in csv, "--fields" in csv, "--split" in csv) == (True, False, True)
+    assert ("--schema" in libffm, "--fields" in libffm, "--split" in libffm) == (False, True, True)

@@ -113,7 +113,9 @@ def test_records_are_read_back_unchanged_and_in_order(tmp_path):
         name = f"train/{part_name(file, number)}.parquet"
         written = OutputFile(split="train", name=name, rows=3, positives={"label": 1}, bytes=99, checksum="ab")
         of = {"file": file, "number": number, "last": number == 3, "files": (written,)}
-        all_of.append(Record(**of, lines=5, skipped=2, numbers={"i": (-1.5, 3), "x": (0.1, math.inf)}, kept="cd"))
+        all_of.append(
+            Record(**of, lines=5, skipped=2, numbers={"i": (-1.5, 3), "x": (0.1, math.inf)}, unknown={}, kept="cd")
+        )
     for record in all_of:
         records.write(record)
     assert list(records) == sorted(all_of, key=lambda record: (record.file, record.number))

@@ -205,8 +205,8 @@ def test_a_binary_column_accepts_any_bytes(tmp_path):
 def test_rows_of_a_parquet_file_are_the_same_for_any_row_groups(tmp_path, rows_a_group, piece_bytes):
     (tmp_path / "log").write_bytes(made.csv_lines(100))
     table = table_of(tmp_path / "log", RAWS["csv"].format)
-    stored = table.set_column(0, "age", table.column("age").cast(pa.float64()))
-    stored = stored.set_column(1, "city", table.column("city").dictionary_encode())
+    stored = table.set_column(table.column_names.index("age"), "age", table.column("age").cast(pa.float64()))
+    stored = stored.set_column(stored.column_names.index("city"), "city", table.column("city").dictionary_encode())
     pq.write_table(stored, tmp_path / "a.parquet", row_group_size=rows_a_group)
     format = formats.parquet_format(["click:label", "[ap]*:number", "day:time", "*:category"], tmp_path / "a.parquet")
     found = table_of(tmp_path / "a.parquet", format, piece_bytes)

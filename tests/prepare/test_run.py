@@ -140,7 +140,7 @@ def planned(source, out, *more):
         ["criteo", str(source), "--out", str(out), "--piece-size", PIECE, *SPLIT, *more]
     )
     job, pieces, command = plan_preparation(args, out)
-    claim(out, False, command)
+    claim(job, out, False, command)
     begin(job)
     return job, pieces
 
@@ -295,6 +295,17 @@ def test_vocabularies_are_built_from_training_rows_alone(tmp_path, source):
 
 def read(out, split):
     return pa.concat_tables([pq.read_table(path) for path in sorted((out / split).iterdir())])
+
+
+def test_columns_are_in_the_order_of_the_source(tmp_path, source):
+    assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, "--vocabulary", "c2", *SPLIT) == 0
+    order = ["label", *(f"i{n}" for n in range(1, 14)), *(f"c{n}" for n in range(1, 27))]
+    files = sorted((tmp_path / "out").glob("t*/*.parquet"))
+    assert files
+    assert all(pq.read_schema(path).names == order for path in files)
+    assert list(json.loads((tmp_path / "out" / "prepared.json").read_text())["columns"]) == order
+    data = load(tmp_path / "out" / "workflow.py").data
+    assert [*data.labels, *(n.name for n in data.numbers), *(c.name for c in data.categories)] == order
 
 
 @pytest.mark.prove

@@ -1,4 +1,4 @@
-"""The workflow that is left: of every role, in the order of names, with transforms that the numbers allow."""
+"""The workflow that is left: of every role, in the order of the columns, with transforms that the numbers allow."""
 
 from pipeline.prepare.stub import stub_text
 from pipeline.run import load

@@ -1,0 +1,68 @@
+"""Checks of the first bytes of each source before anything is made: what kind of file it is, and whether it has a
+header."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.prepare.formats import Format
+from pipeline.prepare.pieces import COMPRESSED
+from pipeline.prepare.read import names_in
+from pipeline.prepare.stretches import first_line
+
+PACKED = {b"\x1f\x8b": ".gz", b"\x28\xb5\x2f\xfd": ".zst", b"BZh": ".bz2", b"\xfd7zXZ": ".xz", b"PK\x03\x04": ".zip"}
+"""First bytes of compressed files, and the suffix of their names."""
+
+
+def check_heads(paths: Sequence[Path], format: Format) -> None:
+    """Raises ValueError if a source of lines is another kind of file, or only some of them have the header."""
+    if format.kind == "parquet":
+        return
+    for path in paths:
+        _check_kind(path)
+    if format.header:
+        _check_headers([path for path in paths if format.has_header(path)], format)
+
+
+def _check_kind(path: Path) -> None:
+    if not path.stat().st_size:
+        raise ValueError(f"{path}: is empty; is it complete? Leave it out if it should be")
+    with open(path, "rb") as file:
+        head = file.read(8)
+    if head.startswith(b"PAR1"):
+        raise ValueError(
+            f"{path}: is a Parquet file, not lines of text; give the format parquet, with --schema NAME:ROLE ..."
+        )
+    packed = next((suffix for begin, suffix in PACKED.items() if head.startswith(begin)), None)
+    if packed and packed not in COMPRESSED:
+        raise ValueError(f"{path}: is compressed ({packed}); decompress it, or compress it as .gz or .zst")
+    if packed and packed != path.suffix:
+        raise ValueError(
+            f"{path}: is compressed as {packed}, which its name does not say; rename it to end in {packed}"
+        )
+    if not packed and path.suffix in COMPRESSED:
+        raise ValueError(f"{path}: is not compressed, although its name ends in {path.suffix}; rename it")
+
+
+def _check_headers(paths: Sequence[Path], format: Format) -> None:
+    names, refused, first = [f.name for f in format.in_lines], {}, None
+    for path in paths:
+        try:
+            names_in(path, format, names)
+            first = first or path
+        except ValueError as error:
+            refused[path] = error
+    if not refused:
+        return
+    path, reason = next(iter(refused.items()))
+    line = first_line(path).decode(errors="replace")
+    if first is None or any(name in line for name in names):
+        raise reason
+    ours = " ".join(path.name for path in refused)
+    way = (
+        f"if its columns are in the order of --schema, give --no-header {ours}"
+        if format.name == "csv"
+        else "put the header of the other before its lines"
+    )
+    raise ValueError(f"{path}: has no header, {first} has one; {way}")

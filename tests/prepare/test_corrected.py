@@ -1,0 +1,118 @@
+"""After an error in the data the corrected command goes on: it leaves what it would have made in an empty folder."""
+
+import json
+import os
+
+import pytest
+from preparing import contents, prepare, write_lines
+
+PIECE = ("--piece-size", "4 KiB", "--workers", 1)
+IDS = ("--vocabulary", "C1", "site_id", "--minimum", 2)
+TIME = "time:hour,validation_from=14102800,test_from=14102900"
+
+
+@pytest.fixture
+def sources(tmp_path):
+    """A folder with three files, each of several parts."""
+    (tmp_path / "raw").mkdir()
+    for number in range(3):
+        write_lines(tmp_path / "raw" / f"day_{number}", "avazu", 150, number)
+    return tmp_path / "raw"
+
+
+def add(path, line, at):
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join([*lines[:at], line, *lines[at:]]))
+
+
+def check_goes_on(tmp_path, sources, capsys, *corrected):
+    """The corrected command goes on, and leaves what it would have made in an empty folder."""
+    capsys.readouterr()
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, *corrected) == 0
+    said = capsys.readouterr().out
+    assert "goes on with what was corrected" in said
+    assert prepare("avazu", sources, tmp_path / "anew", *PIECE, *corrected) == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "anew")
+    return said
+
+
+@pytest.mark.parametrize("ids", [(), IDS], ids=["values", "ids"])
+def test_the_command_goes_on_with_skip_bad_and_keeps_the_parts_that_were_made(tmp_path, sources, capsys, ids):
+    add(sources / "day_1", b"nonsense\n", 60)
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids) == 1
+    said = capsys.readouterr().err
+    assert "day_1: line 61: expected 24 columns, got 1; correct it, or leave bad lines out (--skip-bad " in said
+    assert "the command goes on when this is corrected, without --fresh" in said
+    step = "count" if ids else "write"
+    made = [path.stat().st_mtime_ns for path in sorted((tmp_path / "out" / ".prepare" / step).iterdir())]
+    assert made
+    said = check_goes_on(tmp_path, sources, capsys, *ids, "--skip-bad", 0.1)
+    assert "(--skip-bad): 0 parts are made again" in said
+
+
+@pytest.mark.parametrize("ids", [(), IDS], ids=["values", "ids"])
+def test_the_command_goes_on_with_a_corrected_source_and_reads_only_that_again(tmp_path, sources, capsys, ids):
+    good = (sources / "day_1").read_bytes()
+    add(sources / "day_1", b"nonsense\n" * 3000, 60)
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids) == 1
+    names = {path.name for path in (tmp_path / "out" / ".prepare" / ("count" if ids else "write")).iterdir()}
+    (sources / "day_1").write_bytes(good)
+    said = check_goes_on(tmp_path, sources, capsys, *ids)
+    of_day_1 = sum(name.startswith("part-0001") for name in names)
+    assert 0 < of_day_1 < len(names)
+    assert f"({sources / 'day_1'}): {of_day_1} parts are made again" in said
+
+
+@pytest.mark.parametrize("ids", [(), IDS], ids=["values", "ids"])
+def test_an_empty_split_is_an_error_and_the_command_goes_on_with_another(tmp_path, sources, capsys, ids):
+    empty = "time:hour,validation_from=14110100,test_from=14110200"
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids, "--split", empty) == 1
+    said = capsys.readouterr().err
+    assert f"error: --split {empty}: no row is for validation or test, since hour goes from 14102100 to 141030" in said
+    assert "; give another --split" in said
+    assert "without --fresh" in said
+    assert not (tmp_path / "out" / "prepared.json").exists()
+    check_goes_on(tmp_path, sources, capsys, *ids, "--split", TIME)
+
+
+def test_a_smaller_skip_bad_reads_parts_again_that_left_out_too_much(tmp_path, sources, capsys):
+    add(sources / "day_0", b"nonsense\n" * 3, 5)
+    assert (
+        prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.5, "--split", "time:hour,test_from=2") == 1
+    )
+    capsys.readouterr()
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.001, "--split", TIME) == 1
+    assert "this is bad line 2 of a part" in capsys.readouterr().err
+    check_goes_on(tmp_path, sources, capsys, "--skip-bad", 0.5, "--split", TIME)
+
+
+def test_an_empty_split_at_random_is_an_error(tmp_path, capsys):
+    source = write_lines(tmp_path / "log", "avazu", 5)
+    assert prepare("avazu", source, tmp_path / "out", "--split", "ratio:test=1e-9,seed=1") == 1
+    assert "error: --split ratio:test=1e-9,seed=1: no row is for test; give another --split" in capsys.readouterr().err
+    assert prepare("avazu", source, tmp_path / "out") == 0
+
+
+def test_what_was_not_refused_is_not_continued_by_another_command(tmp_path, sources, capsys, monkeypatch):
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE) == 0
+    (tmp_path / "out" / "prepared.json").unlink()
+    before = contents(tmp_path / "out")
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.1) == 2
+    assert "skip_bad is null there and 0.1 here; --fresh moves it aside" in capsys.readouterr().err
+    assert contents(tmp_path / "out") == before
+
+
+def test_a_refused_output_is_not_continued_with_other_columns(tmp_path, capsys):
+    (tmp_path / "log").write_text("y,x\n1,2\n0,b\n")
+    assert prepare("csv", tmp_path / "log", tmp_path / "out", "--schema", "y:label", "x:number") == 1
+    capsys.readouterr()
+    assert prepare("csv", tmp_path / "log", tmp_path / "out", "--schema", "y:label", "x:category") == 2
+    assert "--fresh moves it aside" in capsys.readouterr().err
+
+
+def test_a_source_that_was_touched_is_read_again(tmp_path, sources, capsys):
+    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--split", "time:hour,test_from=99") == 1
+    os.utime(sources / "day_2", ns=(0, 0))
+    check_goes_on(tmp_path, sources, capsys, "--split", TIME)
+    described = json.loads((tmp_path / "out" / "prepared.json").read_text())
+    assert [source["lines"] for source in described["sources"]] == [150] * 3

@@ -1,0 +1,62 @@
+"""A source that is another kind of file than its name or the format says is refused before anything is made."""
+
+import gzip
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from preparing import write_lines
+
+from pipeline.prepare.main import main
+
+SCHEMA = ("--schema", "click:label", "city:category")
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    def of(format, *sources, options=()):
+        capsys.readouterr()
+        assert main([format, *map(str, sources), *options, "--out", str(tmp_path / "out")]) == 2
+        assert not (tmp_path / "out").exists()
+        return capsys.readouterr().err
+
+    return of
+
+
+def test_a_parquet_file_given_as_text_is_refused_with_the_format_to_give(tmp_path, refused):
+    pq.write_table(pa.table({"click": [1]}), tmp_path / "log.csv")
+    said = refused("csv", tmp_path / "log.csv", options=SCHEMA)
+    assert said.startswith(f"error: {tmp_path}/log.csv: is a Parquet file, not lines of text; give the format parquet")
+
+
+def test_a_suffix_that_does_not_fit_the_content_is_refused(tmp_path, refused):
+    text = write_lines(tmp_path / "log", "criteo", 5).read_bytes()
+    for name, content, said in (
+        ("log.gz", text, "is not compressed, although its name ends in .gz; rename it"),
+        ("log.zst", gzip.compress(text), "is compressed as .gz, which its name does not say; rename it to end in .gz"),
+        ("log.tsv", gzip.compress(text), "is compressed as .gz, which its name does not say; rename it to end in .gz"),
+        ("log.bz2", b"BZh91AY", "is compressed (.bz2); decompress it"),
+    ):
+        (tmp_path / name).write_bytes(content)
+        assert f"{tmp_path / name}: {said}" in refused("criteo", tmp_path / name)
+
+
+def test_a_file_without_the_header_of_another_is_named_and_read_with_the_option_of_the_message(tmp_path, refused):
+    (tmp_path / "train.csv").write_text("city,click\na,1\nb,0\n")
+    (tmp_path / "dev.csv").write_text("1,c\n0,d\n")
+    sources = (tmp_path / "dev.csv", tmp_path / "train.csv")
+    said = refused("csv", *sources, options=SCHEMA)
+    assert f"{sources[0]}: has no header, {sources[1]} has one; " in said
+    assert said.endswith("give --no-header dev.csv\n")
+    argv = ["csv", *map(str, sources), *SCHEMA, "--no-header", "dev.csv", "--out", str(tmp_path / "out")]
+    assert main(argv) == 0
+    rows = [row for path in sorted((tmp_path / "out/train").iterdir()) for row in pq.read_table(path).to_pylist()]
+    assert [(row["click"], row["city"]) for row in rows] == [(1, "c"), (0, "d"), (1, "a"), (0, "b")]
+
+
+def test_a_header_with_other_columns_is_refused_with_an_option_that_exists(tmp_path, refused):
+    (tmp_path / "log").write_text("click,city,more\n1,a,b\n")
+    assert "but has 'more'; is the header missing? Else name the columns that are there in --schema" in refused(
+        "csv", tmp_path / "log", options=SCHEMA
+    )
+    assert main(["csv", str(tmp_path / "log"), *SCHEMA, "more:skip", "--out", str(tmp_path / "made")]) == 0

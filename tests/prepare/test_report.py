@@ -1,0 +1,67 @@
+"""The report at the end of a preparation says what is in each split, what was left out, and what to do next."""
+
+import json
+
+from preparing import SPLIT, prepare, write_lines
+
+
+def reported(capsys, format, source, out, *more):
+    """Lines of the report: of the preparation itself, and of the same command when all is finished."""
+    found = []
+    for _ in range(2):
+        capsys.readouterr()
+        assert prepare(format, source, out, *more) == 0
+        found.append(capsys.readouterr().out.splitlines()[1:])
+    assert found[0] == found[1]
+    return found[0]
+
+
+def test_the_table_has_rows_positives_and_time_span_of_each_split(tmp_path, capsys):
+    source = write_lines(tmp_path / "log", "avazu", 500)
+    split = ("--split", "time:hour,validation_from=14102800,test_from=14102900", "--piece-size", "8 KiB")
+    head, *rows, _ = reported(capsys, "avazu", source, tmp_path / "out", *split)
+    assert head.endswith("hour from .. to")
+    lines = [line.split(",") for line in source.read_text().splitlines()[1:]]
+    for row, (name, begin, end) in zip(rows, (("train", 0, 28), ("validation", 28, 29), ("test", 29, 99)), strict=True):
+        ours = [line for line in lines if begin <= int(line[2][4:6]) < end]
+        hours, positives = sorted(line[2] for line in ours), sum(line[1] == "1" for line in ours)
+        rate = f"({positives / len(ours):.2%})"
+        assert row.split() == [name, f"{len(ours):,}", f"{positives:,}", rate, hours[0], "..", hours[-1]]
+
+
+def test_the_span_of_a_column_with_a_vocabulary_has_its_values_not_its_ids(tmp_path, capsys):
+    columns = ("--schema", "y:label", "day:category", "--split", "time:day,test_from=d", "--vocabulary", "day")
+    (tmp_path / "log.csv").write_text("y,day\n1,a\n0,c\n1,d\n0,e\n")
+    _, train, test, *_ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *columns)
+    assert (train.split()[-3:], test.split()[-3:]) == (["a", "..", "c"], ["d", "..", "e"])
+
+
+def test_values_that_have_no_id_are_counted_by_column(tmp_path, capsys):
+    text = "y,a,b\n" + "1,often,x\n" * 3 + "0,rare,x\n" + "1,,y\n"
+    (tmp_path / "log.csv").write_text(text)
+    schema = ("--schema", "y:label", "a:category", "b:category", "--vocabulary", "a", "b", "--minimum", 2)
+    *_, a, b, _ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *schema)
+    assert (a.split(), b.split()) == (["a", "1", "1"], ["b", "1", "1"])
+    columns = json.loads((tmp_path / "out" / "prepared.json").read_text())["columns"]
+    assert [columns[name]["unknown"] for name in "ab"] == [1, 1]
+
+
+def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
+    source = write_lines(tmp_path / "log", "criteo", 100)
+    lines = reported(capsys, "criteo", source, tmp_path / "out", *SPLIT)
+    workflow = tmp_path / "out" / "workflow.py"
+    assert lines[-1] == f"workflow: {workflow}; python -m pipeline run {workflow} trains it"
+    assert len(lines) == 5
+
+
+def test_without_bad_lines_the_report_says_so_if_they_may_be_skipped(tmp_path, capsys):
+    source = write_lines(tmp_path / "log", "criteo", 100)
+    assert "skipped as bad: 0 of 100 lines" in reported(capsys, "criteo", source, tmp_path / "out", "--skip-bad", 0.1)
+
+
+def test_all_categories_can_have_a_vocabulary_each_with_a_minimum_of_its_own(tmp_path, capsys):
+    (tmp_path / "log.csv").write_text("y,a,b,c\n" + "1,u,x,k\n" * 2 + "0,v,y,k\n" * 3)
+    schema = ("--schema", "y:label", "a:category", "b:category", "c:category")
+    minimum = ("--vocabulary", "all", "--minimum", 2, "--minimum", "a=3", "c=6")
+    *_, a, b, c, _ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *schema, *minimum)
+    assert [line.split() for line in (a, b, c)] == [["a", "1", "2"], ["b", "2", "0"], ["c", "0", "5"]]
