@@ -115,6 +115,12 @@ RowOptimizerConfig = Annotated[
 ]
 
 
+ROW_OPTIMIZERS: dict[str, type[Rows]] = {
+    kind.model_fields["kind"].default: kind for kind in (Sgd, Adagrad, RowWiseAdagrad, Adam, Ftrl)
+}
+"""Row optimizers by kind."""
+
+
 class DenseAdam(Strict):
     lr: Positive = 1e-3
     beta1: Beta = 0.9

@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
-from pipeline.errors import PipelineError, error_text
+from pipeline.errors import PipelineError, did_you_mean, error_text
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
+from pipeline.messages.problems import Location, problems
+from pipeline.optimizer import ROW_OPTIMIZERS
 from pipeline.workflow import Workflow, load
 
 
@@ -71,7 +73,7 @@ def train_command(args: argparse.Namespace) -> int:
             )
             driver = stack.enter_context(opened)
         except (ValueError, OSError, MemoryError, PipelineError) as error:
-            print(f"error: {error_lines(error)}", file=sys.stderr)
+            print(f"error: {error_text(error)}", file=sys.stderr)
             return 2
         except KeyboardInterrupt:
             print("interrupted before anything was trained", file=sys.stderr)
@@ -110,44 +112,75 @@ def train_arguments() -> argparse.ArgumentParser:
 
 
 def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
-    """Apply the settings `a.b=value` to the workflow, and validate the result as the file's own was."""
+    """Apply the settings `a.b=value` to the workflow, and validate the result as the file's own was. Raises ValueError,
+    with the setting, if one is wrong."""
     fields: dict[str, Any] = workflow.model_dump(mode="json")
+    rows_given = set(workflow.optimizer.rows.model_fields_set)
+    paths = []
     for setting in settings:
         path, equals, text = setting.partition("=")
         if not equals:
-            raise ValueError(f"--set {setting}: expected a.b=value")
+            raise ValueError(f"--set {setting}: expected a.b=value, such as --set {path or 'seed'}=1")
         *parents, last = path.split(".")
-        at: Any = fields
-        for parent in parents:
-            at = at.get(parent) if isinstance(at, dict) else None
-        if not isinstance(at, dict):
-            raise ValueError(f"--set {setting}: the workflow has no {'.'.join(parents)}")
+        at = _parent(fields, parents, path)
         try:
-            at[last] = json.loads(text)
+            value = json.loads(text)
         except json.JSONDecodeError:
-            at[last] = text
+            value = text
         except RecursionError as error:
             raise ValueError(f"--set {path}: the value is nested too deeply") from error
+        if path == "optimizer.rows.kind" and value != at["kind"]:
+            _switch_rows(at, value, rows_given)
+        elif parents == ["optimizer", "rows"]:
+            rows_given.add(last)
+        at[last] = value
+        paths.append(path)
     try:
         return Workflow.model_validate_json(json.dumps(fields))
+    except ValidationError as error:
+        lines = [f"{_set_at(problem.path, paths)}{problem.text}" for problem in problems(error, in_json=True)]
+        raise ValueError("\n       ".join(lines)) from error
     except RecursionError as error:
         raise ValueError("--set: a value is nested too deeply") from error
 
 
-def error_lines(error: Exception) -> str:
-    """Message of an error; a validation error has one line for each field."""
-    if not isinstance(error, ValidationError):
-        return error_text(error)
-    lines = [
-        f"{_path(e['loc']) or error.title}: {e['msg']}" + (f" (got {e['input']!r})" if e["loc"] else "")
-        for e in error.errors()
-    ]
-    return "\n       ".join(lines)
+def _parent(fields: dict[str, Any], parents: Sequence[str], path: str) -> dict[str, Any]:
+    """Return the group of settings that a path lies in. Raises ValueError, with the path that is meant, if there is
+    none."""
+    at: Any = fields
+    for depth, parent in enumerate(parents):
+        following = at.get(parent) if isinstance(at, dict) else None
+        before = ".".join(parents[:depth])
+        if isinstance(at, dict) and parent not in at:
+            close, hint = did_you_mean(parent, at)
+            if close:
+                meant = [*parents[:depth], close, *path.split(".")[depth + 1 :]]
+                hint = f"; did you mean {'.'.join(meant)!r}?"
+            raise ValueError(f"--set {path}: the workflow has no {'.'.join(parents[: depth + 1])}{hint}")
+        if not isinstance(at, dict):
+            raise ValueError(f"--set {path}: the workflow has no {before}.{parent}; set {before} as a whole, in JSON")
+        at = following
+    if not isinstance(at, dict):
+        whole = ".".join(parents)
+        raise ValueError(f"--set {path}: the workflow has no {path}; set {whole} as a whole, in JSON")
+    return at
 
 
-def _path(location: Sequence[int | str]) -> str:
-    """Dotted path of a field, as --set takes it: pydantic's location without the kind of the row optimizer."""
-    return ".".join(str(part) for at, part in enumerate(location) if location[max(0, at - 1)] != "rows" or not at)
+def _switch_rows(rows: dict[str, Any], kind: object, given: Collection[str]) -> None:
+    """Keep, for another kind of row optimizer, those of the given fields that it has; the others are its defaults."""
+    fields = ROW_OPTIMIZERS[kind].model_fields if isinstance(kind, str) and kind in ROW_OPTIMIZERS else None
+    # The fields of an unknown kind are unknown, and its name is refused with the rest.
+    for name in [name for name in rows if fields is not None and (name not in given or name not in fields)]:
+        del rows[name]
+
+
+def _set_at(path: Location, settings: Sequence[str]) -> str:
+    """Name the last of the settings that touches a field; empty if none does."""
+    dotted = ".".join(map(str, path))
+    for setting in reversed(settings):
+        if f"{dotted}.".startswith(f"{setting}.") or (dotted and f"{setting}.".startswith(f"{dotted}.")):
+            return f"--set {setting}: "
+    return ""
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import sys
@@ -16,12 +17,13 @@ from pydantic import (
     ImportString,
     InstanceOf,
     PlainSerializer,
-    ValidationError,
     WithJsonSchema,
     model_validator,
 )
 
+from pipeline.errors import did_you_mean
 from pipeline.machine.limits import cpus
+from pipeline.messages.place import message_of
 from pipeline.optimizer import Optimizer, Plateau
 from pipeline.settings import Strict
 
@@ -34,8 +36,26 @@ def parse_size(value: object) -> object:
         return value
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]iB|B)\s*", value)
     if match is None:
-        raise ValueError(f'expected a size such as "512 MiB" (units {", ".join(UNITS)}), got {value!r}')
+        raise ValueError(f'expected a size such as "{_probable(value)}" (units {", ".join(UNITS)}), got {value!r}')
     return int(Decimal(match[1]) * UNITS[match[2]])
+
+
+def _probable(text: str) -> str:
+    """Size that a malformed one probably means."""
+    match = re.match(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]?)", text, re.I)
+    if not match or len(match[1]) > 9 or not match[1].strip("0."):
+        return "512 MiB"
+    return f"{match[1]} {match[2].upper() or 'M'}iB"
+
+
+def format_size_up(num_bytes: int) -> str:
+    """Format a size in two digits or more, rounded up: a value to set where that many bytes are needed."""
+    for unit, scale in reversed(UNITS.items()):
+        if num_bytes >= scale:
+            whole = -(-num_bytes // scale)
+            tenths = -(-10 * num_bytes // scale)
+            return f"{whole} {unit}" if whole >= 10 or tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10} {unit}"
+    return f"{num_bytes} B"
 
 
 def format_size(num_bytes: int) -> str:
@@ -157,9 +177,29 @@ class Data(Strict):
         return self
 
 
+MODELS = "pipeline.models"
+
+
+def _dotted(kind: object) -> object:
+    """Convert the short name of a model of this package to its dotted name. Raises ValueError if it has none of that
+    name."""
+    if not isinstance(kind, str) or "." in kind.removeprefix(f"{MODELS}."):
+        return kind
+    name = kind.removeprefix(f"{MODELS}.")
+    # Models are a layer above, and importing them takes seconds.
+    known = importlib.import_module(MODELS).__all__
+    if name in known:
+        return f"{MODELS}.{name}"
+    close, _ = did_you_mean(name, known)
+    hint = f"; did you mean '{MODELS}.{close}'?" if close else ";"
+    raise ValueError(
+        f"no model {kind!r}{hint} Models: {', '.join(sorted(known))}, or the dotted name of your own class"
+    )
+
+
 class Model(Strict):
-    kind: ImportString[Any]
-    """A `torch.nn.Module` class, or its dotted name. Called as
+    kind: Annotated[ImportString[Any], BeforeValidator(_dotted)]
+    """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`. Called as
     kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16
     """Embedding width, the same for every field, since all rows have the same width. 0: first-order weights only."""
@@ -319,7 +359,7 @@ class Workflow(Strict):
 
 def load(path: Path) -> Workflow:
     """Load the value named `workflow` from a Python file, or, for FILE.py:NAME, the value named NAME. Raises ValueError
-    if there is none."""
+    if there is none, or, with file and line, if the file is wrong."""
     before, colon, wanted = str(path).rpartition(".py:")
     path, wanted = (Path(f"{before}.py"), wanted) if colon else (path, "workflow")
     if not path.is_file():
@@ -333,10 +373,8 @@ def load(path: Path) -> Workflow:
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except ValidationError:
-        raise
     except Exception as error:
-        raise ValueError(f"{path}: {type(error).__name__}: {error}") from error
+        raise ValueError(message_of(error, path)) from error
     workflow = getattr(module, wanted, None)
     if not isinstance(workflow, Workflow):
         raise ValueError(f"{path} has no module-level `{wanted}` of type pipeline.workflow.Workflow")

@@ -23,7 +23,7 @@ DOORS = {
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
               "pipeline.preflight", "pipeline.serving"),
     "psutil": ("pipeline.cluster",),
-    "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.workflow", "pipeline.run"),
+    "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.workflow", "pipeline.messages", "pipeline.run"),
     "rich": ("pipeline.monitor",),
     "safetensors": ("pipeline.commits", "pipeline.serving"),
     "xxhash": ("pipeline.storage.files",),
@@ -39,7 +39,7 @@ LAYERS = (
     "pipeline.preflight", "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits",
     "pipeline.optim", "pipeline.comm", "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device",
     "pipeline.models", "pipeline.workflow", "pipeline.optimizer", "pipeline.kernels", "pipeline.records",
-    "pipeline.machine", "pipeline.settings", "pipeline.errors",
+    "pipeline.machine", "pipeline.messages", "pipeline.settings", "pipeline.errors",
 )  # fmt: skip
 """From above to below, a folder or a file of the root each; one imports from those below it."""
 ROOT = {"__init__", "__main__", "errors", "optimizer", "records", "run", "schedule", "settings", "verify", "workflow"}

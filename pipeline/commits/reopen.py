@@ -18,6 +18,7 @@ from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file
 from pipeline.storage.places import Places
 from pipeline.storage.shards import ONE_SHARD, Shards
+from pipeline.workflow import format_size, format_size_up
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
@@ -91,8 +92,8 @@ def read_log(
         )
     if (needed := bytes_for(newest.live_rows)) > places.caps.map_bytes:
         raise ValueError(
-            f"storage.map is {places.caps.map_bytes:,} bytes, but the {newest.live_rows:,} keys of the last commit "
-            f"need {needed:,}; raise it"
+            f"storage.map is {format_size(places.caps.map_bytes)}, but the {newest.live_rows:,} keys of the last "
+            f"commit need more: go on with --set 'storage.map={format_size_up(needed)}'"
         )
     rebuild(places, log, newest)
     return log

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline.errors import did_you_mean
 from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
@@ -153,9 +154,10 @@ def _checked_kind(path: Path | str, schema: pa.Schema, column: InputColumn) -> s
     at = schema.get_all_field_indices(column.name)
     if len(at) != 1:
         problem = "is missing" if not at else f"is there {len(at)} times"
+        close, hint = did_you_mean(column.name, schema.names) if not at else (None, "")
         raise ValueError(
-            f"{where} {problem}, expected once; correct the name in {column.setting} or the file, "
-            f"which has: {', '.join(schema.names)}"
+            f"{where} {problem}, expected once{hint if close else ''}; correct the name in {column.setting} or the "
+            f"file, which has: {', '.join(schema.names)}"
         )
     found = schema.field(at[0]).type
     kind = kind_of(found)

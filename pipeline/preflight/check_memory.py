@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.device.device import Described
 from pipeline.machine import limits
-from pipeline.workflow import Storage
+from pipeline.workflow import Storage, format_size_up
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
@@ -16,6 +16,6 @@ def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
     if (wanted := workers * sum(in_ram.values())) > (there_is := limits.memory()):
         names, of_all = ", ".join(list(in_ram)[:-1]), f" of {workers} workers" if workers > 1 else ""
         raise ValueError(
-            f"storage.{names} and map{of_all} add up to {wanted:,} bytes, and this machine has {there_is:,}, limits of "
-            "control groups counted; lower one of them"
+            f"storage.{names} and map{of_all} add up to {format_size_up(wanted)}, and this machine has "
+            f"{format_size_up(there_is)}, limits of control groups counted; lower one of them"
         )

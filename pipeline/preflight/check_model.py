@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import get_args, get_type_hints, is_typeddict
 
 import torch
 
+from pipeline.errors import did_you_mean
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
@@ -41,6 +45,13 @@ def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
     model.kind or model.args, if building it or a forward pass fails; any exception of the user's class counts as a
     failure."""
     kind = getattr(workflow.model.kind, "__name__", workflow.model.kind)
+    known = arguments_of(workflow.model.kind)
+    for name in workflow.model.args:
+        if known is not None and name not in known:
+            close, hint = did_you_mean(name, known)
+            raise ValueError(
+                f"model.args: {kind} has no {name!r}{hint if close else '.'} It takes {', '.join(known) or 'none'}"
+            )
     try:
         model = build_model(workflow)
     except Exception as error:
@@ -57,6 +68,25 @@ def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
     except Exception as error:
         raise ValueError(f"model.kind {kind} fails on {NUM_EXAMPLES} examples: {error}") from error
     return facts_of(workflow, model)
+
+
+def arguments_of(kind: Callable[..., object]) -> list[str] | None:
+    """Names that model.args may have; None if the class takes any, or does not tell."""
+    try:
+        parameters = inspect.signature(kind).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        if any(p.kind == p.VAR_KEYWORD for p in parameters):
+            hints = get_type_hints(kind.__init__)
+            (others,) = get_args(next(hints[p.name] for p in parameters if p.kind == p.VAR_KEYWORD))
+            if not is_typeddict(others):
+                return None
+            names += others.__annotations__
+    # A class of the user's own may have any signature, and hints of names that cannot be found.
+    except Exception:
+        return None
+    given = ("num_fields", "num_numbers", "embedding_dim")
+    # A callable that does not take these, such as dict, fails as a whole, not for a name of model.args.
+    return [name for name in names if name not in given] if set(given) <= set(names) else None
 
 
 def facts_of(workflow: Workflow, model: torch.nn.Module) -> DenseFacts:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.places import max_rows
-from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size
+from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size, format_size_up
 
 SLACK = 1.25
 """Number of rows of a staging or outgoing buffer per key of the first window's largest block."""
@@ -159,14 +159,18 @@ def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes:
         needed = minimum * chunk_bytes + commit_bytes
         raise DoesNotFit(
             f"storage.disk is {format_size(storage.disk)}; one whole commit of the rows that device and host can hold, "
-            f"and a little more, takes {needed:,} bytes; raise storage.disk or lower storage.host or storage.map"
+            f'and a little more, takes more; raise storage.disk to "{format_size_up(needed)}", or lower '
+            "storage.host or storage.map"
         )
     return chunks
 
 
 def _check_map(storage: Storage, keys: int) -> None:
     if storage.map < (map_bytes := bytes_for(keys)):
-        raise DoesNotFit(f"storage.map is {format_size(storage.map)}; {keys:,} keys need {map_bytes:,} bytes; raise it")
+        raise DoesNotFit(
+            f"storage.map is {format_size(storage.map)}; {keys:,} keys need more; "
+            f'raise storage.map to "{format_size_up(map_bytes)}"'
+        )
 
 
 def log_chunk_bytes(chunk_rows: int, row_bytes: int) -> int:
@@ -179,7 +183,8 @@ def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
     if storage.read <= window_bytes:
         raise DoesNotFit(
             f"storage.read is {format_size(storage.read)}, and the shuffle window with one row group alone takes "
-            f"{window_bytes:,} bytes; raise storage.read or lower data.shuffle_window"
+            f'{format_size_up(window_bytes)}; raise storage.read to "{format_size_up(2 * window_bytes)}" or lower '
+            "data.shuffle_window"
         )
     return storage.read - window_bytes
 
@@ -187,9 +192,14 @@ def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
 def _too_small(
     tier: str, cap: int, row_bytes: int, rows: int, what: str, look_ahead: int, rings: int = 1, beside: int = 0
 ) -> str:
-    gpu = f" and {beside:,} bytes for copies of the read ring, indices and dedup (lower storage.read)" if beside else ""
+    gpu = (
+        f" and {format_size_up(beside)} for copies of the read ring, indices and dedup (lower storage.read)"
+        if beside
+        else ""
+    )
+    needed = format_size_up(rows * row_bytes + beside)
     return (
         f"storage.{tier} is {format_size(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are "
-        f"{rows:,} rows ({rows * row_bytes:,} bytes: {what} and {'a ring' if rings == 1 else f'{rings} rings'} of "
-        f"{look_ahead + 1} buffers){gpu}; raise storage.{tier} or lower schedule.batch_size"
+        f"{rows:,} rows ({what} and {'a ring' if rings == 1 else f'{rings} rings'} of {look_ahead + 1} buffers){gpu}; "
+        f'raise storage.{tier} to "{needed}" or lower schedule.batch_size'
     )

@@ -52,7 +52,8 @@ class BlockMetrics:
         for batch in np.flatnonzero(~np.isfinite(losses_K)).tolist():
             where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
             raise FloatingPointError(
-                f"the loss of {where} is {losses_K[batch]}: lower optimizer.dense.lr or optimizer.rows.lr"
+                f"the loss of {where} is {losses_K[batch]}: lower optimizer.dense.lr or optimizer.rows.lr, or look for "
+                "large values in data.weight and data.numbers, or a large model.init_std"
             )
         if self.returns_scores:
             return BlockResult(block, 0.0, {}, scores_NT=scores_NT)

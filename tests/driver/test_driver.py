@@ -340,5 +340,5 @@ def test_a_disk_full_at_the_end_of_a_run_is_reported(tmp_path, capfd, monkeypatc
     path = write_workflow(workflow, tmp_path)
     assert main([path, "--serial"]) == 1
     err = capfd.readouterr().err
-    assert "error: [Errno 28] No space left on device" in err
+    assert "No space left on device: the disk is full; make room there" in err
     assert "Traceback" not in err

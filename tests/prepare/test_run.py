@@ -53,7 +53,9 @@ def test_a_prepared_output_trains_with_its_workflow(tmp_path, format):
     workflow = load(tmp_path / "out" / "workflow.py")
     splits = json.loads((tmp_path / "out" / "prepared.json").read_text())["splits"]
     assert sum(split["rows"] for split in splits.values()) == NUM_LINES
-    workflow = workflow.model_copy(update={"model": workflow.model.model_copy(update={"args": {"hidden": (4,)}})})
+    model = workflow.model.model_copy(update={"args": {"hidden": (4,)}})
+    schedule = workflow.schedule.model_copy(update={"epochs": 1})
+    workflow = workflow.model_copy(update={"model": model, "schedule": schedule})
     result = train(workflow, device_rows=40_000, ring_rows=20_000, chunk_rows=1024)
     assert result["examples"] == splits["train"]["rows"]
     assert 0 < result["logloss"] < 1
