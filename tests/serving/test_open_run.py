@@ -1,6 +1,8 @@
 """A trained run is opened in Python: its scores have the bits of its own evaluation, its rows those of the log."""
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +18,7 @@ import pipeline
 from pipeline.commits.manifest import Commits
 from pipeline.models import LR
 from pipeline.optimizer import DenseAdam, Ftrl, Optimizer
+from pipeline.serving import opened as module
 from pipeline.storage.files import Files
 from pipeline.workflow import Commit, Metrics
 
@@ -78,12 +81,23 @@ def test_other_cuts_change_a_score_by_rounding_at_most(trained, opened, cut):
     assert np.abs(found - trained.logits_NT[:, 0]).max() <= 1e-5 * max(1, np.abs(trained.logits_NT).max())
 
 
+class Foreign:
+    """Table of another library: nothing but a stream of Arrow's C interface."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
 @pytest.mark.parametrize(
-    "give", [pa.Table.to_reader, lambda t: t.combine_chunks().to_batches()[0]],
-    ids=["stream", "batch"],
+    "give", [pa.Table.to_reader, lambda t: t.combine_chunks().to_batches()[0], Foreign],
+    ids=["stream", "batch", "foreign"],
 )  # fmt: skip
 def test_any_arrow_stream_is_scored_alike(trained, opened, give):
     assert (bits_of(opened.predict(give(trained.test))) == trained.logits_NT.view(np.uint32)).all()
+    assert opened.evaluate(give(trained.test)) == opened.evaluate(trained.test)
 
 
 def test_texts_in_every_form_have_the_same_keys(trained, opened):
@@ -115,6 +129,29 @@ def test_many_threads_get_the_scores_of_one(trained, opened):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_threads_that_begin_together_share_one_model_and_one_map(trained, opened, monkeypatch):
+    made = []
+
+    def slowly(name):
+        really = getattr(module, name)
+
+        def make(*arguments):
+            made.append(name)
+            # Time for the other thread to find nothing made yet.
+            time.sleep(0.1)
+            return really(*arguments)
+
+        return make
+
+    for name in ("merge_dense", "model_of", "CommitRows"):
+        monkeypatch.setattr(module, name, slowly(name))
+    with ThreadPoolExecutor(2) as threads:
+        tables = list(threads.map(opened.predict, [trained.test] * 2))
+    assert sorted(made) == ["CommitRows", "merge_dense", "model_of"]
+    for table in tables:
+        assert (bits_of(table) == trained.logits_NT.view(np.uint32)).all()
 
 
 def test_a_closed_run_reads_nothing_and_waits_for_those_who_read(trained):
