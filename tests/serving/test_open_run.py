@@ -1,5 +1,7 @@
 """A trained run is opened in Python: its scores have the bits of its own evaluation, its rows those of the log."""
 
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +11,12 @@ import pyarrow as pa
 import pytest
 from conftest import make_workflow, write_data
 from depth import some
+from disk import need_namespaces
 from evaluated_runs import bits_of, train_and_evaluate
 from every_model import MODELS
 from optimizers import EXACT, POWERS
 from reference import Reference, key_of
+from test_stop import ROOT
 
 import pipeline
 from pipeline.commits.manifest import Commits
@@ -304,6 +308,51 @@ def test_reading_changes_no_file(trained, tmp_path):
         for path, mode in modes:
             path.chmod(mode)
     assert state() == before
+
+
+READ = """
+import errno
+import os
+import sys
+
+import pyarrow.parquet as pq
+
+import pipeline
+from pipeline.serving import dense_files
+from pipeline.serving.export import main as export
+from pipeline.serving.score import main as score
+
+run_dir, file, out = sys.argv[1:]
+try:
+    os.utime(run_dir)
+except OSError as error:
+    assert error.errno == errno.EROFS, error
+else:
+    sys.exit("the run directory can be written")
+# Exporters of the dense part take seconds, and know nothing of the run directory.
+dense_files.exported = None
+table = pq.read_table(file)
+with pipeline.open_run(run_dir, "last") as run:
+    run.predict(table)
+    run.evaluate(table)
+    run.rows("item", range(60))
+    run.diff(run.commits["number"][0].as_py(), run.commit)
+assert score([run_dir, file, "--out", out + "/scored"]) == 0
+assert export([run_dir, "--out", out + "/servable"]) == 0
+assert export([run_dir, "--out", out + "/parquet", "--format", "parquet"]) == 0
+"""
+"""Program that reads a run in every way."""
+
+
+@pytest.mark.prove
+def test_a_run_on_a_disk_that_is_mounted_read_only_is_read_in_every_way(trained, tmp_path):
+    need_namespaces()
+    mounted = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    program = [sys.executable, "-c", READ, str(trained.run_dir), f"{trained.workflow.data.root}/test.parquet"]
+    subprocess.run(
+        ["unshare", "-rm", "sh", "-c", mounted, str(trained.run_dir), *program, str(tmp_path)], cwd=ROOT, check=True
+    )
+    assert {path.name for path in tmp_path.iterdir()} >= {"scored", "servable", "parquet"}
 
 
 def test_a_class_that_only_the_run_directory_names_is_never_imported(trained, tmp_path, monkeypatch):
