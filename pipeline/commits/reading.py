@@ -25,8 +25,8 @@ PAUSE_SECONDS = 0.01
 
 
 class GivenUp(PipelineError):
-    """The commit that a reader held is gone: training has deleted it to make room within the disk's cap, or the run was
-    moved aside."""
+    """The commit that a reader held is gone: training has deleted it to make room within the disk's cap, the run was
+    moved aside, or a repair has deleted it as damaged."""
 
 
 class HeldCommit:
@@ -51,8 +51,9 @@ class HeldCommit:
             there = None
         if there is None or not os.path.samestat(there, os.fstat(self._descriptor)):
             raise GivenUp(
-                f"commit {self.number} of {self.run_dir} is gone: the training beside needed its room on the disk, or "
-                "the run was moved aside; raise storage.disk of that run, or read a later commit"
+                f"commit {self.number} of {self.run_dir} is gone: the training beside needed its room on the disk, the "
+                "run was moved aside, or `verify --repair` found it damaged; raise storage.disk of that run, or read "
+                "another commit"
             )
 
     @contextmanager

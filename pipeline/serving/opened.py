@@ -50,21 +50,23 @@ class OpenRun:
         self._rows: CommitRows | None = None
         self.commit: int = opened.held.number
         """Number of the commit."""
+        dense = lambda: TorchDense(opened.workflow, self.model)  # noqa: E731
+        self._predictor = Predictor(opened.workflow, opened.features, opened.layout, self._open_rows, dense)
 
+    @property
+    def model(self) -> torch.nn.Module:
+        """The dense model, in evaluation mode: forward(numbers [B, X], embeddings [B, F, D], first-order [B, F])."""
+        with self._lock:
+            return self._model
+
+    # As of Python 3.12 a cached property has no lock: these are read under the run's.
     @cached_property
     def _saved(self) -> dict[str, Any]:
         return merge_dense(self._opened.held.load_replicas())
 
     @cached_property
-    def model(self) -> torch.nn.Module:
-        """The dense model, in evaluation mode: forward(numbers [B, X], embeddings [B, F, D], first-order [B, F])."""
+    def _model(self) -> torch.nn.Module:
         return model_of(self._opened.workflow, self._saved)
-
-    @cached_property
-    def _predictor(self) -> Predictor:
-        opened = self._opened
-        dense = lambda: TorchDense(opened.workflow, self.model)  # noqa: E731
-        return Predictor(opened.workflow, opened.features, opened.layout, self._open_rows, dense)
 
     def _open_rows(self) -> CommitRows:
         with self._lock:

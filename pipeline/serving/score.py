@@ -18,6 +18,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     data are wrong, 130 after an interrupt. The same command goes on with the files that are left."""
     args = score_arguments().parse_args(argv)
     # These imports take seconds, and --help needs none of them.
+    from pipeline.commits.reading import GivenUp
     from pipeline.serving.commit import open_commit
     from pipeline.serving.scoring import ScoringOrder, score
 
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return 2
     except PipelineError as error:
-        print(f"error: {error}\n{GOES_ON}", file=sys.stderr)
+        print(f"error: {error}\n{BEGINS_ANEW if isinstance(error, GivenUp) else GOES_ON}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         said = None
@@ -44,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 GOES_ON = "files that are scored stay; the same command goes on with the others"
+BEGINS_ANEW = "files that are scored stay; the scores of another commit need another folder: name it with --out"
 
 
 def score_arguments() -> argparse.ArgumentParser:

@@ -11,19 +11,23 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
-from evaluated_runs import THREE_TIERS
+from evaluated_runs import THREE_TIERS, bits_of
 from harness import make_driver
 from reference import Reference
+from stopped import changed, kill_after
 
 import pipeline
 from pipeline.commits.manifest import Commits
 from pipeline.commits.reading import GivenUp, hold
 from pipeline.driver.committer import Committer
 from pipeline.serving.commit import open_commit
+from pipeline.serving.export import main as export_main
+from pipeline.serving.score import main as score_main
 from pipeline.serving.scored_files import ScoreWriter
-from pipeline.serving.scoring import ScoringOrder, score
+from pipeline.serving.scoring import Scorer, ScoringOrder, score
 from pipeline.storage.files import Files
 from pipeline.storage.log import Log
+from pipeline.verify import main as verify
 from pipeline.workflow import Commit
 
 
@@ -36,11 +40,18 @@ def root(tmp_path_factory):
     return root
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def workflow(root):
     return make_workflow(root, block_batches=1).model_copy(
         update={"commit": Commit(every_blocks=1, keep=1, keep_best=False)}
     )
+
+
+@pytest.fixture(scope="module")
+def alone(workflow, tmp_path_factory):
+    """Directory and fingerprint of a run that nobody reads."""
+    run_dir = tmp_path_factory.mktemp("alone")
+    return run_dir, train(workflow, run_dir)["fingerprint"]
 
 
 @pytest.fixture
@@ -64,13 +75,13 @@ def train(workflow, run_dir, **sizes):
 
 
 def names_of(run_dir):
-    return sorted((str(p.relative_to(run_dir)), p.stat().st_size) for p in run_dir.rglob("*") if p.suffix != ".json")
+    """Names and sizes; those of JSON have seconds in them."""
+    return sorted((str(p.relative_to(run_dir)), p.suffix != ".json" and p.stat().st_size) for p in run_dir.rglob("*"))
 
 
 def test_a_scoring_that_lasts_for_ten_commits_has_the_bytes_of_an_undisturbed_one(
-    workflow, root, tmp_path, after_commit, monkeypatch
+    workflow, alone, root, tmp_path, after_commit, monkeypatch
 ):
-    train(workflow, tmp_path / "alone")
     gate, numbers, lines, scorings = threading.Semaphore(0), [], [], []
     write = ScoreWriter._write
 
@@ -103,7 +114,7 @@ def test_a_scoring_that_lasts_for_ten_commits_has_the_bytes_of_an_undisturbed_on
     assert numbers == [3]
     assert lines[0]
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
-    assert names_of(run_dir) == names_of(tmp_path / "alone")
+    assert names_of(run_dir) == names_of(alone[0])
     monkeypatch.setattr(ScoreWriter, "_write", write)
     with (opened := open_commit(tmp_path / "copy", 3)).held:
         score(opened, ScoringOrder([f"{root}/part-*.parquet"], tmp_path / "undisturbed"))
@@ -136,8 +147,114 @@ def test_a_held_commit_stays_and_goes_with_its_reader(workflow, root, tmp_path, 
     assert seen[14] == [14]
 
 
-def test_training_gives_up_a_held_commit_before_the_disk_ends_the_run(workflow, tmp_path, after_commit):
-    alone = train(workflow, tmp_path / "alone", disk_chunks=140)
+def test_a_commit_that_two_readers_hold_stays_until_the_second_ends(workflow, tmp_path, after_commit):
+    readers, seen = [], {}
+
+    def act(number):
+        seen[number] = numbers_of(tmp_path)
+        if number == 2:
+            readers.extend(hold(tmp_path) for _ in range(2))
+        if number in (5, 9):
+            readers.pop(0).close()
+
+    after_commit(act)
+    train(changed(workflow, schedule__epochs=1), tmp_path)
+    assert all(seen[number] == [2, number] for number in range(3, 10))
+    assert seen[10] == [10]
+
+
+def predictions_of(run, root):
+    return bits_of(run.predict(pq.read_table(root / "test.parquet"))).tolist()
+
+
+def test_a_held_commit_outlives_the_training_that_is_killed_and_resumed(
+    workflow, alone, root, tmp_path, after_commit, monkeypatch
+):
+    """Also for a reader that reads nothing until the end."""
+    readers, found, seen = [], [], {}
+
+    def act(number):
+        seen[number] = numbers_of(tmp_path)
+        if number == 3:
+            readers.extend(pipeline.open_run(tmp_path) for _ in range(2))
+        if 3 <= number <= 8:
+            found.append(predictions_of(readers[0], root))
+
+    after_commit(act)
+    kill_after(6, workflow, tmp_path, monkeypatch)
+    assert seen.keys() == set(range(1, 7))
+    assert train(workflow, tmp_path)["fingerprint"] == alone[1]
+    assert all(seen[number] == [3, number] for number in range(4, len(seen) + 1))
+    for reader in readers:
+        found.append(predictions_of(reader, root))
+        reader.close()
+    assert found == [found[0]] * 8
+
+
+def test_a_reader_predicts_the_same_after_a_repair_of_another_commit(workflow, root, tmp_path, capsys):
+    """Also one that reads nothing before it. A commit that is itself damaged goes, with those who read it."""
+    train(changed(workflow, commit=Commit(every_blocks=8, keep=3, keep_best=False)), tmp_path)
+    *whole, newest = numbers_of(tmp_path)
+    early, late, of_newest = (pipeline.open_run(tmp_path, number) for number in (whole[0], whole[0], newest))
+    with early, late, of_newest:
+        before = predictions_of(early, root)
+        dense = Commits(tmp_path, Files(), 1).dense_file(newest)
+        dense.write_bytes(dense.read_bytes()[:-1])
+        assert verify([str(tmp_path), "--repair"]) == 0
+        assert f"went back to commit {whole[-1]}" in capsys.readouterr().out
+        assert numbers_of(tmp_path) == whole
+        assert predictions_of(early, root) == before
+        assert predictions_of(late, root) == before
+        with pytest.raises(GivenUp, match=f"commit {newest} .* --repair"):
+            of_newest.predict(pq.read_table(root / "test.parquet"))
+
+
+def state_of(run_dir):
+    return sorted((str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in [run_dir, *run_dir.rglob("*")])
+
+
+WAYS = (
+    lambda run, test: run.predict(test),
+    lambda run, test: run.evaluate(test),
+    lambda run, test: run.rows("item", range(60)),
+    lambda run, test: run.diff(run.commits.column("number")[0].as_py(), run.commit),
+)
+
+
+def test_twenty_readers_leave_what_training_alone_leaves(workflow, alone, root, tmp_path, after_commit):
+    """Each stays until the next but one comes. Scorings and exports are among them."""
+    run_dir, test, readers = tmp_path / "run", pq.read_table(root / "test.parquet"), []
+
+    def read(number):
+        before = state_of(run_dir)
+        readers.append(pipeline.open_run(run_dir, "last"))
+        if len(readers) > 2:
+            readers.pop(0).close()
+        WAYS[number % 4](readers[-1], test)
+        out = ["--commit", "last", "--out", str(tmp_path / f"{number} of {readers[-1].commit}")]
+        if number == 9:
+            assert score_main([str(run_dir), f"{root}/part-0*.parquet", *out]) == 0
+        elif number == 17:
+            assert export_main([str(run_dir), *out, "--format", "parquet"]) == 0
+        # Training waits for this function: nobody else has changed anything.
+        assert state_of(run_dir) == before
+
+    def act(number):
+        if 3 <= number < 23:
+            read(number)
+        elif number == 23:
+            while readers:
+                readers.pop().close()
+
+    after_commit(act)
+    assert train(workflow, run_dir)["fingerprint"] == alone[1]
+    assert names_of(run_dir) == names_of(alone[0])
+    # Without another scoring, which `test_scoring.py` has.
+    for number in range(10, 30):
+        read(number)
+
+
+def test_training_gives_up_a_held_commit_before_the_disk_ends_the_run(workflow, alone, tmp_path, after_commit):
     held, gone = [], []
 
     def act(number):
@@ -151,13 +268,52 @@ def test_training_gives_up_a_held_commit_before_the_disk_ends_the_run(workflow, 
 
     after_commit(act)
     result = train(workflow, tmp_path / "run", disk_chunks=140)
-    assert result["fingerprint"] == alone["fingerprint"]
+    assert result["fingerprint"] == alone[1]
     (number, said), *_ = gone
     assert number > 3, "the commit was not kept at all"
     assert "commit 2" in said
     with pytest.raises(GivenUp, match="commit 2"):
         held[0].rows("item", [1])
     held[0].close()
+
+
+def test_a_scoring_whose_commit_is_given_up_ends_with_its_number(
+    workflow, alone, root, tmp_path, after_commit, monkeypatch, capsys
+):
+    run_dir, out, begun, goes_on = tmp_path / "run", tmp_path / "out", threading.Event(), threading.Event()
+    take, codes, seen = Scorer._take, [], {}
+
+    def late(self, done, progress):
+        begun.set()
+        assert goes_on.wait(60)
+        take(self, done, progress)
+
+    def score_beside():
+        codes.append(score_main([str(run_dir), f"{root}/part-*.parquet", "--out", str(out), "--commit", "2"]))
+
+    def act(number):
+        seen[number] = numbers_of(run_dir)
+        if number == 2:
+            scoring.start()
+            assert begun.wait(60)
+        elif number > 2 and 2 not in seen[number]:
+            goes_on.set()
+
+    monkeypatch.setattr(Scorer, "_take", late)
+    scoring = threading.Thread(target=score_beside)
+    after_commit(act)
+    result = train(workflow, run_dir, disk_chunks=140)
+    scoring.join(60)
+    assert result["fingerprint"] == alone[1]
+    assert seen[3] == [2, 3], "the commit was not kept at all"
+    assert seen[max(seen)] == [max(seen)]
+    assert codes == [1]
+    said = capsys.readouterr().err
+    assert said.count("error: ") == 1
+    assert f"error: commit 2 of {run_dir} is gone" in said
+    # The same command would find no such commit.
+    assert "the same command" not in said
+    assert [path.name for path in out.iterdir() if path.is_file()] == ["scoring.json"]
 
 
 def test_a_commit_that_is_about_to_be_deleted_is_not_taken(workflow, tmp_path):

@@ -1,21 +1,28 @@
 """A trained run is opened in Python: its scores have the bits of its own evaluation, its rows those of the log."""
 
+import subprocess
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from conftest import make_workflow, write_data
 from depth import some
+from disk import need_namespaces
 from evaluated_runs import bits_of, train_and_evaluate
 from every_model import MODELS
 from optimizers import EXACT, POWERS
 from reference import Reference, key_of
+from test_stop import ROOT
 
 import pipeline
 from pipeline.commits.manifest import Commits
 from pipeline.models import LR
 from pipeline.optimizer import DenseAdam, Ftrl, Optimizer
+from pipeline.serving import opened as module
 from pipeline.storage.files import Files
 from pipeline.workflow import Commit, Metrics
 
@@ -78,12 +85,23 @@ def test_other_cuts_change_a_score_by_rounding_at_most(trained, opened, cut):
     assert np.abs(found - trained.logits_NT[:, 0]).max() <= 1e-5 * max(1, np.abs(trained.logits_NT).max())
 
 
+class Foreign:
+    """Table of another library: nothing but a stream of Arrow's C interface."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested_schema=None):
+        return self._table.__arrow_c_stream__(requested_schema)
+
+
 @pytest.mark.parametrize(
-    "give", [pa.Table.to_reader, lambda t: t.combine_chunks().to_batches()[0]],
-    ids=["stream", "batch"],
+    "give", [pa.Table.to_reader, lambda t: t.combine_chunks().to_batches()[0], Foreign],
+    ids=["stream", "batch", "foreign"],
 )  # fmt: skip
 def test_any_arrow_stream_is_scored_alike(trained, opened, give):
     assert (bits_of(opened.predict(give(trained.test))) == trained.logits_NT.view(np.uint32)).all()
+    assert opened.evaluate(give(trained.test)) == opened.evaluate(trained.test)
 
 
 def test_texts_in_every_form_have_the_same_keys(trained, opened):
@@ -115,6 +133,29 @@ def test_many_threads_get_the_scores_of_one(trained, opened):
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_threads_that_begin_together_share_one_model_and_one_map(trained, opened, monkeypatch):
+    made = []
+
+    def slowly(name):
+        really = getattr(module, name)
+
+        def make(*arguments):
+            made.append(name)
+            # Time for the other thread to find nothing made yet.
+            time.sleep(0.1)
+            return really(*arguments)
+
+        return make
+
+    for name in ("merge_dense", "model_of", "CommitRows"):
+        monkeypatch.setattr(module, name, slowly(name))
+    with ThreadPoolExecutor(2) as threads:
+        tables = list(threads.map(opened.predict, [trained.test] * 2))
+    assert sorted(made) == ["CommitRows", "merge_dense", "model_of"]
+    for table in tables:
+        assert (bits_of(table) == trained.logits_NT.view(np.uint32)).all()
 
 
 def test_a_closed_run_reads_nothing_and_waits_for_those_who_read(trained):
@@ -267,6 +308,51 @@ def test_reading_changes_no_file(trained, tmp_path):
         for path, mode in modes:
             path.chmod(mode)
     assert state() == before
+
+
+READ = """
+import errno
+import os
+import sys
+
+import pyarrow.parquet as pq
+
+import pipeline
+from pipeline.serving import dense_files
+from pipeline.serving.export import main as export
+from pipeline.serving.score import main as score
+
+run_dir, file, out = sys.argv[1:]
+try:
+    os.utime(run_dir)
+except OSError as error:
+    assert error.errno == errno.EROFS, error
+else:
+    sys.exit("the run directory can be written")
+# Exporters of the dense part take seconds, and know nothing of the run directory.
+dense_files.exported = None
+table = pq.read_table(file)
+with pipeline.open_run(run_dir, "last") as run:
+    run.predict(table)
+    run.evaluate(table)
+    run.rows("item", range(60))
+    run.diff(run.commits["number"][0].as_py(), run.commit)
+assert score([run_dir, file, "--out", out + "/scored"]) == 0
+assert export([run_dir, "--out", out + "/servable"]) == 0
+assert export([run_dir, "--out", out + "/parquet", "--format", "parquet"]) == 0
+"""
+"""Program that reads a run in every way."""
+
+
+@pytest.mark.prove
+def test_a_run_on_a_disk_that_is_mounted_read_only_is_read_in_every_way(trained, tmp_path):
+    need_namespaces()
+    mounted = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+    program = [sys.executable, "-c", READ, str(trained.run_dir), f"{trained.workflow.data.root}/test.parquet"]
+    subprocess.run(
+        ["unshare", "-rm", "sh", "-c", mounted, str(trained.run_dir), *program, str(tmp_path)], cwd=ROOT, check=True
+    )
+    assert {path.name for path in tmp_path.iterdir()} >= {"scored", "servable", "parquet"}
 
 
 def test_a_class_that_only_the_run_directory_names_is_never_imported(trained, tmp_path, monkeypatch):

@@ -16,6 +16,7 @@ from conftest import make_table, make_workflow, write_data
 from evaluated_runs import bits_of, train_and_evaluate
 from many_rules import Squared
 from test_stop import ROOT
+from whole_runs import gated
 
 from pipeline.monitor.metrics import Evaluation
 from pipeline.serving.score import main
@@ -265,29 +266,56 @@ def command(*arguments):
     return [sys.executable, "-m", *map(str, arguments)]
 
 
-@pytest.mark.prove
-def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, tmp_path):
-    file = tmp_path / "two.py"
+@pytest.fixture(scope="module")
+def by_two(root, tmp_path_factory):
+    """Arguments of a scoring of a run of two workers, and what two workers have scored."""
+    folder = tmp_path_factory.mktemp("two")
+    file = folder / "two.py"
     text = make_workflow(root).model_dump_json()
     file.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
-    subprocess.run(command("pipeline.run", file, "--run-dir", tmp_path / "run", "--workers", 2), cwd=ROOT, check=True)
-    arguments = [tmp_path / "run", f"{root}/test-*.parquet", "--commit", "last"]
-    for out, more in (("two", ["--workers", 2]), ("again", ["--workers", 2]), ("one", [])):
-        subprocess.run(
-            command("pipeline.serving.score", *arguments, "--out", tmp_path / out, *more), cwd=ROOT, check=True
-        )
-    two, one = scored(tmp_path / "two"), scored(tmp_path / "one")
-    assert contents(tmp_path / "two") == contents(tmp_path / "again")
+    subprocess.run(command("pipeline.run", file, "--run-dir", folder / "run", "--workers", 2), cwd=ROOT, check=True)
+    arguments = [str(folder / "run"), f"{root}/test-*.parquet", "--commit", "last"]
+    score_anew(arguments, folder / "out", "--workers", "2")
+    return arguments, folder / "out"
+
+
+def score_anew(arguments, out, *more):
+    """In a process of its own."""
+    subprocess.run(command("pipeline.serving.score", *arguments, "--out", out, *more), cwd=ROOT, check=True)
+
+
+@pytest.mark.prove
+def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, by_two, tmp_path):
+    arguments, out = by_two
+    score_anew(arguments, tmp_path / "one")
+    two, one = scored(out), scored(tmp_path / "one")
     assert np.abs(two.column(0).to_numpy() - one.column(0).to_numpy()).max() < 1e-5
     truth = pa.concat_tables([pq.read_table(path) for path in sorted(root.glob("test-*.parquet"))])
     labels_N1 = truth.column("click").to_numpy().astype(np.float32)[:, None]
     evaluation = Evaluation(("click",), tmp_path)
     evaluation.add(two.column("click.logit").to_numpy()[:, None], labels_N1)
-    reported = json.loads((tmp_path / "run" / "result.json").read_text())["epochs"][-1]
+    reported = json.loads((Path(arguments[0]) / "result.json").read_text())["epochs"][-1]
     found = evaluation.result()
     assert found["auc"] == reported["auc"]
     # Another bit in one logit moves the sum by 1e-10 and more, another order of its terms by 1e-15.
     assert abs(found["logloss"] - reported["logloss"]) < 1e-13
+
+
+@pytest.mark.prove
+def test_a_killed_scoring_of_two_workers_goes_on_to_the_bytes_of_an_undisturbed_one(by_two, tmp_path):
+    """Killed while two files are whole and the third is begun, in the middle of a batch."""
+    arguments, whole = by_two
+    more = ["--out", str(tmp_path / "out"), "--workers", "2"]
+    place = "pipeline.serving.scored_files:ScoreWriter._take"
+    with gated(place, 3, [*arguments, *more], command="pipeline.serving.score") as process:
+        left = [path.name.partition(".")[0] for path in (tmp_path / "out").glob("*.partial")]
+        process.kill()
+    # Its workers end as well, or the pipes would stay open.
+    process.communicate(timeout=60)
+    assert left == ["test-c"]
+    assert sorted(path.stem for path in (tmp_path / "out").glob("*.parquet")) == ["test-a", "test-b"]
+    score_anew(arguments, *more[1:])
+    assert contents(tmp_path / "out") == contents(whole)
 
 
 @pytest.mark.prove

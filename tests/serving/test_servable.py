@@ -3,15 +3,18 @@
 import pickle
 import shutil
 import subprocess
+import sys
 import time
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
 from depth import some
 from evaluated_runs import bits_of, train_and_evaluate
 from every_model import MODELS
+from harness import make_driver
 from many_rules import Squared
 from test_open_run import OPTIMIZERS
 from test_scoring import OWN, command, contents
@@ -111,6 +114,68 @@ def test_rows_are_those_of_the_run(trained, servable):
         for column in ("item", "user", "history"):
             theirs = run.rows(column, values).select(["value", "key", "known", "weights"])
             assert opened.rows(column, values).equals(theirs)
+
+
+MEMORY = 8 << 20
+PREDICT = """
+import sys
+
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+
+import pipeline
+
+folder, file, memory, out = sys.argv[1:]
+table, process = pq.read_table(file), psutil.Process()
+# What torch and the batches take is there before, as far as possible.
+with pipeline.open_servable(folder, int(memory) // 4, backend="torch") as opened:
+    opened.predict(table.slice(0, 250))
+before, most, pieces = process.memory_info().rss, 0, []
+with pipeline.open_servable(folder, int(memory), backend="torch") as opened:
+    for begin in range(0, len(table), 250):
+        pieces.append(opened.predict(table.slice(begin, 250)).column("click.logit").to_numpy())
+        most = max(most, process.memory_info().rss)
+    assert opened.reader.table.num_bytes <= int(memory)
+    print(opened.reader.table.counts.bytes_read, most - before)
+np.save(out, np.concatenate(pieces))
+"""
+"""Program that scores a file in pieces of a batch."""
+
+
+@pytest.mark.prove
+def test_a_table_of_ten_times_the_memory_gives_the_bits_of_the_run_in_bounded_memory(tmp_path, without_programs):
+    """In a process of its own, which has no freed memory to use again."""
+    root = write_data(tmp_path / "data", num_train=6_000, num_keys=9_000)
+    storage = {"device": "256 MiB", "host": "256 MiB"}
+    workflow = make_workflow(
+        root, embedding_dim=1_250, batch_size=250, epochs=1, shuffle_window=1000, storage=storage
+    ).model_copy(update={"optimizer": OPTIMIZERS["sgd"]})
+    sizes = {"device_rows": 4096, "host_rows": 4096, "ring_rows": 4096, "chunk_rows": 256}
+    assert make_driver(workflow, tmp_path / "run", **sizes).run()
+    table = pq.read_table(root / "train-0.parquet").slice(0, 2_000)
+    pq.write_table(table, tmp_path / "table.parquet")
+    out = tmp_path / "out"
+    assert export_main([str(tmp_path / "run"), "--out", str(out), "--commit", "last"]) == 0
+    num_bytes = sum(path.stat().st_size for path in (out / "rows").iterdir())
+    assert num_bytes >= 10 * MEMORY
+    said = subprocess.run(
+        [sys.executable, "-c", PREDICT, out, tmp_path / "table.parquet", str(MEMORY), tmp_path / "found.npy"],
+        cwd=ROOT, check=True, capture_output=True, text=True,
+    ).stdout  # fmt: skip
+    bytes_read, growth = map(int, said.split())
+    assert bytes_read > num_bytes, "the table was not read once from end to end"
+    assert growth < MEMORY + (64 << 20)
+    values = [None, *range(0, 9_000, 9)]
+    with (
+        pipeline.open_run(tmp_path / "run", "last") as run,
+        pipeline.open_servable(out, MEMORY, backend="torch") as opened,
+    ):
+        expected = run.predict(table).column("click.logit").to_numpy()
+        for begin in range(0, len(values), 500):
+            theirs = run.rows("item", values[begin : begin + 500]).select(["value", "key", "known", "weights"])
+            assert opened.rows("item", values[begin : begin + 500]).equals(theirs)
+    assert (np.load(tmp_path / "found.npy").view(np.uint32) == expected.view(np.uint32)).all()
 
 
 @pytest.mark.parametrize(("precision", "close"), [("float16", 2e-3), ("int8", 1e-1)])

@@ -6,7 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from conftest import make_workflow, write_data
@@ -17,9 +17,8 @@ from pipeline.workflow import Commit, Workflow
 GATED = """
 import sys
 from importlib import import_module
-from pipeline.run import main
 
-place, number, *argv = sys.argv[1:]
+command, place, number, *argv = sys.argv[1:]
 module, _, name = place.partition(":")
 *owner, name = name.split(".")
 at = import_module(module)
@@ -35,9 +34,9 @@ def gated(*args, **named):
     return really(*args, **named)
 
 setattr(at, name, gated)
-sys.exit(main(argv))
+sys.exit(import_module(command).main(argv))
 """
-"""Program of a run that waits for a line on stdin before call `number` of the function at `place`."""
+"""Program of a command that waits for a line on stdin before call `number` of the function at `place`."""
 
 
 def make_run(root: Path, **storage: object) -> Workflow:
@@ -58,16 +57,19 @@ def of_run(*argv: str) -> list[str]:
 
 
 @contextmanager
-def gated(place: str, number: int, argv: list[str], before: list[str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """Run that waits at that call, and goes on after the `with` block."""
-    process = started([sys.executable, "-c", GATED, place, str(number), *argv], before)
+def gated(
+    place: str, number: int, argv: list[str], before: list[str] | None = None, command: str = "pipeline.run"
+) -> Iterator[subprocess.Popen[str]]:
+    """Run, or another command, that waits at that call, and goes on after the `with` block, unless it is killed."""
+    process = started([sys.executable, "-c", GATED, command, place, str(number), *argv], before)
     assert process.stdout
     assert process.stdin
     while (line := process.stdout.readline()) != "here\n":
         assert line, f"{place}: {process.communicate()[1]}"
     yield process
-    process.stdin.write("\n")
-    process.stdin.flush()
+    with suppress(BrokenPipeError):
+        process.stdin.write("\n")
+        process.stdin.flush()
 
 
 def finished(argv: list[str], before: list[str] | None = None) -> str:
