@@ -246,14 +246,14 @@ class Storage(Strict):
 
 
 class Schedule(Strict):
-    batch_size: Annotated[int, Field(ge=1)]
+    batch_size: Annotated[int, Field(ge=1, le=1 << 31)]
     epochs: Annotated[int, Field(ge=1)] = 1
     block_batches: Annotated[int, Field(ge=1)] = 16
     """Maximum number of batches of a block (k); fewer if the caps allow no more."""
     look_ahead: Annotated[int, Field(ge=1)] = 2
     """Maximum number of blocks that are planned and prefetched while one trains (L); fewer if the caps allow no
     more."""
-    threads: Annotated[int, Field(ge=1)] = Field(default_factory=cpus)
+    threads: Annotated[int, Field(ge=1, le=1 << 12)] = Field(default_factory=cpus)
     """Number of threads of `train`; by default one for each CPU that this process may use. It affects the result's
     bits."""
     plateau: Plateau | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from pipeline.settings import Strict
+from pipeline.settings import Strict, ValueKind
 from pipeline.storage.files import checksum
 from pipeline.workflow import Category, Number, Workflow
 
@@ -19,7 +19,7 @@ class Features(Strict):
     labels: tuple[str, ...]
     numbers: tuple[Number, ...]
     categories: tuple[Category, ...]
-    kinds: dict[str, str]
+    kinds: dict[str, ValueKind]
     """Kind of each categorical column's values in the training data (see `pipeline.data.files.kind_of`)."""
     hash: Literal["salted-murmur64"] = HASH
     seed: int

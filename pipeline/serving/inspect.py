@@ -7,16 +7,30 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.serving.open_servable import OpenServable
 from pipeline.serving.pages import check_part, part_file
-from pipeline.serving.servable import FENCES_FILE, ROWS_FOLDER, OpenedServable, open_files
+from pipeline.serving.servable import FENCES_FILE, ROWS_FOLDER, OpenedServable, ServableRows, open_files
+from pipeline.serving.workflows import checked_workflow, has_own_model
 from pipeline.storage.files import checksum_of
+
+PAGES_TO_OPEN = 64
+"""Pages that the memory for an opening has room for, which is more than the smallest cache takes."""
 
 
 def check_servable(folder: Path) -> Iterator[str]:
-    """Yield a line for each thing that is wrong with a servable: each file against its checksum, then each page. Raises
-    ValueError if the folder holds none, and Damaged if the small files, which say what the others are, are damaged."""
-    opened = open_files(folder)
-    manifest = opened.manifest
+    """Yield a line for each thing that is wrong with a servable: each file against its checksum, then each page; then,
+    if these are as written, what opening it finds. Raises ValueError if the folder holds none, and Damaged if the small
+    files, which say what the others are, are damaged."""
+    opened, whole = open_files(folder), True
+    for fault in _check_content(opened):
+        whole = False
+        yield fault
+    if whole:
+        yield from _check_opening(opened)
+
+
+def _check_content(opened: OpenedServable) -> Iterator[str]:
+    folder, manifest = opened.folder, opened.manifest
     for name, digest in manifest.files.items():
         path = folder / name
         if not path.is_file():
@@ -28,6 +42,19 @@ def check_servable(folder: Path) -> Iterator[str]:
     for path in sorted(folder.iterdir()):
         if path.name not in known:
             yield f"{path}: the manifest does not name it"
+
+
+def _check_opening(opened: OpenedServable) -> Iterator[str]:
+    """Open the servable as a server does; a model class of the user's, which is not at hand, is left out."""
+    memory_bytes = PAGES_TO_OPEN * opened.manifest.page_bytes + (1 << 20)
+    workflow = checked_workflow(opened.manifest.workflow, None, needs_class=False)
+    try:
+        if has_own_model(opened.manifest.workflow):
+            OpenServable(opened, memory_bytes, backend="torch").close()
+        else:
+            ServableRows(opened, workflow, memory_bytes).close()
+    except (ValueError, OSError) as error:
+        yield str(error)
 
 
 def _check_parts(opened: OpenedServable) -> Iterator[str]:

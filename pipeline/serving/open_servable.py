@@ -18,7 +18,9 @@ from pipeline.serving.features import Features
 from pipeline.serving.onnx_model import OnnxDense
 from pipeline.serving.predictor import DensePart, Predictor
 from pipeline.serving.servable import (
+    AGAIN,
     ONNX_FILE,
+    SERVABLE_MANIFEST,
     WEIGHTS_FILE,
     OpenedServable,
     ServableManifest,
@@ -26,6 +28,7 @@ from pipeline.serving.servable import (
     open_files,
 )
 from pipeline.serving.workflows import checked_workflow
+from pipeline.storage.files import Damaged
 from pipeline.workflow import Workflow, parse_size
 from pipeline.workflow import load as load_file
 
@@ -71,15 +74,11 @@ class OpenServable:
         # Servables are in float32 whatever the run's precision was.
         model = workflow.model.model_copy(update={"precision": "float32"})
         self._workflow = workflow.model_copy(update={"model": model})
+        shift = float(np.log(opened.manifest.negatives))
+        dense = self._torch(given is None) if needs_class else self._onnx()
+        make = (lambda: Shifted(dense(), shift)) if shift else dense
         self.reader = ServableRows(opened, self._workflow, memory_bytes)
         """Reader of the rows, with its page cache."""
-        shift = float(np.log(opened.manifest.negatives))
-        try:
-            dense = self._torch() if needs_class else self._onnx()
-        except BaseException:
-            self.reader.close()
-            raise
-        make = (lambda: Shifted(dense(), shift)) if shift else dense
         self.predictor = Predictor(self._workflow, opened.features, opened.layout, lambda: self.reader, make)
 
     @property
@@ -90,12 +89,22 @@ class OpenServable:
     def features(self) -> Features:
         return self._opened.features
 
-    def _torch(self) -> Any:
+    def _torch(self, args_are_kept: bool) -> Any:
+        """Maker of forward passes in torch. `args_are_kept`: the model's arguments are those of the manifest, which may
+        be any, and not of the user's file."""
         # Imported only if it is used: it takes a second, and 100 MB.
-        from pipeline.serving.torch_model import TorchDense, model_with
+        from pipeline.serving.torch_model import TorchDense, check_sizes, model_with
 
         values = self._opened.read_tensors(WEIGHTS_FILE)
-        model = model_with(self._workflow, values)
+        try:
+            if args_are_kept:
+                check_sizes(self._workflow, values)
+            model = model_with(self._workflow, values)
+        except ValueError as error:
+            folder = self._opened.folder
+            raise Damaged(
+                f"{folder / SERVABLE_MANIFEST}: workflow: its model is not that of {WEIGHTS_FILE}: {error}; {AGAIN}"
+            ) from error
         return lambda: TorchDense(self._workflow, model)
 
     def _onnx(self) -> Any:

@@ -11,6 +11,7 @@ model.onnx, model.pt2    the dense part for other programs; no command of this p
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,7 +25,8 @@ from pipeline.serving.caught_up import CaughtUp, Known
 from pipeline.serving.features import Features
 from pipeline.serving.page_table import PageTable
 from pipeline.serving.pages import PageFormat
-from pipeline.settings import Amount, Count, Digest, Share, Strict, read_json
+from pipeline.serving.workflows import checked_workflow
+from pipeline.settings import Amount, Count, Digest, PlainName, Share, Strict, read_json
 from pipeline.storage.files import Damaged, checksum
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
@@ -61,7 +63,7 @@ class ServableManifest(Strict):
     workflow: dict[str, Any]
     negatives: Share
     """Share of the negative examples that training data were down-sampled to; 1: all of them."""
-    files: dict[str, Digest]
+    files: dict[PlainName, Digest]
     """Checksum of every file but the parts and this one."""
     left_out: dict[str, str]
     """Files that could not be made, with the first line of the reason."""
@@ -128,11 +130,13 @@ class OpenedServable:
 
 def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
     path = folder / name
+    if name not in manifest.files:
+        raise Damaged(f"{folder / SERVABLE_MANIFEST}: files: it does not name {name}; {AGAIN}")
     try:
         content = path.read_bytes()
     except FileNotFoundError as error:
         raise Damaged(f"{path}: is missing; {AGAIN}") from error
-    if checksum(content) != manifest.files.get(name):
+    if checksum(content) != manifest.files[name]:
         raise Damaged(f"{path}: its checksum is not that of {SERVABLE_MANIFEST}; {AGAIN}")
     return content
 
@@ -148,18 +152,49 @@ def tensors_in(content: bytes, path: Path) -> dict[str, Array]:
 
 def open_files(folder: Path) -> OpenedServable:
     """Read and check the small files of a servable, all but the rows. Raises ValueError if the folder holds none, and
-    Damaged if a file is not as it was written."""
+    Damaged if a file is not as it was written, or if the manifest does not fit the other files."""
     manifest = read_servable(folder)
     try:
         features = read_json(Features, read_checked(folder, manifest, FEATURES_FILE))
-        fences_N = np.frombuffer(read_checked(folder, manifest, FENCES_FILE), np.uint32)
-        rates = tensors_in(read_checked(folder, manifest, RATES_FILE), folder / RATES_FILE)
     except ValueError as error:
-        raise Damaged(f"{folder}: {error}; {AGAIN}") from error
-    opened = OpenedServable(folder, manifest, features, fences_N, rates)
-    if opened.page_format.page_bytes != manifest.page_bytes:
-        raise Damaged(f"{folder / SERVABLE_MANIFEST}: page_bytes is not that of its rows; {AGAIN}")
+        raise Damaged(f"{folder / FEATURES_FILE}: {error}; {AGAIN}") from error
+    fences = read_checked(folder, manifest, FENCES_FILE)
+    if len(fences) % 4:
+        raise Damaged(f"{folder / FENCES_FILE}: {len(fences)} bytes are no whole number of fences; {AGAIN}")
+    rates = tensors_in(read_checked(folder, manifest, RATES_FILE), folder / RATES_FILE)
+    opened = OpenedServable(folder, manifest, features, np.frombuffer(fences, np.uint32), rates)
+    if fault := next(_misfits(opened), None):
+        raise Damaged(f"{folder / SERVABLE_MANIFEST}: {fault}; {AGAIN}")
     return opened
+
+
+def _misfits(opened: OpenedServable) -> Iterator[str]:
+    """Yield what in the manifest does not fit the other files, with the field's name. Checksums only say that files are
+    those which the manifest was written with, and scores of files that do not fit each other would be wrong."""
+    manifest, features, layout, pages = opened.manifest, opened.features, opened.layout, len(opened.fences_N)
+    try:
+        workflow = checked_workflow(manifest.workflow, None, needs_class=False)
+    except ValueError as error:
+        yield f"workflow: {error}"
+        return
+    expected = {
+        "labels": workflow.data.labels, "numbers": workflow.data.numbers, "categories": workflow.data.categories,
+        "seed": workflow.seed, "init_std": workflow.model.init_std, "embedding_dim": workflow.model.embedding_dim,
+    }  # fmt: skip
+    for name, value in expected.items():
+        if getattr(features, name) != value:
+            yield f"workflow: its {name} is not that of {FEATURES_FILE}"
+    if features.kinds.keys() != {category.name for category in features.categories}:
+        yield f"workflow: its categories are not those of which {FEATURES_FILE} has kinds"
+    kind = workflow.optimizer.rows.kind
+    if layout != (fitting := RowLayout(features.embedding_dim, features.first_order, kind)):
+        yield f"row: it is {layout}, and the features and the optimizer have {fitting}"
+    page_format = opened.page_format
+    if page_format.page_bytes != manifest.page_bytes:
+        yield f"page_bytes: it is {manifest.page_bytes:,}, and such rows are in pages of {page_format.page_bytes:,}"
+    most = pages * page_format.max_rows
+    if not pages <= manifest.num_rows <= most:
+        yield f"num_rows: it is {manifest.num_rows:,}, and {pages:,} pages have {pages:,} to {most:,} rows"
 
 
 class ServableRows:
@@ -169,8 +204,9 @@ class ServableRows:
         """`memory_bytes`: size of the page cache. Raises ValueError if it is too small, and Damaged if the parts are
         not those of the fences."""
         manifest, folder = opened.manifest, opened.folder / ROWS_FOLDER
-        self.table = PageTable(folder, len(manifest.parts), opened.fences_N, opened.page_format, memory_bytes)
+        # Before the table: it opens no file that would stay open.
         self._caught_up = CaughtUp(workflow.optimizer, opened.layout, opened.features, opened.rates, manifest.step)
+        self.table = PageTable(folder, len(manifest.parts), opened.fences_N, opened.page_format, memory_bytes)
 
     def weights(self, keys_U: U64, weights_UC: F32) -> Known:
         known_U: Known = self.table.look_up(keys_U, weights_UC)

@@ -25,7 +25,6 @@ def checked_workflow(kept: Mapping[str, Any], given: Workflow | None, needs_clas
     """
     saved = dict(kept)
     model = saved.get("model")
-    kind = model.get("kind") if isinstance(model, dict) else None
     if given:
         mine = json.loads(given.model_dump_json())
         if different := [path for path in SAME if _at(saved, path) != _at(mine, path)]:
@@ -33,13 +32,14 @@ def checked_workflow(kept: Mapping[str, Any], given: Workflow | None, needs_clas
                 f"--workflow: the file's {', '.join(different)} {'is' if len(different) == 1 else 'are'} not those of "
                 "the commit; name the file that the run was trained with"
             )
-        saved["storage"] = mine["storage"] | {"chunk_rows": saved["storage"]["chunk_rows"]}
+        saved["storage"] = mine["storage"] | {"chunk_rows": _at(saved, "storage.chunk_rows")}
         saved["device"] = mine["device"]
     elif not needs_class and isinstance(model, dict):
         saved["model"] = model | {"kind": STAND_IN}
-    elif kind not in own_models():
+    elif not has_own_model(saved):
+        kind = str(_at(saved, "model.kind"))[:99]
         raise ValueError(
-            f"the model class of the commit is {str(kind)[:99]!r}, not one of this package, and a class that only the "
+            f"the model class of the commit is {kind!r}, not one of this package, and a class that only the "
             "run directory names is not imported; give the workflow's file with --workflow (in Python: workflow=)"
         )
     try:
@@ -54,6 +54,12 @@ def own_models() -> set[str]:
 
     kinds = [getattr(models, name) for name in models.__all__]
     return {f"{kind.__module__}.{kind.__qualname__}" for kind in kinds}
+
+
+def has_own_model(kept: Mapping[str, Any]) -> bool:
+    """True if the model class of a kept workflow is one of this package."""
+    kind = _at(kept, "model.kind")
+    return isinstance(kind, str) and kind in own_models()
 
 
 def _at(workflow: Mapping[str, Any], path: str) -> Any:

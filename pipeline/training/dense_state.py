@@ -77,11 +77,16 @@ def load_dense(model: torch.nn.Module, optimizer: DenseOptimizer, saved: Mapping
 
 def load_values(model: torch.nn.Module, values: Mapping[str, Array]) -> None:
     """Load parameters and buffers by name. Raises ValueError if they are those of another model."""
+    model.load_state_dict(check_values(model, values))
+
+
+def check_values(model: torch.nn.Module, values: Mapping[str, Array]) -> dict[str, Tensor]:
+    """Return copies of these parameters and buffers. Raises ValueError if they are those of another model."""
     tensors = {name: _copy_of(value) for name, value in values.items()}
     _check_names("the dense model", model.state_dict(), tensors)
     for name, held in model.state_dict().items():
         _check_like(name, held, tensors[name])
-    model.load_state_dict(tensors)
+    return tensors
 
 
 def _copy_of(value: Array) -> Tensor:

@@ -1,10 +1,12 @@
 """A servable has all that scores need: its scores are those of the commit, in float32 with torch to the bit."""
 
+import os
 import pickle
 import shutil
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -274,6 +276,8 @@ def test_a_step_without_rates_is_refused(root, tmp_path):
         (tmp_path / "out" / SERVABLE_MANIFEST).write_bytes(manifest.model_copy(update={"step": step}).content)
         with pytest.raises(ValueError, match=f"to step {step}, and the history of rates ends at step {manifest.step}"):
             pipeline.open_servable(tmp_path / "out")
+    assert verify.main([str(tmp_path / "out")]) == 1
+    assert not [link for link in Path("/proc/self/fd").iterdir() if str(tmp_path / "out") in os.path.realpath(link)]
 
 
 @pytest.mark.parametrize("share", [0.0, 1.5])

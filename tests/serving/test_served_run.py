@@ -3,12 +3,14 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from conftest import make_workflow, write_data
 from depth import some
 from evaluated_runs import train_and_evaluate
@@ -17,8 +19,28 @@ from test_servable import export
 from test_stop import ROOT
 
 import pipeline
+from pipeline.serving import dense_files
+from pipeline.serving.serve import main as serve_main
+from pipeline.workflow import load
 
 triton = pytest.importorskip("tritonclient.http")
+
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
+"""That of a process which finds this package from any folder, and no module of the tests."""
+MINE = """
+import torch
+from pipeline.workflow import Workflow
+
+class Mine(torch.nn.Module):
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+        self.linear = torch.nn.Linear(num_fields * embedding_dim + num_numbers, 1)
+
+    def forward(self, numbers, embeddings, first_order):
+        return self.linear(torch.cat([embeddings.flatten(1), numbers], 1)).squeeze(1)
+
+workflow = Workflow.model_validate_json({text!r})
+"""
 
 
 @pytest.fixture(scope="module")
@@ -39,10 +61,10 @@ def folder(trained, tmp_path_factory):
 
 
 @contextmanager
-def server(folder, *arguments):
+def server(folder, *arguments, cwd=ROOT):
     """Address of a server in a process of its own."""
     argv = command("pipeline", "serve", folder, "--port", "0", *arguments)
-    process = subprocess.Popen(argv, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(argv, cwd=cwd, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     try:
         line = process.stdout.readline()
         assert line.startswith("serving small ("), line
@@ -129,3 +151,59 @@ def test_unknown_keys_are_counted_by_column(trained, folder):
     with server(folder) as (address, _), triton.InferenceServerClient(address) as client:
         parameters = client.infer("small", inputs_of(table)).get_response()["parameters"]
     assert parameters["unknown_keys.item"] == 2
+
+
+@pytest.fixture(scope="module")
+def own(root, tmp_path_factory):
+    """A run of a class in its workflow's file; the file; the servable; a folder with a module of the file's name, which
+    leaves a trace if it is imported."""
+    folder = tmp_path_factory.mktemp("own")
+    file = folder / "mine.py"
+    text = make_workflow(root, kind=torch.nn.Module, args={}).model_dump_json()
+    file.write_text(MINE.format(text=text.replace("torch.nn.modules.module.Module", "workflow_mine.Mine")))
+    run = train_and_evaluate(load(file), folder / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dense_files, "exported", refuse)
+        assert export(run, folder / "servable", "--workflow", file) == 0
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "workflow_mine.py").write_text(f"open({str(folder / 'ran')!r}, 'w')")
+    return run, file, folder / "servable", folder / "elsewhere"
+
+
+def refuse(opened, model):
+    raise NotImplementedError("not in this test")
+
+
+def test_a_class_of_the_users_is_served_only_with_the_file_that_has_it(own, tmp_path, monkeypatch, capsys):
+    _, file, servable, elsewhere = own
+    monkeypatch.chdir(elsewhere)
+    monkeypatch.syspath_prepend(elsewhere)
+    monkeypatch.delitem(sys.modules, "workflow_mine")
+    assert serve_main([str(servable), "--port", "0"]) == 2
+    assert "give the workflow's file with --workflow" in capsys.readouterr().err
+    assert serve_main([str(servable), "--port", "0", "--workflow", "nowhere.py"]) == 2
+    assert "nowhere.py is not a file" in capsys.readouterr().err
+    other = tmp_path / "mine.py"
+    other.write_text(file.read_text().replace('"seed":7', '"seed":8'))
+    assert serve_main([str(servable), "--port", "0", "--workflow", str(other)]) == 2
+    assert "--workflow: the file's seed is not those of the commit" in capsys.readouterr().err
+    assert not (elsewhere.parent / "ran").exists()
+
+
+@pytest.mark.prove
+def test_a_class_of_the_users_is_served_from_another_folder_with_the_bits_of_the_evaluation(own):
+    run, file, servable, elsewhere = own
+    argv = command("pipeline", "serve", servable, "--port", "0")
+    refused = subprocess.run(argv, cwd=elsewhere, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert "'workflow_mine.Mine', not one of this package" in refused.stderr
+    assert "give the workflow's file with --workflow" in refused.stderr
+    size, logits = run.workflow.schedule.batch_size, []
+    with (
+        server(servable, "--workflow", file, cwd=elsewhere) as (address, _),
+        triton.InferenceServerClient(address) as client,
+    ):
+        for at in range(0, len(run.test), size):
+            logits.append(client.infer("small", inputs_of(run.test.slice(at, size))).as_numpy("click.logit"))
+    assert (np.concatenate(logits).view(np.uint32) == run.logits_NT[:, 0].view(np.uint32)).all()
+    assert not (elsewhere.parent / "ran").exists()

@@ -60,11 +60,14 @@ def answer_post(served: Served, post: Post, refuse_late: Callable[[float], None]
 
 
 def probe(served: Served) -> None:
-    """Put one request to a servable. Raises RequestError, or what `predict` raises, if it has no answer."""
+    """Put one request to a servable. Raises OSError, or what `predict` raises, if it has no answer."""
     # Texts of binary data have a kernel, which is loaded when it is first called.
     array_of(Tensor("", "BYTES", 0, None, NO_DATA))
     example = served.example()
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, example.schema) as writer:
         writer.write_table(example)
-    answer_post(served, Post(sink.getvalue().to_pybytes(), ARROW_STREAM, None), lambda timeout: None)
+    try:
+        answer_post(served, Post(sink.getvalue().to_pybytes(), ARROW_STREAM, None), lambda timeout: None)
+    except RequestError as error:
+        raise OSError(str(error)) from error
