@@ -54,7 +54,7 @@ def format_size_up(num_bytes: int) -> str:
         if num_bytes >= scale:
             whole = -(-num_bytes // scale)
             tenths = -(-10 * num_bytes // scale)
-            return f"{whole} {unit}" if whole >= 10 or tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10} {unit}"
+            return f"{whole} {unit}" if tenths > 99 or tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10} {unit}"
     return f"{num_bytes} B"
 
 

@@ -111,6 +111,7 @@ def test_a_scheduler_without_workers_is_refused():
         pass
 
 
+@pytest.mark.prove
 @pytest.mark.timeout(30)
 def test_tasks_of_a_cluster_whose_workers_left_end_with_a_message(monkeypatch):
     monkeypatch.setattr(tasks_module, "WORKERLESS_SECONDS", 0.3)

@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from depth import some
 from preparing import contents, prepare, write_lines
 
 PIECE = ("--piece-size", "4 KiB", "--workers", 1)
@@ -36,7 +37,7 @@ def check_goes_on(tmp_path, sources, capsys, *corrected):
     return said
 
 
-@pytest.mark.parametrize("ids", [(), IDS], ids=["values", "ids"])
+@pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
 def test_the_command_goes_on_with_skip_bad_and_keeps_the_parts_that_were_made(tmp_path, sources, capsys, ids):
     add(sources / "day_1", b"nonsense\n", 60)
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids) == 1
@@ -50,7 +51,7 @@ def test_the_command_goes_on_with_skip_bad_and_keeps_the_parts_that_were_made(tm
     assert "(--skip-bad): 0 parts are made again" in said
 
 
-@pytest.mark.parametrize("ids", [(), IDS], ids=["values", "ids"])
+@pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
 def test_the_command_goes_on_with_a_corrected_source_and_reads_only_that_again(tmp_path, sources, capsys, ids):
     good = (sources / "day_1").read_bytes()
     add(sources / "day_1", b"nonsense\n" * 3000, 60)
@@ -63,7 +64,7 @@ def test_the_command_goes_on_with_a_corrected_source_and_reads_only_that_again(t
     assert f"({sources / 'day_1'}): {of_day_1} parts are made again" in said
 
 
-@pytest.mark.parametrize("ids", [(), IDS], ids=["values", "ids"])
+@pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
 def test_an_empty_split_is_an_error_and_the_command_goes_on_with_another(tmp_path, sources, capsys, ids):
     empty = "time:hour,validation_from=14110100,test_from=14110200"
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids, "--split", empty) == 1

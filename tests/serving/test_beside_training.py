@@ -221,6 +221,7 @@ WAYS = (
 )
 
 
+@pytest.mark.prove
 def test_twenty_readers_leave_what_training_alone_leaves(workflow, alone, root, tmp_path, after_commit):
     """Each stays until the next but one comes. Scorings and exports are among them."""
     run_dir, test, readers = tmp_path / "run", pq.read_table(root / "test.parquet"), []
@@ -364,6 +365,7 @@ def test_a_commit_that_goes_while_its_rows_are_read_gives_none_of_them(root, tmp
             path.write_bytes(content)
 
 
+@pytest.mark.prove
 def test_a_lock_that_only_a_file_open_for_writing_gets_is_respected(workflow, tmp_path, monkeypatch):
     """As on NFS, where others are refused with EBADF."""
     keeping = workflow.model_copy(update={"commit": Commit(every_blocks=1, keep=3, keep_best=False)})
