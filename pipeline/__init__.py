@@ -27,6 +27,10 @@ def __getattr__(name: str) -> object:
         from pipeline.serving.opened import open_run
 
         return open_run
+    if name == "train":
+        from pipeline.notebook.train import train_workflow
+
+        return train_workflow
     if name == "open_servable":
         from pipeline.serving.open_servable import open_servable
 

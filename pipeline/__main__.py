@@ -13,6 +13,8 @@ COMMANDS = {
     "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
     "run": ("pipeline.run", "train the workflow of a Python file"),
     "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, from raw logs"),
+    "runs": ("pipeline.monitor.runs", "list run directories: models, metrics, and the settings that differ"),
+    "schema": ("pipeline.notebook.schema", "print the JSON schema of workflows, for editors"),
     "export": ("pipeline.serving.export", "make a servable of a run: rows in pages, the dense model, the features"),
     "score": ("pipeline.serving.score", "score Parquet files with a trained model"),
     "serve": ("pipeline.serving.serve", "answer requests over HTTP with a servable"),

@@ -34,44 +34,24 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train_command(args: argparse.Namespace) -> int:
     """Train as the arguments say, and return the exit code."""
     # These imports take seconds, and --help needs none of them.
-    from pipeline.device.gpu import choose
-    from pipeline.driver.open import affinities_for, make_run_dir, open_crew, open_local, recruit, shared_by
+    from pipeline.driver.open import affinities_for
+    from pipeline.driver.session import open_session, plan_session
     from pipeline.machine.affinity import layout_lines
     from pipeline.monitor.report import print_report
     from pipeline.preflight.explain import explain
-    from pipeline.preflight.setup import set_up
-    from pipeline.storage.lock import RunLock
 
     heed_interrupts()
     keep_freed_memory()
     with ExitStack() as stack:
         try:
-            world = 1 if args.workers is None else args.workers
-            workflow = shared_by(override(load(args.workflow), args.set), world, args.scheduler)
-            run_dir = args.run_dir or Path("runs") / workflow.name
-            run_dir = run_dir.resolve() if run_dir.is_symlink() else run_dir
-            alone = args.workers is None and not args.scheduler
-            if args.serial and not alone:
-                raise ValueError(
-                    "--serial is for one worker in this process; leave it out, or --workers and --scheduler"
-                )
-            device, spec = (choose(workflow.device), None) if alone else recruit(workflow, world, args.scheduler)
-            if spec:
-                # "auto" is resolved here, so that all workers use the same kind of device.
-                workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
-            setup, source = set_up(workflow, device, say, world, args.scheduler is None)
+            workflow = override(load(args.workflow), args.set)
+            session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, say)
             if args.explain:
-                print(explain(setup))
-                print("\n".join(layout_lines(affinities_for(device.on_gpu, world, run_dir))))
+                print(explain(session.setup))
+                layout = affinities_for(session.device.on_gpu, session.setup.world, session.run_dir)
+                print("\n".join(layout_lines(layout)))
                 return 0
-            stack.enter_context(RunLock(run_dir))
-            make_run_dir(run_dir, args.fresh)
-            opened = (
-                open_crew(setup, source, run_dir, spec)
-                if spec
-                else open_local(setup, source, run_dir, args.serial, device)
-            )
-            driver = stack.enter_context(opened)
+            driver = stack.enter_context(open_session(session, args.fresh))
         except (ValueError, OSError, MemoryError, PipelineError) as error:
             print(f"error: {error_text(error)}", file=sys.stderr)
             return 2
@@ -87,7 +67,7 @@ def train_command(args: argparse.Namespace) -> int:
             print(driver.what_stands())
             return 0
     print_report(result)
-    print(f"left in {run_dir}: {', '.join(sorted(path.name for path in run_dir.iterdir()))}")
+    print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
     return 0
 
 

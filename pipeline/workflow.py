@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 import sys
+import tomllib
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -17,6 +19,7 @@ from pydantic import (
     ImportString,
     InstanceOf,
     PlainSerializer,
+    ValidationError,
     WithJsonSchema,
     model_validator,
 )
@@ -24,6 +27,7 @@ from pydantic import (
 from pipeline.errors import did_you_mean
 from pipeline.machine.limits import cpus
 from pipeline.messages.place import message_of
+from pipeline.messages.problems import problems
 from pipeline.optimizer import Optimizer, Plateau
 from pipeline.settings import Strict
 
@@ -261,6 +265,7 @@ class Schedule(Strict):
 
 
 MAX_KEPT = 16
+TEXT_FORMATS = (".json", ".toml")
 
 
 class Commit(Strict):
@@ -358,8 +363,13 @@ class Workflow(Strict):
 
 
 def load(path: Path) -> Workflow:
-    """Load the value named `workflow` from a Python file, or, for FILE.py:NAME, the value named NAME. Raises ValueError
-    if there is none, or, with file and line, if the file is wrong."""
+    """Load the value named `workflow` from a Python file, or, for FILE.py:NAME, the value named NAME; or a workflow in
+    JSON or TOML, whose `data.root` is relative to the file's folder. Python files can import others of their folder.
+
+    Raises ValueError if there is none, or, with file and line, if the file is wrong.
+    """
+    if path.suffix in TEXT_FORMATS:
+        return _load_text(path)
     before, colon, wanted = str(path).rpartition(".py:")
     path, wanted = (Path(f"{before}.py"), wanted) if colon else (path, "workflow")
     if not path.is_file():
@@ -371,6 +381,9 @@ def load(path: Path) -> Workflow:
     module = importlib.util.module_from_spec(spec)
     # Registered so that a model class defined in the file can be imported by its dotted name.
     sys.modules[name] = module
+    if (folder := str(path.parent.absolute())) not in sys.path:
+        # Last, so that no file beside the workflow takes the place of a library.
+        sys.path.append(folder)
     try:
         spec.loader.exec_module(module)
     except Exception as error:
@@ -379,3 +392,25 @@ def load(path: Path) -> Workflow:
     if not isinstance(workflow, Workflow):
         raise ValueError(f"{path} has no module-level `{wanted}` of type pipeline.workflow.Workflow")
     return workflow
+
+
+def _load_text(path: Path) -> Workflow:
+    """Load a workflow in JSON or TOML. Raises ValueError, with the file and the field, if it is none."""
+    try:
+        content = path.read_text()
+    except (OSError, UnicodeError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from error
+    try:
+        fields = tomllib.loads(content) if path.suffix == ".toml" else json.loads(content)
+        if not isinstance(fields, dict):
+            raise ValueError(f"expected an object with the fields of a workflow, got {type(fields).__name__}")
+        fields.pop("$schema", None)
+        workflow = Workflow.model_validate_json(json.dumps(fields, default=str))
+    except ValidationError as error:
+        raise ValueError(
+            "\n       ".join(f"{path}: {found.text}" for found in problems(error, in_json=True))
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}") from error
+    root = path.parent / workflow.data.root.expanduser()
+    return workflow.model_copy(update={"data": workflow.data.model_copy(update={"root": root})})

@@ -40,19 +40,19 @@ class OpenedCommit:
         return DiskSpeed(self.state.speed.seconds_per_read, self.state.speed.bytes_per_second)
 
 
-def open_commit(run_dir: Path, which: str | int | None = None, workflow_file: Path | None = None) -> OpenedCommit:
-    """Open a commit (see `hold`) for reading. `workflow_file`: the workflow's file, needed if it defines the model
+def open_commit(run_dir: Path, which: str | int | None = None, workflow: Path | Workflow | None = None) -> OpenedCommit:
+    """Open a commit (see `hold`) for reading. `workflow`: the workflow or its file, needed if it defines the model
     class. Raises ValueError if there is no such commit or the file does not fit it, and Damaged if the commit is."""
-    given = load(workflow_file) if workflow_file else None
+    given = load(workflow) if isinstance(workflow, Path) else workflow
     held = hold(run_dir, which)
     try:
         state = newest_state([held.manifest])
-        workflow = checked_workflow(state.workflow, given)
-        storage = workflow.storage.model_copy(update={"chunk_rows": held.manifest.chunk_rows})
-        workflow = workflow.model_copy(update={"storage": storage})
+        checked = checked_workflow(state.workflow, given)
+        storage = checked.storage.model_copy(update={"chunk_rows": held.manifest.chunk_rows})
+        checked = checked.model_copy(update={"storage": storage})
         layout = RowLayout.of(held.manifest.row)
-        features = features_of(workflow, layout.first_order, state.data["train"].types)
-        return OpenedCommit(held, workflow, state, layout, features)
+        features = features_of(checked, layout.first_order, state.data["train"].types)
+        return OpenedCommit(held, checked, state, layout, features)
     except BaseException:
         held.close()
         raise

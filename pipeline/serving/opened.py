@@ -26,20 +26,23 @@ from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files
 from pipeline.storage.layout import STATE
 from pipeline.training.dense_state import merge_dense
+from pipeline.workflow import Workflow
 
 MEMORY = "1 GiB"
 
 
 def open_run(
-    run_dir: str | Path, commit: str | int | None = None, memory: str | int = MEMORY, workflow: str | Path | None = None
-) -> OpenRun:
+    run_dir: str | Path, commit: str | int | None = None, memory: str | int = MEMORY,
+    workflow: str | Path | Workflow | None = None,
+) -> OpenRun:  # fmt: skip
     """Open a commit of a run for reading; training beside it goes on and keeps the commit.
 
     `commit`: "best", "last", or a number (default: best if there is one, else last). `memory`: maximum size of the key
-    map, which is built when the first row is needed. `workflow`: the workflow's file, needed if it defines the model
-    class. Raises ValueError if an argument does not fit the run, and Damaged if the commit is damaged.
+    map, which is built when the first row is needed. `workflow`: the workflow or its file, needed if it defines the
+    model class. Raises ValueError if an argument does not fit the run, and Damaged if the commit is damaged.
     """
-    return OpenRun(open_commit(Path(run_dir), commit, Path(workflow) if workflow else None), bytes_of_memory(memory))
+    given = Path(workflow) if isinstance(workflow, str) else workflow
+    return OpenRun(open_commit(Path(run_dir), commit, given), bytes_of_memory(memory))
 
 
 class OpenRun:
@@ -52,6 +55,26 @@ class OpenRun:
         """Number of the commit."""
         dense = lambda: TorchDense(opened.workflow, self.model)  # noqa: E731
         self._predictor = Predictor(opened.workflow, opened.features, opened.layout, self._open_rows, dense)
+
+    def __repr__(self) -> str:
+        opened, held = self._opened, self._opened.held
+        workflow, data = opened.workflow, opened.workflow.data
+        at, optimizer = opened.state.at, workflow.optimizer.rows
+        lines = [
+            f"OpenRun of {held.run_dir}, commit {self.commit}",
+            f"  workflow    {workflow.name}, seed {workflow.seed}",
+            f"  model       {workflow.model.kind.__name__}, embeddings of {workflow.model.embedding_dim}",
+            f"  labels      {', '.join(data.labels)}",
+            f"  features    {len(data.numbers)} numbers, {len(data.categories)} categories",
+            f"  rows        {opened.manifest.live_rows:,}",
+            f"  optimizer   {optimizer.kind}, {optimizer.semantics}, lr {optimizer.lr:g}",
+            f"  trained     to step {opened.step:,}: epoch {at.epoch + 1} of at most {workflow.schedule.epochs}",
+        ]
+        evaluated = [epoch for epoch in opened.state.epochs if "auc" in epoch]
+        if evaluated:
+            last = evaluated[-1]
+            lines.append(f"  {last['split']:11} auc {last['auc']:.5f}, logloss {last['logloss']:.5f}")
+        return "\n".join([*lines, "  has         predict, evaluate, rows, model, metrics, commits, diff"])
 
     @property
     def model(self) -> torch.nn.Module:

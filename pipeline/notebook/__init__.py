@@ -1,0 +1,1 @@
+"""Training in a notebook or a script of one's own."""

@@ -1,0 +1,169 @@
+"""Training from Python: the same run as the command's, settings by path, interrupts, and a run that can be used."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pyarrow.parquet as pq
+import pytest
+from conftest import make_workflow, write_data
+
+import pipeline
+from pipeline.driver.driver import Driver
+from pipeline.errors import PipelineError
+from pipeline.run import main
+from pipeline.workflow import Workflow, load
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return write_data(tmp_path_factory.mktemp("data"), num_train=60, num_keys=20)
+
+
+@pytest.fixture
+def workflow(root):
+    return make_workflow(root)
+
+
+def fingerprint(run_dir):
+    return json.loads((run_dir / "result.json").read_bytes())["fingerprint"]
+
+
+def test_a_call_trains_the_bits_of_the_command(workflow, root, tmp_path):
+    file = tmp_path / "my.json"
+    file.write_text(workflow.model_dump_json())
+    assert main([str(file), "--run-dir", str(tmp_path / "command"), "--serial"]) == 0
+    with pipeline.train(workflow, tmp_path / "call", serial=True) as run:
+        scores = run.predict(pq.read_table(root / "test.parquet"))
+        assert scores.column_names == ["click.logit", "click.probability"]
+        assert fingerprint(tmp_path / "call") == fingerprint(tmp_path / "command")
+        told = repr(run).splitlines()
+    assert len(told) <= 10
+    assert f"OpenRun of {tmp_path / 'call'}" in told[0]
+
+
+def test_settings_are_given_by_their_paths(workflow, tmp_path):
+    with pipeline.train(workflow, tmp_path / "run", settings={"optimizer.rows.lr": 0.5, "schedule.epochs": 1}):
+        pass
+    kept = json.loads((tmp_path / "run" / "workflow.json").read_bytes())
+    assert (kept["optimizer"]["rows"]["lr"], kept["schedule"]["epochs"]) == (0.5, 1)
+
+
+def test_an_interrupted_call_commits_and_the_same_call_goes_on(workflow, tmp_path, monkeypatch, capsys):
+    with pipeline.train(workflow, tmp_path / "whole", serial=True):
+        pass
+    really, calls = Driver._stretch, []
+
+    def stretch(self, begin):
+        calls.append(begin)
+        os.kill(os.getpid(), signal.SIGINT)
+        return really(self, begin)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Driver, "_stretch", stretch)
+        with pipeline.train(workflow, tmp_path / "run", serial=True) as run:
+            assert run.commits.num_rows
+    assert len(calls) == 1
+    assert "go" in capsys.readouterr().out
+    with pipeline.train(workflow, tmp_path / "run", serial=True):
+        pass
+    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+
+
+def test_a_model_of_the_notebook_itself_is_trained_and_used(root, tmp_path):
+    """Its class cannot be imported by anybody else."""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
+import pyarrow.parquet as pq
+import torch
+from conftest import make_workflow
+from pathlib import Path
+import pipeline
+
+class Mine(torch.nn.Module):
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+        self.top = torch.nn.Linear(embedding_dim, 1)
+
+    def forward(self, numbers, embeddings, first):
+        return self.top(embeddings.sum(1))[:, 0] + first.sum(1)
+
+workflow = make_workflow(Path({str(root)!r}), kind=Mine, args={{}})
+with pipeline.train(workflow, {str(tmp_path / "run")!r}, serial=True) as run:
+    print(run.predict(pq.read_table({str(root / "test.parquet")!r})).num_rows)
+""")
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, script], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-1] == str(pq.read_metadata(root / "test.parquet").num_rows)
+
+
+def test_what_is_wrong_before_a_training_is_an_exception_that_says_so(workflow, tmp_path):
+    with pytest.raises(ValueError, match=r"did you mean 'optimizer\.rows\.lr'"):
+        pipeline.train(workflow, tmp_path / "run", settings={"optimizer.row.lr": 1})
+    assert not (tmp_path / "run").exists()
+    assert issubclass(PipelineError, RuntimeError)
+
+
+@pytest.mark.parametrize("suffix", ["json", "toml"])
+def test_a_workflow_in_json_or_toml_is_that_in_python(workflow, root, tmp_path, suffix):
+    fields = workflow.model_dump(mode="json", exclude_none=True)
+    fields["data"]["root"] = os.path.relpath(root, tmp_path)
+    file = tmp_path / f"my.{suffix}"
+    file.write_text(json.dumps(fields | {"$schema": "s.json"}) if suffix == "json" else "\n".join(toml_of(fields)))
+    assert load(file).model_dump_json() == workflow.model_copy(
+        update={"data": workflow.data.model_copy(update={"root": tmp_path / os.path.relpath(root, tmp_path)})}
+    ).model_dump_json()  # fmt: skip
+
+
+def toml_of(fields, path=""):
+    """Lines of TOML: values first, then a table for each group."""
+    for name, value in fields.items():
+        if not isinstance(value, dict):
+            yield f"{name} = {inline(value)}"
+    for name, value in fields.items():
+        if isinstance(value, dict):
+            yield f"[{path}{name}]"
+            yield from toml_of(value, f"{path}{name}.")
+
+
+def inline(value):
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {inline(inner)}" for name, inner in value.items()) + "}"
+    return "[" + ", ".join(map(inline, value)) + "]" if isinstance(value, list) else json.dumps(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.json", "{", "a.json: "),
+        ("a.json", "[]", "expected an object with the fields of a workflow, got list"),
+        ("a.toml", "name = 'x'\n[dta]", "Workflow has no field 'dta'; did you mean 'data'?"),
+        ("b.json", None, "cannot be read"),
+    ],
+)
+def test_a_wrong_workflow_in_text_is_named_with_the_field(tmp_path, name, text, said):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=said.replace("?", r"\?")):
+        load(tmp_path / name)
+
+
+def test_a_workflow_file_finds_its_neighbours(root, tmp_path):
+    (tmp_path / "neighbour_of_a_workflow.py").write_text("SEED = 77\n")
+    (tmp_path / "my.py").write_text(
+        "from neighbour_of_a_workflow import SEED\nfrom conftest import make_workflow\nfrom pathlib import Path\n"
+        f"workflow = make_workflow(Path({str(root)!r})).model_copy(update={{'seed': SEED}})\n"
+    )
+    assert load(tmp_path / "my.py").seed == 77
+
+
+def test_the_schema_describes_every_field_of_a_workflow(capsys):
+    from pipeline.notebook.schema import main as schema
+
+    assert schema([]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["properties"].keys() - {"$schema"} == Workflow.model_fields.keys()
+    assert "label" in json.dumps(told["$defs"]["Data"])
