@@ -38,7 +38,7 @@ def train_command(args: argparse.Namespace) -> int:
     from pipeline.driver.session import open_session, plan_session
     from pipeline.machine.affinity import layout_lines
     from pipeline.monitor.report import print_report
-    from pipeline.preflight.explain import explain
+    from pipeline.preflight.explain import explain, explained
 
     heed_interrupts()
     keep_freed_memory()
@@ -46,6 +46,9 @@ def train_command(args: argparse.Namespace) -> int:
         try:
             workflow = override(load(args.workflow), args.set)
             session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, say)
+            if args.explain and args.json:
+                print(json.dumps(explained(session.setup)))
+                return 0
             if args.explain:
                 print(explain(session.setup))
                 layout = affinities_for(session.device.on_gpu, session.setup.world, session.run_dir)
@@ -86,8 +89,9 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes, one for each GPU if any")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler's cluster")
     parser.add_argument(
-        "--explain", action="store_true", help="print the workflow and the space it will take, and stop"
+        "--explain", action="store_true", help="say what the run is and what space it will take, and stop"
     )
+    parser.add_argument("--json", action="store_true", help="with --explain: the same, and the workflow, as JSON")
     return parser
 
 

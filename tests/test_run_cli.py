@@ -89,6 +89,7 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--fresh",
         "--serial",
         "--explain",
+        "--json",
         "--workers",
         "--scheduler",
     }
@@ -100,8 +101,8 @@ def test_a_missing_workflow_file_is_named(refused, tmp_path):
 
 
 def test_a_file_without_the_python_suffix_is_refused(refused, tmp_path):
-    (tmp_path / "tiny.toml").write_text("")
-    assert "is not a Python file" in refused(tmp_path / "tiny.toml")
+    (tmp_path / "tiny.yaml").write_text("")
+    assert "is not a Python file" in refused(tmp_path / "tiny.yaml")
 
 
 @pytest.mark.parametrize("text", ["", "workflow = {'name': 'tiny'}", "work_flow = None"])
@@ -230,7 +231,9 @@ def test_explain_shows_the_bytes_and_trains_nothing(workflow_file, tmp_path, cap
     assert main([str(workflow_file), "--explain", "--set", "seed=12345"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert '"seed": 12345' in out
+    assert out.startswith("tiny: DeepFM on ")
+    assert "steps:    5 of 8 examples" in out
+    assert "\nfits" in out
     lines = [line for line in out.splitlines() if " bytes   " in line]
     num_bytes = {line[:22].strip(): int(line[22:].split()[0].replace(",", "")) for line in lines}
     parts = {
@@ -310,8 +313,10 @@ def test_a_run_that_ends_early_leaves_its_result_and_exits_with_1(workflow_file,
 def test_a_model_class_of_the_workflow_file_survives_json(workflow_file, capsys):
     text = workflow_file.read_text().replace("workflow = ", "class Mine(DeepFM):\n    pass\n\nworkflow = ", 1)
     workflow_file.write_text(text.replace("kind=DeepFM", "kind=Mine"))
-    assert main([str(workflow_file), "--explain", "--set", "seed=1"]) == 0
-    assert "workflow_tiny.Mine" in capsys.readouterr().out
+    assert main([str(workflow_file), "--explain", "--json", "--set", "seed=1"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["workflow"]["model"]["kind"], told["workflow"]["seed"]) == ("workflow_tiny.Mine", 1)
+    assert told["bytes"]["key map"] == 1 << 20
 
 
 @pytest.mark.parametrize(

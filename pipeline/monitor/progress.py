@@ -40,7 +40,7 @@ class TrainingProgress:
             f"{self.done:,}/{self.total:,} examples",
             f"{rate}/s",
             *([] if self.loss is None else [f"loss {self.loss:.4f}"]),
-            f"{self.ready} ready",
+            f"{self.ready} blocks ahead",
             f"{clock_time(left)} left",
         ]
         return "  ".join(parts)
@@ -145,15 +145,13 @@ class Progress:
         self._recent: deque[tuple[float, int]] = deque()
         self._pending: TrainingProgress | None = None
         self._shown_at = -math.inf
-        self._begun_at = 0
 
     def begin_at(self, examples_done: int) -> None:
-        """Set the number of examples done by earlier sessions of the run. Call it before entering the context."""
-        self._begun_at = examples_done
+        """Do nothing with the number of examples that earlier sessions of the run did, which those who watch a run may
+        keep. Called before the context is entered."""
 
     def __enter__(self) -> Progress:
         self._display = display_on(self._stream if self._stream is not None else sys.stderr, self._total)
-        self._recent.append((self._clock(), self._begun_at))
         return self
 
     def __exit__(
@@ -183,7 +181,8 @@ class Progress:
         self._display.line(text)
 
     def _rate(self, now: float, done: int) -> float:
-        """Examples per second over the recent updates, this one included."""
+        """Examples per second over the recent updates, this one included; nan at the first one, since the time before
+        it is spent on preparations."""
         self._recent.append((now, done))
         while len(self._recent) > 2 and now - self._recent[1][0] >= RECENT_SECONDS:
             self._recent.popleft()

@@ -36,8 +36,11 @@ def print_report(result: Mapping[str, Any], console: Console | None = None) -> N
 
 def stage_table(result: Mapping[str, Any]) -> Table:
     """Table with a row per stage, in the order of `stages`: wall and CPU seconds, share hidden behind training."""
-    table = _table("stage", "seconds", "own cpu s", "hidden")
-    table.caption = f"{_number(result['ready'], '.1f')} blocks ready ahead of training, on average"
+    table = _table("stage", "seconds", "CPU seconds", "beside training")
+    table.caption = (
+        f"{_number(result['ready'], '.1f')} blocks were ready ahead of training, on average\n"
+        "beside training: share of a stage's time in which some block trained as well, so that it cost nothing"
+    )
     for stage, seconds in result["stages"].items():
         cpu = _number(result["cpu_seconds"].get(stage), ",.1f")
         hidden = _number(result["hidden"].get(stage), ".0%")
@@ -95,7 +98,9 @@ def summary(result: Mapping[str, Any]) -> str:
 def evaluated(metrics: Mapping[str, Any]) -> str:
     """A line with the metrics of one pass over a split (an entry of `History.epochs`), and a warning line for each
     normalized entropy above `WORST_NE`."""
-    shown = ", ".join(f"{name} {value:.5f}" for name, value in metrics.items() if isinstance(value, float))
+    shown = ", ".join(
+        f"{name} {value:.5f}{_constant(name, metrics)}" for name, value in metrics.items() if isinstance(value, float)
+    )
     how = ""
     if metrics["split"] == "train" and "examples" in metrics:
         how = (
@@ -110,6 +115,12 @@ def evaluated(metrics: Mapping[str, Any]) -> str:
                 "the mean label; lower optimizer.dense.lr or optimizer.rows.lr, or check the labels"
             )
     return "\n".join(lines)
+
+
+def _constant(name: str, metrics: Mapping[str, Any]) -> str:
+    """Logloss of always predicting the mean label, behind a logloss; empty for other metrics."""
+    ne = metrics.get(name.replace("logloss", "ne")) if name.startswith("logloss") else None
+    return f" (always the mean: {metrics[name] / ne:.5f})" if ne and math.isfinite(ne) else ""
 
 
 def _stdout() -> Console:

@@ -1,6 +1,9 @@
-"""The text of --explain: the workflow, the memory and disk it will take, and the cost of dense semantics."""
+"""Text and values of --explain: rows, steps and keys, the memory and disk that they take, and whether that fits."""
 
 from __future__ import annotations
+
+import math
+from typing import Any
 
 from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
@@ -10,24 +13,103 @@ from pipeline.preflight.dense_cost import dense_cost
 from pipeline.preflight.memory_table import Line, table
 from pipeline.preflight.setup import Setup
 from pipeline.storage.reader import NUM_READERS
-from pipeline.workflow import format_size, format_size_or_share
+from pipeline.workflow import format_size, format_size_or_share, format_size_up
+
+HEAPS_GROWTH = 0.7
+"""Exponent with which the number of keys grows with the examples if only one block was looked at: about that of
+Criteo's and Avazu's logs."""
+STALE = 2.5
+"""Bytes of the log per byte of live rows: stale rows that commits keep, and the reserve for another one."""
+MOST_MAP_BYTES = 46
+"""Upper bound of the key map's bytes per key."""
 
 
 def explain(setup: Setup) -> str:
-    """Describe the workflow, and the predicted bytes of every tier and buffer of a worker."""
-    workflow, fit, storage = setup.workflow, setup.fit, setup.storage
+    """Describe a run before it begins: what it is, what it takes, whether that is enough; then the predicted bytes of
+    every tier and buffer of a worker."""
+    workflow, fit = setup.workflow, setup.fit
     of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
-    lines = [
-        workflow.model_dump_json(indent=1),
-        f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}",
-    ]
+    lines = [*in_short(setup), f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}"]
     for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(setup)):
         lines.append(f"{name:22} {num_bytes:>18,} bytes   {what}")
     cost = dense_cost(workflow, setup.row, fit.window.keys_of_batch, fit.window.union_of_first[-1])
+    return "\n".join([*lines, *([cost] if cost else [])])
+
+
+def explained(setup: Setup) -> dict[str, Any]:
+    """Values of `explain` for JSON: the workflow as it would be trained, numbers of examples, steps and keys, and the
+    bytes of everything."""
+    fit = setup.fit
+    return {
+        "workflow": setup.workflow.model_dump(mode="json"),
+        "examples": dict(setup.agenda.num_examples),
+        "steps": _steps(setup),
+        "keys": estimated_keys(setup),
+        "row_bytes": setup.row.num_bytes,
+        "look_ahead": fit.look_ahead,
+        "block_batches": fit.block_batches,
+        "workers": setup.world,
+        "bytes": {name: size for name, size, _ in table(fit.sizes, fit.look_ahead, other_buffers(setup))},
+    }
+
+
+def in_short(setup: Setup) -> list[str]:
+    """Ten lines at most for a person: rows, steps, keys, table, memory and disk, and what to change if they are too
+    small."""
+    workflow, storage, sizes = setup.workflow, setup.storage, setup.fit.sizes
+    examples, schedule = setup.agenda.num_examples, workflow.schedule
+    keys, row_bytes = estimated_keys(setup), setup.row.num_bytes
+    table_bytes = keys * row_bytes
+    parts = table(sizes, setup.fit.look_ahead, other_buffers(setup))
+    ram = setup.world * sum(size for name, size, _ in parts if name != "disk log")
+    held = min(1.0, setup.world * (sizes.device_rows + sizes.host_rows) / max(1, keys))
+    others = ", ".join(f"{examples[split]:,} of {split}" for split in ("validation", "test") if examples[split])
     device = format_size_or_share(workflow.storage.device)
-    taken = "" if isinstance(workflow.storage.device, int) else f" = {storage.device_bytes:,} bytes"
-    caps = f"caps: device {device}{taken}, host {format_size(storage.host)}"
-    return "\n".join([*lines, *([cost] if cost else []), caps])
+    if not isinstance(workflow.storage.device, int):
+        device += f" ({format_size_up(storage.device_bytes)})"
+    lines = [
+        f"{workflow.name}: {workflow.model.kind.__name__} on {len(workflow.data.numbers)} numbers and "
+        f"{len(workflow.data.categories)} categories",
+        f"examples: {examples['train']:,} of training{f', {others}' if others else ''}",
+        f"steps:    {_steps(setup):,} of {schedule.batch_size:,} examples, in {schedule.epochs} "
+        f"{'epoch' if schedule.epochs == 1 else 'epochs'}{' at most' if schedule.plateau else ''}",
+        f"keys:     about {keys:,}, guessed from the first blocks; rows of {row_bytes} bytes, so a table of about "
+        f"{format_size_up(table_bytes)}",
+        f"memory:   {format_size_up(ram)} besides the model: device {device}, host {format_size(storage.host)}, map "
+        f"{format_size(storage.map)}, read {format_size(storage.read)}"
+        + (f"; of all {setup.world} workers" if setup.world > 1 else ""),
+        f"          device and host hold {held:.0%} of the table; the others are read from disk when they are needed",
+        f"disk:     {format_size(storage.disk)} at most; such a table takes about "
+        f"{format_size_up(int(STALE * table_bytes))} with the commits that are kept",
+    ]
+    advice = []
+    for name, cap, needed in (
+        ("map", storage.map, keys * MOST_MAP_BYTES), ("disk", storage.disk, int(STALE * table_bytes))
+    ):  # fmt: skip
+        if setup.world * cap < needed:
+            size = format_size_up(-(-needed // setup.world))
+            advice.append(f"storage.{name} may be too small: raise it to about {size!r}")
+    return [*lines, *(advice or ["fits, as far as can be said before the run"])]
+
+
+def estimated_keys(setup: Setup) -> int:
+    """Guess of the number of keys of the whole training: a power of the number of examples that goes through those of
+    the first window (Heaps' law), but at most one key per value."""
+    window, examples = setup.fit.window, setup.agenda.num_examples["train"]
+    unions = window.union_of_first
+    block = min(examples, setup.fit.block_batches * setup.workflow.schedule.batch_size)
+    seen = min(examples, block * len(unions))
+    if not seen or not unions[-1]:
+        return 0
+    growth = HEAPS_GROWTH
+    if len(unions) > 1 and seen > block:
+        growth = min(1.0, max(0.0, math.log(unions[-1] / unions[0]) / math.log(seen / block)))
+    return int(unions[-1] * (examples / seen) ** growth)
+
+
+def _steps(setup: Setup) -> int:
+    schedule = setup.workflow.schedule
+    return int(schedule.epochs * -(-setup.agenda.num_examples["train"] // schedule.batch_size))
 
 
 def other_buffers(setup: Setup) -> list[Line]:

@@ -40,9 +40,9 @@ def run(stream, total=6_000_000, steps=(), seconds=1.0):
 
 def test_plain_line_keeps_its_form():
     state = TrainingProgress(1_310_720, 6_000_000, 187_571.2, 0.43121, 2)
-    expected = "1,310,720/6,000,000 examples  187,571/s  loss 0.4312  2 ready  0:25 left"
+    expected = "1,310,720/6,000,000 examples  187,571/s  loss 0.4312  2 blocks ahead  0:25 left"
     assert str(state) == expected
-    assert str(TrainingProgress(0, 10, math.nan, math.nan, 0)).endswith("-/s  loss nan  0 ready  -:-- left")
+    assert str(TrainingProgress(0, 10, math.nan, math.nan, 0)).endswith("-/s  loss nan  0 blocks ahead  -:-- left")
 
 
 @pytest.mark.parametrize(
@@ -56,17 +56,20 @@ def test_time_left_reads_as_clock_time(seconds, text):
 def test_plain_lines_are_five_seconds_apart_and_the_last_is_shown():
     lines = run(io.StringIO(), total=1_200, steps=range(100, 1_300, 100)).splitlines()
     assert [line.split("/")[0] for line in lines] == ["100", "600", "1,100", "1,200"]
-    assert all("100/s" in line for line in lines)
+    # The time before the first update tells nothing of the rest.
+    assert "-/s" in lines[0]
+    assert all("100/s" in line for line in lines[1:])
 
 
 def test_the_rate_of_a_resumed_run_counts_only_its_own_examples():
-    """900 of 1,000 examples were done before; then 10 a second."""
+    """890 of 1,000 examples were done before; then 10 a second."""
     clock, stream = Clock(), io.StringIO()
     progress = Progress(1000, stream, clock)
-    progress.begin_at(900)
+    progress.begin_at(890)
     with progress:
-        clock.now += 1.0
-        progress.update(910, 0.5, 0)
+        for done in (900, 910):
+            clock.now += 1.0
+            progress.update(done, 0.5, 0)
     assert "910/1,000 examples  10/s" in stream.getvalue()
     assert "0:09 left" in stream.getvalue()
 
@@ -115,7 +118,7 @@ def test_terminal_shows_state_and_messages_without_a_thread(terminal):
         assert threading.active_count() == threads
     text = terminal.getvalue()
     assert "250/1,000 examples" in text
-    assert "3 ready" in text
+    assert "3 blocks ahead" in text
     assert "epoch [1]" in text
     assert "look-ahead reduced [to 1]\n" in text
 

@@ -55,7 +55,7 @@ def test_stage_and_tier_rows_have_their_cells(result):
     assert cells(lines, "train")[-1] == "-"
     assert " ".join(cells(lines, "host")[1:]) == "200,000,000 rows 500,000,000 55.6% 0 500,000,000 104.31"
     assert " ".join(cells(lines, "disk")[1:]) == "900.0 GiB 400,000,000 100.0% 0 400,000,000 83.45"
-    assert any("2.1 blocks ready ahead of training" in line for line in lines)
+    assert any("2.1 blocks were ready ahead of training" in line for line in lines)
 
 
 def test_what_workers_sent_is_shown_for_several_workers_only(result):
@@ -100,6 +100,8 @@ def test_the_auc_within_groups_is_shown_only_with_groups(result):
 def test_the_line_of_a_split_shows_its_metrics_and_how_they_were_computed():
     entry = {"epoch": 2, "split": "test", "auc": 0.75, "ne": 0.8123456, "examples": 9000}
     assert evaluated(entry) == "epoch 2 test: auc 0.75000, ne 0.81235"
+    told = evaluated({"split": "test", "logloss": 0.3, "ne": 0.75, "logloss_buy": 0.1, "ne_buy": 0.5})
+    assert told.startswith("test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000, logloss_buy 0.10000 (")
     how = "progressive, in training mode: dropout and batch norm as in training; 9,000 examples"
     assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
 
