@@ -210,7 +210,8 @@ class Plateau(Strict):
     """Early stopping and learning rate reduction, applied after each epoch whose validation metric does not beat the
     best one so far by more than 1e-6. The result reports the test of the best epoch's weights."""
 
-    metric: Literal["auc", "logloss"] = "auc"
+    metric: Annotated[str, Field(pattern=r"^(auc|logloss|ne|gauc)(:.+)?$")] = "auc"
+    """Metric of the first label, or METRIC:LABEL of any; gauc, the AUC within groups, needs metrics.group."""
     lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Factor by which both learning rates are multiplied after each such epoch."""
     lr_floor: NotNegative = 0.0

@@ -357,6 +357,13 @@ class Workflow(Strict):
             )
         if self.schedule.plateau and not self.data.validation:
             raise ValueError("schedule.plateau needs data.validation; name the files, or leave plateau out")
+        if plateau and (label := plateau.metric.partition(":")[2]) and label not in self.data.labels:
+            raise ValueError(
+                f"schedule.plateau.metric is {plateau.metric!r}, and there is no label {label!r}; there are "
+                f"{', '.join(self.data.labels)}"
+            )
+        if plateau and plateau.metric.startswith("gauc") and not self.metrics.group:
+            raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.group")
         if self.schedule.plateau and not self.commit.keep_best:
             raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
         return self

@@ -74,6 +74,8 @@ def _float_for_null(column: InputColumn) -> np.float32:
 def fill_keys(array: pa.Array, column: InputColumn, dictionary: U64 | None, out: U64) -> None:
     """Compute the keys of a column of single values, or of the values of a column of lists."""
     missing = missing_of(column.name)
+    if pa.types.is_boolean(array.type):
+        array = array.cast(pa.uint8())
     if dictionary is not None:
         indices, bits, at = numeric_values(array.indices)
         assemble.take_keys(indices, bits, at, dictionary, missing, out)

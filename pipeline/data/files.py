@@ -160,7 +160,8 @@ def _checked_kind(path: Path | str, schema: pa.Schema, column: InputColumn) -> s
             f"file, which has: {', '.join(schema.names)}"
         )
     found = schema.field(at[0]).type
-    kind = kind_of(found)
+    # As a category, true and false are 1 and 0; as a number they are converted.
+    kind = "integers" if column.is_category and pa.types.is_boolean(found) else kind_of(found)
     allowed = _allowed_kinds(found, column)
     if kind is None or kind not in allowed:
         expected, instead = _expected(column)

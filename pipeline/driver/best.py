@@ -16,6 +16,7 @@ class BestEpoch:
 
     def __init__(self, workflow: Workflow) -> None:
         self._plateau, self._optimizer = workflow.schedule.plateau, workflow.optimizer
+        self._num_labels = len(workflow.data.labels)
 
     @property
     def is_tested(self) -> bool:
@@ -23,8 +24,10 @@ class BestEpoch:
         return self._plateau is not None
 
     def verdict(self, history: History) -> EpochVerdict:
-        metric = self._plateau.metric if self._plateau else "auc"
-        return judge(metric, history.validated(metric))
+        metric, _, label = (self._plateau.metric if self._plateau else "auc").partition(":")
+        # Of a single label, metrics have no name of a label.
+        name = f"{metric}_{label}" if label and self._num_labels > 1 else metric
+        return judge(metric, history.validated(name))
 
     def stops(self, history: History) -> bool:
         return self.verdict(history).stops(self._plateau)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pipeline.optimizer import Plateau
 
+LESS_IS_BETTER = ("logloss", "ne")
 BETTER = 1e-6
 """Minimum by which the metric of a better epoch exceeds the best one so far."""
 
@@ -35,9 +36,9 @@ class EpochVerdict:
 
 
 def judge(metric: str, values: Sequence[float]) -> EpochVerdict:
-    """Judge all epochs by `values` of "auc" or "logloss", epoch by epoch."""
+    """Judge all epochs by `values` of a metric, epoch by epoch. Less is better of "logloss" and "ne"."""
     best, worse, in_a_row = None, 0, 0
-    goods = [-value if metric == "logloss" else value for value in values]
+    goods = [-value if metric in LESS_IS_BETTER else value for value in values]
     for epoch, good in enumerate(goods):
         if math.isfinite(good) and (best is None or good > goods[best] + BETTER):
             best, in_a_row = epoch, 0

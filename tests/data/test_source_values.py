@@ -74,6 +74,10 @@ def test_the_key_of_an_integer_is_the_same_at_every_width(tmp_path, found):
     assert one_column(tmp_path, large) == [(key(7), key(9)), ()]
 
 
+def test_true_and_false_as_a_category_are_one_and_zero(tmp_path):
+    assert one_column(tmp_path, pa.array([False, True, None]))[:2] == [(key(0),), (key(1),)]
+
+
 def test_fields_share_keys_only_within_one_table(tmp_path):
     write(tmp_path / "train/a.parquet", label=[1], item=[4], seen=[[4]], other=[4])
     categories = (Category(name="item"), Category(name="seen", table="item"), Category(name="other"))

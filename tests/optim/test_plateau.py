@@ -22,7 +22,7 @@ def test_the_verdict_names_the_best_epoch_and_counts_the_worse_ones(aucs, expect
 
 
 def test_a_lower_logloss_is_better():
-    assert judge("logloss", [0.5, 0.4, 0.45]) == EpochVerdict(1, 1, 1)
+    assert judge("logloss", [0.5, 0.4, 0.45]) == judge("ne", [0.5, 0.4, 0.45]) == EpochVerdict(1, 1, 1)
 
 
 def test_a_learning_rate_is_reduced_to_its_floor_and_never_raised():
