@@ -1,6 +1,8 @@
 """What is said when a file, a column or a value is not what the workflow says: where, what, and what to change."""
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -105,3 +107,17 @@ def test_a_file_damaged_during_the_run_is_refused_with_its_row_group(tmp_path):
     with pytest.raises(ValueError, match=r"a\.parquet: row group 1: cannot be read, is the file complete") as caught:
         epoch_of(source, 500, 2)
     assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"root": "s3://bucket/log"}, "data.root is 's3:/bucket/log'"),
+        ({"train": ("gs://b/*",)}, "data.train is 'gs://b/"),
+    ],
+)
+def test_a_place_that_is_no_folder_is_refused_by_its_name(tmp_path, changes, said):
+    data = data_of(tmp_path)
+    changed = data.model_copy(update={name: Path(v) if name == "root" else v for name, v in changes.items()})
+    with pytest.raises(ValueError, match=re.escape(said)):
+        Source(changed, 0)
