@@ -6,7 +6,7 @@ import sys
 if sys.platform != "linux":
     # A command ends with a sentence, a program that imports the package gets an exception.
     raise (SystemExit if sys.argv[:1] == ["-m"] or sys.argv[0].endswith("pipeline") else ImportError)(
-        f"pipeline runs on Linux, and this is {sys.platform}: it needs direct I/O, file locks and processor affinity as "
+        f"pipeline runs on Linux, and this is {sys.platform}: it needs direct I/O, file locks and affinity as "
         "Linux has them. On macOS and Windows run it in a container or a virtual machine (on Windows: WSL 2)."
     )
 

@@ -73,9 +73,9 @@ def resolve(data: Data, split: str) -> list[Path]:
     files: dict[Path, None] = {}
     for pattern in getattr(data, split):
         for place, where in ((f"data.{split}", pattern), ("data.root", str(data.root))):
-            if found := REMOTE.match(where):
+            if scheme := REMOTE.match(where):
                 raise ValueError(
-                    f"{place} is {where!r}: files are read from a disk of this machine, not from {found[1]}; copy "
+                    f"{place} is {where!r}: files are read from a disk of this machine, not from {scheme[1]}; copy "
                     "them, or mount the bucket as a folder"
                 )
         found = matches(data, pattern)
