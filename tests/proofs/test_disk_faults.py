@@ -138,12 +138,12 @@ def test_a_run_whose_disk_is_full_or_read_only_says_so_and_goes_on_once_it_is_no
     disk.break_it(how)
     said = message_of(started(of_run(*argv), disk.inside), 2)
     disk.mend(how)
-    assert re.match(rf"error: .*{how}: \S*{run_dir}", said), said
+    assert re.match(rf"error: .*{run_dir}\S*: {how}: ", said), said
     for at, (place, number) in enumerate(PLACES):
         process = disturbed(disk, how, place, number, argv + ["--serial"] * (at % 2), run_dir)
         said = message_of(process, 1)
         disk.mend(how)
-        assert re.search(rf"{how}: '{run_dir}/\S+'", said), f"{place}: {said}"
+        assert re.search(rf"{run_dir}/\S+: {how}: ", said), f"{place}: {said}"
         if Commits(disk.seen(run_dir), Files(), keep=1).numbers():
             assert verify([str(disk.seen(run_dir))]) == 0, capfd.readouterr()
     finished(of_run(*argv), disk.inside)
