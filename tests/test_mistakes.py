@@ -3,6 +3,7 @@ that is ready to run."""
 
 import mistakes
 import pytest
+from depth import some
 
 from pipeline.device.device import RAM
 from pipeline.errors import error_text
@@ -35,7 +36,7 @@ def test_the_workflow_without_a_mistake_is_accepted(folder):
     assert said_about(mistakes.good(folder), folder) is None
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", some(range(PARTS), *range(0, PARTS, 4)))
 def test_a_mistake_is_repaired_by_what_its_message_says(folder, part):
     for seed in range(part, PARTS * OF_EACH, PARTS):
         left = mistakes.draw(seed, folder)

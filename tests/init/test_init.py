@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
+from depth import some
 
 from pipeline.init.look import look_at_files
 from pipeline.init.main import main
@@ -37,7 +38,10 @@ def trained_auc(workflow, folder):
     return json.loads((folder / "result.json").read_bytes())["auc"]
 
 
-@pytest.mark.parametrize("form", ["named", "one Parquet file", "CSV with a header", "CSV without", "a time in text"])
+FORMS = ["named", "one Parquet file", "CSV with a header", "CSV without", "a time in text"]
+
+
+@pytest.mark.parametrize("form", some(FORMS, "named", "CSV with a header"))
 def test_a_log_becomes_a_workflow_that_learns_at_the_first_try(tmp_path, capsys, form):
     data, out = tmp_path / "data", tmp_path / "my.py"
     data.mkdir()

@@ -72,6 +72,7 @@ def test_an_interrupted_call_commits_and_the_same_call_goes_on(workflow, tmp_pat
     assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
 
 
+@pytest.mark.prove
 def test_a_model_of_the_notebook_itself_is_trained_and_used(root, tmp_path):
     """Its class cannot be imported by anybody else."""
     script = tmp_path / "script.py"
