@@ -3,32 +3,53 @@
 from __future__ import annotations
 
 import errno
+import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 
 ADVICE = {
-    errno.ENOSPC: "the disk is full; make room there, or name another folder",
-    errno.EDQUOT: "the quota of this user is used up; make room there, or name another folder",
-    errno.ENOENT: "there is no such file or folder; correct the path",
-    errno.ENOTDIR: "a part of the path is a file, not a folder; name another folder",
-    errno.EACCES: "this user may not read or write there; name another folder, or change its permissions",
-    errno.EPERM: "this user may not read or write there; name another folder, or change its permissions",
-    errno.EROFS: "the file system can only be read; name another folder",
+    errno.ENOSPC: "the disk is full; make room there, or name another place",
+    errno.EDQUOT: "the quota of this user is used up; make room there, or name another place",
+    errno.ENOENT: "there is no such file or folder; correct the path, or name another place",
+    errno.ENOTDIR: "a part of the path is a file, not a folder; name another place",
+    errno.EACCES: "this user may not read or write there; name another place, or change its permissions",
+    errno.EPERM: "this user may not read or write there; name another place, or change its permissions",
+    errno.EROFS: "the file system can only be read; name another place",
     errno.EMFILE: "this process may open no more files; raise its limit (ulimit -n)",
     errno.ENFILE: "this machine may open no more files; close other programs",
+    errno.EEXIST: "a part of the path is a file, not a folder; name another place",
+    errno.ENAMETOOLONG: "the name is too long; name another place",
     errno.EFBIG: "the file would be larger than this process or the file system allows; raise the limit (ulimit -f)",
 }
-"""What an error of the operating system means, and what to do."""
+"""Meaning of errors of the operating system, and what to do, by number."""
 
 
 def error_text(error: Exception) -> str:
     """Text of an error for the user."""
     if isinstance(error, MemoryError):
         return f"out of memory ({error or type(error).__name__}): lower storage's caps, or free memory for this process"
-    if isinstance(error, OSError) and error.errno in ADVICE:
-        where = " and ".join(str(name) for name in (error.filename, error.filename2) if name is not None)
-        return f"{where + ': ' if where else ''}{error.strerror}: {ADVICE[error.errno]}"
-    return str(error)
+    return system_text(error) or str(error)
+
+
+def system_text(error: BaseException) -> str:
+    """Text of an error of the operating system: the path, the reason, how much of the disk is free if that is the
+    reason, and what to do. Empty for another error, or one of which nothing is known."""
+    if not isinstance(error, OSError) or error.errno not in ADVICE:
+        return ""
+    where = " and ".join(_printed(name) for name in (error.filename, error.filename2) if name is not None)
+    free = ""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT) and isinstance(error.filename, str | Path):
+        with suppress(OSError):
+            free = f" ({shutil.disk_usage(Path(error.filename).parent).free >> 20:,} MiB are free)"
+    return f"{where + ': ' if where else ''}{error.strerror}{free}: {ADVICE[error.errno]}"
+
+
+def _printed(name: object) -> str:
+    """A path on one line, whatever is in it."""
+    text = str(name)
+    return text if text.isprintable() else repr(text)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> tuple[str | None, str]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import logging
-import shutil
 import sys
 import threading
 from collections.abc import Sequence
@@ -15,6 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.cluster.tasks import local_tasks, tasks_of
+from pipeline.errors import system_text
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.prepare.command import plan_preparation, read_arguments
@@ -123,35 +122,7 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
 def fault_message(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return f"the memory is not enough ({error}); give fewer --workers, or a smaller --piece-size"
-    if isinstance(error, OSError) and error.errno is not None and error.strerror:
-        return _in_words(error)
-    return str(error) or type(error).__name__
-
-
-WAYS_OUT = {
-    errno.ENOSPC: "free some space of that disk",
-    errno.EDQUOT: "free some space of your quota",
-    errno.EFBIG: "raise the limit of a file's size (ulimit -f)",
-    errno.EMFILE: "raise the limit of open files (ulimit -n), or give fewer --workers",
-    errno.EROFS: "mount the disk for writing, or name another place with --out",
-    errno.EACCES: "change its permissions, or name another place",
-    errno.EPERM: "change its permissions, or name another place",
-    errno.ENOENT: "name another place; does its folder exist, and can files be made there?",
-    errno.ENOTDIR: "name another place: a part of this path is a file, no folder",
-    errno.EEXIST: "name another place: a part of this path is a file, no folder",
-    errno.ENAMETOOLONG: "name another place with a shorter name",
-}
-"""What to do after an error of the system, by its number."""
-
-
-def _in_words(error: OSError) -> str:
-    """The system's reason, the file, the space that is left on its disk if that is the reason, and what to do."""
-    where, left = str(error.filename or "a file"), ""
-    if error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename:
-        with suppress(OSError):
-            left = f" ({shutil.disk_usage(Path(error.filename).parent).free >> 20:,} MiB are free)"
-    way = WAYS_OUT.get(error.errno or 0)
-    return f"{where!r}: {error.strerror}{left}{f'; {way}' if way else ''}"
+    return system_text(error) or str(error) or type(error).__name__
 
 
 def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:

@@ -280,7 +280,7 @@ def by_two(root, tmp_path_factory):
 
 
 def score_anew(arguments, out, *more):
-    """In a process of its own."""
+    """Run in a process of its own."""
     subprocess.run(command("pipeline.serving.score", *arguments, "--out", out, *more), cwd=ROOT, check=True)
 
 

@@ -147,7 +147,7 @@ np.save(out, np.concatenate(pieces))
 
 @pytest.mark.prove
 def test_a_table_of_ten_times_the_memory_gives_the_bits_of_the_run_in_bounded_memory(tmp_path, without_programs):
-    """In a process of its own, which has no freed memory to use again."""
+    """Measure in a process of its own, which has no freed memory to use again."""
     root = write_data(tmp_path / "data", num_train=6_000, num_keys=9_000)
     storage = {"device": "256 MiB", "host": "256 MiB"}
     workflow = make_workflow(

@@ -26,7 +26,7 @@ from pipeline.workflow import load
 triton = pytest.importorskip("tritonclient.http")
 
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
-"""That of a process which finds this package from any folder, and no module of the tests."""
+"""Environment of a process which finds this package from any folder, and no module of the tests."""
 MINE = """
 import torch
 from pipeline.workflow import Workflow

@@ -70,7 +70,7 @@ COLUMNS = ("clicked", "age", "price", "user", "movie", "genres")
 
 @dataclass(frozen=True)
 class Case:
-    """What a user runs: the text of a workflow file, and the arguments of --set."""
+    """Text of a workflow file and arguments of --set, as a user runs them."""
 
     text: str
     settings: tuple[str, ...] = ()
