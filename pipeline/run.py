@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def train_command(args: argparse.Namespace) -> int:
     """Train as the arguments say, and return the exit code."""
     # These imports take seconds, and --help needs none of them.
+    from pipeline.driver.finished import finished
     from pipeline.driver.open import affinities_for
     from pipeline.driver.session import open_session, plan_session
     from pipeline.machine.affinity import layout_lines
@@ -46,13 +47,14 @@ def train_command(args: argparse.Namespace) -> int:
         try:
             workflow = override(load(args.workflow), args.set)
             session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, say)
-            if args.explain and args.json:
-                print(json.dumps(explained(session.setup)))
-                return 0
             if args.explain:
-                print(explain(session.setup))
-                layout = affinities_for(session.device.on_gpu, session.setup.world, session.run_dir)
-                print("\n".join(layout_lines(layout)))
+                setup = session.set_up()
+                layout = affinities_for(session.device.on_gpu, setup.world, session.run_dir)
+                in_words = (explain(setup), *layout_lines(layout))
+                print(json.dumps(explained(setup)) if args.json else "\n".join(in_words))
+                return 0
+            if not args.fresh and (lines := finished(session)):
+                print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
         except (ValueError, OSError, MemoryError, PipelineError) as error:

@@ -257,7 +257,7 @@ def test_a_look_ahead_reduced_to_fit_is_reported_with_its_cap(workflow_file, cap
     assert "\nlook-ahead 0, blocks of 2 batches\n" in out
 
 
-def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_path, capsys, refused):
+def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_path, capsys, monkeypatch):
     argv = [str(workflow_file), "--serial", "--set", 'data.test=["train.parquet"]']
     assert main(argv) == 0
     assert "error" not in capsys.readouterr().err
@@ -267,9 +267,25 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
     result = (run_dir / "result.json").read_bytes()
     assert json.loads(result)["examples"] == 40
 
-    # All is done: the same command says so, and trains nothing.
+    # All is done: the same command says so, and begins nothing; another workflow is refused as ever.
+    with monkeypatch.context() as patched:
+        patched.setattr("pipeline.driver.session.open_session", None)
+        patched.setattr("pipeline.preflight.setup.rehearse", None)
+        assert main(argv) == main([*argv, "--set", "storage.host=2 MiB"]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[0] == "nothing to do: runs/tiny has ended after epoch 1, with commit 1"
+        assert said[1].startswith("epoch 1 test: auc ")
+        assert said[2].endswith(json.loads(result)["fingerprint"])
+        assert "schedule.epochs=N (more than 1)" in said[3]
+        assert "--fresh" in said[3]
+        assert main([*argv, "--set", "seed=1"]) == 2
+        assert "seed: was 0, is 1" in capsys.readouterr().err
+        assert main([*argv, "--set", "optimizer.dense.lr=0.5"]) == 0
+        assert "will not be bit-identical: optimizer.dense.lr: was 0.001, is 0.5" in capsys.readouterr().out
+    (run_dir / "model.safetensors").unlink()
     assert main(argv) == 0
     assert "holds all of the training" in capsys.readouterr().err
+    assert (run_dir / "model.safetensors").exists()
     assert (run_dir / "result.json").read_bytes() == result
 
     assert main([*argv, "--fresh"]) == 0

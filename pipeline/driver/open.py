@@ -1,4 +1,5 @@
-"""Opening a run: its workers, its directory, and its driver."""
+"""Opening a run: its workers, its directory, and its driver. Dask is imported where it is used, since that takes half a
+second, and a run that has ended needs none."""
 
 from __future__ import annotations
 
@@ -6,13 +7,9 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.cluster.crew import WorkerSpec
-from pipeline.cluster.dask_crew import DaskCrew
-from pipeline.cluster.local import local_client
-from pipeline.cluster.local_crew import LocalCrew
-from pipeline.cluster.pool import WorkerPool
 from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
@@ -25,6 +22,9 @@ from pipeline.storage.folder import Folder
 from pipeline.storage.reader import allow_many_files
 from pipeline.workflow import MemoryShare, Workflow
 
+if TYPE_CHECKING:
+    from pipeline.cluster.pool import WorkerPool
+
 
 @contextmanager
 def open_local(
@@ -32,6 +32,8 @@ def open_local(
 ) -> Iterator[Driver]:
     """Open a driver with one worker in this process. `run_dir` must be empty or hold a run. Stages run on Dask in this
     process unless `serial`. `device`: by default the one that the workflow names."""
+    from pipeline.cluster.local import local_client
+
     device = device or choose(setup.workflow.device)
     allow_many_files()
     with nullcontext() if serial else local_client() as client:
@@ -42,6 +44,8 @@ def open_local(
 def open_crew(setup: Setup, source: Source, run_dir: Path, spec: WorkerSpec) -> Iterator[Driver]:
     """Open a driver whose workers are processes of a cluster. Raises NoWorkers if too few workers come up, WorkerLost
     if they die at each attempt, and PipelineError if Dask does not answer."""
+    from pipeline.cluster.pool import WorkerPool
+
     with closing(WorkerPool(spec)) as pool:
         models = pool.devices(setup.workflow.device)
         if len(models) > 1:
@@ -55,11 +59,15 @@ def folder_of(setup: Setup, run_dir: Path) -> Folder:
 
 def local_crew(setup: Setup, source: Source, device: Device, client: Any = None) -> MakeCrew:
     """Factory of a crew with one worker in this process, on `device`."""
+    from pipeline.cluster.local_crew import LocalCrew
+
     return lambda folder, commits: LocalCrew(setup, source, folder, commits, device, client)
 
 
 def dask_crew(setup: Setup, source: Source, pool: WorkerPool) -> MakeCrew:
     """Factory of a crew with the workers of a pool."""
+    from pipeline.cluster.dask_crew import DaskCrew
+
     return lambda folder, commits: DaskCrew(pool, setup, folder, commits, source.identity)
 
 

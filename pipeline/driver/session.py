@@ -1,4 +1,4 @@
-"""A training from a workflow to an open driver: checks first, then the run directory's lock, then workers."""
+"""A training from a workflow to an open driver: checks first, then the caps, the run directory's lock, and workers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.cluster.crew import WorkerSpec
-from pipeline.data.source import Source
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import make_run_dir, open_crew, open_local, recruit, shared_by
-from pipeline.preflight.setup import Setup, set_up
+from pipeline.preflight.setup import Checked, Setup, check, divide_caps
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import Workflow
 
@@ -22,22 +21,26 @@ from pipeline.workflow import Workflow
 class Session:
     """A training whose workflow, data, model, memory and devices were checked."""
 
-    setup: Setup
-    source: Source
+    checked: Checked
     run_dir: Path
     device: Any
     spec: WorkerSpec | None
     """Workers in processes of their own; None: one in this process."""
     serial: bool
+    say: Callable[[str], None]
+
+    def set_up(self) -> Setup:
+        """Divide the caps. Raises ValueError if one is too small."""
+        return divide_caps(self.checked, self.device, self.say)
 
 
 def plan_session(
     workflow: Workflow, run_dir: Path | None, serial: bool, workers: int | None, scheduler: str | None,
     say: Callable[[str], None],
 ) -> Session:  # fmt: skip
-    """Check everything that can be checked before a training. `run_dir`: by default runs/NAME. `workers`, `scheduler`:
-    as `pipeline run` takes them. Raises ValueError if a setting does not fit the data, the machine or another
-    setting."""
+    """Check everything that needs no example of the data. `run_dir`: by default runs/NAME. `workers`, `scheduler`: as
+    `pipeline run` takes them. `say` is called with warnings. Raises ValueError if a setting does not fit the data, the
+    machine or another setting."""
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
     run_dir = run_dir or Path("runs") / workflow.name
@@ -49,18 +52,18 @@ def plan_session(
     if spec:
         # "auto" is resolved here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
-    setup, source = set_up(workflow, device, say, world, scheduler is None)
-    return Session(setup, source, run_dir, device, spec, serial)
+    return Session(check(workflow, device, say, world, scheduler is None), run_dir, device, spec, serial, say)
 
 
 @contextmanager
 def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
-    """Open the driver of a training. `fresh`: move an earlier run aside. Raises ValueError if the run directory is in
-    use, holds something else, or holds a run of another workflow."""
+    """Open the driver of a training. `fresh`: move an earlier run aside. Raises ValueError if a cap is too small, or
+    if the run directory is in use, holds something else, or holds a run of another workflow."""
+    setup = session.set_up()
     with ExitStack() as stack:
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
-        arguments = session.setup, session.source, session.run_dir
+        arguments = setup, session.checked.source, session.run_dir
         if session.spec:
             yield stack.enter_context(open_crew(*arguments, session.spec))
         else:

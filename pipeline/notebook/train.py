@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.driver.finished import finished
 from pipeline.driver.session import open_session, plan_session
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.run import override, say
@@ -31,7 +32,10 @@ def train_workflow(
     found = override(found, [f"{path}={json.dumps(value)}" for path, value in (settings or {}).items()])
     keep_freed_memory()
     session = plan_session(found, Path(run_dir) if run_dir else None, serial, workers, scheduler, say)
-    with open_session(session, fresh) as driver:
-        if driver.run() is None:
-            print(driver.what_stands())
+    if not fresh and (lines := finished(session)):
+        print("\n".join(lines))
+    else:
+        with open_session(session, fresh) as driver:
+            if driver.run() is None:
+                print(driver.what_stands())
     return open_run(session.run_dir, workflow=found)

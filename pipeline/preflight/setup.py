@@ -35,12 +35,32 @@ class Setup:
     """Input of a scoring; None: training on the splits of the workflow."""
 
 
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A workflow whose data, model and memory were checked, before its caps are divided."""
+
+    workflow: Workflow
+    world: int
+    storage: Storage
+    row: RowLayout
+    dense: DenseFacts
+    source: Source
+    agenda: Agenda
+
+
 def set_up(
     workflow: Workflow, device: Described, say: Callable[[str], None], world: int = 1, here: bool = True
 ) -> tuple[Setup, Source]:
-    """Check data, model and memory, and divide the caps. Nothing is trained, and nothing is written except synthetic
-    data, once. `here`: True if all workers are on this machine. `say` is called with warnings, and with the look-ahead
-    and block size if they are smaller than the workflow's."""
+    """Check data, model and memory, and divide the caps: `check` and `divide_caps`."""
+    checked = check(workflow, device, say, world, here)
+    return divide_caps(checked, device, say), checked.source
+
+
+def check(
+    workflow: Workflow, device: Described, say: Callable[[str], None], world: int = 1, here: bool = True
+) -> Checked:
+    """Check data, model and memory. Nothing is trained, and nothing is written except synthetic data, once. `here`:
+    True if all workers are on this machine. `say` is called with warnings. Raises ValueError if anything is wrong."""
     row = row_layout(workflow)
     dense = check_model(workflow, row)
     storage = with_device_in_bytes(workflow.storage, device.free_bytes())
@@ -50,8 +70,15 @@ def set_up(
     for remark in remarks(workflow.data):
         say(f"warning: {remark}")
     agenda = agenda_of(workflow, source.num_examples, dense, world)
-    fit = rehearse(workflow, storage, source, agenda, row.num_bytes, dense.num_bytes, say, device.on_gpu, world)
-    return Setup(workflow, world, storage, row, agenda, fit), source
+    return Checked(workflow, world, storage, row, dense, source, agenda)
+
+
+def divide_caps(c: Checked, device: Described, say: Callable[[str], None]) -> Setup:
+    """Divide the caps, by the first window. `say` is called with the look-ahead and block size if they are smaller than
+    the workflow's. Raises ValueError if a cap is too small."""
+    workflow, world, storage, row, agenda = c.workflow, c.world, c.storage, c.row, c.agenda
+    fit = rehearse(workflow, storage, c.source, agenda, row.num_bytes, c.dense.num_bytes, say, device.on_gpu, world)
+    return Setup(workflow, world, storage, row, agenda, fit)
 
 
 def set_up_scoring(

@@ -44,6 +44,15 @@ def test_a_call_trains_the_bits_of_the_command(workflow, root, tmp_path):
     assert f"OpenRun of {tmp_path / 'call'}" in told[0]
 
 
+def test_a_call_of_a_finished_run_opens_it_and_begins_nothing(workflow, tmp_path, monkeypatch, capsys):
+    with pipeline.train(workflow, tmp_path / "run", serial=True) as run:
+        number = run.commit
+    monkeypatch.setattr("pipeline.notebook.train.open_session", None)
+    with pipeline.train(workflow, tmp_path / "run", serial=True) as run:
+        assert run.commit == number
+    assert f"nothing to do: {tmp_path / 'run'} has ended after epoch 2" in capsys.readouterr().out
+
+
 def test_settings_are_given_by_their_paths(workflow, tmp_path):
     with pipeline.train(workflow, tmp_path / "run", settings={"optimizer.rows.lr": 0.5, "schedule.epochs": 1}):
         pass

@@ -110,7 +110,8 @@ class Forger:
         file = self.run_dir / "result.json"
         if self.rng.random() < 0.3:
             return self.bytes_of(file)
-        said, text = self.values(json.loads(file.read_bytes()), {"data": 0.1})
+        # A finished run is not computed again: the same command believes a fingerprint with a right checksum.
+        said, text = self.values(json.loads(file.read_bytes()), {"data": 0.1, "fingerprint": 0})
         with contextlib.suppress(ValueError, RecursionError, AttributeError):
             result = json.loads(text)
             text = json.dumps(result | {"checksum": own_checksum(result)})

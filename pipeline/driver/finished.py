@@ -1,0 +1,50 @@
+"""The answer to the command of a run that has ended: known from the newest manifest, without workers or tiers."""
+
+from __future__ import annotations
+
+from pipeline.commits.manifest import Commits
+from pipeline.commits.reading import hold
+from pipeline.commits.run_state import newest_state
+from pipeline.driver.best import BestEpoch
+from pipeline.driver.result import WORKFLOW, agrees, check_outputs, read_result
+from pipeline.driver.resume import check_newest, description
+from pipeline.driver.session import Session
+from pipeline.monitor.history import History
+from pipeline.monitor.report import evaluated, summary
+from pipeline.storage.files import Files
+
+
+def finished(session: Session) -> list[str]:
+    """Say, in lines, that nothing is left to do, what the run's last evaluation was, and what may be done instead;
+    empty if the run has not ended, or if an output file is missing or damaged. Raises ValueError if the run directory
+    holds a run of another workflow, and Damaged if the newest manifest is."""
+    run_dir, checked = session.run_dir, session.checked
+    if not (run_dir / "commits").is_dir() or not Commits(run_dir, Files(), 1).numbers():
+        return []
+    with hold(run_dir, "last") as held:
+        newest = held.manifest
+    at, workflow, agenda = newest_state([newest]).at, checked.workflow, checked.agenda
+    history, best = History(), BestEpoch(workflow)
+    history.load(newest.state)
+    if at != agenda.end and not best.stops(history):
+        return []
+    # The devices of other processes are known when these have started, and differences only bring a warning.
+    model = newest.state["environment"].get("device", "") if session.spec else session.device.model
+    now = description(workflow, checked.source.identity, model, checked.world, agenda.steps_of_epoch)
+    warnings = check_newest([newest], now, agenda, workflow.model.kind)
+    result = read_result(run_dir)
+    if not result or result["stopped"] or not agrees(result, newest.state["epochs"], newest.state["trained"]):
+        return []
+    if any(check_outputs(run_dir, newest)) or not (run_dir / WORKFLOW).is_file():
+        return []
+    plateau = workflow.schedule.plateau
+    more = f"schedule.epochs=N (more than {workflow.schedule.epochs})"
+    if best.stops(history) and plateau:
+        more = f"schedule.plateau.stop_after=N (more than {plateau.stop_after})"
+    return [
+        *warnings,
+        f"nothing to do: {run_dir} has ended after epoch {at.epoch}, with commit {newest.number}",
+        *(evaluated(epoch) for epoch in result["epochs"][-1:]),
+        summary(result),
+        f"to train on from it: --set '{more}'; to begin anew, and move this run aside: --fresh",
+    ]
