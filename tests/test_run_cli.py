@@ -180,7 +180,10 @@ def test_a_model_is_known_by_its_short_name(workflow_file):
         ('data.validation=["*.pq"]', ["data.validation", "'*.pq'", "data.root"]),
         ("data.root=/nowhere", ["/nowhere", "data.root"]),
         ('data.train=["tiny.py"]', ["tiny.py", "cannot be read as Parquet"]),
-        ('data.labels=["label","label2"]', ["data.labels names 2 labels", "DeepFM has no loss"]),
+        (
+            'data.labels=["label","label2"]',
+            ["DeepFM fails", "of data.labels (label, label2). Take model.kind SharedBottom with num_labels 2"],
+        ),
         (
             'model.args={"hiden":[4]}',
             ["model.args: DeepFM has no 'hiden'; did you mean 'hidden'? It takes hidden, batch_norm, dropout"],

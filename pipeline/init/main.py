@@ -51,7 +51,8 @@ def init_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline init", description=__doc__)
     parser.add_argument("data", nargs="+", metavar="DATA", help="Parquet or CSV files, folders, or patterns")
     parser.add_argument(
-        "--label", metavar="COLUMN", help="the column of 0 and 1 to predict (default: the one that looks like it)",
+        "--label", action="append", default=[], metavar="COLUMN",
+        help="the column of 0 and 1 to predict (default: the one that looks like it); may be given again, for several",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the workflow's file, such as my.py")
     return parser
@@ -67,7 +68,7 @@ def init_command(args: argparse.Namespace) -> int:
     look = look_at_files(_data_files(args.data))
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files")
-    choices = choose_roles(look, [args.label] if args.label else [])
+    choices = choose_roles(look, args.label)
     division = divide(look)
     if division:
         train = set(division[0]["train"])

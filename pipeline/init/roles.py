@@ -78,11 +78,12 @@ def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
                 f"{column.num_different:,} different values such as {_shown(column)}"
                 + (f" and {column.num_nulls:,} nulls" if column.num_nulls else "")
             )
-    label = look.sample.column(chosen[0])
     choices = [
-        Choice(column, "label", made[column.name]) if column.name in made else _warned(_choice(column), look, label)
+        Choice(column, "label", made[column.name]) if column.name in made else _choice(column)
         for column in look.columns
     ]
+    for label in chosen:
+        choices = [c if c.role == "label" else _warned(c, look, look.sample.column(label)) for c in choices]
     if not any(choice.role == "category" for choice in choices):
         raise ValueError("no column is a category, and a model needs one: integers or text that name things")
     return choices

@@ -12,6 +12,7 @@ from pipeline.models.deepfm import DeepFM
 from pipeline.models.dnn import DNN, WideDeep
 from pipeline.models.fm import FM
 from pipeline.models.lr import LR
+from pipeline.models.shared_bottom import SharedBottom
 from pipeline.models.xdeepfm import xDeepFM
 
-__all__ = ["DCN", "DNN", "FM", "LR", "AutoInt", "DCNMix", "DCNv2", "DeepFM", "WideDeep", "xDeepFM"]
+__all__ = ["DCN", "DNN", "FM", "LR", "AutoInt", "DCNMix", "DCNv2", "DeepFM", "SharedBottom", "WideDeep", "xDeepFM"]

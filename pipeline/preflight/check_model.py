@@ -56,15 +56,9 @@ def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
         model = build_model(workflow)
     except Exception as error:
         raise ValueError(f"model.kind {kind} cannot be made with model.args: {error}") from error
-    num_labels = len(workflow.data.labels)
-    if num_labels > 1 and not hasattr(model, "loss"):
-        raise ValueError(
-            f"data.labels names {num_labels} labels, and {kind} has no loss(output, labels, weights); "
-            "the default loss is for one label"
-        )
     try:
         with torch.random.fork_rng(devices=[]):
-            _try(workflow, row, model, num_labels)
+            _try(workflow, row, model)
     except Exception as error:
         raise ValueError(f"model.kind {kind} fails on {NUM_EXAMPLES} examples: {error}") from error
     return facts_of(workflow, model)
@@ -93,18 +87,24 @@ def facts_of(workflow: Workflow, model: torch.nn.Module) -> DenseFacts:
     return DenseFacts(dense_bytes(model, workflow.optimizer.numbers_a_parameter), has_batch_norm(model))
 
 
-def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module, num_labels: int) -> None:
-    fields = len(workflow.data.categories)
+def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> None:
+    fields, labels = len(workflow.data.categories), workflow.data.labels
     output = model(
         torch.zeros(NUM_EXAMPLES, len(workflow.data.numbers)),
         torch.zeros(NUM_EXAMPLES, fields, row.embedding_dim),
         torch.zeros(NUM_EXAMPLES, fields if row.first_order else 0),
     )
-    wanted = (NUM_EXAMPLES,) if num_labels == 1 else (NUM_EXAMPLES, num_labels)
+    wanted = (NUM_EXAMPLES,) if len(labels) == 1 else (NUM_EXAMPLES, len(labels))
     if tuple(output.shape) != wanted:
+        of_labels = ""
+        if len(labels) > 1:
+            of_labels = (
+                f" of data.labels ({', '.join(labels)}). Take model.kind SharedBottom with num_labels {len(labels)} in "
+                "model.args, name a single label, or see docs/models.md, Several labels"
+            )
         raise ValueError(
-            f"forward gives an output of shape {tuple(output.shape)}, expected {wanted}: one logit per label"
+            f"forward gives an output of shape {tuple(output.shape)}, expected {wanted}: one logit per label{of_labels}"
         )
-    loss = getattr(model, "loss", binary_cross_entropy)(output, torch.zeros(NUM_EXAMPLES, num_labels), None)
+    loss = getattr(model, "loss", binary_cross_entropy)(output, torch.zeros(NUM_EXAMPLES, len(labels)), None)
     if loss.shape != ():
         raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected a single number")

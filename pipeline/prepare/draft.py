@@ -27,14 +27,14 @@ MAP_BYTES_PER_KEY = 1 << 6
 MIN_SLAB, MAX_SLAB = 64 << 20, 4 << 30
 MIN_DISK, MIN_MAP = 1 << 30, 16 << 20
 
-TEXT = '''"""DeepFM on {what}.
+TEXT = '''"""{kind} on {what}.
 
 A beginning: pipeline/workflow.py has all settings, pipeline/models other models.
 """
 
 from pathlib import Path
 
-from pipeline.models import DeepFM
+from pipeline.models import {kind}
 from pipeline.optimizer import Adam, DenseAdam, Optimizer{plateau_import}
 from pipeline.workflow import Category, Data, Model, {number_import}Schedule, Storage, Workflow
 
@@ -43,12 +43,12 @@ workflow = Workflow(
     data=Data(
         root={root},
 {splits}
-        labels=({labels},),
+        labels=({labels}),
 {numbers}        categories=(
 {categories}
         ),
     ),
-    model=Model(kind=DeepFM, embedding_dim={dim}, args={{"hidden": {hidden}, "dropout": {dropout}}}),
+    model=Model(kind={kind}, embedding_dim={dim}, args={{{num_labels}"hidden": {hidden}, "dropout": {dropout}}}),
     optimizer=Optimizer(rows=Adam(lr=1e-3), dense=DenseAdam(lr=1e-3)),
     storage=Storage(device="{slab}", host="{slab}", disk="{disk}", read="512 MiB", map="{map}"),
     schedule=Schedule({schedule}),
@@ -91,7 +91,10 @@ def workflow_text(draft: Draft) -> str:
         schedule += ', plateau=Plateau(metric="auc", lr_factor=0.3, stop_after=2)'
     table = draft.num_keys * ROW_BYTES[dim]
     slab = power_of_two(min(MAX_SLAB, max(MIN_SLAB, table // 2)))
+    several = len(draft.labels) > 1
     return TEXT.format(
+        kind="SharedBottom" if several else "DeepFM",
+        num_labels=f'"num_labels": {len(draft.labels)}, ' if several else "",
         what=draft.what,
         plateau_import=", Plateau" if stops else "",
         number_import="Number, " if draft.numbers else "",
@@ -102,7 +105,7 @@ def workflow_text(draft: Draft) -> str:
             for split in SPLITS
             if draft.splits.get(split)
         ),
-        labels=", ".join(map(quoted, draft.labels)),
+        labels=", ".join(map(quoted, draft.labels)) + ("" if several else ","),
         numbers="".join(["        numbers=(\n", *_lines(draft.numbers), "        ),\n"]) if draft.numbers else "",
         categories="".join(_lines(draft.categories)).rstrip("\n"),
         dim=dim,

@@ -18,9 +18,12 @@ TINY = 1e-30
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
-def binary_cross_entropy(output_B: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
-    """Weighted mean of the loss, sum(weight * loss) / sum(weight), for a single label; 0 if all weights are 0."""
-    losses_B = binary_cross_entropy_with_logits(output_B, labels_BT[:, 0], reduction="none")
+def binary_cross_entropy(output: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
+    """Weighted mean over the examples of the loss, sum(weight * loss) / sum(weight); 0 if all weights are 0. `output`:
+    logits [B] of a single label, or [B, T]; an example's loss is then the sum over its labels."""
+    labels = labels_BT[:, 0] if output.ndim == 1 else labels_BT
+    losses = binary_cross_entropy_with_logits(output, labels, reduction="none")
+    losses_B = losses if losses.ndim == 1 else losses.sum(1)
     return losses_B.mean() if weights_B is None else (losses_B * weights_B).sum() / weights_B.sum().clamp_min(TINY)
 
 

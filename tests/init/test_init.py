@@ -12,6 +12,7 @@ from depth import some
 from pipeline.init.look import look_at_files
 from pipeline.init.main import main
 from pipeline.init.roles import choose_roles, shared_table
+from pipeline.models import SharedBottom
 from pipeline.run import main as run
 from pipeline.workflow import load
 
@@ -63,6 +64,19 @@ def test_a_log_becomes_a_workflow_that_learns_at_the_first_try(tmp_path, capsys,
     if form == "a time in text":
         assert "the last fifth of the time in date is held out" in said
     assert trained_auc(out, tmp_path / "run") > 0.8
+
+
+def test_several_labels_become_a_model_with_as_many_outputs(tmp_path):
+    for seed, name in enumerate(("train", "test")):
+        bought = np.random.default_rng(seed).integers(0, 2, 99)
+        pq.write_table(table(99, seed, bought=bought), tmp_path / f"{name}.parquet")
+    labels = ["--label", "click", "--label", "bought"]
+    assert main([str(tmp_path), "--out", str(tmp_path / "my.py"), *labels]) == 0
+    assert run([str(tmp_path / "my.py"), "--explain"]) == 0
+    found = load(tmp_path / "my.py")
+    assert (found.data.labels, found.model.kind, found.model.args["num_labels"]) == (
+        ("click", "bought"), SharedBottom, 2
+    )  # fmt: skip
 
 
 def test_files_in_order_hold_out_the_last_ones(tmp_path):

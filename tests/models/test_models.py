@@ -9,7 +9,7 @@ import torch
 from conftest import make_workflow
 from torch import nn
 
-from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, WideDeep, xDeepFM
+from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, SharedBottom, WideDeep, xDeepFM
 from pipeline.models.mlp import ACTIVATIONS, mlp
 from pipeline.preflight.check_model import check_model
 from pipeline.training.build import build_model, row_layout
@@ -34,6 +34,7 @@ SMALL = {
     "DCNMix": (DCNMix, {"hidden": HIDDEN, "cross_layers": 2, "experts": 3, "rank": 2}, equations.dcn_mix),
     "xDeepFM": (xDeepFM, {"hidden": HIDDEN, "cin": (3, 2)}, equations.x_deep_fm),
     "AutoInt": (AutoInt, {"attention_layers": 2, "heads": 2, "attention_dim": 3}, equations.auto_int),
+    "SharedBottom": (SharedBottom, {"hidden": HIDDEN, "tower": (4,), "num_labels": 1}, equations.shared_bottom),
 }
 MODELS = pytest.mark.parametrize("name", SMALL)
 NUMBERS = pytest.mark.parametrize("num_numbers", [0, 2])
@@ -43,7 +44,7 @@ def make(name, num_numbers=2, dtype=torch.float64, **args):
     """A model of which nothing is as it was drawn, biases and running means included."""
     kind, own, _ = SMALL[name]
     torch.manual_seed(0)
-    model = kind(F, num_numbers, D, **own, **args).to(dtype)
+    model = kind(F, num_numbers, D, **own | args).to(dtype)
     for value in model.state_dict().values():
         if value.is_floating_point():
             value.copy_(torch.rand_like(value) - 0.4 if value.ndim > 1 else torch.rand_like(value) + 0.1)
@@ -71,6 +72,14 @@ def test_a_model_computes_the_equation_of_its_paper(name, num_numbers, dtype):
     tolerance = 1e-12 if dtype is torch.float64 else 1e-5
     assert model(*given).shape == (5,)
     assert model(*given).detach().numpy() == pytest.approx(expected, rel=tolerance, abs=tolerance)
+
+
+def test_several_labels_have_a_tower_each_on_one_network():
+    model, given = make("SharedBottom", num_labels=3).eval(), examples("SharedBottom")
+    parameters = {key: value.numpy() for key, value in model.state_dict().items()}
+    expected = equations.shared_bottom(parameters, *(tensor.detach().numpy() for tensor in given))
+    assert expected.shape == (5, 3)
+    assert model(*given).detach().numpy() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -140,6 +149,7 @@ COUNTS = {
     ),
     "xDeepFM": 1 + X + mlp_count(INPUTS, HIDDEN) + (F * F + 1) * 3 + (3 * F + 1) * 2 + 3 + 2,
     "AutoInt": X * D + 4 * D * 6 + 4 * 6 * 6 + (F + X) * 6 + 1,
+    "SharedBottom": mlp_count(INPUTS, HIDDEN, 0) + mlp_count(HIDDEN[-1], (4,)),
 }  # fmt: skip
 
 
@@ -193,7 +203,7 @@ def test_the_defaults_draw_the_same_weights_as_torch():
 def test_xavier_init_draws_normal_weights_and_zero_biases(name):
     kind, args, _ = SMALL[name]
     torch.manual_seed(0)
-    wide = {"hidden": (300, 200), "cin": (300, 200), "attention_dim": 30}
+    wide = {"hidden": (300, 200), "tower": (200,), "cin": (300, 200), "attention_dim": 30}
     args = args | {key: width for key, width in wide.items() if key in args}
     for layer in kind(30, 5, 16, **args, init="xavier").modules():
         if isinstance(layer, nn.Linear):

@@ -1,12 +1,16 @@
 """Every model trains through three tiers to the bits of the plain trainer."""
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from depth import some
 from harness import run
 from reference import Reference
 from test_models import SMALL
 
-from pipeline.models import LR
+from pipeline.models import LR, SharedBottom
+from pipeline.workflow import Category
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
 
@@ -39,3 +43,32 @@ def test_an_option_of_the_deep_part_is_used_alike_under_any_schedule(changes, sm
     for schedule in ({"block_batches": 1, "look_ahead": 1}, {"block_batches": 16}):
         assert run(small_workflow(args=args, epochs=1, **schedule), **THREE_TIERS)["fingerprint"] == expected
     assert expected != run(small_workflow(args={"hidden": (8, 8)}, epochs=1))["fingerprint"]
+
+
+class OwnOutputs(SharedBottom):
+    """A model of one's own with an output for each label, and no loss."""
+
+    def forward(self, numbers, embeddings, first_order):
+        return super().forward(numbers, embeddings, first_order) + 0
+
+
+@pytest.mark.parametrize("kind", some([SharedBottom, OwnOutputs], OwnOutputs))
+def test_several_labels_are_learned_without_a_loss_of_ones_own(kind, small_workflow, tmp_path):
+    """Each label depends on a category of its own."""
+    rng = np.random.default_rng(3)
+    table = {name: rng.integers(0, 12, 2400) for name in ("item", "user")}
+    table |= {
+        f"{name}_label": (rng.random(2400) < 0.1 + 0.8 * (keys % 2)).astype(np.int8) for name, keys in table.items()
+    }
+    labels = ("item_label", "user_label")
+    for name, rows in (("train", slice(0, 2000)), ("test", slice(2000, None))):
+        pq.write_table(
+            pa.table({column: values[rows] for column, values in table.items()}), tmp_path / f"{name}.parquet"
+        )
+    categories = (Category(name="item"), Category(name="user"))
+    workflow = small_workflow(kind=kind, args={"hidden": (8,), "tower": (4,)}, categories=categories, batch_size=50)
+    data = workflow.data.model_copy(update={"root": tmp_path, "validation": (), "numbers": (), "labels": labels})
+    workflow = workflow.model_copy(update={"data": data})
+    result = run(workflow)
+    assert min(result["epochs"][-1][f"auc_{label}"] for label in labels) > 0.7
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()

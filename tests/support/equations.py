@@ -138,3 +138,14 @@ def auto_int(p, numbers, embeddings, first):
             fields = np.maximum(np.concatenate(heads, 1) + residual, 0)
         logits.append(linear(p, "out", fields.reshape(1, -1))[0, 0])
     return np.array(logits)
+
+
+def shared_bottom(p, numbers, embeddings, first):
+    """[B, T] logits of the towers, each an MLP on the last layer of the shared one; [B] of a single tower."""
+    shared = mlp(p, inputs(numbers, embeddings), name="bottom")
+    numbers_of_towers = sorted({int(key.split(".")[1]) for key in p if key.startswith("towers.")})
+    towers = [
+        {f"mlp.{key.split('.', 2)[2]}": value for key, value in p.items() if key.startswith(f"towers.{t}.")}
+        for t in numbers_of_towers
+    ]
+    return np.concatenate([mlp(tower, shared) for tower in towers], 1).squeeze(1 if len(towers) == 1 else ())

@@ -1,0 +1,31 @@
+"""Several labels from one network: shared bottom (Caruana, Machine Learning 28, 1997)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Unpack
+
+import torch
+from torch import Tensor, nn
+
+from pipeline.models.args import whole
+from pipeline.models.mlp import Deep, mlp, side_by_side, width_of
+
+
+class SharedBottom(nn.Module):
+    """MLP that all labels share, and on its last layer a smaller MLP for each label, its tower."""
+
+    def __init__(
+        self, num_fields: int, num_numbers: int, embedding_dim: int, num_labels: int = 2,
+        hidden: Sequence[int] = (400, 400), tower: Sequence[int] = (64,), **deep: Unpack[Deep],
+    ):  # fmt: skip
+        super().__init__()
+        self.bottom = mlp(width_of(num_fields, num_numbers, embedding_dim), hidden, out=False, **deep)
+        towers = range(whole("num_labels", num_labels))
+        self.towers = nn.ModuleList(mlp(hidden[-1], tower, **deep) for _ in towers)
+
+    def forward(self, numbers_BX: Tensor, embeddings_BFD: Tensor, first_order_BF: Tensor) -> Tensor:
+        """Logits [B, T], of a single label [B], of numbers [B, X] and embeddings [B, F, D]; first-order weights [B, 0]
+        are not used."""
+        shared_BH = self.bottom(side_by_side(embeddings_BFD, numbers_BX))
+        return torch.cat([tower(shared_BH) for tower in self.towers], 1).squeeze(1)
