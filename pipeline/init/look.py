@@ -153,6 +153,9 @@ def _text(paths: Sequence[Path]) -> Look:
             raise ValueError(
                 f"{path} has no header, {paths[0]} has one; add the line {head!r} to it, or give the files apart"
             )
+        if has_header and (different := sorted({*names} ^ {*other})):
+            having, lacking = (path, paths[0]) if different[0] in other else (paths[0], path)
+            raise ValueError(f"{lacking} has no column {different[0]!r}, {having} has one; give files of one shape")
         if len(other) != len(names):
             raise ValueError(f"{path} has {len(other)} columns, {paths[0]} has {len(names)}; give files of one shape")
     columns = names if has_header else [f"c{n}" for n in range(1, len(names) + 1)]
@@ -165,7 +168,9 @@ def _text(paths: Sequence[Path]) -> Look:
         text = text[: text.rfind(b"\n") + 1] if len(text) < size else text
         rows.append(int(text.count(b"\n") * size / max(1, len(text))) - has_header)
         if number in chosen:
-            tables.append(_read_csv(text, columns, delimiter, has_header, path))
+            # The columns of a later file may be in another order.
+            own = next(csv.reader([_first_line(path)], delimiter=delimiter)) if has_header else columns
+            tables.append(_read_csv(text, own, delimiter, has_header, path).select(columns))
             sizes.append(tables[-1].num_rows)
     sample = pa.concat_tables(tables, promote_options="permissive")
     return Look(

@@ -18,7 +18,7 @@ from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.parts import joined_span, span_of
 from pipeline.prepare.pieces import Piece, cut_sources
-from pipeline.prepare.read import parts
+from pipeline.prepare.read import names_in, parts
 from pipeline.prepare.splits import ByTime, Split, check_split, parse
 from pipeline.prepare.steps import Job
 from pipeline.workflow import parse_size
@@ -123,6 +123,7 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     paths = find_sources(args.sources)
     format, split = format_of(args, paths), parse(args.split)
     check_heads(paths, format)
+    format = in_order_of(paths[0], format)
     categories = sorted(field.name for field in format.fields if field.role == "category")
     if args.vocabulary == ["all"] and "all" not in categories:
         args.vocabulary = categories
@@ -216,6 +217,17 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
         case "avazu":
             return formats.avazu()
     return formats.criteo()
+
+
+def in_order_of(path: Path, format: Format) -> Format:
+    """Return the format with the columns in the order of a file's header, if every file has one. A file without one has
+    the schema's order."""
+    if format.kind != "text" or not format.header or format.headerless:
+        return format
+    names = names_in(path, format, [field.name for field in format.in_lines])
+    # Derived columns are in no line, and stay last.
+    at = {name: number for number, name in enumerate(names)}
+    return dataclasses.replace(format, fields=tuple(sorted(format.fields, key=lambda f: at.get(f.name, len(at)))))
 
 
 def described(format: Format) -> dict[str, Any]:

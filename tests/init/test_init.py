@@ -141,6 +141,17 @@ def test_the_label_must_be_told_where_several_columns_could_be_it(tmp_path):
         roles_of(moved, tmp_path)
 
 
+def test_columns_of_csv_are_looked_at_by_name(tmp_path):
+    pa_csv.write_csv(table(99), tmp_path / "a.csv")
+    pa_csv.write_csv(table(99, seed=1).select(["colour", "price", "user_id", "click"]), tmp_path / "b.csv")
+    look = look_at_files([tmp_path / "a.csv", tmp_path / "b.csv"])
+    assert look.sample.column("colour").to_pylist() == table(99)["colour"].to_pylist() * 2
+    assert look.sample.schema.names == table(9).schema.names
+    pa_csv.write_csv(table(99).rename_columns(["click", "user_id", "cost", "colour"]), tmp_path / "b.csv")
+    with pytest.raises(ValueError, match=r"a\.csv has no column 'cost', .*b\.csv has one"):
+        look_at_files([tmp_path / "a.csv", tmp_path / "b.csv"])
+
+
 @pytest.mark.parametrize(
     ("write", "said"),
     [

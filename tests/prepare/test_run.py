@@ -299,6 +299,19 @@ def read(out, split):
     return pa.concat_tables([pq.read_table(path) for path in sorted((out / split).iterdir())])
 
 
+def test_columns_of_csv_are_found_by_name_and_written_in_the_order_of_the_first_file(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("city,note,price,click\nRome,x,1.5,0\n")
+    (tmp_path / "in" / "b.csv").write_text("click,price,note,city\n1,2.5,y,Oslo\n")
+    schema = ("--schema", "click:label", "price:number", "note:skip", "city:category")
+    assert prepare("csv", tmp_path / "in", tmp_path / "out", *schema) == 0
+    assert read(tmp_path / "out", "train").to_pylist() == [
+        {"city": "Rome", "price": 1.5, "click": 0}, {"city": "Oslo", "price": 2.5, "click": 1}
+    ]  # fmt: skip
+    for path in (tmp_path / "out" / "train").iterdir():
+        assert pq.read_schema(path).names == ["city", "price", "click"]
+
+
 def test_columns_are_in_the_order_of_the_source(tmp_path, source):
     assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, "--vocabulary", "c2", *SPLIT) == 0
     order = ["label", *(f"i{n}" for n in range(1, 14)), *(f"c{n}" for n in range(1, 27))]
