@@ -46,7 +46,8 @@ def train_command(args: argparse.Namespace) -> int:
     with ExitStack() as stack:
         try:
             workflow = override(load(args.workflow), args.set)
-            session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, say)
+            cluster = args.serial, args.workers, args.scheduler
+            session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard)
             if args.explain:
                 setup = session.set_up()
                 layout = affinities_for(session.device.on_gpu, setup.world, session.run_dir)
@@ -90,6 +91,11 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--serial", action="store_true", help="one thread, plain order, no Dask")
     parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes, one for each GPU if any")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler's cluster")
+    parser.add_argument(
+        "--dashboard", metavar="ADDRESS",
+        help="where the Dask dashboard listens: PORT (of this machine only), HOST:PORT, :PORT (all addresses of this "
+        "machine), or off; if the port is taken, the next free one (default: any port of this machine)",
+    )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true", help="say what the run is and what space it will take, and stop"
     )

@@ -92,6 +92,7 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--json",
         "--workers",
         "--scheduler",
+        "--dashboard",
     }
 
 
@@ -471,6 +472,14 @@ def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, m
     set_up(workflow, RAM, run.say, 2, here=False)
     with pytest.raises(ValueError, match="map of 2 workers add up to"):
         set_up(workflow, RAM, run.say, 2)
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [(("--serial",), "--serial has no dashboard"), (("--scheduler", "tcp://127.0.0.1:9"), "has its own dashboard")],
+)
+def test_an_address_of_a_dashboard_that_is_not_made_is_refused(refused, workflow_file, others, said):
+    assert said in refused(workflow_file, "--dashboard", ":8787", *others)
 
 
 @pytest.mark.parametrize("others", [("--workers", 2), ("--workers", 1), ("--scheduler", "tcp://127.0.0.1:9")])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
+from pipeline.cluster.address import ANY_PORT
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.errors import PipelineError
 from pipeline.machine.affinity import Affinity
@@ -27,6 +28,8 @@ class WorkerSpec:
     """GPU, CPUs and network card of each worker; empty for the workers of a scheduler, whose machines are unknown."""
     modules: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Path and source text of the workflow's own files, by module name; workers cannot import them."""
+    dashboard: str = ANY_PORT
+    """Address of the dashboard of workers that are started here; see `free_address`."""
 
 
 def replicas_for(world: int, commits: Commits, kept: Sequence[Manifest]) -> list[Mapping[str, Array] | None]:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from importlib import import_module
 from typing import Any
 
 from distributed import Client, Nanny, Worker
 from tornado import web
 
-DASHBOARD_OPTIONS: dict[str, Any] = {
-    "dashboard_address": "127.0.0.1:0",
-    "worker_dashboard_address": "127.0.0.1:0",
-    "scheduler_kwargs": {"dashboard": False},
-}
-"""Options of a LocalCluster whose servers listen on loopback and have no dashboard yet."""
+from pipeline.cluster.address import ANY_PORT, OFF
+
+
+def dashboard_options(address: str) -> dict[str, Any]:
+    """Options of a LocalCluster whose servers have no dashboard yet. The scheduler's listens at `address` (see
+    `free_address`), all others on loopback."""
+    return {
+        "dashboard_address": ANY_PORT if address == OFF else address,
+        "worker_dashboard_address": ANY_PORT,
+        "scheduler_kwargs": {"dashboard": False},
+    }
 
 
 class PlainWorker(Worker):
@@ -46,12 +52,16 @@ class FirstVisit(web.RequestHandler):
         self.redirect(self.request.uri or "/")
 
 
-def mount(scheduler: Any) -> None:
-    """Have the HTTP server of a scheduler in this process load the dashboard on demand."""
-    scheduler.http_application.add_application(web.Application([(r".*", FirstVisit, {"scheduler": scheduler})]))
+def mount(scheduler: Any, address: str) -> None:
+    """Have the HTTP server of a scheduler in this process load the dashboard on demand, unless `address` is "off"."""
+    if address != OFF:
+        scheduler.http_application.add_application(web.Application([(r".*", FirstVisit, {"scheduler": scheduler})]))
 
 
-def dashboard_link(client: Client) -> str:
-    """Address of the dashboard. Dask's own link has the machine's name, but the dashboard listens on loopback only."""
+def dashboard_link(client: Client) -> str | None:
+    """Address of the dashboard; None if it is off. Dask's own link has the machine's name, also of a dashboard that
+    listens on loopback only."""
     cluster: Any = client.cluster
-    return f"http://127.0.0.1:{cluster.scheduler.http_server.port}/status"
+    server, application = cluster.scheduler.http_server, cluster.scheduler.http_application
+    host = socket.gethostname() if server.address == "0.0.0.0" else server.address
+    return f"http://{host}:{server.port}/status" if application.applications else None

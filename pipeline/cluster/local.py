@@ -14,8 +14,9 @@ from typing import Any
 import dask
 from distributed import Client, Future, KilledWorker, LocalCluster
 
+from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
-from pipeline.cluster.dashboard import DASHBOARD_OPTIONS, PlainWorker, mount
+from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
 from pipeline.errors import PipelineError
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
@@ -147,8 +148,8 @@ class DaskExecutor:
 
 
 @contextmanager
-def client_here(num_threads: int) -> Iterator[Client]:
-    """Start a scheduler and a worker in this process, with all sockets on loopback."""
+def client_here(num_threads: int, dashboard: str = ANY_PORT) -> Iterator[Client]:
+    """Start a scheduler and a worker in this process, with all sockets on loopback but that of the dashboard."""
     with dask.config.set(SETTINGS), closed_in_time() as stack:
         cluster = LocalCluster(
             n_workers=1,
@@ -158,18 +159,18 @@ def client_here(num_threads: int) -> Iterator[Client]:
             # A task's exception is reported once, by the caller.
             silence_logs=logging.CRITICAL,
             worker_class=PlainWorker,
-            **DASHBOARD_OPTIONS,
+            **dashboard_options(dashboard),
         )
         stack.enter_context(cluster)
-        mount(cluster.scheduler)
+        mount(cluster.scheduler, dashboard)
         client = Client(cluster)
         stack.callback(client.close)
         yield client
 
 
 @contextmanager
-def local_client() -> Iterator[Client]:
-    """Start a client for stages: a thread for each, and a thread of its own for `train`."""
-    with client_here(len(STAGES) + 1) as client, ThreadPoolExecutor(1, thread_name_prefix="train") as thread:
+def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
+    """Start a client for stages: a thread for each, and a thread of its own for `train`. `dashboard`: its address."""
+    with client_here(len(STAGES) + 1, dashboard) as client, ThreadPoolExecutor(1, thread_name_prefix="train") as thread:
         InProcessCluster(client).worker.executors["train"] = thread
         yield client

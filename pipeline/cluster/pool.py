@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.crew import WorkerSpec
-from pipeline.cluster.dashboard import DASHBOARD_OPTIONS, PlainNanny, mount
+from pipeline.cluster.dashboard import PlainNanny, dashboard_options, mount
 from pipeline.cluster.local import SETTINGS
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.cluster.run_plugin import RunPlugin
@@ -42,8 +42,8 @@ class WorkerPool:
     """The Dask workers of a run, in an order that stays the same until `restart`."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Start a cluster on this machine, with all sockets on loopback, or use the user's scheduler as it is
-        configured. Raises NoWorkers if too few workers come up."""
+        """Start a cluster on this machine, with all sockets but the dashboard's on loopback, or use the user's
+        scheduler as it is configured. Raises NoWorkers if too few workers come up."""
         self.spec, self.world = spec, spec.world
         if spec.scheduler is None:
             # Dask's silence_logs ends when a cluster is closed, which may be after the next one was opened. Dask would
@@ -76,7 +76,7 @@ class WorkerPool:
         if self.spec.scheduler is None:
             # Dask's own time limit, death_timeout, is per process.
             self.cluster = in_time("starting processes", lambda: _start(self.spec), 2 * START_SECONDS)
-            mount(self.cluster.scheduler)
+            mount(self.cluster.scheduler, self.spec.dashboard)
             self._stack.enter_context(self.cluster)
         self.client = Client(self.cluster or self.spec.scheduler)
         self._stack.callback(self.client.close)
@@ -165,7 +165,7 @@ def _start(spec: WorkerSpec) -> Any:
         "death_timeout": START_SECONDS,
         "silence_logs": logging.CRITICAL,
         "host": "127.0.0.1",
-        **DASHBOARD_OPTIONS,
+        **dashboard_options(spec.dashboard),
     }
     gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
     if gpus:

@@ -9,6 +9,7 @@ from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.data.source import Source
 from pipeline.device.device import RAM, Device
@@ -28,15 +29,17 @@ if TYPE_CHECKING:
 
 @contextmanager
 def open_local(
-    setup: Setup, source: Source, run_dir: Path, serial: bool = False, device: Device | None = None
-) -> Iterator[Driver]:
+    setup: Setup, source: Source, run_dir: Path, serial: bool = False, device: Device | None = None,
+    dashboard: str = ANY_PORT,
+) -> Iterator[Driver]:  # fmt: skip
     """Open a driver with one worker in this process. `run_dir` must be empty or hold a run. Stages run on Dask in this
-    process unless `serial`. `device`: by default the one that the workflow names."""
+    process unless `serial`. `device`: by default the one that the workflow names. `dashboard`: its
+    address."""
     from pipeline.cluster.local import local_client
 
     device = device or choose(setup.workflow.device)
     allow_many_files()
-    with nullcontext() if serial else local_client() as client:
+    with nullcontext() if serial else local_client(dashboard) as client:
         yield Driver(setup, source, folder_of(setup, run_dir), local_crew(setup, source, device, client), device.model)
 
 
@@ -92,7 +95,7 @@ def affinities_for(on_gpu: bool, world: int, run_dir: Path) -> MachineLayout:
     return lay_out(read_topology(on_gpu), world, disk_of(there))
 
 
-def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any, WorkerSpec]:
+def recruit(workflow: Workflow, world: int, scheduler: str | None, dashboard: str = ANY_PORT) -> tuple[Any, WorkerSpec]:
     """Return a description of the device of workers in processes of their own, and their `WorkerSpec`. For workers of
     another scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
     GPUs, or if storage.device is a share of memory that this machine cannot see."""
@@ -107,7 +110,7 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None) -> tuple[Any,
     if scheduler and not on_gpu:
         check_is_size(workflow, "workers' machines")
     device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM
-    return device, WorkerSpec(world, scheduler, affinities, own_modules(workflow))
+    return device, WorkerSpec(world, scheduler, affinities, own_modules(workflow), dashboard)
 
 
 def min_free(workflow: Workflow, affinities: Sequence[Affinity]) -> int:

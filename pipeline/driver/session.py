@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.cluster.address import ANY_PORT, free_address
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
@@ -27,6 +28,8 @@ class Session:
     spec: WorkerSpec | None
     """Workers in processes of their own; None: one in this process."""
     serial: bool
+    dashboard: str
+    """Address of the dashboard, free and checked, or "off"."""
     say: Callable[[str], None]
 
     def set_up(self) -> Setup:
@@ -36,11 +39,11 @@ class Session:
 
 def plan_session(
     workflow: Workflow, run_dir: Path | None, serial: bool, workers: int | None, scheduler: str | None,
-    say: Callable[[str], None],
+    say: Callable[[str], None], dashboard: str | None = None,
 ) -> Session:  # fmt: skip
-    """Check everything that needs no example of the data. `run_dir`: by default runs/NAME. `workers`, `scheduler`: as
-    `pipeline run` takes them. `say` is called with warnings. Raises ValueError if a setting does not fit the data, the
-    machine or another setting."""
+    """Check everything that needs no example of the data. `run_dir`: by default runs/NAME. `workers`, `scheduler`,
+    `dashboard`: as `pipeline run` takes them. `say` is called with warnings. Raises ValueError if a setting does not
+    fit the data, the machine or another setting."""
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
     run_dir = run_dir or Path("runs") / workflow.name
@@ -48,11 +51,15 @@ def plan_session(
     alone = workers is None and not scheduler
     if serial and not alone:
         raise ValueError("--serial is for one worker in this process; leave it out, or --workers and --scheduler")
-    device, spec = (choose(workflow.device), None) if alone else recruit(workflow, world, scheduler)
+    if dashboard and (serial or scheduler):
+        whose = "--serial has no" if serial else "the cluster of --scheduler has its own"
+        raise ValueError(f"--dashboard {dashboard}: {whose} dashboard; leave it out")
+    address = free_address(dashboard, say) if dashboard else ANY_PORT
+    device, spec = (choose(workflow.device), None) if alone else recruit(workflow, world, scheduler, address)
     if spec:
         # "auto" is resolved here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
-    return Session(check(workflow, device, say, world, scheduler is None), run_dir, device, spec, serial, say)
+    return Session(check(workflow, device, say, world, scheduler is None), run_dir, device, spec, serial, address, say)
 
 
 @contextmanager
@@ -67,4 +74,4 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
         if session.spec:
             yield stack.enter_context(open_crew(*arguments, session.spec))
         else:
-            yield stack.enter_context(open_local(*arguments, session.serial, session.device))
+            yield stack.enter_context(open_local(*arguments, session.serial, session.device, session.dashboard))

@@ -18,6 +18,7 @@ from pipeline.workflow import Workflow, load
 def train_workflow(
     workflow: Workflow | str | Path, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
     fresh: bool = False, serial: bool = False, workers: int | None = None, scheduler: str | None = None,
+    dashboard: str | None = None,
 ) -> OpenRun:  # fmt: skip
     """Train, and return the run opened at its best commit; close it, or use it in a `with` block.
 
@@ -31,7 +32,7 @@ def train_workflow(
     found = workflow if isinstance(workflow, Workflow) else load(Path(workflow))
     found = override(found, [f"{path}={json.dumps(value)}" for path, value in (settings or {}).items()])
     keep_freed_memory()
-    session = plan_session(found, Path(run_dir) if run_dir else None, serial, workers, scheduler, say)
+    session = plan_session(found, Path(run_dir) if run_dir else None, serial, workers, scheduler, say, dashboard)
     if not fresh and (lines := finished(session)):
         print("\n".join(lines))
     else:

@@ -1,6 +1,7 @@
 """Dask under the pipeline: it may run a task again, a stage may raise, and no run may be harmed by either."""
 
 import os
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -17,6 +18,7 @@ from depth import some
 from harness import make_driver, run
 from tornado import web
 
+from pipeline.cluster.address import free_address
 from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.local import DaskExecutor, local_client, run_local_stage
 from pipeline.data import source
@@ -235,6 +237,41 @@ def test_the_dashboard_is_loaded_when_it_is_first_opened(client):
             assert b"bokeh" in page.read()
     assert "Bokeh" in type(applications[0]).__name__
     assert len(applications) == 1
+
+
+@pytest.mark.parametrize("wanted", ["off", "127.0.0.1:{}"])
+def test_the_dashboard_listens_where_it_is_told_or_is_off(wanted):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        told = []
+        address = free_address(wanted.format(port), told.append)
+        with local_client(address) as client:
+            if wanted == "off":
+                assert dashboard_link(client) is None
+                return
+            assert dashboard_link(client) == f"http://{address}/status"
+            with urlopen(f"http://{address}/health", timeout=30) as page:
+                assert page.status == 200
+        assert told == [f"port {port} is taken: the dashboard listens at port {address.split(':')[1]}"]
+        assert int(address.split(":")[1]) > port
+
+
+def test_all_addresses_of_the_machine_are_asked_for_by_a_port_alone():
+    assert free_address(":0", print) == "0.0.0.0:0"
+    assert free_address("0", print) == "127.0.0.1:0"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ("on", r"expected a port such as 8787 .*, HOST:PORT, :PORT .*, or off"),
+        ("127.0.0.1:66666", "expected a port"),
+        ("192.0.2.1:8787", "this machine cannot listen there: .*, such as 127.0.0.1:8787"),
+    ],
+)
+def test_an_address_that_cannot_be_listened_at_is_refused(wanted, said):
+    with pytest.raises(ValueError, match=f"--dashboard {wanted}: {said}"):
+        free_address(wanted, print)
 
 
 def test_the_dashboard_groups_tasks_by_stage(client):

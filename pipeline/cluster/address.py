@@ -1,0 +1,41 @@
+"""Address at which the Dask dashboard of a run listens, checked before Dask is started."""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Callable
+
+OFF = "off"
+ANY_PORT = "127.0.0.1:0"
+NEXT_PORTS = 20
+"""Number of ports that are tried."""
+
+
+def free_address(wanted: str, say: Callable[[str], None]) -> str:
+    """Return HOST:PORT for `wanted`: a port of loopback, HOST:PORT, or :PORT for all addresses of this machine; "off"
+    stays as it is. Of a port that is taken, the next free one is returned, and `say` is called with it. Raises
+    ValueError if it is no such address, or none that this machine can listen at."""
+    if wanted == OFF:
+        return OFF
+    host, colon, number = wanted.rpartition(":")
+    if not (number.isascii() and number.isdigit() and int(number) < 1 << 16):
+        raise ValueError(
+            f"--dashboard {wanted}: expected a port such as 8787 (for this machine only), HOST:PORT, :PORT (all "
+            "addresses of this machine), or off"
+        )
+    host = host or ("0.0.0.0" if colon else "127.0.0.1")
+    for port in range(first := int(number), min(first + NEXT_PORTS, 1 << 16)):
+        try:
+            socket.create_server((host, port)).close()
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                continue
+            raise ValueError(
+                f"--dashboard {wanted}: this machine cannot listen there: {error.strerror}; give a port from 1024 on, "
+                f"and a host of this machine, such as 127.0.0.1:{max(first, 8787)}"
+            ) from error
+        if port != first:
+            say(f"port {first} is taken: the dashboard listens at port {port}")
+        return f"{host}:{port}"
+    raise ValueError(f"--dashboard {wanted}: ports {first} to {port} are taken; name another, or 0 for any")
