@@ -12,6 +12,7 @@ from distributed import Client, Future
 
 from pipeline.cluster.run_plugin import run_unite, run_worker_stage, take_key_request
 from pipeline.records import StageResult
+from pipeline.stages import STAGES
 
 
 class CrewExecutor:
@@ -43,7 +44,7 @@ class CrewExecutor:
         deduplicated = after[-1]
         sent = {
             (rank, owner): self._task(
-                take_key_request, f"keys{owner}", rank, number, number, owner, self._token, deduplicated[rank]
+                take_key_request, f"keys-{owner}", rank, number, number, owner, self._token, deduplicated[rank]
             )
             for rank in ranks
             for owner in ranks
@@ -59,8 +60,7 @@ class CrewExecutor:
         ]  # fmt: skip
 
     def _task(self, function: Callable[..., Any], name: str, rank: int, number: int, *args: Any) -> Future:
-        executor = "train" if name == "train" else "keys" if name == "unite" and self._by_collective else "default"
-        with dask.annotate(executor=executor):
+        with dask.annotate(executor=name if name in STAGES else "default"):
             return self._client.submit(
                 function, *args, key=f"{name}-{number}-{rank}-{self._id}", pure=False, retries=0,
                 workers=[self._addresses[rank]],

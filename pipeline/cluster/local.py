@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock
 from typing import Any
 
@@ -85,7 +85,7 @@ class InProcessCluster:
 
 
 class DaskExecutor:
-    """Runs all stages on one Dask worker, since they share its tiers; `train` has a thread of its own."""
+    """Runs all stages on one Dask worker, since they share its tiers; each stage has a thread of its own."""
 
     def __init__(self, client: Client, call: Callable[[str, int], StageResult]) -> None:
         self._client, self._call, self._here = client, call, InProcessCluster(client)
@@ -105,7 +105,7 @@ class DaskExecutor:
 
     def submit(self, stage: str, number: int, after: list[Future]) -> Future:
         # Dask keys are global to the scheduler: the token keeps runs apart. The dashboard groups by the stage's name.
-        with dask.annotate(executor="train" if stage == "train" else "default"):
+        with dask.annotate(executor=stage):
             return self._client.submit(
                 run_local_stage,
                 stage,
@@ -170,7 +170,14 @@ def client_here(num_threads: int, dashboard: str = ANY_PORT) -> Iterator[Client]
 
 @contextmanager
 def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
-    """Start a client for stages: a thread for each, and a thread of its own for `train`. `dashboard`: its address."""
-    with client_here(len(STAGES) + 1, dashboard) as client, ThreadPoolExecutor(1, thread_name_prefix="train") as thread:
-        InProcessCluster(client).worker.executors["train"] = thread
+    """Start a client for stages, with a thread for each. `dashboard`: its address."""
+    with client_here(len(STAGES) + 1, dashboard) as client, ExitStack() as stack:
+        threads = {stage: stack.enter_context(thread) for stage, thread in stage_threads().items()}
+        InProcessCluster(client).worker.executors.update(threads)
         yield client
+
+
+def stage_threads() -> dict[str, ThreadPoolExecutor]:
+    """Executors of a Dask worker: a thread of its own for each stage, under the stage's name, so that the dashboard's
+    task stream has a row for each, and a list of threads (py-spy) says what each does."""
+    return {stage: ThreadPoolExecutor(1, thread_name_prefix=stage) for stage in STAGES}

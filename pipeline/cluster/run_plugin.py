@@ -10,7 +10,6 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -22,6 +21,7 @@ from typing import Any, TypeVar
 import psutil
 from distributed import WorkerPlugin, get_worker
 
+from pipeline.cluster.local import stage_threads
 from pipeline.cluster.noise import silence_lost_connections
 from pipeline.comm.collective import TwoLevels
 from pipeline.comm.group import Group, GroupSettings, Store
@@ -35,6 +35,7 @@ from pipeline.machine.limits import memory_limits
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.threads import share_of
 from pipeline.records import KeyRequest, Rank, Refusal, StageResult
+from pipeline.stages import STAGES
 from pipeline.storage.files import Files
 from pipeline.storage.reader import allow_many_files
 from pipeline.worker.membership import Membership
@@ -94,11 +95,13 @@ class RunPlugin(WorkerPlugin):
             # planned blocks finished and committed.
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)
-        for name in ("train", "keys"):
-            worker.executors[name] = ThreadPoolExecutor(1, thread_name_prefix=name)
+        worker.executors.update(stage_threads())
 
     def teardown(self, worker: Any) -> None:
         self.leave()
+        # The worker of a cluster of the user's own goes on, and may train again.
+        for stage in STAGES:
+            worker.executors.pop(stage).shutdown(wait=False)
 
     def serve(self, host: str, timeout_seconds: float) -> int:
         self._store = Store(host, serves=True, timeout_seconds=timeout_seconds)

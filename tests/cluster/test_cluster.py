@@ -77,7 +77,7 @@ class Calls:
             with self._lock:
                 self.inside += 1
                 self.made.append((stage, number_of(first)))
-                self.threads.setdefault(stage, set()).add(threading.get_ident())
+                self.threads.setdefault(stage, set()).add(threading.current_thread().name)
             try:
                 if (stage, number_of(first)) == self._fail_at:
                     raise self._cause
@@ -284,14 +284,13 @@ def test_the_dashboard_groups_tasks_by_stage(client):
     assert len({future.key.rsplit("-", 1)[1] for future in futures.values()}) == 1
 
 
-def test_train_runs_in_one_thread_of_its_own(client, workflow, monkeypatch):
+def test_each_stage_runs_in_one_thread_of_its_own_and_of_its_name(client, workflow, monkeypatch):
     calls = Calls(monkeypatch)
     for _ in range(2):
         run(workflow, client, **SIZES)
-    assert len(calls.threads["train"]) == 1
-    assert threading.get_ident() not in calls.threads["train"]
-    for stage in ALONE:
-        assert stage == "train" or not calls.threads[stage] & calls.threads["train"], stage
+    assert {stage: [name.rpartition("_")[0] for name in calls.threads[stage]] for stage in ALONE} == {
+        stage: [stage] for stage in ALONE
+    }
 
 
 @pytest.mark.prove
