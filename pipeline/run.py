@@ -82,12 +82,18 @@ def say(line: str) -> None:
     print(line, file=sys.stderr if line.startswith("warning: ") else sys.stdout, flush=True)
 
 
+FRESH = (
+    "start anew; an earlier run is moved aside to DIR.1, DIR.2, ..., and not deleted: a line says where it is, how "
+    "large, and how to delete it"
+)
+
+
 def train_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline.run", description="Train the workflow of a Python file.")
     parser.add_argument("workflow", type=Path, help="a Python file with a module-level `workflow`, or FILE.py:NAME")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
     parser.add_argument("--run-dir", type=Path, help="folder for all that the run writes (default: runs/NAME)")
-    parser.add_argument("--fresh", action="store_true", help="start anew, and move an earlier run aside")
+    parser.add_argument("--fresh", action="store_true", help=FRESH)
     parser.add_argument("--serial", action="store_true", help="one thread, plain order, no Dask")
     parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes, one for each GPU if any")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler's cluster")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -293,6 +294,12 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
     assert (run_dir / "result.json").read_bytes() == result
 
     assert main([*argv, "--fresh"]) == 0
+    said = capsys.readouterr().out
+    moved = re.search(
+        r"^--fresh: what was in runs/tiny is now (.*) \((.*) MiB\); to delete it: rm -r (.*)$", said, re.M
+    )
+    assert moved[1] == moved[3] == "runs/tiny.1"
+    assert float(moved[2]) > 0
     assert (tmp_path / "runs" / "tiny.1" / "result.json").read_bytes() == result
     again = json.loads((run_dir / "result.json").read_bytes())
     assert again["fingerprint"] == json.loads(result)["fingerprint"]

@@ -16,6 +16,7 @@ from pipeline.device.device import RAM, Device
 from pipeline.device.gpu import GpusOfWorkers, choose, gets_gpu
 from pipeline.driver.driver import Driver, MakeCrew
 from pipeline.machine.affinity import Affinity, MachineLayout, lay_out
+from pipeline.machine.aside import move_aside
 from pipeline.machine.topology import disk_of, read_topology
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
@@ -76,11 +77,10 @@ def dask_crew(setup: Setup, source: Source, pool: WorkerPool) -> MakeCrew:
 
 def make_run_dir(run_dir: Path, fresh: bool) -> None:
     """Make the run directory, or check that an existing one is empty or holds a run. `fresh`: move an existing one
-    aside; nothing is ever deleted. Raises ValueError if it holds anything else."""
+    aside and say where it is; nothing is ever deleted. Raises ValueError if it holds anything else."""
     if run_dir.exists() and any(run_dir.iterdir()):
         if fresh:
-            beside = (run_dir.with_name(f"{run_dir.name}.{n}") for n in range(1, 1 << 20))
-            run_dir.rename(next(path for path in beside if not path.exists()))
+            print(move_aside(run_dir))
         elif not (run_dir / "commits").is_dir():
             raise ValueError(
                 f"{run_dir} holds something else than a run; --fresh moves it aside, --run-dir names another folder"

@@ -102,7 +102,7 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--piece-size", type=size, default=64 << 20, metavar="SIZE", help="bytes of text per part (default: 64 MiB)")
     add("--workers", type=int, default=cpus(), metavar="N", help="parts made at a time (default: one per CPU)")
     add("--scheduler", metavar="ADDRESS", help="run on the workers of this Dask cluster; they need this file system")
-    add("--fresh", action="store_true", help="move what is in the output folder aside first")
+    add("--fresh", action="store_true", help="move what is in the output folder aside first, to DIR.1, ...")
     return parser
 
 

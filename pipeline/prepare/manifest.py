@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.data.files import SPLITS
+from pipeline.machine.aside import move_aside
 from pipeline.prepare.corrected import remove_other_parts
 from pipeline.prepare.formats import Field
 from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
@@ -95,8 +96,7 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
     if out.exists() and not out.is_dir():
         raise ValueError(f"{out} is no folder; --out names another place")
     if fresh and out.exists() and any(out.iterdir()):
-        beside = (out.with_name(f"{out.name}.{n}") for n in range(1, 1 << 20))
-        out.rename(next(path for path in beside if not path.exists()))
+        print(move_aside(out))
     check_folders(out)
     path = out / KEPT / COMMAND
     if path.exists():
