@@ -1,8 +1,33 @@
 """Models over looked-up embeddings; each `forward` follows the equation of its paper.
 
 All fields have the same width, `model.embedding_dim`: rows are moved as a whole, in slots of one size, so fields of
-different widths would need a table, a map and a log per width. A workflow can also use any torch.nn.Module class of
-your own with the same constructor and `forward`; nothing needs to be registered.
+different widths would need a table, a map and a log per width.
+
+`model.kind` may also be any torch.nn.Module class of your own; nothing needs to be registered. B examples, X numbers, F
+categories, D the embedding width, T labels; all tensors are float32:
+
+    class Mine(nn.Module):
+        first_order = True  # optional: rows have one more weight, the key's first-order term
+
+        # F, X, D, and the arguments that model.args may have
+        def __init__(self, num_fields, num_numbers, embedding_dim, scale=1.0):
+            super().__init__()
+            self.out = nn.Linear(num_fields * embedding_dim + num_numbers, 1)
+            self.scale = scale
+
+        # logits [B], with several labels [B, T], of numbers [B, X], embeddings [B, F, D] (lists are pooled already),
+        # and first-order weights [B, F] ([B, 0] without first_order)
+        def forward(self, numbers, embeddings, first_order):
+            flat = torch.cat([embeddings.flatten(1), numbers], 1)
+            return self.scale * self.out(flat).squeeze(1) + first_order.sum(1)
+
+        # optional: a scalar of what forward returned, labels [B, T], and weights [B], or None without data.weight. It
+        # is the mean over the examples, weighted if there are weights: each of several workers has a part of a batch
+        def loss(self, output, labels, weights):
+            losses = (torch.sigmoid(output) - labels[:, 0]).square()
+            return losses.mean() if weights is None else (losses * weights).sum() / weights.sum()
+
+Without `loss`, the loss of an example is binary cross-entropy, of several labels their sum.
 """
 
 from pipeline.models.autoint import AutoInt

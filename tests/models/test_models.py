@@ -1,6 +1,9 @@
 """Every model is its paper's equation, of as many parameters, and learns from all that it is given."""
 
 import itertools
+import re
+import textwrap
+from pathlib import Path
 
 import equations
 import numpy as np
@@ -9,6 +12,7 @@ import torch
 from conftest import make_workflow
 from torch import nn
 
+from pipeline import models
 from pipeline.models import DCN, DNN, FM, LR, AutoInt, DCNMix, DCNv2, DeepFM, SharedBottom, WideDeep, xDeepFM
 from pipeline.models.mlp import ACTIVATIONS, mlp
 from pipeline.preflight.check_model import check_model
@@ -72,6 +76,26 @@ def test_a_model_computes_the_equation_of_its_paper(name, num_numbers, dtype):
     tolerance = 1e-12 if dtype is torch.float64 else 1e-5
     assert model(*given).shape == (5,)
     assert model(*given).detach().numpy() == pytest.approx(expected, rel=tolerance, abs=tolerance)
+
+
+README = (Path(__file__).parents[2] / "README.md").read_text()
+EXAMPLES = {
+    "README.md": re.findall("```python\n(.*?)```", README, re.S)[0],
+    "pipeline.models": textwrap.dedent(models.__doc__[models.__doc__.index("    class") :].rpartition("\n\n")[0]),
+}
+
+
+@pytest.mark.parametrize("place", EXAMPLES)
+def test_the_example_of_a_model_of_ones_own_keeps_the_contract(place, tmp_path):
+    found = {"torch": torch, "nn": nn}
+    exec(EXAMPLES[place], found)
+    workflow = make_workflow(tmp_path, kind=found["Mine"], args={})
+    check_model(workflow, row_layout(workflow))
+    logits, labels = torch.tensor([0.0, 2.0]), torch.tensor([[1.0], [0.0]])
+    loss = build_model(workflow).loss
+    each = [float(loss(logits[n : n + 1], labels[n : n + 1], None)) for n in range(2)]
+    assert float(loss(logits, labels, None)) == pytest.approx(sum(each) / 2)
+    assert float(loss(logits, labels, torch.tensor([3.0, 1.0]))) == pytest.approx((3 * each[0] + each[1]) / 4)
 
 
 def test_several_labels_have_a_tower_each_on_one_network():
