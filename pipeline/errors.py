@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import shutil
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,6 +25,9 @@ ADVICE = {
     errno.EFBIG: "the file would be larger than this process or the file system allows; raise the limit (ulimit -f)",
 }
 """Meaning of errors of the operating system, and what to do, by number."""
+
+REMOTE = re.compile(r"(s3a?|gs|gcs|abfss?|az|hdfs|https?|ftp):/")
+"""Beginning of a place that is no folder. Of `s3://bucket` a path keeps one slash."""
 
 
 def error_text(error: Exception) -> str:
@@ -61,6 +65,17 @@ def did_you_mean(name: str, known: Iterable[str]) -> tuple[str | None, str]:
     if close:
         return folded[close[0]], f"; did you mean {folded[close[0]]!r}?"
     return None, f"; it has {', '.join(names)}"
+
+
+def refuse_remote(name: str, *places: str | Path | None) -> None:
+    """Raises ValueError, with the name of the argument or setting, if a place is an address of a store, such as
+    s3://bucket/log."""
+    for place in places:
+        if found := REMOTE.match(str(place)):
+            raise ValueError(
+                f"{name} is {str(place)!r}: files are read and written on disks of this machine, not on {found[1]}; "
+                "copy them, or mount the bucket as a folder"
+            )
 
 
 def shortened(value: object, limit: int = 60) -> str:

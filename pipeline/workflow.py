@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.errors import did_you_mean
+from pipeline.errors import did_you_mean, refuse_remote
 from pipeline.machine.limits import cpus
 from pipeline.messages.place import message_of
 from pipeline.messages.problems import problems
@@ -375,6 +375,7 @@ def load(path: Path) -> Workflow:
 
     Raises ValueError if there is none, or, with file and line, if the file is wrong.
     """
+    refuse_remote("the workflow's file", path)
     if path.suffix in TEXT_FORMATS:
         return _load_text(path)
     before, colon, wanted = str(path).rpartition(".py:")

@@ -39,3 +39,28 @@ def test_an_unknown_command_is_named_with_the_known_ones(capsys):
     assert "there is no command 'tran'" in said
     assert all(f"  {name}" in said for name in COMMANDS)
     assert main([]) == 2
+
+
+REMOTE = "s3://bucket/log"
+
+
+@pytest.mark.parametrize(
+    ("argv", "named"),
+    [
+        (["run", REMOTE + ".py"], "the workflow's file"),
+        (["run", "workflows/quickstart.py", "--run-dir", REMOTE], "--run-dir"),
+        (["init", REMOTE, "--out", "none/my.py"], "a source"),
+        (["init", "workflows", "--out", REMOTE + ".py"], "--out"),
+        (["prepare", "criteo", REMOTE, "--out", "none"], "a source"),
+        (["prepare", "criteo", "workflows", "--out", REMOTE], "--out"),
+        (["score", REMOTE, "data", "--out", "none"], "the run"),
+        (["score", "runs/none", REMOTE, "--out", "none"], "the data"),
+        (["score", "runs/none", "data", "--out", REMOTE], "--out"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else value,
+)
+def test_a_store_is_refused_by_the_name_of_the_argument(argv, named, capsys):
+    assert main(argv) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {named} is 's3:/")
+    assert "not on s3; copy them, or mount the bucket as a folder" in said

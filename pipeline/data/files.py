@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.errors import did_you_mean
+from pipeline.errors import did_you_mean, refuse_remote
 from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
 FLOATS = "integers, floating-point numbers or booleans"
 GROUPS = "integers, strings or binary, or a dictionary of those"
-REMOTE = re.compile(r"(s3a?|gs|gcs|abfss?|az|hdfs|https?|ftp):/")
-"""Beginning of a place that is no folder. Of `s3://bucket` a path keeps one slash."""
 KEYS = "integers, strings or binary, a dictionary of those, or a list of those"
 
 
@@ -72,12 +69,8 @@ def resolve(data: Data, split: str) -> list[Path]:
     """
     files: dict[Path, None] = {}
     for pattern in getattr(data, split):
-        for place, where in ((f"data.{split}", pattern), ("data.root", str(data.root))):
-            if scheme := REMOTE.match(where):
-                raise ValueError(
-                    f"{place} is {where!r}: files are read from a disk of this machine, not from {scheme[1]}; copy "
-                    "them, or mount the bucket as a folder"
-                )
+        refuse_remote(f"data.{split}", pattern)
+        refuse_remote("data.root", data.root)
         found = matches(data, pattern)
         below = {match: sorted(match.rglob("*.parquet")) if match.is_dir() else [match] for match in found}
         if not any(below.values()):

@@ -13,6 +13,7 @@ from pipeline.cluster.crew import WorkerSpec
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import make_run_dir, open_crew, open_local, recruit, shared_by
+from pipeline.errors import refuse_remote
 from pipeline.preflight.setup import Checked, Setup, check, divide_caps
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import Workflow
@@ -44,6 +45,7 @@ def plan_session(
     """Check everything that needs no example of the data. `run_dir`: by default runs/NAME. `workers`, `scheduler`,
     `dashboard`: as `pipeline run` takes them. `say` is called with warnings. Raises ValueError if a setting does not
     fit the data, the machine or another setting."""
+    refuse_remote("--run-dir", run_dir)
     world = 1 if workers is None else workers
     workflow = shared_by(workflow, world, scheduler)
     run_dir = run_dir or Path("runs") / workflow.name

@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.data.files import SPLITS
+from pipeline.errors import refuse_remote
 from pipeline.init.division import Division, divide, split_option
 from pipeline.init.look import Column, Look, look_at_files
 from pipeline.init.roles import Choice, choose_roles, shared_table, without_unseen
@@ -60,6 +61,7 @@ def init_arguments() -> argparse.ArgumentParser:
 
 def init_command(args: argparse.Namespace) -> int:
     """Look, choose, write, and say what was done."""
+    refuse_remote("--out", args.out)
     out: Path = args.out.absolute()
     if out.suffix != ".py":
         raise ValueError(f"--out {args.out}: a workflow is a Python file; give a name such as {out.stem}.py")

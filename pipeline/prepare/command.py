@@ -10,6 +10,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from pipeline.errors import refuse_remote
 from pipeline.machine.limits import cpus
 from pipeline.prepare import formats
 from pipeline.prepare.formats import Format
@@ -182,6 +183,7 @@ def minimums(words: Sequence[str], vocabulary: Sequence[str]) -> tuple[int, dict
 def find_sources(sources: Sequence[str]) -> list[Path]:
     """The source files, sorted, without duplicates. Raises ValueError if a source does not exist or has no files."""
     found: dict[Path, None] = {}
+    refuse_remote("a source", *sources)
     for source in sources:
         path = Path(source).expanduser()
         matches = [path] if path.exists() else [Path(match) for match in glob.glob(str(path), recursive=True)]

@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from pipeline.cluster.tasks import local_tasks, tasks_of
-from pipeline.errors import system_text
+from pipeline.errors import refuse_remote, system_text
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
 from pipeline.prepare.command import plan_preparation, read_arguments
@@ -91,6 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def prepare(args: argparse.Namespace, stop: Stop) -> int:
+    refuse_remote("--out", args.out)
     out: Path = args.out.resolve() if args.out.is_symlink() else args.out
     job, pieces, command = plan_preparation(args, out)
     with RunLock(out), ExitStack() as stack:

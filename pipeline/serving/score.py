@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import PipelineError, error_text
+from pipeline.errors import PipelineError, error_text, refuse_remote
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
 
@@ -25,6 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     heed_interrupts()
     keep_freed_memory()
     try:
+        refuse_remote("the run", args.run)
+        refuse_remote("the data", *args.data)
+        refuse_remote("--out", args.out)
         opened = open_commit(args.run, args.commit, args.workflow)
         with opened.held as held:
             print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
