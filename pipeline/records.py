@@ -300,9 +300,12 @@ class Refusal:
     """Kind of the reason. "pause": the driver asked for it. "commit": a commit is due first. "window": a smaller
     look-ahead or block may fit. "disk": the run may continue once older commits are deleted. "map": the run stops."""
     message: str
-    """Text for the user: what is needed, what is available, which setting to change."""
+    """Text for the user: what is needed and what is available."""
     needed: int = 0
-    """The amount needed, as in the message."""
+    """The amount needed: chunks, bytes, or rows, of which the whole working set may have to move at once."""
+    cap: str = ""
+    """Field of the run's `Sizes` that is too small, such as "staging_rows" (of a ring: what its buffers have); empty if
+    none is."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,11 +55,21 @@ def _probable(text: str) -> str:
 def format_size_up(num_bytes: int) -> str:
     """Format a size in two digits or more, rounded up: a value to set where that many bytes are needed."""
     for unit, scale in reversed(UNITS.items()):
-        if num_bytes >= scale:
+        # What rounds up to 1024 of a unit is 1 of the next one.
+        if num_bytes > scale - (scale >> 10):
             whole = -(-num_bytes // scale)
             tenths = -(-10 * num_bytes // scale)
             return f"{whole} {unit}" if tenths > 99 or tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10} {unit}"
     return f"{num_bytes} B"
+
+
+def format_size_down(num_bytes: int) -> str:
+    """Format a size exactly if that takes four digits at most, else in two or more, rounded down: what there is."""
+    if len((exact := format_size(num_bytes)).partition(" ")[0]) <= 4:
+        return exact
+    unit, scale = next((unit, scale) for unit, scale in reversed(UNITS.items()) if num_bytes >= scale)
+    whole, tenths = num_bytes // scale, 10 * num_bytes // scale % 10
+    return f"{whole} {unit}" if whole > 9 or tenths == 0 else f"{whole}.{tenths} {unit}"
 
 
 def format_size(num_bytes: int) -> str:

@@ -9,7 +9,7 @@ from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 from pipeline.stages import STAGES
 from pipeline.storage.chunks import max_chunks
 from pipeline.storage.places import max_rows
-from pipeline.workflow import Storage
+from pipeline.workflow import Storage, format_size_down, format_size_up
 
 MIN_THREADS = 4
 """Minimum number of threads of a Dask worker. Up to three tasks may wait for other workers at a time (`train`, `unite`,
@@ -45,10 +45,11 @@ def check_machines(machines: Sequence[WorkerInfo], device: str, storage: Storage
             )
         in_ram = caps_in_ram(machine, storage)
         if machine.memory_limit and in_ram > SHARE_OF_LIMIT * machine.memory_limit:
+            most = format_size_down(int(SHARE_OF_LIMIT * machine.memory_limit))
             raise ValueError(
-                f"worker {rank} on {machine.host} has a memory limit of {machine.memory_limit:,} bytes, and storage's "
-                f"{names_in_ram(machine)} add up to {in_ram:,}: more than {SHARE_OF_LIMIT:.0%} of it; lower them, or "
-                "start the worker without a limit (--memory-limit 0)"
+                f"worker {rank} on {machine.host} has a memory limit of {format_size_down(machine.memory_limit)}, and "
+                f"storage's {names_in_ram(machine)} add up to {format_size_up(in_ram)}: more than {SHARE_OF_LIMIT:.0%} "
+                f"of it; lower them to {most} together, or start the worker without a limit (--memory-limit 0)"
             )
 
 
@@ -68,11 +69,12 @@ def check_workers_memory(machines: Sequence[WorkerInfo], storage: Storage) -> No
             sharing = [other for other in machines if other.host == machine.host and group in other.memory]
             wanted = sum(caps_in_ram(other, storage) for other in sharing)
             if wanted > there_is:
+                each = format_size_down(there_is // len(sharing))
                 whose = "its control group may have" if group else "its machine has"
                 raise ValueError(
                     f"worker {rank} on {machine.host}: storage's {names_in_ram(machine)} of {len(sharing)} "
-                    f"worker{'s' * (len(sharing) > 1)} there add up to {wanted:,} bytes, and {whose} {there_is:,}; "
-                    "lower one of them, or start fewer workers there"
+                    f"worker{'s' * (len(sharing) > 1)} there add up to {format_size_up(wanted)}, and {whose} "
+                    f"{format_size_down(there_is)}; lower them to {each} a worker, or start fewer workers there"
                 )
 
 
@@ -99,7 +101,7 @@ def check_disks(machines: Sequence[WorkerInfo], min_bytes: int) -> None:
         sharing = sum(other.host == machine.host and other.disk == machine.disk for other in machines)
         if machine.free_bytes < sharing * min_bytes:
             raise ValueError(
-                f"worker {rank} on {machine.host} has {machine.free_bytes:,} bytes free on the disk of the run "
-                f"directory, and one whole commit of {sharing} worker{'s' * (sharing > 1)} there takes "
-                f"{sharing * min_bytes:,}; make room, or lower storage.device or storage.host"
+                f"worker {rank} on {machine.host} has {format_size_down(machine.free_bytes)} free on the disk of "
+                f"the run directory, and one whole commit of {sharing} worker{'s' * (sharing > 1)} there takes "
+                f"{format_size_up(sharing * min_bytes)}; make room, or lower storage.device or storage.host"
             )

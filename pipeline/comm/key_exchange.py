@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 import numpy as np
@@ -32,9 +33,10 @@ def exchange_keys(block: Block, sent: Sequence[KeyRequest | Refusal], group: Gro
 
 def to_message(key_request: KeyRequest | Refusal) -> U8:
     """Pack a request as bytes: the number of keys; for each batch the numbers of its positions and of its counts of
-    examples; then the arrays. A refusal is packed as `REFUSED` and its message."""
+    examples; then the arrays. A refusal is packed as `REFUSED` and its fields as JSON."""
     if isinstance(key_request, Refusal):
-        text = np.frombuffer(key_request.message.encode(), np.uint8)
+        told = json.dumps([key_request.what, key_request.message, key_request.needed, key_request.cap])
+        text = np.frombuffer(told.encode(), np.uint8)
         return np.concatenate([np.array([REFUSED], np.int64).view(np.uint8), text])
     lengths = [
         [len(positions), len(examples_with_key)]
@@ -55,7 +57,7 @@ def from_message(message: U8, block: Block) -> KeyRequest | Refusal:
     content = message.tobytes()
     num_keys = int(np.frombuffer(content, np.int64, 1)[0])
     if num_keys == REFUSED:
-        return Refusal(block, "window", content[8:].decode())
+        return Refusal(block, *json.loads(content[8:]))
     lengths = np.frombuffer(content, np.int64, 2 * block.num_batches, 8).reshape(-1, 2).tolist()
     at = 8 + 16 * block.num_batches
     keys_U: U64 = np.frombuffer(content, np.uint64, num_keys, at)

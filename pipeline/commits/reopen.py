@@ -13,12 +13,12 @@ from pipeline.kernels.key_map import UNKNOWN
 from pipeline.records import RESERVED
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files, refuse_links
-from pipeline.storage.key_map import DISK, bytes_for, place, row_of
+from pipeline.storage.key_map import DISK, bytes_for, most_bytes_for, place, row_of
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file
 from pipeline.storage.places import Places
 from pipeline.storage.shards import ONE_SHARD, Shards
-from pipeline.workflow import format_size, format_size_up
+from pipeline.workflow import format_size_down, format_size_up
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
@@ -90,10 +90,11 @@ def read_log(
             f"{path} has rows {newest.row} in chunks of {newest.chunk_rows} in {newest.num_shards} shards, but "
             f"this workflow has rows {row.describe()} in chunks of {places.chunks.rows} in {shards.num} shards"
         )
-    if (needed := bytes_for(newest.live_rows)) > places.caps.map_bytes:
+    if bytes_for(newest.live_rows) > places.caps.map_bytes:
         raise ValueError(
-            f"storage.map is {format_size(places.caps.map_bytes)}, but the {newest.live_rows:,} keys of the last "
-            f"commit need more: go on with --set 'storage.map={format_size_up(needed)}'"
+            f"storage.map is {format_size_down(places.caps.map_bytes)}, but the {newest.live_rows:,} keys of the last "
+            f"commit need more: go on with --set 'storage.map={format_size_up(most_bytes_for(newest.live_rows))}', or "
+            "with more if keys still come"
         )
     rebuild(places, log, newest)
     return log

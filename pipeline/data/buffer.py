@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from pipeline.machine.memory import ALIGNMENT, aligned_empty
 from pipeline.records import Block, Examples
+from pipeline.workflow import format_size_down, format_size_up
 
 
 class BufferTooSmall(ValueError):
@@ -21,8 +22,8 @@ class BufferTooSmall(ValueError):
         self.needed_bytes = needed_bytes
         self.limit_bytes = limit_bytes
         super().__init__(
-            f"a block of examples needs {needed_bytes:,} bytes of the read ring, its slot has {limit_bytes:,}; "
-            "raise storage.read, or lower schedule.batch_size or schedule.block_batches"
+            f"its examples would need {format_size_up(needed_bytes)} of the read ring, and its buffer has "
+            f"{format_size_down(limit_bytes)}"
         )
 
 

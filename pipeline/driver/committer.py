@@ -35,20 +35,18 @@ class Committer:
         """Position at which a run resumes from the newest commit."""
         return Position(**self.newest.state["position"]) if self.newest else START
 
-    def what_stands(self, is_over: bool, best_is_tested: bool) -> str:
-        """Describe the newest commit for the user. `is_over`: training is finished. `best_is_tested`: the best epoch is
-        tested after training."""
+    def what_stands(self, is_over: bool, best_is_tested: bool, command: str) -> str:
+        """Describe the newest commit for the user, and what `command` does. `is_over`: training is finished.
+        `best_is_tested`: the best epoch is tested after training."""
         if self.newest is None:
-            return "nothing is committed yet: the same command begins anew"
+            return f"nothing is committed yet: {command} begins anew"
         number, at = self.newest.number, self.position
         if not is_over:
-            return (
-                f"commit {number} stands, up to epoch {at.epoch + 1}, {at.split}, batch {at.batch}: the same command "
-                "goes on from there"
-            )
+            where = f"epoch {at.epoch + 1}, {at.split}, batch {at.batch}"
+            return f"commit {number} stands, up to {where}: {command} goes on from there"
         others = "writes missing results; raise schedule.epochs to train on from it, or begin anew with --fresh"
         then = "tests the best epoch" if best_is_tested else others
-        return f"commit {number} holds all of the training: the same command {then}"
+        return f"commit {number} holds all of the training: {command} {then}"
 
     def commit(
         self, state: Callable[[], dict[str, Any]], name: str | None = None, at_least: int = 0, give_up: bool = False

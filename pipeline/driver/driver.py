@@ -21,6 +21,7 @@ from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import on_signal
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
+from pipeline.preflight.larger_caps import Seen, larger_caps
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal, StageResult
 from pipeline.storage.disk_speed import measure
@@ -31,7 +32,18 @@ ATTEMPTS = {"commit": 3, "disk": 2, "window": 1, "map": 1}
 """Maximum number of refusals of the same block, by kind, before the run stops. The commit after a refusal may make room
 in the log or on the disk."""
 
+SAME_COMMAND = "the same command"
+CORRECTED_COMMAND = f"once that is corrected, {SAME_COMMAND}"
+
 MakeCrew = Callable[[Folder, Commits], Crew]
+
+
+class CapTooSmall(PipelineError):
+    """A block that needs a larger cap ended the run."""
+
+    def __init__(self, text: str, what_stands: str) -> None:
+        super().__init__(text)
+        self.what_stands = what_stands
 
 
 class Driver:
@@ -47,7 +59,7 @@ class Driver:
         self.agenda, workflow = setup.agenda, setup.workflow
         self.best = BestEpoch(workflow)
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
-        self.pace = Pace(setup.fit)
+        self.pace = Pace(setup)
         self.progress = progress or Progress(self.agenda.total_examples)
         self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder)]
         self.warnings: list[str] = []
@@ -96,14 +108,13 @@ class Driver:
                 stands = self.what_stands() if self.committer.newest else None
                 for line in filter(None, (dashboard, stands, *self.warnings)):
                     self._say(line)
-                stopped, result = self._go_on()
+                result = self._go_on()
         except (OSError, MemoryError, PipelineError) as error:
-            raise PipelineError(f"{error_text(error)}\n{self.what_stands()}") from error
+            what = error.what_stands if isinstance(error, CapTooSmall) else self.what_stands(_command_after(error))
+            raise PipelineError(f"{error_text(error)}\n{what}") from error
         finally:
             self.crew.close()
             self._source.close()
-        if stopped:
-            raise PipelineError(f"stopped before {_named(stopped.block)}: {stopped.message}\n{self.what_stands()}")
         return result
 
     def _begin(self) -> None:
@@ -111,13 +122,16 @@ class Driver:
         for observer in self._observers:
             observer.on_begin(examples, self.history)
 
-    def _go_on(self) -> tuple[Refusal | None, dict[str, Any] | None]:
-        """Train and finish; if a worker is lost, restart from the last commit. Returns the refusal that stopped the run
-        and the result, each or None. Raises WorkerLost if workers were lost too often without a commit in between."""
+    def _go_on(self) -> dict[str, Any] | None:
+        """Train and finish; if a worker is lost, restart from the last commit. Returns the result if there is one.
+        Raises CapTooSmall, and WorkerLost if workers were lost too often without a commit in between."""
         while True:
             try:
                 stopped = self._train()
-                return stopped, self._finish(stopped) if stopped or self._is_over else None
+                result = self._finish(stopped) if stopped or self._is_over else None
+                if stopped:
+                    raise self._too_small(f"stopped before {_named(stopped.block)}", stopped)
+                return result
             except WorkerLost as lost:
                 self._recover(lost, self._say)
                 self._begin()
@@ -134,9 +148,19 @@ class Driver:
         """True if nothing is left to train."""
         return self.committer.position == self.agenda.end or self.best.stops(self.history)
 
-    def what_stands(self) -> str:
-        """Describe the last commit for the user."""
-        return self.committer.what_stands(self._is_over, self.best.is_tested)
+    def what_stands(self, command: str = SAME_COMMAND) -> str:
+        """Describe the last commit for the user, and what `command` does."""
+        return self.committer.what_stands(self._is_over, self.best.is_tested, command)
+
+    def _too_small(self, what: str, refusal: Refusal) -> CapTooSmall:
+        """Error of a refused block, with caps that are enough."""
+        newest, keys, shards = self.committer.newest, 0, self.setup.workflow.workers.num_shards(self.setup.world)
+        if newest:
+            keys, shards = newest.live_rows, newest.num_shards
+        seen = Seen(keys, self.agenda.trained_before(self.committer.position), shards)
+        larger = larger_caps(refusal, self.setup, self.pace.look_ahead, seen)
+        command = f"{SAME_COMMAND} with {larger.flags}" if larger.flags else CORRECTED_COMMAND
+        return CapTooSmall(f"{what}: {larger.text}", self.what_stands(command))
 
     def _say(self, text: str) -> None:
         for observer in self._observers:
@@ -197,14 +221,13 @@ class Driver:
         return epoch
 
     def _test(self, epoch: int) -> None:
-        """Score the test split with the open weights, those of `epoch`. Raises PipelineError if a block does not
-        fit."""
+        """Score the test split with the open weights, those of `epoch`. Raises CapTooSmall if a block does not fit."""
         self.pauses.go_on(commits_follow=False)
         blocks = self.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self.pauses.signal:
             refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)
             if refusal and refusal.what != "pause" and not (refusal.what == "window" and self._reduce(refusal)):
-                raise PipelineError(f"the test of epoch {epoch + 1} was refused: {refusal.message}")
+                raise self._too_small(f"the test of epoch {epoch + 1} was refused", refusal)
             blocks = self.agenda.test(epoch, self.pace.block_batches, refusal.block.first_batch) if refusal else []
 
     def _commit(self, begin: Block | None, refused: Sequence[Refusal]) -> None:
@@ -234,6 +257,11 @@ class Driver:
             observer.on_stage(done)
         if done.trained:
             self.pauses.look()
+
+
+def _command_after(error: Exception) -> str:
+    """The command that goes on after an error: one that workers died of may not come again."""
+    return SAME_COMMAND if isinstance(error, WorkerLost) else CORRECTED_COMMAND
 
 
 def _named(block: Block) -> str:

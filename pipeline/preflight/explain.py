@@ -10,7 +10,7 @@ from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
 from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.preflight.dense_cost import dense_cost
-from pipeline.preflight.memory_table import Line, table
+from pipeline.preflight.memory_table import Line, printed, table
 from pipeline.preflight.setup import Setup
 from pipeline.storage.reader import NUM_READERS
 from pipeline.workflow import format_size, format_size_or_share, format_size_up
@@ -25,13 +25,12 @@ MOST_MAP_BYTES = 46
 
 
 def explain(setup: Setup) -> str:
-    """Describe a run before it begins: what it is, what it takes, whether that is enough; then the predicted bytes of
+    """Describe a run before it begins: what it is, what it takes, whether that is enough; then the predicted size of
     every tier and buffer of a worker."""
     workflow, fit = setup.workflow, setup.fit
     of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
     lines = [*in_short(setup), f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}"]
-    for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(setup)):
-        lines.append(f"{name:22} {num_bytes:>18,} bytes   {what}")
+    lines += printed(table(fit.sizes, fit.look_ahead, other_buffers(setup)))
     cost = dense_cost(workflow, setup.row, fit.window.keys_of_batch, fit.window.union_of_first[-1])
     return "\n".join([*lines, *([cost] if cost else [])])
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -10,11 +12,11 @@ import numpy as np
 from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
-from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, fit, read_ring_bytes
+from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, Sizes, fit, read_ring_bytes
 from pipeline.records import U64, Rank, Refusal
 from pipeline.stages.dedup import KeyOwners, Workspace, dedup
-from pipeline.stages.dedup_on_gpu import limit_of
-from pipeline.workflow import Storage, Workflow
+from pipeline.stages.dedup_on_gpu import BYTES_PER_KEY, limit_of
+from pipeline.workflow import Storage, Workflow, format_size_down, format_size_up
 
 
 def rehearse(
@@ -28,49 +30,94 @@ def rehearse(
     Raises DoesNotFit, with the numbers, if not even one batch fits.
     """
     schedule = workflow.schedule
-    steps = reductions(schedule.look_ahead, schedule.block_batches)
-    window_bytes = source.window_bytes(schedule.batch_size)
     # Dense parts: one of each kept commit, of the commit being written, of "best", and model.safetensors.
-    besides_log = (workflow.commit.keep + 3) * dense_bytes
+    needs = Needs(
+        reductions(schedule.look_ahead, schedule.block_batches), row_bytes, source.window_bytes(schedule.batch_size),
+        (workflow.commit.keep + 3) * dense_bytes, on_gpu, -(-workflow.workers.num_shards(world) // world),
+    )  # fmt: skip
     why: Exception | None = None
-    measured: dict[int, FirstWindow] = {}
-    for look_ahead, block_batches in steps:
-        buffer_bytes = read_ring_bytes(storage, window_bytes) // (2 * look_ahead + 1)
+    for look_ahead, block_batches in needs.steps:
+        buffer_bytes = read_ring_bytes(storage, needs.window_bytes) // (2 * look_ahead + 1)
         try:
-            if block_batches not in measured:
+            if block_batches not in needs.windows:
                 num_blocks = -(-(schedule.look_ahead + 1) * schedule.block_batches // block_batches)
-                measured[block_batches] = first_window(source, agenda, num_blocks, block_batches, buffer_bytes, world)
-            keys = max(measured[block_batches].keys_of_blocks)
-            if on_gpu and keys > limit_of(buffer_bytes):
-                raise DoesNotFit(
-                    f"blocks of {block_batches} batches have {keys:,} unique keys, and where each has {buffer_bytes:,} "
-                    f"bytes, dedup's table on the GPU has room for {limit_of(buffer_bytes):,}; raise storage.read"
+                num_examples = min(block_batches * schedule.batch_size, max(source.num_examples.values()))
+                needs.block_bytes[block_batches] = source.block_bytes(-(-num_examples // world), block_batches)
+                needs.windows[block_batches] = first_window(
+                    source, agenda, num_blocks, block_batches, buffer_bytes, world
                 )
-            num_examples = -(-min(block_batches * schedule.batch_size, max(source.num_examples.values())) // world)
-            needed = source.block_bytes(num_examples, block_batches)
-            if needed > buffer_bytes:
-                raise BufferTooSmall(needed, buffer_bytes)
-            # The last attempt, a single batch, takes no more than it needs.
-            slack = SLACK if look_ahead or block_batches > 1 else 1.0
-            sizes = fit(
-                storage,
-                row_bytes,
-                window_bytes,
-                look_ahead,
-                measured[block_batches],
-                besides_log,
-                slack,
-                on_gpu,
-                -(-workflow.workers.num_shards(world) // world),
-            )
-        except (DoesNotFit, BufferTooSmall) as too_small:
-            why = why or too_small
+            sizes = needs.sizes(storage, look_ahead, block_batches)
+        except BufferTooSmall as too_small:
+            last: Exception = needs.read_too_small(storage, look_ahead, block_batches, too_small.needed_bytes)
+        except DoesNotFit as too_small:
             last = too_small
-            continue
-        if why:
-            say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
-        return Fit(sizes, look_ahead, block_batches, measured[block_batches])
+        else:
+            if why:
+                say(f"look-ahead {look_ahead}, blocks of {block_batches} batches: {why}")
+            return Fit(sizes, look_ahead, block_batches, needs.sizes_with, needs.windows[block_batches])
+        why = why or last
     raise DoesNotFit(f"one batch alone does not fit: {last}")
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """Everything but the caps that the sizes of a run follow from."""
+
+    steps: Sequence[tuple[int, int]]
+    """Pairs (look-ahead, batches of a block), the largest first."""
+    row_bytes: int
+    window_bytes: int
+    commit_bytes: int
+    """Bytes on the disk besides the log."""
+    on_gpu: bool
+    num_owned: int
+    """Shards that share the caps."""
+    windows: dict[int, FirstWindow] = field(default_factory=dict)
+    """The first window by number of batches of a block, as far as it was read."""
+    block_bytes: dict[int, int] = field(default_factory=dict)
+    """Bytes of the read ring that a block is expected to take."""
+
+    def sizes(self, storage: Storage, look_ahead: int, block_batches: int) -> Sizes:
+        """Divide the caps for this pace. Raises DoesNotFit if one is too small."""
+        window = self.windows[block_batches]
+        buffer_bytes = read_ring_bytes(storage, self.window_bytes) // (2 * look_ahead + 1)
+        if self.on_gpu and (keys := max(window.keys_of_blocks)) > limit_of(buffer_bytes):
+            needed = format_size_up(self._read_cap(look_ahead, BYTES_PER_KEY * keys))
+            raise DoesNotFit(
+                f"blocks of {block_batches} batches have {keys:,} unique keys, and dedup's table on the GPU has room "
+                f'for {limit_of(buffer_bytes):,}; raise storage.read to "{needed}"'
+            )
+        if (needed_bytes := self.block_bytes[block_batches]) > buffer_bytes:
+            raise self.read_too_small(storage, look_ahead, block_batches, needed_bytes)
+        # The last attempt, a single batch, takes no more than it needs.
+        slack = SLACK if look_ahead or block_batches > 1 else 1.0
+        return fit(
+            storage, self.row_bytes, self.window_bytes, look_ahead, window, self.commit_bytes, slack, self.on_gpu,
+            self.num_owned,
+        )  # fmt: skip
+
+    def sizes_with(self, storage: Storage) -> Sizes:
+        """Divide other caps for the largest pace that they allow, of those that were tried. Raises DoesNotFit if even
+        the smallest does not fit."""
+        *larger, smallest = [step for step in self.steps if step[1] in self.windows]
+        for step in larger:
+            with suppress(DoesNotFit):
+                return self.sizes(storage, *step)
+        return self.sizes(storage, *smallest)
+
+    def read_too_small(self, storage: Storage, look_ahead: int, block_batches: int, needed_bytes: int) -> DoesNotFit:
+        """Error of a buffer of the read ring that would need `needed_bytes`."""
+        num_buffers = 2 * look_ahead + 1
+        there_is = read_ring_bytes(storage, self.window_bytes) // num_buffers
+        return DoesNotFit(
+            f"storage.read is {format_size_down(storage.read)}; a block of {block_batches} batches needs "
+            f"{format_size_up(needed_bytes)}, and each of {num_buffers} buffers has {format_size_down(there_is)}; "
+            f'raise storage.read to "{format_size_up(self._read_cap(look_ahead, needed_bytes))}" or lower '
+            "schedule.batch_size or schedule.block_batches"
+        )
+
+    def _read_cap(self, look_ahead: int, buffer_bytes: int) -> int:
+        return self.window_bytes + (2 * look_ahead + 1) * buffer_bytes
 
 
 def reductions(look_ahead: int, block_batches: int) -> list[tuple[int, int]]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pipeline.device.device import Device
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
+from pipeline.workflow import format_size_down, format_size_up
 
 Line = tuple[str, int, str]
 """Name, bytes, explanation."""
@@ -55,9 +56,20 @@ def _ring(rows: int, row_bytes: int, look_ahead: int) -> tuple[int, str]:
 def no_room(error: BaseException, sizes: Sizes, look_ahead: int, device: Device) -> str:
     """Message about too little memory, with the table: of the GPU's memory if there is a GPU."""
     planned = (device_table if device.on_gpu else table)(sizes, look_ahead)
-    lines = "\n".join(f"{name:22} {num_bytes:>18,} bytes   {what}" for name, num_bytes, what in planned)
-    settings = "storage.device, storage.read" if device.on_gpu else "storage.device, storage.host, storage.read"
+    lines = "\n".join(printed(planned))
+    of_tier = {
+        tier: sum(num_bytes for name, num_bytes, _ in planned if name.startswith(tier)) for tier in ("device", "host")
+    }
+    tier = max(of_tier, key=lambda name: of_tier[name])
+    # How much the allocation that failed was short of is not known.
+    less = format_size_down(of_tier[tier] * 3 // 4)
     return (
         f"out of memory ({error})\n{lines}\nplus the dense model, its gradients and the activations of a batch; "
-        f"{device.free_bytes():,} bytes are free; lower {settings} or schedule.batch_size"
+        f"{format_size_down(device.free_bytes())} are free; lower storage.{tier} for more, such as --set "
+        f"'storage.{tier}={less}'"
     )
+
+
+def printed(lines: Sequence[Line]) -> list[str]:
+    """Lines of a table as text, with sizes in the units of settings."""
+    return [f"{name:22} {format_size_up(num_bytes):>10}   {what}" for name, num_bytes, what in lines]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.places import max_rows
-from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size, format_size_up
+from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size_down, format_size_up
 
 SLACK = 1.25
 """Number of rows of a staging or outgoing buffer per key of the first window's largest block."""
@@ -73,6 +74,8 @@ class Fit:
     sizes: Sizes
     look_ahead: int
     block_batches: int
+    again: Callable[[Storage], Sizes] = field(compare=False)
+    """The sizes of the same run with other caps. Raises DoesNotFit if they are too small."""
     window: FirstWindow = FirstWindow((), (0,))
 
 
@@ -158,8 +161,8 @@ def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes:
     if chunks < minimum:
         needed = minimum * chunk_bytes + commit_bytes
         raise DoesNotFit(
-            f"storage.disk is {format_size(storage.disk)}; one whole commit of the rows that device and host can hold, "
-            f'and a little more, takes more; raise storage.disk to "{format_size_up(needed)}", or lower '
+            f"storage.disk is {format_size_down(storage.disk)}; one whole commit of the rows that device and host can "
+            f'hold, and a little more, takes more; raise storage.disk to "{format_size_up(needed)}", or lower '
             "storage.host or storage.map"
         )
     return chunks
@@ -168,7 +171,7 @@ def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes:
 def _check_map(storage: Storage, keys: int) -> None:
     if storage.map < (map_bytes := bytes_for(keys)):
         raise DoesNotFit(
-            f"storage.map is {format_size(storage.map)}; {keys:,} keys need more; "
+            f"storage.map is {format_size_down(storage.map)}; {keys:,} keys need more; "
             f'raise storage.map to "{format_size_up(map_bytes)}"'
         )
 
@@ -182,7 +185,7 @@ def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
     """Bytes that the read cap leaves for the read ring. Raises DoesNotFit if the shuffle window takes all of it."""
     if storage.read <= window_bytes:
         raise DoesNotFit(
-            f"storage.read is {format_size(storage.read)}, and the shuffle window with one row group alone takes "
+            f"storage.read is {format_size_down(storage.read)}, and the shuffle window with one row group alone takes "
             f'{format_size_up(window_bytes)}; raise storage.read to "{format_size_up(2 * window_bytes)}" or lower '
             "data.shuffle_window"
         )
@@ -199,7 +202,7 @@ def _too_small(
     )
     needed = format_size_up(rows * row_bytes + beside)
     return (
-        f"storage.{tier} is {format_size(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are "
+        f"storage.{tier} is {format_size_down(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are "
         f"{rows:,} rows ({what} and {'a ring' if rings == 1 else f'{rings} rings'} of {look_ahead + 1} buffers){gpu}; "
         f'raise storage.{tier} to "{needed}" or lower schedule.batch_size'
     )

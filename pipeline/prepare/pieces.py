@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipeline.data.files import open_file
 from pipeline.prepare.formats import Format
+from pipeline.workflow import format_size_down
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 LARGEST = 1 << 30
@@ -44,7 +45,9 @@ def cut_sources(paths: Sequence[Path], format: Format, piece_bytes: int) -> list
     """Pieces of all files, in order. Raises ValueError if a path is no file, a file is empty, or `piece_bytes` is out
     of range."""
     if not 1 <= piece_bytes <= LARGEST:
-        raise ValueError(f"a piece of {piece_bytes} bytes: choose a size from 1 B to {LARGEST >> 30} GiB")
+        raise ValueError(
+            f"--piece-size {format_size_down(piece_bytes)}: choose a size from 1 B to {format_size_down(LARGEST)}"
+        )
     return [piece for file, path in enumerate(paths) for piece in _pieces_of(file, path, format, piece_bytes)]
 
 

@@ -17,6 +17,7 @@ from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
 from pipeline.prepare.text import BOM, LONGEST_LINE
+from pipeline.workflow import format_size_down
 
 
 @dataclass
@@ -79,7 +80,9 @@ def _line(file: io.BufferedReader, path: Path, number: Callable[[], int]) -> byt
     """Rest of a line with its line end, which a file's last line may lack."""
     line = file.readline(LONGEST_LINE + 1)
     if len(line) > LONGEST_LINE:
-        raise ValueError(f"{path}: line {number():,} is longer than {LONGEST_LINE:,} bytes; is this a text file?")
+        raise ValueError(
+            f"{path}: line {number():,} is longer than {format_size_down(LONGEST_LINE)}; is this a text file?"
+        )
     return line
 
 
@@ -158,6 +161,6 @@ def _next_part(file: io.BufferedReader, piece: Piece, format: Format, line: int)
             since = line + text.count(b"\n", 0, size)
             raise ValueError(
                 f"{piece.path}: a value in quotes, begun in line {since:,} or before, "
-                f"does not end within {LONGEST_LINE:,} bytes; correct it, or set newlines = false"
+                f"does not end within {format_size_down(LONGEST_LINE)}; correct it, or set newlines = false"
             )
     return text

@@ -11,6 +11,7 @@ import pyarrow.csv as pc
 from pipeline.prepare.formats import CALENDAR, Format
 from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines, line_starts
 from pipeline.prepare.values import bad_values, calendar_columns
+from pipeline.workflow import format_size_down
 
 BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 20
@@ -107,5 +108,5 @@ def _in_words(error: str, names: Sequence[str]) -> str:
     if found := re.search(r"Expected (\d+) columns, got (\d+)", error):
         return f"expected {found[1]} columns, got {found[2]}"
     if "straddling" in error:
-        return f"the line is longer than {LONGEST_LINE:,} bytes"
+        return f"the line is longer than {format_size_down(LONGEST_LINE)}"
     return error

@@ -17,6 +17,7 @@ from pipeline.serving.page_cache import PageCache, ReadCounts, set_bytes
 from pipeline.serving.pages import PageFormat
 from pipeline.serving.part_files import PartFiles, Scratch, scratch_bytes
 from pipeline.storage.files import Damaged
+from pipeline.workflow import format_size_down, format_size_up
 
 NUM_SCRATCHES = 4
 """Number of calls that may read at once. Others wait when they need a page that is not in the cache."""
@@ -42,8 +43,8 @@ class PageTable:
         least = NUM_SCRATCHES * scratch_bytes(1, page_bytes) + set_bytes(page_bytes)
         if memory_bytes < least:
             raise ValueError(
-                f"{memory_bytes:,} bytes of memory are too few for a cache of pages of {page_bytes:,} bytes; give at "
-                f"least {least:,}"
+                f"memory is {format_size_down(memory_bytes)}, too little for a cache of pages of "
+                f'{format_size_up(page_bytes)}; raise it to "{format_size_up(least)}" (of a command: --memory)'
             )
         # Kernels are compiled for writable arrays.
         self._fences_N: U32 = np.require(fences_N, np.uint32, ["C", "W"])

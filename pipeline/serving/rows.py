@@ -19,7 +19,7 @@ from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.tier import check_keys
-from pipeline.workflow import format_size
+from pipeline.workflow import format_size_down, format_size_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class CommitRows:
         manifest = held.manifest
         if (needed := bytes_for(manifest.live_rows)) > memory:
             raise ValueError(
-                f"commit {manifest.number} has {manifest.live_rows:,} keys, whose map takes {needed:,} bytes, and "
-                f"memory is {format_size(memory)}; raise it, or read rows without a map: `pipeline export`, then "
-                "pipeline.open_servable"
+                f"commit {manifest.number} has {manifest.live_rows:,} keys, whose map takes {format_size_up(needed)}, "
+                f'and memory is {format_size_down(memory)}; give memory="{format_size_up(needed)}", or read rows '
+                "without a map: `pipeline export`, then pipeline.open_servable"
             )
         allow_many_files()
         self._held, self._caught_up, self._layout = held, caught_up, RowLayout.of(manifest.row)

@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # These imports take seconds, and --help needs none of them.
     from pipeline.commits.reading import GivenUp
     from pipeline.serving.commit import open_commit
-    from pipeline.serving.scoring import ScoringOrder, score
+    from pipeline.serving.scoring import CapsTooSmall, ScoringOrder, score
 
     heed_interrupts()
     keep_freed_memory()
@@ -36,7 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error_text(error)}", file=sys.stderr)
         return 2
     except PipelineError as error:
-        print(f"error: {error}\n{BEGINS_ANEW if isinstance(error, GivenUp) else GOES_ON}", file=sys.stderr)
+        next_step = {GivenUp: BEGINS_ANEW, CapsTooSmall: WITH_CAPS}.get(type(error), OTHERS_LATER)
+        print(f"error: {error}\n{next_step}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         said = None
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 GOES_ON = "files that are scored stay; the same command goes on with the others"
+OTHERS_LATER = "files that are scored stay; once that is corrected, the same command goes on with the others"
+WITH_CAPS = "files that are scored stay; the command goes on with the caps of a workflow's file: --workflow FILE"
 BEGINS_ANEW = "files that are scored stay; the scores of another commit need another folder: name it with --out"
 
 

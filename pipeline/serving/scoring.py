@@ -26,6 +26,7 @@ from pipeline.errors import PipelineError
 from pipeline.machine.signals import on_signal
 from pipeline.machine.threads import share_of
 from pipeline.monitor.progress import Progress
+from pipeline.preflight.larger_caps import raise_to
 from pipeline.preflight.setup import Setup, set_up_scoring
 from pipeline.records import StageResult
 from pipeline.serving.commit import OpenedCommit
@@ -41,6 +42,10 @@ from pipeline.workflow import Workflow
 
 RECORD = "scoring.json"
 SCRATCH = "scoring.scratch"
+
+
+class CapsTooSmall(PipelineError):
+    """Scoring needs larger caps."""
 
 
 class ScoringRecord(Strict):
@@ -73,7 +78,7 @@ class Scorer:
     ) -> None:
         """`files`: all files, of which `writer` writes those that are left."""
         self._opened, self._setup, self._crew, self._writer = opened, setup, crew, writer
-        self._pace = Pace(setup.fit)
+        self._pace = Pace(setup)
         before = sum(file.num_rows for file in files) - writer.num_rows
         batch_size = setup.workflow.schedule.batch_size
         self._first_batch, self._skip = divmod(before, batch_size)
@@ -96,7 +101,7 @@ class Scorer:
                 if refusal and refusal.what == "window" and (remark := pace.reduce(refusal)):
                     progress.line(remark)
                 elif refusal and refusal.what != "pause":
-                    raise PipelineError(f"scoring was refused: {refusal.message}")
+                    raise CapsTooSmall(f"scoring was refused: {refusal.message}{raise_to(refusal, self._setup, 0)}")
         return self._signal is None
 
     def _take(self, done: StageResult, progress: Progress) -> None:

@@ -17,6 +17,9 @@ from pipeline.device.device import Device
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.records import I32, U64, BatchIndex, Block, Event, Examples, FieldLayout, Refusal, Unique
 
+BYTES_PER_KEY = 16
+"""Bytes of a buffer of the read ring for each unique key that dedup's table has room for."""
+
 
 class GpuBuffer:
     """GPU memory for a block: its examples, laid out as in the read ring, its unique keys, and its index."""
@@ -69,7 +72,7 @@ class GpuWorkspace:
 
 def limit_of(limit_bytes: int) -> int:
     """Maximum number of unique keys of a block whose buffer of the read ring has `limit_bytes` bytes."""
-    return max(1, limit_bytes // 16)
+    return max(1, limit_bytes // BYTES_PER_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +101,9 @@ class Pending:
                 self.block,
                 "window",
                 f"block {self.block.number} ({self.block.num_batches} batches): more unique keys than the "
-                f"{limit:,} that dedup's table on the GPU has room for; raise storage.read",
-                num_unique,
+                f"{limit:,} that dedup's table on the GPU has room for",
+                BYTES_PER_KEY * num_unique,
+                "read_ring_bytes",
             )
         keys_U: U64 = self.device.pinned(num_unique, np.uint64)
         # Not on the stream `unique`: there, later blocks wait for training.

@@ -25,6 +25,7 @@ from pipeline.records import I32, I64, Block, Moves, OwnedKeys, Plan, Refusal, U
 from pipeline.stages.to_disk import Going, send_to_disk
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.places import NO_COPY, Places
+from pipeline.workflow import format_size_down, format_size_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: R
     found = _find(needed[0], places)
     num_arrivals = len(found.arrivals_A)
     if num_arrivals > room.staging_rows:
-        return _refuse(found, "a staging buffer", num_arrivals, room.staging_rows, "storage.host")
+        return _refuse(found, "a staging buffer", num_arrivals, room.staging_rows, "staging_rows")
     if not needed[0].block.trains:
         return _plan_evaluation(found)
     return _plan_training(found, needed, places, room)
@@ -133,12 +134,12 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
     victims = max(0, len(found.arrivals_A) - places.device.num_free)
     device_S, host_S = _evictable(found, window[1:], places) if victims else (np.empty(0, np.uint8),) * 2
     if victims > room.outgoing_rows:
-        return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "storage.device")
+        return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "outgoing_rows")
     evictable = int(device_S.sum())
     if victims > evictable:
         # Rows that the window needs stay, and the block's arrivals must fit beside them.
         needed = victims - evictable + len(places.device.keys_S)
-        return _refuse(found, "the device slab", needed, len(places.device.keys_S), "storage.device")
+        return _refuse(found, "the device slab", needed, len(places.device.keys_S), "device_rows")
     leaving = _count_leaving(victims, len(found.host_U), int(host_S.sum()), places)
     stale_at = found.stale_at(places)
     exceeded = _exceeded(found, leaving, stale_at, places)
@@ -170,14 +171,14 @@ def _exceeded(found: _Found, leaving: _Leaving, stale_at: I64, places: Places) -
     written = chunks.maximum(leaving.to_disk)
     growth = chunks.growth + written + chunks.merged(stale_at)
     if growth > chunks.allowance:
-        return _refuse(found, "the log's growth", growth, chunks.allowance, "storage.log_growth", "commit", "chunks")
+        return _refuse(found, "the log's growth", growth, chunks.allowance, "", "commit", "chunks")
     disk = chunks.present + written + places.commit_chunks
     if disk > places.caps.disk_chunks:
         with_reserve = "the disk, with its reserve for a whole commit,"
-        return _refuse(found, with_reserve, disk, places.caps.disk_chunks, "storage.disk", "disk", "chunks")
+        return _refuse(found, with_reserve, disk, places.caps.disk_chunks, "disk_chunks", "disk", "chunks")
     map_bytes = places.map.bytes_with(found.unique.keys_U[found.new_U])
     if map_bytes > places.caps.map_bytes:
-        return _refuse(found, "the key map", map_bytes, places.caps.map_bytes, "storage.map", "map", "bytes")
+        return _refuse(found, "the key map", map_bytes, places.caps.map_bytes, "map_bytes", "map", "bytes")
     return None
 
 
@@ -239,13 +240,16 @@ def _moves(found: _Found, leaving: _Leaving, going: Going, chunk_rows: int) -> M
 
 
 def _refuse(
-    found: _Found, where: str, needed: int, there_is: int, setting: str, what: str = "window", unit: str = "rows"
+    found: _Found, where: str, needed: int, there_is: int, cap: str, what: str = "window", unit: str = "rows"
 ) -> Refusal:
     block: Block = found.unique.block
+    lacks = f"{needed:,} {unit} and has {there_is:,}"
+    if unit == "bytes":
+        lacks = f"{format_size_up(needed)} and has {format_size_down(there_is)}"
     return Refusal(
         block,
         what,
-        f"block {block.number} ({block.num_batches} batches, {len(found.places_U):,} keys): {where} would need "
-        f"{needed:,} {unit} and has {there_is:,}; raise {setting}",
-        needed,
+        f"block {block.number} ({block.num_batches} batches, {len(found.places_U):,} keys): {where} would need {lacks}",
+        max(needed, len(found.places_U)) if unit == "rows" else needed,
+        cap,
     )

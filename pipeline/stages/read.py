@@ -13,4 +13,5 @@ def read(block: Block, source: Source, buffer: ReadBuffer, rank: Rank) -> Exampl
     try:
         return source.read(block, buffer, rank)
     except BufferTooSmall as too_small:
-        return Refusal(block, "window", str(too_small))
+        what = f"block {block.number} ({block.num_batches} batches): {too_small}"
+        return Refusal(block, "window", what, too_small.needed_bytes, "read_ring_bytes")

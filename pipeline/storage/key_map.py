@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pipeline.kernels.key_map import NUM_PARTITIONS, find_places, move_entries, partition_keys, put
@@ -87,6 +89,11 @@ class KeyMap:
 def bytes_for(num_keys: int) -> int:
     """Bytes of a map of `num_keys` keys, spread evenly over the partitions."""
     return NUM_PARTITIONS * ENTRY_BYTES * _entries_for(-(-num_keys // NUM_PARTITIONS), FIRST_ENTRIES)
+
+
+def most_bytes_for(num_keys: int) -> int:
+    """Bytes that a map of `num_keys` keys hardly ever exceeds: with five standard deviations more in each partition."""
+    return bytes_for(num_keys + int(5 * math.sqrt(NUM_PARTITIONS * num_keys)))
 
 
 def _partition(keys_U: U64) -> tuple[I32, I64]:

@@ -7,7 +7,7 @@ from harness import sizes_of
 
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.run_plugin import WorkerInfo
-from pipeline.workflow import Workflow
+from pipeline.workflow import Workflow, format_size_down
 
 CPU = WorkerInfo(
     host="a", pid=1, versions={"torch": "2"}, threads=12, memory_limit=0, memory={0: 1 << 30}, reach=(), disk=7,
@@ -53,7 +53,7 @@ def test_a_slab_on_a_gpu_never_counts_as_memory_of_the_host(small_workflow):
     check([limited], workflow)
     small = limited.memory_limit >> 4
     said = refusal([replace(limited, memory_limit=small)], workflow, "cuda")
-    assert f"memory limit of {small:,} bytes, and storage's host, read and map add up to" in said
+    assert f"memory limit of {format_size_down(small)}, and storage's host, read and map add up to" in said
 
 
 def test_a_worker_whose_disk_is_too_small_is_refused(small_workflow):
@@ -61,8 +61,8 @@ def test_a_worker_whose_disk_is_too_small_is_refused(small_workflow):
     machines = [CPU, CPU, replace(CPU, disk=8, free_bytes=600)]
     check(machines, small_workflow(), 500)
     said = refusal(machines, small_workflow(), "cpu", 501)
-    assert said.startswith("worker 0 on a has 1,000 bytes free on the disk of the run directory, and one whole commit")
-    assert "of 2 workers there takes 1,002; make room, or lower storage.device or storage.host" in said
+    assert said.startswith("worker 0 on a has 1000 B free on the disk of the run directory, and one whole commit")
+    assert "of 2 workers there takes 1002 B; make room, or lower storage.device or storage.host" in said
 
 
 def test_a_disk_must_have_room_for_one_whole_commit(small_workflow):
@@ -82,11 +82,11 @@ def test_the_caps_of_all_workers_of_a_machine_must_fit_into_it(small_workflow):
     said = refusal([on_b, cpu, cpu, cpu], workflow, "cpu")
     assert said.startswith("worker 1 on a: storage's device, host, read and map of 3 workers there add up to ")
     assert said.endswith(
-        f" {480 << 20:,} bytes, and its machine has {330 << 20:,}; lower one of them, or start fewer workers there"
+        " 480 MiB, and its machine has 330 MiB; lower them to 110 MiB a worker, or start fewer workers there"
     )
     gpus = [replace(H100, gpu=str(n), memory={0: 300 << 20}) for n in range(3)]
     check(gpus[:2], workflow.model_copy(update={"device": "cuda"}))
-    assert f"host, read and map of 3 workers there add up to {432 << 20:,}" in refusal(gpus, workflow, "cuda")
+    assert "host, read and map of 3 workers there add up to 432 MiB" in refusal(gpus, workflow, "cuda")
 
 
 def test_the_limit_of_a_control_group_counts_only_its_own_workers(small_workflow):
@@ -95,8 +95,8 @@ def test_the_limit_of_a_control_group_counts_only_its_own_workers(small_workflow
     seven, eight = (replace(CPU, memory=machine | {group: 200 << 20, 9: 400 << 20}) for group in (7, 8))
     check([seven, eight, CPU, CPU], workflow)
     said = refusal([eight, seven, seven], workflow, "cpu")
-    assert f"worker 0 on a: storage's device, host, read and map of 3 workers there add up to {480 << 20:,}" in said
-    assert f"and its control group may have {400 << 20:,}; lower" in said
+    assert "worker 0 on a: storage's device, host, read and map of 3 workers there add up to 480 MiB" in said
+    assert "and its control group may have 400 MiB; lower" in said
     said = refusal([CPU, seven, seven], workflow, "cpu")
-    assert f"worker 1 on a: storage's device, host, read and map of 2 workers there add up to {320 << 20:,}" in said
-    assert f"and its control group may have {200 << 20:,}; lower" in said
+    assert "worker 1 on a: storage's device, host, read and map of 2 workers there add up to 320 MiB" in said
+    assert "and its control group may have 200 MiB; lower" in said

@@ -152,7 +152,7 @@ def test_a_stage_that_raises_ends_all_work_and_leaves_no_result(
         assert calls.inside == 0
         said, stands = str(caught.value).splitlines()
         assert said == f"{stage} of block {BAD_BLOCK} failed: OSError: the cable was pulled"
-        assert stands == "nothing is committed yet: the same command begins anew"
+        assert stands == "nothing is committed yet: once that is corrected, the same command begins anew"
         num_calls = len(calls.made)
         time.sleep(0.05)
         assert len(calls.made) == num_calls, "a stage was called after the run had ended"

@@ -147,18 +147,19 @@ def test_a_run_without_test_data_falls_back_to_validation_or_no_metrics(left, tm
 
 
 def test_a_full_disk_keeps_every_trained_row(left, tmp_path):
-    with pytest.raises(PipelineError, match=r"raise storage\.disk") as caught:
+    with pytest.raises(PipelineError, match=r"storage\.disk is 1 GiB, needed now ") as caught:
         make_driver(left.workflow, tmp_path, **THREE_TIERS, disk_chunks=80).run()
     batch = json.loads((tmp_path / "result.json").read_text())["examples"] // left.workflow.schedule.batch_size
     stands = str(caught.value).splitlines()[-1]
     assert stands.startswith("commit ")
-    assert stands.endswith(f" stands, up to epoch 1, train, batch {batch}: the same command goes on from there")
+    assert f" stands, up to epoch 1, train, batch {batch}: the same command with --set 'storage.disk=" in stands
+    assert stands.endswith("' goes on from there")
     assert_holds_all_before_the_stop(left.workflow, tmp_path)
 
 
 def test_a_full_key_map_keeps_every_trained_row(left, tmp_path, monkeypatch):
     monkeypatch.setattr(key_map, "FIRST_ENTRIES", 4)
-    with pytest.raises(PipelineError, match=r"the key map would need [\d,]+ bytes and has 5,500; raise storage.map"):
+    with pytest.raises(PipelineError, match=r"the key map would need \d+ KiB and has 5500 B; storage.map is 64 MiB"):
         make_driver(left.workflow, tmp_path, **THREE_TIERS, map_bytes=5_500).run()
     assert_holds_all_before_the_stop(left.workflow, tmp_path)
 
@@ -195,8 +196,8 @@ def test_a_batch_that_cannot_fit_is_explained_and_keeps_what_was_trained(tmp_pat
     assert said.startswith("stopped before block ")
     assert "(epoch 1, batch 4)" in said
     assert "(1 batches, " in said
-    assert " rows and has 20; " in said
-    assert f"raise {setting}" in said
+    assert f" rows and has 20; {setting} is 16 MiB\n" in said
+    assert f"the same command with --set '{setting}=" in said
     assert json.loads((run_dir / "result.json").read_text())["examples"] == 24
     assert same_rows(read_table(run_dir)[0], trained_on(workflow, 4))
 
@@ -249,17 +250,21 @@ def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsy
     assert said, err
     block, batch, again = map(int, said.groups())
     assert batch == 2 * block == 2 * again
-    assert re.search(r"would need \d+ chunks and has 2\d; raise storage\.disk\n", err)
-    assert f"stands, up to epoch 1, train, batch {batch}: the same command goes on from there" in err
+    assert re.search(
+        r"would need \d+ chunks and has 2\d; storage\.disk is 1.6 MiB, needed now 1.\d MiB, for the rest", err
+    )
+    told = re.search(
+        rf"train, batch {batch}: the same command with --set '(storage\.disk=[\d.]+ MiB)' goes on from there", err
+    )
+    assert told, err
     assert "Traceback" not in out + err
     table = read_table(run_dir)[0]
     assert len(table) == json.loads((run_dir / "result.json").read_text())["examples"] == 100 * batch
     assert sum(f.stat().st_size for f in run_dir.rglob("*") if f.is_file()) <= 26 * CHUNK_BYTES
     if flags:
         results = []
-        for directory in (run_dir, tmp_path / "never-stopped"):
-            settings = ["--set", "storage.disk=1 GiB", "--run-dir", str(directory)]
-            assert main([str(file), *flags, *settings]) == 0
+        for directory, setting in ((run_dir, told[1]), (tmp_path / "never-stopped", "storage.disk=1 GiB")):
+            assert main([str(file), *flags, "--set", setting, "--run-dir", str(directory)]) == 0
             results.append(json.loads((directory / "result.json").read_text()))
         assert results[0]["fingerprint"] == results[1]["fingerprint"]
         assert [(r["rows"], r["examples"], r["stopped"]) for r in results] == [(24_000, 24_000, None)] * 2

@@ -18,7 +18,7 @@ from pipeline.preflight.sizes import (
 )
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import MIN_BYTES
-from pipeline.workflow import Storage, format_size, parse_size
+from pipeline.workflow import Storage, format_size_down, parse_size
 
 
 def make_storage(**caps):
@@ -126,7 +126,7 @@ def test_a_message_names_the_smallest_sufficient_cap(name, row_bytes, look_ahead
         assert name == "device"
         assert window.union_of_first[: look_ahead + 1][-1] == 0
         return
-    assert f"storage.{name} is {format_size(cap)}" in message
+    assert f"storage.{name} is {format_size_down(cap)}" in message
     assert f"raise storage.{name}" in message
     named = parse_size(re.search(rf'raise storage.{name} to "([^"]+)"', message)[1])
     fits(named)

@@ -86,7 +86,7 @@ CSV_LINES = {
     b'1,5,"a': "a quote that begins a value does not end in the line",
     b'1,"5,a': "expected 3 columns, got 2",
     b'1,5,"a\nb"': "a quote that begins a value does not end in the line",
-    b"1,5," + b"a" * (3 << 20): "the line is longer than 1,048,576 bytes",
+    b"1,5," + b"a" * (3 << 20): "the line is longer than 1 MiB",
 }
 
 
@@ -214,7 +214,7 @@ def test_an_empty_or_missing_file_is_refused(tmp_path):
     assert f"{tmp_path}/log.gz: has no lines" in refusal(tmp_path / "log.gz", formats.criteo())
     with pytest.raises(ValueError, match="is no file"):
         cut_sources([tmp_path / "absent"], small_csv(), BIG)
-    with pytest.raises(ValueError, match="a piece of 0 bytes"):
+    with pytest.raises(ValueError, match="--piece-size 0 B: choose"):
         cut_sources([], small_csv(), 0)
 
 
@@ -232,7 +232,7 @@ def test_a_file_without_line_ends_is_refused_in_bounded_memory(tmp_path):
     (tmp_path / "log").write_bytes(b"x" * (40 << 20))
     for name in ("log", "log.gz"):
         message, peak = refusal_and_peak(tmp_path / name, formats.criteo(), 1 << 20)
-        assert f"{tmp_path / name}: line 1 is longer than 1,048,576 bytes" in message
+        assert f"{tmp_path / name}: line 1 is longer than 1 MiB" in message
         assert peak < 8 << 20
 
 

@@ -24,6 +24,7 @@ from pipeline.serving import page_cache, part_files
 from pipeline.serving.page_table import KEYS_AT_ONCE, NUM_SCRATCHES, SCRATCH_SHARE
 from pipeline.serving.pages import PageFormat, part_file
 from pipeline.storage.files import Damaged
+from pipeline.workflow import parse_size
 
 SMALL = PageFormat(16, True)
 
@@ -289,11 +290,11 @@ def test_cache_bookkeeping_and_reads_stay_within_the_memory_and_use_it(tmp_path,
 
 
 def least_of(folder, format, fences):
-    with pytest.raises(ValueError, match=r"1 bytes of memory are too few .* give at least") as error:
-        open_table(folder, format, [fences], 1)
-    least = int(re.search(r"at least ([\d,]+)", str(error.value))[1].replace(",", ""))
-    with pytest.raises(ValueError, match="are too few"):
+    page_bytes = format.page_bytes
+    least = NUM_SCRATCHES * part_files.scratch_bytes(1, page_bytes) + page_cache.set_bytes(page_bytes)
+    with pytest.raises(ValueError, match="too little for a cache of pages") as error:
         open_table(folder, format, [fences], least - 1)
+    assert least <= parse_size(re.search(r'raise it to "([^"]+)"', str(error.value))[1]) < 1.1 * least + 1024
     return least
 
 

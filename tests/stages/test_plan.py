@@ -71,8 +71,8 @@ def test_planning_is_deterministic(trace, look_ahead):
             assert [s.at_N.tolist() for s in one.disk_writes] == [s.at_N.tolist() for s in other.disk_writes]
 
 
-def refused(what, places, room, *windows):
-    """The refusal of the last window, after the others were planned; checks that it changed nothing."""
+def refused(what, cap, places, room, *windows):
+    """The message about the last window, after the others were planned; checks that nothing was changed."""
     *before, last = windows
     for window in before:
         assert isinstance(plan(window, places, room), Plan)
@@ -80,49 +80,48 @@ def refused(what, places, room, *windows):
     refusal = plan(last, places, room)
     assert isinstance(refusal, Refusal)
     assert state_of(places) == state
-    assert refusal.what == what
+    assert (refusal.what, refusal.cap) == (what, cap)
     assert refusal.block is last[0].block
     assert f"block {last[0].block.number} " in refusal.message
     assert f"{len(last[0].keys_U):,} keys" in refusal.message
     return refusal.message
 
 
-def test_a_staging_buffer_too_small_is_refused_naming_the_setting():
-    message = refused("window", make_places(10, 0), RingRows(3, 9), [make_unique(0, range(4))])
-    assert "a staging buffer would need 4 rows and has 3; raise storage.host" in message
-    message = refused("window", make_places(10, 0), RingRows(3, 9), [make_unique(0, range(4), "test")])
-    assert "a staging buffer would need 4 rows and has 3; raise storage.host" in message
+def test_a_staging_buffer_too_small_is_refused_naming_the_cap():
+    message = refused("window", "staging_rows", make_places(10, 0), RingRows(3, 9), [make_unique(0, range(4))])
+    assert "a staging buffer would need 4 rows and has 3" in message
+    message = refused("window", "staging_rows", make_places(10, 0), RingRows(3, 9), [make_unique(0, range(4), "test")])
+    assert "a staging buffer would need 4 rows and has 3" in message
 
 
-def test_an_outgoing_buffer_too_small_is_refused_naming_the_setting():
+def test_an_outgoing_buffer_too_small_is_refused_naming_the_cap():
     windows = [make_unique(0, range(6))], [make_unique(1, range(10, 16))]
-    message = refused("window", make_places(8, 20), RingRows(9, 3), *windows)
-    assert "an outgoing buffer would need 4 rows and has 3; raise storage.device" in message
+    message = refused("window", "outgoing_rows", make_places(8, 20), RingRows(9, 3), *windows)
+    assert "an outgoing buffer would need 4 rows and has 3" in message
 
 
-def test_a_device_slab_too_small_is_refused_naming_the_setting():
-    message = refused("window", make_places(5, 20), RingRows(9, 9), [make_unique(0, range(6))])
-    assert "the device slab would need 6 rows and has 5; raise storage.device" in message
+def test_a_device_slab_too_small_is_refused_naming_the_cap():
+    message = refused("window", "device_rows", make_places(5, 20), RingRows(9, 9), [make_unique(0, range(6))])
+    assert "the device slab would need 6 rows and has 5" in message
     # Four rows that the second block needs stay, and the first one's five find no room beside them.
     window = [make_unique(1, range(10, 15)), make_unique(2, range(4))]
-    message = refused("window", make_places(8, 20), RingRows(9, 9), [make_unique(0, range(6))], window)
-    assert "the device slab would need 9 rows and has 8; raise storage.device" in message
+    message = refused("window", "device_rows", make_places(8, 20), RingRows(9, 9), [make_unique(0, range(6))], window)
+    assert "the device slab would need 9 rows and has 8" in message
 
 
-def test_a_disk_too_small_for_a_whole_commit_is_refused_naming_the_setting():
+def test_a_disk_too_small_for_a_whole_commit_is_refused_naming_the_cap():
     """Six rows leave in two chunks; then six slots take two chunks, and what may be merged eight."""
     windows = [make_unique(0, range(6))], [make_unique(1, range(10, 16))]
-    message = refused("disk", make_places(6, 0, disk_chunks=11), RingRows(9, 9), *windows)
+    message = refused("disk", "disk_chunks", make_places(6, 0, disk_chunks=11), RingRows(9, 9), *windows)
     assert "the disk, with its reserve for a whole commit, would need 12 chunks and has 11" in message
-    assert "raise storage.disk" in message
     assert isinstance(plan(windows[1], make_places(6, 0, disk_chunks=12), RingRows(9, 9)), Plan)
 
 
-def test_growth_beyond_the_allowance_is_refused_naming_the_setting():
+def test_growth_beyond_the_allowance_is_refused():
     """Each block of four new keys sends four rows, one chunk, to disk; eight are allowed."""
     windows = [[make_unique(n, range(4 * n, 4 * n + 4))] for n in range(10)]
-    message = refused("commit", make_places(4, 0), RingRows(9, 9), *windows)
-    assert "the log's growth would need 9 chunks and has 8; raise storage.log_growth" in message
+    message = refused("commit", "", make_places(4, 0), RingRows(9, 9), *windows)
+    assert "the log's growth would need 9 chunks and has 8" in message
 
 
 def test_rows_that_the_next_commit_must_merge_count_as_growth():
@@ -138,12 +137,14 @@ def test_rows_that_the_next_commit_must_merge_count_as_growth():
     assert (refusal.what, refusal.needed) == ("commit", 4)
 
 
-def test_a_key_map_too_large_is_refused_naming_the_setting():
+def test_a_key_map_too_large_is_refused_naming_the_cap():
     """200 keys of one partition, which then takes 512 entries instead of 256."""
     keys = [64 * n for n in range(200)]
     first = 64 * 256 * 16
-    message = refused("map", make_places(300, 0, map_bytes=first), RingRows(300, 300), [make_unique(0, keys)])
-    assert f"the key map would need {first + 256 * 16:,} bytes and has {first:,}; raise storage.map" in message
+    message = refused(
+        "map", "map_bytes", make_places(300, 0, map_bytes=first), RingRows(300, 300), [make_unique(0, keys)]
+    )
+    assert "the key map would need 260 KiB and has 256 KiB" in message
     places = make_places(300, 0, map_bytes=first + 256 * 16)
     assert isinstance(plan([make_unique(0, keys)], places, RingRows(300, 300)), Plan)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
 from pipeline.storage.shards import Shards
 from pipeline.training.build import build_model, row_layout
-from pipeline.workflow import Workflow
+from pipeline.workflow import Storage, Workflow
 
 
 def sizes_of(
@@ -43,13 +45,32 @@ def sizes_of(
     )
 
 
+def scaled(sizes: Sizes, before: Storage, storage: Storage) -> Sizes:
+    """The sizes, of which each follows from one cap, with other caps."""
+    device, host, disk, read, map_share = (
+        getattr(storage, name) / getattr(before, name) for name in ("device", "host", "disk", "read", "map")
+    )
+    return replace(
+        sizes,
+        device_rows=int(sizes.device_rows * device),
+        outgoing_rows=int(sizes.outgoing_rows * device),
+        host_rows=int(sizes.host_rows * host),
+        staging_rows=int(sizes.staging_rows * host),
+        disk_chunks=int(sizes.disk_chunks * disk),
+        read_ring_bytes=int(sizes.read_ring_bytes * read),
+        map_bytes=int(sizes.map_bytes * map_share),
+    )
+
+
 SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 
 
 def setup_of(workflow: Workflow, source: Source, world: int = 1, **sizes: int) -> Setup:
     """Setup of a run with such sizes."""
     row, schedule = row_layout(workflow), workflow.schedule
-    fit = Fit(sizes_of(workflow, **sizes), schedule.look_ahead, schedule.block_batches)
+    given = sizes_of(workflow, **sizes)
+    again = partial(scaled, given, workflow.storage)
+    fit = Fit(given, schedule.look_ahead, schedule.block_batches, again)
     agenda = agenda_of(workflow, source.num_examples, facts_of(workflow, build_model(workflow)), world)
     return Setup(workflow, world, workflow.storage, row, agenda, fit)
 

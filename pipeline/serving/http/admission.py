@@ -6,6 +6,7 @@ from collections.abc import AsyncIterable, Iterator
 from contextlib import contextmanager
 
 from pipeline.serving.http.errors import RequestError
+from pipeline.workflow import format_size_down, format_size_up
 
 RETRY_SECONDS = 1
 """Value of Retry-After: by then, what is in flight has been answered or has passed its deadline."""
@@ -50,11 +51,12 @@ class Place:
         `unread`: nobody knows how much of the body is still to come, so the connection ends with the answer."""
         limit, used = self._admission.max_bytes, self._admission.num_bytes
         if self.num_bytes + num_bytes > limit:
-            reason = f"the body has {self.num_bytes + num_bytes:,} bytes or more, and at most {limit:,} are taken "
-            raise RequestError(413, f"{reason}(--max-bytes); divide the rows among several requests", unread)
+            size = format_size_up(self.num_bytes + num_bytes)
+            reason = f"the body has {size} or more, and at most {format_size_down(limit)} is taken (--max-bytes)"
+            raise RequestError(413, f"{reason}; divide the rows among several requests", unread)
         if used + num_bytes > limit:
-            reason = f"bodies of {used:,} bytes are in flight, and {num_bytes:,} more would exceed {limit:,} "
-            raise RequestError(503, f"{reason}(--max-bytes)", unread)
+            sizes = f"{format_size_up(used)} are in flight, and {format_size_up(num_bytes)} more would exceed"
+            raise RequestError(503, f"bodies of {sizes} {format_size_down(limit)} (--max-bytes)", unread)
         self.num_bytes += num_bytes
         self._admission.num_bytes += num_bytes
 

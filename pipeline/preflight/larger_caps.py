@@ -1,0 +1,160 @@
+"""Caps that would be enough, once one was too small for a block: as arguments of --set and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+from pipeline.preflight.explain import estimated_keys
+from pipeline.preflight.setup import Setup
+from pipeline.preflight.sizes import SLACK, DoesNotFit, Sizes
+from pipeline.records import Refusal
+from pipeline.storage.chunks import MIN_GROWTH, max_chunks
+from pipeline.storage.key_map import most_bytes_for
+from pipeline.storage.places import max_rows
+from pipeline.workflow import format_size_down, format_size_up, parse_size
+
+CAPS = {
+    "staging_rows": "host", "outgoing_rows": "device", "device_rows": "device", "read_ring_bytes": "read",
+    "disk_chunks": "disk", "map_bytes": "map",
+}  # fmt: skip
+"""Field of `storage` that each field of `Sizes` follows from."""
+UNLIMITED = {"device": 1 << 54, "host": 1 << 54, "read": 1 << 50, "map": 1 << 54, "disk": 1 << 60}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """Keys and examples that a run has seen when a cap is too small."""
+
+    keys: int
+    """Number of keys of all workers."""
+    examples: int
+    """Number of examples that it was trained on, all epochs counted."""
+    num_shards: int
+
+
+@dataclass(frozen=True, slots=True)
+class Larger:
+    """Message about a refused block, and the caps that hold it."""
+
+    text: str
+    flags: str
+    """Arguments with which the same command goes on, such as --set 'storage.disk=96 MiB'; empty if none are known."""
+
+
+def larger_caps(refusal: Refusal, setup: Setup, look_ahead: int, seen: Seen) -> Larger:
+    """Find caps with which a run goes on from the block that it refused, with room for the keys that may still come."""
+    if not (name := CAPS.get(refusal.cap)):
+        return Larger(refusal.message, "")
+    holds = partial(_holds, refusal, look_ahead)
+    num_keys = keys_at_end(setup, seen)
+    enough = _enough(
+        setup, name, lambda sizes: holds(sizes) and _has_room(name, setup, sizes, seen.num_shards, num_keys)
+    )
+    flags = " ".join(f"--set 'storage.{each}={size}'" for each, size in enough.items())
+    text = f"{refusal.message}; storage.{name} is {format_size_down(getattr(setup.storage, name))}"
+    if refusal.what == "window":
+        return Larger(text, flags)
+    if now := _enough(setup, name, holds).get(name):
+        text += f", needed now {now}"
+    if (rest := enough.get(name, now)) != now:
+        guess = ", if keys come as they did so far" if num_keys > seen.keys else ""
+        text += f", for the rest of the training about {rest}{guess}"
+    return Larger(text, flags)
+
+
+def raise_to(refusal: Refusal, setup: Setup, look_ahead: int) -> str:
+    """End of a message about a block that a smaller pace may train: the caps with which the pace could have stayed.
+    Empty if none are known."""
+    name = CAPS.get(refusal.cap)
+    caps = _enough(setup, name, partial(_holds, refusal, look_ahead)) if name else {}
+    sizes = " and ".join(f'storage.{each} to "{size}"' for each, size in caps.items())
+    return f"; raise {sizes}" if caps else ""
+
+
+def keys_at_end(setup: Setup, seen: Seen) -> int:
+    """Guess of the number of keys at the end of the training. Within the first epoch they grow with a power of the
+    number of examples, halfway between the power observed since the first window and proportional growth: too much
+    costs disk space, too little another stop."""
+    total = setup.agenda.num_examples["train"]
+    if seen.examples >= total:
+        return seen.keys
+    if not seen.examples or not seen.keys:
+        return estimated_keys(setup)
+    unions, schedule = setup.fit.window.union_of_first, setup.workflow.schedule
+    first, then = setup.world * unions[-1], len(unions) * setup.fit.block_batches * schedule.batch_size
+    power = 1.0
+    if 0 < first < seen.keys and then < seen.examples:
+        power = min(1.0, math.log(seen.keys / first) / math.log(seen.examples / then))
+    return math.ceil(seen.keys * (total / seen.examples) ** ((1 + power) / 2))
+
+
+def _holds(refusal: Refusal, look_ahead: int, sizes: Sizes) -> bool:
+    """True if these sizes hold the block; buffers and slab also blocks that have a quarter more."""
+    has = int(getattr(sizes, refusal.cap))
+    if look_ahead == 0 and refusal.cap in ("outgoing_rows", "device_rows"):
+        # Once the slab is full, all rows of a block may leave and arrive.
+        has = min(sizes.outgoing_rows, sizes.device_rows)
+    if refusal.what != "window":
+        return has >= refusal.needed
+    if refusal.cap == "read_ring_bytes":
+        has = sizes.read_buffer_bytes(2 * look_ahead + 1)
+    elif refusal.cap != "device_rows":
+        has //= look_ahead + 1
+    return has >= SLACK * refusal.needed
+
+
+def _has_room(name: str, setup: Setup, sizes: Sizes, num_shards: int, num_keys: int) -> bool:
+    """True if map and disk hold so many keys. Of the disk, if `name` is another cap, it is enough that it has as much
+    room as before."""
+    workflow, owned = setup.workflow, -(-num_shards // setup.world)
+    keys = -(-num_keys * owned // num_shards)
+    if name == "map" and sizes.map_bytes < most_bytes_for(keys):
+        return False
+    # The newest commit, and the best one; then what is written before `plan` asks for a commit, and by that commit.
+    kept = 2 if workflow.commit.keep_best and workflow.schedule.epochs > 1 else 1
+    log = kept * (owned + math.ceil(workflow.storage.log_multiple * keys / sizes.chunk_rows))
+    written = max(max_chunks(sizes.outgoing_rows, sizes.chunk_rows, owned), MIN_GROWTH * owned)
+    needed = log + 2 * written
+    return _beside_slabs(sizes, owned) >= (
+        needed if name == "disk" else min(needed, _beside_slabs(setup.fit.sizes, owned))
+    )
+
+
+def _beside_slabs(sizes: Sizes, num_owned: int) -> int:
+    """Chunks of the disk besides those that a commit of all rows of device and host takes."""
+    rows = max_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
+    return sizes.disk_chunks - max_chunks(rows, sizes.chunk_rows, num_owned)
+
+
+def _enough(setup: Setup, name: str, suits: Callable[[Sizes], bool]) -> dict[str, str]:
+    """Find caps whose sizes suit: by field of `storage`, of which `name` is the first, the size to set. A field that
+    may stay as it is has none. Empty if no caps suit."""
+
+    def suit(caps: Mapping[str, int]) -> bool:
+        with suppress(DoesNotFit):
+            return suits(setup.fit.again(setup.storage.model_copy(update=caps)))
+        return False
+
+    # A larger tier needs more of the disk; on a GPU a larger ring needs more of both tiers.
+    tries = ([name], [name, "disk"], [name, "device", "host", "disk"])
+    caps = next(filter(suit, ({field: UNLIMITED[field] for field in fields} for fields in tries)), {})
+    found: dict[str, str] = {}
+    for field in list(caps):
+        low, high = getattr(setup.storage, field), UNLIMITED[field]
+        if suit(caps | {field: low}):
+            caps[field] = low
+            continue
+        while high - low > low >> 7:
+            middle = (low + high) // 2
+            low, high = (low, middle) if suit(caps | {field: _rounded(middle)}) else (middle, high)
+        caps[field], found[field] = _rounded(high), format_size_up(high)
+    return found
+
+
+def _rounded(num_bytes: int) -> int:
+    return cast("int", parse_size(format_size_up(num_bytes)))
