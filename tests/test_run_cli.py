@@ -412,7 +412,7 @@ def test_explain_lists_every_tier_and_buffer(workflow_file, capsys):
     names = ["device slab", "device outgoing ring", "host slab", "host staging ring", "host chunk buffer", "disk log"]
     for name in [*names, "read ring", "shuffle window", "key map", "batch", "scores", "slot marks"]:
         assert f"\n{name} " in out
-    assert "23 to 46 bytes a key" in out
+    assert "12 to 16 bytes a key" in out
 
 
 def test_zero_workers_and_more_workers_than_shards_are_refused(refused, workflow_file):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.records import I64, U32, U64
-from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
+from pipeline.storage.key_map import DEVICE, DISK, HOST, row_of, tier_of
 from pipeline.storage.layout import row_keys
 from pipeline.storage.log import Log
 from pipeline.storage.places import Places, Slots
@@ -121,7 +121,7 @@ def _move(places: Places, old: I64, keys: U64, new: I64) -> None:
     places_N = places.map.find(keys)
     tier_N = tier_of(places_N)
     on_disk = tier_N == DISK
-    places.map.move(keys[on_disk], place(DISK, new[on_disk]))
+    places.map.move(keys[on_disk], places.chunks.places_of(new[on_disk]))
     for slots, tier in ((places.device, DEVICE), (places.host, HOST)):
         slots.copies_S[row_of(places_N[tier_N == tier])] = new[tier_N == tier]
     places.chunks.forget(old)
@@ -130,7 +130,7 @@ def _move(places: Places, old: I64, keys: U64, new: I64) -> None:
 def is_live(places: Places, keys_N: U64, at_N: I64) -> NDArray[np.bool_]:
     """[N] True if the row of the key at this position of the log is its last version."""
     places_N = places.map.find(keys_N)
-    live_N = places_N == place(DISK, at_N)
+    live_N = places_N == places.chunks.places_of(at_N)
     tier_N = tier_of(places_N)
     for slots, tier in ((places.device, DEVICE), (places.host, HOST)):
         here = tier_N == tier

@@ -13,7 +13,7 @@ from pipeline.kernels.key_map import UNKNOWN
 from pipeline.records import RESERVED
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files, refuse_links
-from pipeline.storage.key_map import DISK, bytes_for, most_bytes_for, place, row_of
+from pipeline.storage.key_map import bytes_for, most_bytes_for
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file
 from pipeline.storage.places import Places
@@ -107,7 +107,7 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
     Raises Damaged if a chunk is missing or short, or the keys differ from those written.
     """
     chunks = places.chunks
-    chunks.load(manifest.tails, len(log.checksums))
+    chunks.load(manifest.tails, log.checksums)
     for chunk in manifest.chunks:
         _check_size(log, chunk.number)
         keys_R = log.keys(chunk.number)
@@ -116,9 +116,9 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
         keys_N, at_N = keys_R[used], chunk.number * log.chunk_rows + used
         places_N = places.map.find(keys_N)
         new_N = places_N == UNKNOWN
-        chunks.forget(row_of(places_N[~new_N]))
-        places.map.insert(keys_N[new_N], place(DISK, at_N[new_N]))
-        places.map.move(keys_N[~new_N], place(DISK, at_N[~new_N]))
+        chunks.forget(chunks.positions_of(places_N[~new_N]))
+        places.map.insert(keys_N[new_N], chunks.places_of(at_N[new_N]))
+        places.map.move(keys_N[~new_N], chunks.places_of(at_N[~new_N]))
     wrong = [c.number for c in manifest.chunks if chunks.stale(c.number) != c.stale]
     if wrong or len(places.map) != manifest.live_rows:
         raise Damaged(

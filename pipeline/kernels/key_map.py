@@ -1,83 +1,288 @@
-"""Hash tables of the key map's partitions, with open addressing: [C, 2] uint64, key and place in one cache line."""
+"""Tables of the key map's partitions: a compact, exact hash table from 64-bit keys to 36-bit places.
+
+A key is mixed by a bijection. The mixed key's high bits select the partition, the next 32 bits its home line by a
+multiply-shift range, so any number of lines will do; only the low bits that the home does not tell are stored
+(quotienting, Cleary 1984). So no two keys are ever confused.
+
+A line has 64 bytes and B entries. The entries of all lines are in the order of their home lines, each as near to its
+home as the entries before it allow: linear probing in home order (Amble and Knuth 1974), which finds a key or its
+absence in little more than one line up to a load of 0.92. Of an entry, 8 bytes hold R low bits of the mixed key and
+the low bits of the place, and 16 or 32 bits the rest of the place. The last 4 bytes of a line say where the entries of
+that home begin, counted from the line's first entry, and how many there are.
+
+    B   R   bytes of a line: keys  rest of places  first, count
+    5   60                   40    20              4
+    6   44                   48    12              4
+
+A table with B = 6 needs at least MIN_LINES_OF_6 lines, so that 44 bits tell the keys of one home apart.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from pipeline.kernels import cpu
-from pipeline.kernels.hint import AHEAD, prefetch_line
-from pipeline.records import I32, I64, RESERVED, U64
+from pipeline.kernels.hint import AHEAD, LINE_BYTES, equal_words, prefetch_line, trailing_zeros
+from pipeline.kernels.mix import mix
+from pipeline.records import I32, I64, U64
 
-NUM_PARTITIONS = 64
-PARTITION_BITS = np.uint64(6)
+PARTITION_BITS = 8
+NUM_PARTITIONS = 1 << PARTITION_BITS
 UNKNOWN = np.int64(-1)
+PLACE_BITS = 36
+RANGE_BITS = 32
+"""Bits of a mixed key, after those of the partition, that the home line is computed from."""
+LOW_BITS = 64 - PARTITION_BITS - RANGE_BITS
+SPARE_LINES = 32
+"""Lines after the last home, for entries that are pushed past it. Of random keys at a load of 0.92, more are needed
+with a probability of about 1e-12."""
+MIN_LINES_OF_6 = 1 << (RANGE_BITS + LOW_BITS - 44)
+FULL = -1
+"""Result of `enter` for a key that would be pushed past the spare lines."""
+
+
+def stored_bits(slots: int) -> int:
+    """R: number of bits of the mixed key that an entry of a line of `slots` entries holds."""
+    return 44 if slots == 6 else 60
 
 
 @cpu
-def partition_keys(keys_U: U64, members_U: I32, starts: I64) -> None:
-    """Sort positions by the low bits of their key, with a stable counting sort; `starts` [65] bounds each partition."""
-    low = np.uint64(NUM_PARTITIONS - 1)
+def partition_keys(keys_U: U64, members_U: I32, mixed_U: U64, starts: I64) -> None:
+    """Sort mixed keys by their partition with a stable counting sort: `mixed_U` in that order without the bits of the
+    partition, the position of each in `members_U`. `starts` [257] bounds each partition."""
+    shift, low = np.uint64(64 - PARTITION_BITS), np.uint64((1 << (64 - PARTITION_BITS)) - 1)
     starts[:] = 0
     for u in range(keys_U.size):
-        starts[np.int64(keys_U[u] & low) + 1] += 1
+        starts[np.int64(mix(keys_U[u]) >> shift) + 1] += 1
     for p in range(NUM_PARTITIONS):
         starts[p + 1] += starts[p]
     cursor = starts[:-1].copy()
     for u in range(keys_U.size):
-        p = int(keys_U[u] & low)
+        mixed = mix(keys_U[u])
+        p = int(mixed >> shift)
         members_U[cursor[p]] = u
+        mixed_U[cursor[p]] = mixed & low
         cursor[p] += 1
 
 
 @cpu
-def _entry_of(table_C2: U64, key: np.uint64, mask: np.uint64) -> np.uint64:
-    """Position of the key's entry, or of the empty entry that a new key would take."""
-    at = (key >> PARTITION_BITS) & mask
-    while table_C2[at, 0] != key and table_C2[at, 0] != RESERVED:
-        at = (at + np.uint64(1)) & mask
-    return at
+def _home(mixed: np.uint64, lines: np.uint64) -> np.uint64:
+    return ((mixed >> np.uint64(LOW_BITS)) * lines) >> np.uint64(RANGE_BITS)
 
 
 @cpu
-def find_places(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
+def _high(halves_L32: U64, line: np.uint64, slot: np.uint64, slots: np.uint64) -> np.uint64:
+    """High bits of the place of an entry."""
+    if slots == np.uint64(6):
+        return np.uint64(halves_L32[line, np.uint64(24) + slot])
+    at = np.uint64(20) + slot + slot
+    return np.uint64(halves_L32[line, at]) | np.uint64(halves_L32[line, at + np.uint64(1)]) << np.uint64(16)
+
+
+@cpu
+def _set(
+    words_L8: U64, halves_L32: U64, line: np.uint64, slot: np.uint64, slots: np.uint64, key: np.uint64, high: np.uint64
+) -> None:
+    words_L8[line, slot] = key
+    if slots == np.uint64(6):
+        halves_L32[line, np.uint64(24) + slot] = high
+    else:
+        at = np.uint64(20) + slot + slot
+        halves_L32[line, at] = high & np.uint64(0xFFFF)
+        halves_L32[line, at + np.uint64(1)] = high >> np.uint64(16)
+
+
+@cpu
+def _find(
+    words_L8: U64, halves_L32: U64, mixed: np.uint64, lines: np.uint64, slots: np.uint64, mask: np.uint64
+) -> np.int64:
+    """Position of the key's entry, line * 8 + slot; -1 if the table does not hold it."""
+    one, base = np.uint64(1), words_L8.ctypes.data
+    line = _home(mixed, lines)
+    slot, left = np.uint64(halves_L32[line, np.uint64(30)]), np.uint64(halves_L32[line, np.uint64(31)])
+    beyond = np.uint64(slot >= slots)
+    line, slot = line + beyond, slot - slots * beyond
+    while slot >= slots:
+        slot -= slots
+        line += one
+    wanted = mixed & mask
+    end = slot + left
+    # Two lines at a time, in which the home's entries have the slots from `slot` to `end`.
+    while True:
+        at = base + np.int64(line) * LINE_BYTES
+        both = equal_words(at, wanted, mask) & ((one << slots) - one)
+        both |= equal_words(at + LINE_BYTES, wanted, mask) << slots
+        both &= ((one << min(end, slots + slots)) - one) & ~((one << slot) - one)
+        if both:
+            found = np.uint64(trailing_zeros(both))
+            beyond = np.uint64(found >= slots)
+            return np.int64((line + beyond) * np.uint64(8) + found - slots * beyond)
+        if end <= slots + slots:
+            return np.int64(-1)
+        end -= slots + slots
+        slot = np.uint64(0)
+        line += one + one
+
+
+@cpu
+def find_places(
+    words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
+) -> None:
     """Write the place of each member's key, `UNKNOWN` if the table does not hold it."""
-    mask = np.uint64(table_C2.shape[0] - 1)
-    base = table_C2.ctypes.data
-    for i in range(members.size):
-        if i + AHEAD < members.size:
-            prefetch_line(base + np.int64((keys_U[members[i + AHEAD]] >> PARTITION_BITS) & mask) * 16)
-        key = keys_U[members[i]]
-        at = _entry_of(table_C2, key, mask)
-        if table_C2[at, 0] == key:
-            places_U[members[i]] = np.int64(table_C2[at, 1])
+    lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
+    mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
+    base = words_L8.ctypes.data
+    for i in range(mixed_N.size):
+        if i + AHEAD < mixed_N.size:
+            ahead = base + np.int64(_home(mixed_N[i + AHEAD], lines)) * LINE_BYTES
+            prefetch_line(ahead)
+            prefetch_line(ahead + LINE_BYTES)
+        at = _find(words_L8, halves_L32, mixed_N[i], lines, slots, mask)
+        if at < 0:
+            places_U[members_N[i]] = UNKNOWN
         else:
-            places_U[members[i]] = UNKNOWN
+            line, slot = np.uint64(at >> 3), np.uint64(at & 7)
+            high = _high(halves_L32, line, slot, slots)
+            places_U[members_N[i]] = np.int64(words_L8[line, slot] >> shift | high << (np.uint64(64) - shift))
 
 
 @cpu
-def put(table_C2: U64, keys_U: U64, members: I32, places_U: I64) -> None:
-    """Set the place of each member's key. A key that the table does not hold is added; there must be room."""
-    mask = np.uint64(table_C2.shape[0] - 1)
-    base = table_C2.ctypes.data
-    for i in range(members.size):
-        if i + AHEAD < members.size:
-            prefetch_line(base + np.int64((keys_U[members[i + AHEAD]] >> PARTITION_BITS) & mask) * 16)
-        key = keys_U[members[i]]
-        at = _entry_of(table_C2, key, mask)
-        table_C2[at, 0] = key
-        table_C2[at, 1] = np.uint64(places_U[members[i]])
+def move_keys(
+    words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
+) -> None:
+    """Change the place of each member's key, which the table holds."""
+    lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
+    mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
+    base = words_L8.ctypes.data
+    for i in range(mixed_N.size):
+        if i + AHEAD < mixed_N.size:
+            ahead = base + np.int64(_home(mixed_N[i + AHEAD], lines)) * LINE_BYTES
+            prefetch_line(ahead)
+            prefetch_line(ahead + LINE_BYTES)
+        at = _find(words_L8, halves_L32, mixed_N[i], lines, slots, mask)
+        place = np.uint64(places_U[members_N[i]])
+        word = mixed_N[i] & mask | place << shift
+        _set(words_L8, halves_L32, np.uint64(at >> 3), np.uint64(at & 7), slots, word, place >> (np.uint64(64) - shift))
 
 
 @cpu
-def move_entries(table_C2: U64, into_C2: U64) -> None:
-    """Enter all entries of a table into a larger, empty one."""
-    mask = np.uint64(into_C2.shape[0] - 1)
-    for entry in range(table_C2.shape[0]):
-        key = table_C2[entry, 0]
-        if key == RESERVED:
-            continue
-        at = (key >> PARTITION_BITS) & mask
-        while into_C2[at, 0] != RESERVED:
-            at = (at + np.uint64(1)) & mask
-        into_C2[at, 0] = key
-        into_C2[at, 1] = table_C2[entry, 1]
+def _add(
+    words_L8: U64,
+    halves_L32: U64,
+    mixed: np.uint64,
+    word: np.uint64,
+    high: np.uint64,
+    lines: np.uint64,
+    slots: np.uint64,
+) -> bool:
+    """Add an entry. False, and nothing is changed, if no line up to the last has room."""
+    one, first, count = np.uint64(1), np.uint64(30), np.uint64(31)
+    home = _home(mixed, lines)
+    last = home
+    while np.uint64(halves_L32[last, first]) + np.uint64(halves_L32[last, count]) >= slots:
+        last += one
+        if last == np.uint64(words_L8.shape[0]):
+            return False
+    # The gap after the last entry of line `last` moves home: each home's first entry goes behind its last one.
+    while last > home:
+        slot, line = np.uint64(halves_L32[last, first]), last
+        halves_L32[last, first] = slot + one
+        end = slot + np.uint64(halves_L32[last, count])
+        while slot >= slots:
+            slot, end, line = slot - slots, end - slots, line + one
+        to = line
+        while end >= slots:
+            end, to = end - slots, to + one
+        _set(words_L8, halves_L32, to, end, slots, words_L8[line, slot], _high(halves_L32, line, slot, slots))
+        last -= one
+    end, line = np.uint64(halves_L32[home, first]) + np.uint64(halves_L32[home, count]), home
+    halves_L32[home, count] += 1
+    while end >= slots:
+        end, line = end - slots, line + one
+    _set(words_L8, halves_L32, line, end, slots, word, high)
+    return True
+
+
+@cpu
+def enter(
+    words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
+) -> bool:
+    """Add keys that the table does not hold. Returns False if there was no room for one of them."""
+    lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
+    mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
+    base = words_L8.ctypes.data
+    for i in range(mixed_N.size):
+        if i + AHEAD < mixed_N.size:
+            ahead = base + np.int64(_home(mixed_N[i + AHEAD], lines)) * LINE_BYTES
+            prefetch_line(ahead)
+            prefetch_line(ahead + LINE_BYTES)
+        place = np.uint64(places_U[members_N[i]])
+        word = mixed_N[i] & mask | place << shift
+        if not _add(words_L8, halves_L32, mixed_N[i], word, place >> (np.uint64(64) - shift), lines, slots):
+            return False
+    return True
+
+
+@cpu
+def copy_entries(
+    words_L8: U64,
+    halves_L32: U64,
+    num_slots: int,
+    stored: int,
+    into_M8: U64,
+    half_M32: U64,
+    num_into_slots: int,
+    into_stored: int,
+) -> bool:
+    """Copy all entries of a table into a larger, empty one, in one pass: the entries of one home go to a few
+    neighbouring homes, after those of the home before. Returns False if there was no room."""
+    lines, into_lines = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(into_M8.shape[0] - SPARE_LINES)
+    slots, into_slots, one = np.uint64(num_slots), np.uint64(num_into_slots), np.uint64(1)
+    first, count = np.uint64(30), np.uint64(31)
+    shift, into_shift = np.uint64(stored), np.uint64(into_stored)
+    mask, into_mask = (one << shift) - one, (one << into_shift) - one
+    # Floor(n * reciprocal >> 18) is n // slots for n below 2**16.
+    reciprocal = ((one << np.uint64(18)) + slots - one) // slots
+    into_reciprocal = ((one << np.uint64(18)) + into_slots - one) // into_slots
+    cursors = np.zeros(np.int64(into_lines // lines) + 3, np.uint64)
+    mixed_N = np.empty(1 << 16, np.uint64)
+    end, described, least = np.uint64(0), np.uint64(0), np.uint64(0)
+    for home in range(lines):
+        # All mixed keys of this home lie from `least` to `after`; so the stored low bits give the whole of each.
+        after = (((home + one) << np.uint64(RANGE_BITS)) + lines - one) // lines << np.uint64(LOW_BITS)
+        low, high = _home(least, into_lines), _home(after - one, into_lines)
+        begin, num = np.uint64(halves_L32[home, first]), np.uint64(halves_L32[home, count])
+        for i in range(num):
+            beyond = (begin + i) * reciprocal >> np.uint64(18)
+            mixed = least + (words_L8[home + beyond, begin + i - beyond * slots] - least & mask)
+            mixed_N[i] = mixed
+            cursors[_home(mixed, into_lines) - low] += one
+        origin = low * into_slots
+        for into in range(low, high + one):
+            end = max(end, np.uint64(into) * into_slots)
+            half_M32[into, first] = end - into * into_slots if into >= described else half_M32[into, first]
+            half_M32[into, count] += cursors[into - low]
+            end, cursors[into - low] = end + cursors[into - low], end - origin
+        described = high + one
+        if end - origin >= np.uint64(1 << 16) or end > np.uint64(into_M8.shape[0]) * into_slots:
+            return False
+        for i in range(num):
+            beyond = (begin + i) * reciprocal >> np.uint64(18)
+            line, slot = home + beyond, begin + i - beyond * slots
+            place = words_L8[line, slot] >> shift | _high(halves_L32, line, slot, slots) << (np.uint64(64) - shift)
+            mixed = mixed_N[i]
+            new = _home(mixed, into_lines) - low
+            at = cursors[new]
+            cursors[new] = at + one
+            beyond = at * into_reciprocal >> np.uint64(18)
+            _set(
+                into_M8, half_M32, low + beyond, at - beyond * into_slots, into_slots,
+                mixed & into_mask | place << into_shift, place >> (np.uint64(64) - into_shift),
+            )  # fmt: skip
+        for new in range(high - low + one):
+            cursors[new] = np.uint64(0)
+        least = after
+    for into in range(described, np.uint64(into_M8.shape[0])):
+        end = max(end, np.uint64(into) * into_slots)
+        half_M32[into, first] = end - into * into_slots
+    return True

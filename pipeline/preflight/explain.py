@@ -20,7 +20,7 @@ HEAPS_GROWTH = 0.7
 Criteo's and Avazu's logs."""
 STALE = 2.5
 """Bytes of the log per byte of live rows: stale rows that commits keep, and the reserve for another one."""
-MOST_MAP_BYTES = 46
+MOST_MAP_BYTES = 16
 """Upper bound of the key map's bytes per key."""
 
 

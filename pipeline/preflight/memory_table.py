@@ -29,7 +29,7 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
         ),
         ("read ring", sizes.read_ring_bytes, f"at most; {2 * look_ahead + 1} buffers"),
         ("shuffle window", sizes.window_bytes, "with one row group"),
-        ("key map", sizes.map_bytes, f"at most; 23 to 46 bytes a key, so {sizes.map_bytes // 46:,} keys or more"),
+        ("key map", sizes.map_bytes, f"at most; 12 to 16 bytes a key, so {sizes.map_bytes // 16:,} keys or more"),
         *others,
         ("slot marks", 22 * (sizes.device_rows + sizes.host_rows), "key, copy, free list and policy of each slot"),
     ]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
-from pipeline.storage.key_map import bytes_for
+from pipeline.storage.key_map import MAX_ROWS, bytes_for
 from pipeline.storage.places import max_rows
 from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size_down, format_size_up
 
@@ -165,7 +165,7 @@ def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes:
             f'hold, and a little more, takes more; raise storage.disk to "{format_size_up(needed)}", or lower '
             "storage.host or storage.map"
         )
-    return chunks
+    return min(chunks, MAX_ROWS // storage.chunk_rows)
 
 
 def _check_map(storage: Storage, keys: int) -> None:

@@ -23,7 +23,7 @@ ROW_BYTES = {SMALL_DIM: 128, DIM: 224}
 """Bytes of a row by its width: weights, a first-order one, Adam's two moments, key and step."""
 LOG_MULTIPLE = 6
 """Bytes of disk per byte of rows: stale rows of two kept commits and of the best one, and the reserve for another."""
-MAP_BYTES_PER_KEY = 1 << 6
+MAP_BYTES_PER_KEY = 1 << 4
 MIN_SLAB, MAX_SLAB = 64 << 20, 4 << 30
 MIN_DISK, MIN_MAP = 1 << 30, 16 << 20
 

@@ -14,7 +14,7 @@ from pipeline.serving.caught_up import CaughtUp, Known
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Files
-from pipeline.storage.key_map import bytes_for, row_of
+from pipeline.storage.key_map import bytes_for
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reader import allow_many_files
@@ -58,7 +58,7 @@ class CommitRows:
         known_U = places_U != UNKNOWN
         rows_UW = self._caught_up.first_rows(keys_U)
         if known_U.any():
-            at_N, found_NW = row_of(places_U[known_U]), rows_UW[known_U]
+            at_N, found_NW = self._places.chunks.positions_of(places_U[known_U]), rows_UW[known_U]
             # The log's reader uses many threads for one call, and serves one call at a time.
             with self._held.explaining(), self._lock:
                 self._held.check()

@@ -60,12 +60,16 @@ class _Found:
     def host_slots(self) -> I32:
         return row_of(self.places_U[self.host_U]).astype(np.int32)
 
+    def disk_at(self, places: Places) -> I64:
+        """Positions in the log of the keys found there."""
+        return places.chunks.positions_of(self.places_U[self.disk_U])
+
     def stale_at(self, places: Places) -> I64:
         """Positions in the log of the working set's unchanged rows, which become stale when the block trains."""
         copies_U = np.concatenate([
             places.device.copies_S[self.device_slots], places.host.copies_S[self.host_slots],
         ])  # fmt: skip
-        return np.concatenate([row_of(self.places_U[self.disk_U]), copies_U[copies_U != NO_COPY]])
+        return np.concatenate([self.disk_at(places), copies_U[copies_U != NO_COPY]])
 
     @property
     def moves(self) -> Moves:
@@ -92,7 +96,7 @@ def plan(window: Sequence[Unique | OwnedKeys | Refusal], places: Places, room: R
     if num_arrivals > room.staging_rows:
         return _refuse(found, "a staging buffer", num_arrivals, room.staging_rows, "staging_rows")
     if not needed[0].block.trains:
-        return _plan_evaluation(found)
+        return _plan_evaluation(found, places)
     return _plan_training(found, needed, places, room)
 
 
@@ -102,7 +106,7 @@ def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
     return _Found(unique, places_U, *(np.flatnonzero(tier_U == tier) for tier in (DEVICE, UNKNOWN, HOST, DISK)))
 
 
-def _plan_evaluation(found: _Found) -> Plan:
+def _plan_evaluation(found: _Found, places: Places) -> Plan:
     """Plan a block that evaluates: rows that are not on the device are read into staging and used from there. No row
     moves, and no metadata changes."""
     rows_U = row_of(found.places_U).astype(np.int32)
@@ -111,7 +115,7 @@ def _plan_evaluation(found: _Found) -> Plan:
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.unique.keys_U[found.arrivals_A],
         num_new=len(found.new_U), arrival_host_slots=found.host_slots,
-        arrival_disk_at=row_of(found.places_U[found.disk_U]), arrival_slots=none, victim_slots_E=none, host_into=none,
+        arrival_disk_at=found.disk_at(places), arrival_slots=none, victim_slots_E=none, host_into=none,
         host_victim_slots=none, disk_writes=(), moves=found.moves,
     )  # fmt: skip
 
@@ -192,6 +196,7 @@ def _apply(
 ) -> Plan:
     """Choose the victims, change the metadata, and return the plan. All checks have passed before."""
     device, host = places.device, places.host
+    arrival_disk_at = found.disk_at(places)
     places.chunks.forget(stale_at)
     device.copies_S[found.device_slots] = NO_COPY
     victims_E = device.policy.choose(leaving.device_victims, device_S)
@@ -214,11 +219,13 @@ def _apply(
     to_disk_at = np.concatenate([*(shard.at_N for shard in going.disk_writes), going.copies])
     places.map.move(
         np.concatenate([arrival_keys_A[num_new:], host_keys, going.keys, going.copied_keys]),
-        np.concatenate([place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), place(DISK, to_disk_at)]),
+        np.concatenate(
+            [place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), places.chunks.places_of(to_disk_at)]
+        ),
     )
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
-        arrival_host_slots=host_slots, arrival_disk_at=row_of(found.places_U[found.disk_U]),
+        arrival_host_slots=host_slots, arrival_disk_at=arrival_disk_at,
         arrival_slots=arrival_slots, victim_slots_E=np.concatenate([to_host_E, going.device_slots]),
         host_into=host_into, host_victim_slots=going.host_slots, disk_writes=going.disk_writes,
         moves=_moves(found, leaving, going, places.chunks.rows),

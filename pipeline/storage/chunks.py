@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
 from pipeline.records import I64
+from pipeline.storage.key_map import DISK, place, row_of
+from pipeline.storage.ordinals import Ordinals
 from pipeline.storage.shards import ONE_SHARD, Shards
 
 MIN_GROWTH = 8
@@ -23,8 +27,7 @@ class Chunks:
 
     A chunk has R rows of one shard. A row is stale if a later version of its key exists, or if it is padding. Chunk c
     lies in shard c % S and is chunk c // S within that shard. Chunk numbers of a shard are given out in order and
-    never reused, so the chunk of a log position is always position // R. `present` counts the chunks on disk: those
-    added less those deleted by a commit.
+    never reused, so the chunk of a log position is always position // R.
     """
 
     def __init__(self, rows: int, multiple: float = 2.0, growth: float = 1.0, shards: Shards = ONE_SHARD) -> None:
@@ -37,8 +40,25 @@ class Chunks:
         self._stale_C: I64 = np.full(64, rows, np.int64)
         self._num_S: I64 = np.zeros(shards.num, np.int64)
         """Chunks given out so far, per shard."""
-        self.present = 0
+        self._on_disk = Ordinals()
         self.begin_growth(0, 0)
+
+    @property
+    def present(self) -> int:
+        """Number of chunks on disk: those added less those deleted by a commit."""
+        return len(self._on_disk)
+
+    def keep(self, chunks: Collection[int]) -> None:
+        """Record that a commit deleted all other chunks."""
+        self._on_disk.keep(chunks)
+
+    def places_of(self, at_N: I64) -> I64:
+        """Places of these log positions in the key map, which hold no more bits than the chunks on disk need."""
+        return place(DISK, self._on_disk.short(at_N, self.rows))
+
+    def positions_of(self, places_N: I64) -> I64:
+        """Log positions of these places on disk."""
+        return self._on_disk.long(row_of(places_N), self.rows)
 
     @property
     def num(self) -> int:
@@ -76,15 +96,15 @@ class Chunks:
         chunks = (first + np.arange(added)) * self.shards.num + shard
         self._stale_C[chunks] = 0
         self._stale_C[chunks[-1:]] = added * self.rows - num_rows
-        self.present += added
+        self._on_disk.add(chunks)
         return chunks[own_N] * self.rows + row_N
 
-    def load(self, tails: tuple[int, ...], present: int) -> None:
-        """Begin with shards that end at `tails` and have `present` chunks on disk; `hold` sets the rows of each."""
+    def load(self, tails: tuple[int, ...], present: Collection[int]) -> None:
+        """Begin with shards that end at `tails` and have the chunks `present` on disk; `hold` sets the rows of each."""
         owned = list(self.shards.owned)
         self._num_S[owned] = np.array(tails)[owned] // self.rows
         self._stale_C = np.full(max(64, 2 * self._end), self.rows, np.int64)
-        self.present = present
+        self._on_disk.add(np.sort(np.fromiter(present, np.int64, len(present))))
 
     def hold(self, chunk: int, num_rows: int) -> None:
         """Record that the chunk has `num_rows` live rows; the others are padding."""

@@ -125,7 +125,7 @@ class Worker:
         r = self.tiers
         r.log.describe(r.places.chunks.tails)
         r.log.remove(r.log.checksums.keys() - set(kept_chunks))
-        r.places.chunks.present = len(r.log.checksums)
+        r.places.chunks.keep(r.log.checksums)
         r.places.begin_growth(at_least)
         self._hold_reserve()
 

@@ -52,7 +52,7 @@ def finished(rows, tiers, stale=(), seed=0):
             places.map.insert(row_keys(rows[mine]), place(tier, at))
         on_disk = order[tiers[order] == DISK]
         at = _append(places, log, rows[on_disk])
-        places.map.insert(row_keys(rows[on_disk]), place(DISK, at))
+        places.map.insert(row_keys(rows[on_disk]), places.chunks.places_of(at))
 
         flush(places, slabs[0], slabs[1], log, chunk_RW)
         result = table_hash(places, log, chunk_RW)

@@ -15,7 +15,6 @@ from sharded import TABLES
 from pipeline.commits.reopen import checksums, clean, open_log, rebuild
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.files import Damaged, Files
-from pipeline.storage.key_map import DISK, place, row_of
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.shards import Shards, shard_of
 
@@ -48,7 +47,7 @@ def test_a_rebuilt_map_agrees_with_the_commit(blocks, host_rows, chunk_rows, sha
         rows, at = read(path, manifest)
         assert rows == machine.rows
         keys = np.array(list(at), np.uint64)
-        assert places.map.find(keys).tolist() == place(DISK, np.array(list(at.values()), np.int64)).tolist()
+        assert places.chunks.positions_of(places.map.find(keys)).tolist() == list(at.values())
         assert len(places.map) == len(at)
         assert (places.chunks.tails, places.chunks.present) == (manifest.tails, len(manifest.chunks))
         assert places.chunks.live().tolist() == [c.number for c in manifest.chunks]
@@ -152,7 +151,7 @@ def test_shards_dealt_differently_keep_every_row_and_every_file(sharded):
         assert ((places_N == -1) == ~mine).all(), "a key is in the wrong process"
         assert len(places.map) == part.live_rows == places.chunks.live_rows
         assert (places.chunks.tails, places.chunks.present) == (part.tails, len(part.chunks))
-        found |= dict(zip(keys[mine].tolist(), row_of(places_N[mine]).tolist(), strict=True))
+        found |= dict(zip(keys[mine].tolist(), places.chunks.positions_of(places_N[mine]).tolist(), strict=True))
         clean(path, [manifest], Files(), Shards(4, owned))
     assert found == at
     assert contents(path) == before

@@ -1,64 +1,136 @@
 """The map's tables against a dict."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.key_map import NUM_PARTITIONS, UNKNOWN, find_places, move_entries, partition_keys, put
+from pipeline.kernels.key_map import (
+    MIN_LINES_OF_6,
+    NUM_PARTITIONS,
+    PARTITION_BITS,
+    PLACE_BITS,
+    SPARE_LINES,
+    UNKNOWN,
+    copy_entries,
+    enter,
+    find_places,
+    move_keys,
+    partition_keys,
+    stored_bits,
+)
+from pipeline.kernels.mix import mix_reference
+from pipeline.machine.memory import aligned_empty
 from pipeline.records import RESERVED
 
-# Keys whose home entry is the same in every small table, the last entry (so that probing wraps), and key 0.
-KEYS = st.one_of(
-    st.integers(0, 9).map(lambda k: k << 40), st.integers(2**64 - 200, 2**64 - 2), st.integers(0, 2**64 - 2)
-)
+BITS = 64 - PARTITION_BITS
+"""Bits of a mixed key within its partition."""
+# Mixed keys: one home for all, differing in the lowest and in the highest stored bits; the last homes; anywhere.
+MIXED = st.one_of(
+    st.integers(0, 40), st.integers(0, 40).map(lambda k: k << 38), st.integers(2**BITS - 90, 2**BITS - 1),
+    st.integers(0, 2**BITS - 1),
+)  # fmt: skip
+PLACES = st.integers(0, 2**PLACE_BITS - 1)
 
 
-def empty(entries):
-    return np.full((entries, 2), RESERVED, np.uint64)
+class Table:
+    """A table of the kernels with its own dict."""
 
+    def __init__(self, lines):
+        self.slots = 6 if lines >= MIN_LINES_OF_6 else 5
+        words = aligned_empty((lines + SPARE_LINES, 8), np.uint64)
+        words[:] = 0
+        self.form = words, words.view(np.uint16), self.slots, stored_bits(self.slots)
 
-def look_up(table, keys):
-    places = np.full(len(keys), -7, np.int64)
-    find_places(table, np.array(keys, np.uint64), np.arange(len(keys), dtype=np.int32), places)
-    return places.tolist()
+    def _call(self, kernel, entries):
+        mixed, places = np.array([*entries], np.uint64), np.array([*entries.values()], np.int64)
+        return kernel(*self.form, mixed, np.arange(len(mixed), dtype=np.int32), places)
+
+    def enter(self, entries):
+        return self._call(enter, entries)
+
+    def move(self, entries):
+        self._call(move_keys, entries)
+
+    def find(self, mixed):
+        places = np.full(len(mixed), -7, np.int64)
+        find_places(*self.form, np.array(mixed, np.uint64), np.arange(len(mixed), dtype=np.int32), places)
+        return places.tolist()
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(0, 2**64 - 2), max_size=200))
-def test_a_key_lands_in_the_partition_of_its_low_bits(keys):
-    keys_U = np.array(keys, np.uint64)
-    members_U, starts = np.empty(len(keys), np.int32), np.empty(NUM_PARTITIONS + 1, np.int64)
-    partition_keys(keys_U, members_U, starts)
-    low = [key % NUM_PARTITIONS for key in keys]
-    assert members_U.tolist() == sorted(range(len(keys)), key=lambda u: low[u])
-    assert starts.tolist() == [sum(p < bound for p in low) for bound in range(NUM_PARTITIONS + 1)]
+def test_a_mixed_key_lands_in_the_partition_of_its_high_bits(keys):
+    members_U, mixed_U = np.empty(len(keys), np.int32), np.empty(len(keys), np.uint64)
+    starts = np.empty(NUM_PARTITIONS + 1, np.int64)
+    partition_keys(np.array(keys, np.uint64), members_U, mixed_U, starts)
+    mixed = [mix_reference(key) for key in keys]
+    assert members_U.tolist() == sorted(range(len(keys)), key=lambda u: mixed[u] >> BITS)
+    assert mixed_U.tolist() == [mixed[u] % 2**BITS for u in members_U]
+    assert starts.tolist() == [sum(m >> BITS < bound for m in mixed) for bound in range(NUM_PARTITIONS + 1)]
 
 
-@settings(deadline=None, max_examples=80)
-@given(st.lists(st.dictionaries(KEYS, st.integers(0, 2**50), max_size=8), max_size=4), st.lists(KEYS, max_size=20))
-def test_a_table_answers_as_a_dict(puts, asked):
-    table, held = empty(64), {}
-    for entries in puts:
-        keys, places = np.array([*entries], np.uint64), np.array([*entries.values()], np.int64)
-        put(table, keys, np.arange(len(keys), dtype=np.int32), places)
-        held |= entries
-    asked += [*held]
-    assert look_up(table, asked) == [held.get(key, UNKNOWN) for key in asked]
-    larger = empty(256)
-    move_entries(table, larger)
-    assert look_up(larger, asked) == [held.get(key, UNKNOWN) for key in asked]
+@pytest.mark.parametrize(("lines", "larger"), [(8, 9), (40, 900), (4095, MIN_LINES_OF_6), (MIN_LINES_OF_6, 4507)])
+@settings(deadline=None, max_examples=25)
+@given(
+    st.lists(st.tuples(st.dictionaries(MIXED, PLACES, max_size=25), PLACES), max_size=4), st.lists(MIXED, max_size=20)
+)
+def test_a_table_answers_as_a_dict(lines, larger, rounds, asked):
+    table, held = Table(lines), {}
+    for entries, place in rounds:
+        new = {mixed: at for mixed, at in entries.items() if mixed not in held}
+        assert table.enter(new)
+        held |= new
+        moved = dict.fromkeys([mixed for mixed in held if mixed % 3 == 0], place)
+        table.move(moved)
+        held |= moved
+        assert table.find([*held, *asked]) == [held.get(mixed, UNKNOWN) for mixed in [*held, *asked]]
+    grown = Table(larger)
+    assert copy_entries(*table.form, *grown.form)
+    assert grown.find([*held, *asked]) == [held.get(mixed, UNKNOWN) for mixed in [*held, *asked]]
+    more = {mixed: 5 for mixed in asked if mixed not in held}
+    assert grown.enter(more), "the copy takes further keys"
+    assert grown.find([*held, *more]) == [*held.values(), *more.values()]
 
 
-def test_put_and_find_touch_only_the_keys_of_members():
-    table = empty(16)
-    keys, places = np.array([64, 128, 192], np.uint64), np.array([5, 6, 7], np.int64)
-    put(table, keys, np.array([2, 0], np.int32), places)
-    assert look_up(table, keys) == [5, UNKNOWN, 7]
+@pytest.mark.parametrize(("lines", "larger"), [(300, 317), (4300, 4730)])
+def test_a_full_table_keeps_every_key(lines, larger):
+    rng = np.random.default_rng(lines)
+    table, grown = Table(lines), Table(larger)
+    mixed = np.unique(rng.integers(0, 2**BITS, int(0.925 * lines * table.slots), np.uint64))
+    rng.shuffle(mixed)
+    entries = dict(zip(mixed.tolist(), rng.integers(0, 2**PLACE_BITS, len(mixed)).tolist(), strict=True))
+    assert table.enter(entries)
+    assert copy_entries(*table.form, *grown.form)
+    others = [mixed ^ 1 for mixed in entries if mixed ^ 1 not in entries]
+    for full in (table, grown):
+        assert full.find([*entries]) == [*entries.values()]
+        assert set(full.find(others)) == {UNKNOWN}
+
+
+def test_a_table_without_room_for_a_key_says_so():
+    """All keys have the last home, after which only the spare lines follow."""
+    table, smaller = Table(8), Table(8)
+    last = 2**BITS - 1
+    room = (SPARE_LINES + 1) * table.slots
+    assert table.enter({last - n: n for n in range(room)})
+    assert table.find([last, last - room + 1, last - room]) == [0, room - 1, UNKNOWN]
+    assert not table.enter({last - room: 7})
+    assert table.find([last, last - room]) == [0, UNKNOWN]
+    assert copy_entries(*table.form, *smaller.form), "they fill it to its last entry"
+    assert smaller.find([last, last - room + 1]) == [0, room - 1]
+
+
+def test_kernels_touch_only_the_places_of_members():
+    table = Table(8)
+    mixed, places = np.array([64, 192], np.uint64), np.array([5, 6, 7], np.int64)
+    enter(*table.form, mixed, np.array([0, 2], np.int32), places)
+    assert table.find([64, 128, 192]) == [5, UNKNOWN, 7]
     out = np.full(3, -7, np.int64)
-    find_places(table, keys, np.array([1], np.int32), out)
-    assert out.tolist() == [-7, UNKNOWN, -7]
+    find_places(*table.form, mixed[:1], np.array([1], np.int32), out)
+    assert out.tolist() == [-7, 5, -7]
 
 
 def test_the_reserved_key_is_never_found():
     """Padding of the log is looked up at the end of a run, and must not look alive."""
-    assert look_up(empty(16), [int(RESERVED)]) == [UNKNOWN]
+    assert Table(8).find([mix_reference(int(RESERVED)) % 2**BITS]) == [UNKNOWN]

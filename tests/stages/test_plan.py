@@ -13,7 +13,9 @@ from sharded import SOME, TABLES, in_shards
 from pipeline.records import Plan, Refusal
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.to_disk import FILL_SHARE
+from pipeline.storage.key_map import KeyMap, bytes_for
 from pipeline.storage.shards import Shards
+from pipeline.workflow import format_size, format_size_up
 
 KEYS = st.one_of(st.integers(0, 12), st.integers(0, 40), st.sampled_from([0, 64, 128, 2**32 - 2]))
 TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size=14)
@@ -138,15 +140,13 @@ def test_rows_that_the_next_commit_must_merge_count_as_growth():
 
 
 def test_a_key_map_too_large_is_refused_naming_the_cap():
-    """200 keys of one partition, which then takes 512 entries instead of 256."""
-    keys = [64 * n for n in range(200)]
-    first = 64 * 256 * 16
-    message = refused(
-        "map", "map_bytes", make_places(300, 0, map_bytes=first), RingRows(300, 300), [make_unique(0, keys)]
-    )
-    assert "the key map would need 260 KiB and has 256 KiB" in message
-    places = make_places(300, 0, map_bytes=first + 256 * 16)
-    assert isinstance(plan([make_unique(0, keys)], places, RingRows(300, 300)), Plan)
+    keys = [*range(12_000)]
+    first, needed = bytes_for(0), KeyMap().bytes_with(np.array(keys, np.uint64))
+    assert needed > first
+    places, room = make_places(12_000, 0, map_bytes=first), RingRows(12_000, 12_000)
+    message = refused("map", "map_bytes", places, room, [make_unique(0, keys)])
+    assert f"the key map would need {format_size_up(needed)} and has {format_size(first)}" in message
+    assert isinstance(plan([make_unique(0, keys)], make_places(12_000, 0, map_bytes=needed), room), Plan)
 
 
 @pytest.mark.parametrize("at", [0, 1])

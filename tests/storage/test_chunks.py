@@ -97,7 +97,7 @@ def test_adding_many_chunks_at_once_equals_adding_them_one_by_one():
 def test_a_loaded_log_counts_only_its_remaining_chunks():
     """Chunks 0 and 2 were deleted; 1 and 3 are there."""
     chunks = Chunks(4)
-    chunks.load((16,), 2)
+    chunks.load((16,), [1, 3])
     chunks.begin_growth(7, 100)
     chunks.hold(1, 4)
     chunks.hold(3, 3)
@@ -114,7 +114,7 @@ def test_loading_leaves_out_shards_of_other_processes():
     """Of four shards the second and the fourth, in chunks of 4: one chunk was given out in the former, two in the
     latter, and more in the others."""
     chunks = Chunks(4, shards=SOME)
-    chunks.load((400, 4, 80, 8), 3)
+    chunks.load((400, 4, 80, 8), [1, 3, 7])
     for chunk in (1, 3, 7):
         chunks.hold(chunk, 4)
     assert (chunks.num, chunks.tails, chunks.live().tolist()) == (3, (0, 4, 0, 8), [1, 3, 7])

@@ -2,17 +2,16 @@
 
 import numpy as np
 import pytest
+from depth import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.kernels.key_map import NUM_PARTITIONS, UNKNOWN
-from pipeline.storage.key_map import DEVICE, DISK, FIRST_ENTRIES, HOST, KeyMap, place, row_of, tier_of
+from pipeline.kernels.key_map import NUM_PARTITIONS, PLACE_BITS, UNKNOWN, partition_keys
+from pipeline.storage.key_map import DEVICE, DISK, HOST, MAX_ROWS, KeyMap, bytes_for, place, row_of, tier_of
 
-# All in one partition, half of them with the same home entry; or anywhere.
-KEYS = st.one_of(
-    st.integers(0, 30).map(lambda k: k << 6), st.integers(0, 30).map(lambda k: k << 40), st.integers(0, 2**64 - 2)
-)
-PLACES = st.integers(0, 2**50)
+KEYS = st.one_of(st.integers(0, 300), st.integers(0, 30).map(lambda k: k << 40), st.integers(0, 2**64 - 2))
+MAX_PLACE = 2**PLACE_BITS - 1
+PLACES = st.integers(0, MAX_PLACE)
 
 
 def keys_of(keys):
@@ -35,22 +34,22 @@ def test_the_key_map_answers_as_a_dict_does(rounds, asked):
     key_map, held = KeyMap(), {}
     for entries, shift in rounds:
         new = {key: at for key, at in entries.items() if key not in held}
-        moved = {key: at + shift for key, at in held.items() if at % 2}
+        moved = {key: (at + shift) % MAX_PLACE for key, at in held.items() if at % 2}
         predicted = key_map.bytes_with(keys_of(new))
         key_map.insert(keys_of(new), places_of(new.values()))
         assert key_map.num_bytes == predicted
         key_map.move(keys_of(moved), places_of(moved.values()))
         held |= new | moved
         same(key_map, held, asked)
-    assert key_map.num_bytes == NUM_PARTITIONS * FIRST_ENTRIES * 16
+    assert key_map.num_bytes == bytes_for(0)
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 4000), min_size=1, max_size=6), st.booleans())
 def test_a_growing_map_keeps_every_key_and_takes_the_predicted_bytes(seed, nums, one_partition):
     key_map, rng = KeyMap(), np.random.default_rng(seed)
-    keys = rng.permutation(sum(nums)).astype(np.uint64) << np.uint64(6 if one_partition else 0)
-    places = rng.integers(0, 2**50, len(keys))
+    keys = keys_of_one_partition(sum(nums)) if one_partition else rng.permutation(sum(nums)).astype(np.uint64)
+    places = rng.integers(0, MAX_PLACE, len(keys))
     end = 0
     for num in nums:
         part = slice(end, end + num)
@@ -60,15 +59,47 @@ def test_a_growing_map_keeps_every_key_and_takes_the_predicted_bytes(seed, nums,
         assert key_map.num_bytes == predicted
         assert len(key_map) == end
     np.testing.assert_array_equal(key_map.find(keys), places)
-    assert (key_map.find(keys + np.uint64(sum(nums) << 6)) == UNKNOWN).all()
+    assert (key_map.find(keys + np.uint64(1 << 40)) == UNKNOWN).all()
 
 
-@pytest.mark.parametrize("num_keys", [100_000, 229_000, 230_000, 310_000, 459_000])
-def test_a_key_takes_23_to_46_bytes(num_keys):
-    key_map, rng = KeyMap(), np.random.default_rng(0)
-    keys = np.unique(rng.integers(0, 2**64 - 1, num_keys, np.uint64))
-    key_map.insert(keys, np.zeros(len(keys), np.int64))
-    assert 22.8 <= key_map.num_bytes / len(keys) <= 45.8
+def keys_of_one_partition(num):
+    """Keys of one partition: their mixed keys have the same high bits."""
+    keys = np.arange(NUM_PARTITIONS * (num + num // 2 + 99), dtype=np.uint64)
+    members, mixed = np.empty(len(keys), np.int32), np.empty_like(keys)
+    starts = np.empty(NUM_PARTITIONS + 1, np.int64)
+    partition_keys(keys, members, mixed, starts)
+    return keys[members[starts[77] : starts[78]]][:num]
+
+
+def test_bytes_depend_on_the_keys_alone_and_not_on_their_order():
+    keys = np.unique(np.random.default_rng(0).integers(0, 2**64 - 1, 30_000, np.uint64))
+    found = []
+    for part in (len(keys), 999):
+        key_map = KeyMap()
+        for first in range(0, len(keys), part):
+            key_map.insert(keys[first : first + part], np.zeros(len(keys[first : first + part]), np.int64))
+        found.append(key_map.num_bytes)
+    assert found[0] == found[1]
+
+
+def test_a_key_takes_at_most_16_bytes_and_13_from_10_million_on():
+    """Twelve on average: over all numbers of keys between 10 and 20 million."""
+    few = [bytes_for(n) / n for n in range(500_000, 10_000_000, 37_000)]
+    many = [bytes_for(n) / n for n in range(10_000_000, 20_000_000, 37_000)]
+    assert 13.8 < min(few[:100]) < max(few) < 16
+    assert 11.4 < min(many) < max(many) < 13
+    assert sum(many) / len(many) < 12
+
+
+@pytest.mark.parametrize("num_keys", some([400_000, 7_000_000], 400_000))
+def test_a_map_takes_the_bytes_that_are_expected_of_its_number_of_keys(num_keys):
+    key_map = KeyMap()
+    for first in range(0, num_keys, 1 << 20):
+        keys = np.arange(first, min(first + (1 << 20), num_keys), dtype=np.uint64)
+        key_map.insert(keys, keys.astype(np.int64))
+    assert key_map.num_bytes == pytest.approx(bytes_for(num_keys), rel=0.01)
+    keys = np.random.default_rng(0).integers(0, num_keys, 100_000).astype(np.uint64)
+    np.testing.assert_array_equal(key_map.find(keys), keys.astype(np.int64))
 
 
 def test_predicting_the_bytes_of_keys_adds_none():
@@ -88,7 +119,7 @@ def test_calls_with_no_keys_succeed():
     assert key_map.bytes_with(none) == key_map.num_bytes
 
 
-@given(st.sampled_from([DEVICE, HOST, DISK]), st.lists(st.integers(0, 2**48 - 1)))
+@given(st.sampled_from([DEVICE, HOST, DISK]), st.lists(st.integers(0, MAX_ROWS - 1)))
 def test_a_place_keeps_its_tier_and_its_row(tier, rows):
     places_U = place(tier, np.array(rows, np.int64))
     assert tier_of(places_U).tolist() == [tier] * len(rows)

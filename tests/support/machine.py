@@ -82,7 +82,7 @@ class Machine:
         live = chunks.live().tolist()
         if forget:
             self.log.remove(self.log.checksums.keys() - set(live))
-        chunks.present = len(self.log.checksums)
+        chunks.keep(self.log.checksums)
         self.places.begin_growth()
         return Manifest(
             number=number, name=None, num_shards=chunks.shards.num, tails=chunks.tails,

@@ -36,9 +36,9 @@ def make_places(
 
 def state_of(places):
     """All state that a plan may change, as bytes."""
-    arrays = [places.map._counts, *places.map._tables]
+    arrays = [places.map._counts, *(table.words_L8 for table in places.map._tables)]
     chunks = places.chunks
-    arrays.append(chunks._stale_C)
+    arrays += [chunks._stale_C, chunks._on_disk._of_C, chunks._on_disk._chunk_O]
     numbers = [*chunks.tails, chunks.present, chunks.growth, chunks.allowance]
     for slots in (places.device, places.host):
         arrays += [slots.keys_S, slots.copies_S, slots._free, slots.policy._marked_S]
@@ -207,7 +207,9 @@ def check_places(places, tiers):
     """Check that map, slots and the log's end agree with the replayed tiers, and that the caps are kept."""
     known = [*tiers.live]
     found = places.map.find(np.array(known, np.uint64))
-    assert [*zip(tier_of(found).tolist(), row_of(found).tolist(), strict=True)] == [*tiers.live.values()]
+    rows, on_disk = row_of(found), tier_of(found) == DISK
+    rows[on_disk] = places.chunks.positions_of(found[on_disk])
+    assert [*zip(tier_of(found).tolist(), rows.tolist(), strict=True)] == [*tiers.live.values()]
     assert len(places.map) == len(known)
     for slots, held, tier in ((places.device, tiers.device, DEVICE), (places.host, tiers.host, HOST)):
         assert slots.keys_S.tolist() == [held.get(slot, int(RESERVED)) for slot in range(len(slots.keys_S))]
@@ -324,7 +326,7 @@ def commit(tiers, places, at_least=0):
     assert len(live) * CHUNK <= places.chunks._multiple * len(tiers.live) + padded
     tiers.deleted = tiers.chunks - live
     tiers.since = tiers.num_chunks
-    places.chunks.present = len(live)
+    places.chunks.keep(live)
     places.begin_growth(at_least)
     check_places(places, tiers)
 
