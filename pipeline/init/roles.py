@@ -84,7 +84,10 @@ def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
         for column in look.columns
     ]
     if not any(choice.role == "category" for choice in choices):
-        raise ValueError("no column is a category, and a model needs one: integers or text that name things")
+        raise ValueError(
+            f"none of the columns {', '.join(names)} is a category, and a model needs one: integers or texts that name "
+            "things, such as users, in several rows each; add such a column to the files"
+        )
     return choices
 
 

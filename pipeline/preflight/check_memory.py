@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.device.device import Described
 from pipeline.machine import limits
-from pipeline.workflow import Storage, format_size_up
+from pipeline.workflow import Storage, format_size, format_size_up
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
@@ -12,7 +12,10 @@ def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
     the device's in bytes; `workers`: number of workers on this machine."""
     in_ram = {"device": storage.device_bytes, "host": storage.host, "read": storage.read, "map": storage.map}
     if device.on_gpu and (wanted := in_ram.pop("device")) > (free := device.free_bytes()):
-        raise ValueError(f"storage.device is {wanted:,} bytes, and {free:,} of the GPU's memory are free; lower it")
+        raise ValueError(
+            f"storage.device is {format_size(wanted)}, and {format_size(free)} of the GPU's memory are free; lower "
+            'it, or give a share of what is free, such as "80 %"'
+        )
     if (wanted := workers * sum(in_ram.values())) > (there_is := limits.memory()):
         names, of_all = ", ".join(list(in_ram)[:-1]), f" of {workers} workers" if workers > 1 else ""
         raise ValueError(

@@ -19,7 +19,7 @@ from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.tier import check_keys
-from pipeline.workflow import format_size
+from pipeline.workflow import format_size, format_size_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class CommitRows:
         manifest = held.manifest
         if (needed := bytes_for(manifest.live_rows)) > memory:
             raise ValueError(
-                f"commit {manifest.number} has {manifest.live_rows:,} keys, whose map takes {needed:,} bytes, and "
-                f"memory is {format_size(memory)}; raise it, or read rows without a map: `pipeline export`, then "
+                f"commit {manifest.number} has {manifest.live_rows:,} keys, whose map takes {format_size_up(needed)}, "
+                f"and memory is {format_size(memory)}; raise it, or read rows without a map: `pipeline export`, then "
                 "pipeline.open_servable"
             )
         allow_many_files()

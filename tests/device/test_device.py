@@ -81,7 +81,7 @@ def test_a_device_slab_is_checked_against_the_memory_that_it_lies_in(small_workf
     check_memory(huge, type("Gpu", (Small,), {"on_gpu": True})(1 << 40))
     with pytest.raises(ValueError, match=r"storage\.device, host, read and map add up to"):
         check_memory(huge, RAM)
-    with pytest.raises(ValueError, match=r"storage.device is 2,048 bytes, and 1,000 of the GPU's memory are free"):
+    with pytest.raises(ValueError, match=r"storage.device is 2 KiB, and 1000 B of the GPU's memory are free; lower it"):
         check_memory(small_workflow(storage={"device": "2 KiB"}).storage, type("Gpu", (Small,), {"on_gpu": True})(1000))
 
 
