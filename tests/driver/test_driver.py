@@ -1,5 +1,6 @@
 """What a run leaves, and what it leaves when it has to stop early."""
 
+import dataclasses
 import json
 import re
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ from reference import Reference
 from safetensors.torch import load_file
 
 from pipeline.commits.manifest import Commits
-from pipeline.commits.run_state import read_state
+from pipeline.commits.run_state import newest_state
 from pipeline.data import source as source_module
 from pipeline.data.source import Source
 from pipeline.driver.driver import Driver
@@ -27,7 +28,7 @@ from pipeline.records import Block, Refusal
 from pipeline.run import main
 from pipeline.stages import STAGES
 from pipeline.storage import key_map
-from pipeline.storage.files import Files
+from pipeline.storage.files import Damaged, Files
 from pipeline.storage.layout import row_keys
 from pipeline.training.build import build_model
 from pipeline.worker.placement import OnHost
@@ -349,9 +350,10 @@ def test_a_disk_full_at_the_end_of_a_run_is_reported(tmp_path, capfd, monkeypatc
 
 
 def test_a_state_whose_metrics_are_of_no_split_is_refused(left):
-    state = Commits(left.run_dir, Files(), 1).kept()[-1].state
-    with pytest.raises(ValueError, match=r'epochs: {"split": "tset"} has no valid epoch and split'):
-        read_state(state | {"epochs": [{"split": "tset"}]})
+    newest = Commits(left.run_dir, Files(), 1).kept()[-1]
+    forged = dataclasses.replace(newest, state=newest.state | {"epochs": [{"split": "tset"}]})
+    with pytest.raises(Damaged, match=r'state.epochs: {"split": "tset"} has no valid epoch and split'):
+        newest_state([forged])
 
 
 def test_a_test_that_no_cap_holds_ends_the_run_with_the_epoch_and_the_reason():

@@ -241,8 +241,11 @@ def test_parts_without_their_unique_keys_are_refused(tmp_path):
     record = SimpleNamespace(file=0, number=0, last=True, name="part-0000-00000")
 
     class Made(list):
-        names = lambda self: {record.name}  # noqa: E731
-        path = lambda self, name: tmp_path / name  # noqa: E731
+        def names(self):
+            return {record.name}
+
+        def path(self, name):
+            return tmp_path / name
 
     job = SimpleNamespace(records=lambda step: Made([record]), kept=tmp_path, keyed=())
     with pytest.raises(ValueError, match="the unique keys of 1 parts are gone; the same command makes"):

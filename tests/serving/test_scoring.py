@@ -357,7 +357,9 @@ def test_a_file_that_loses_rows_while_it_is_scored_is_named(tmp_path):
 
 
 def test_a_batch_that_no_cap_holds_ends_the_scoring_with_the_reason(trained, tmp_path, monkeypatch, capsys):
-    refuse = lambda self, blocks, *_: Refusal(next(iter(blocks)), "map", "the key map is full")  # noqa: E731
+    def refuse(self, blocks, look_ahead, watch):
+        return Refusal(next(iter(blocks)), "map", "the key map is full")
+
     monkeypatch.setattr(LocalCrew, "run", refuse)
     score(trained, tmp_path / "out", exits=1)
     assert "scoring was refused: the key map is full" in capsys.readouterr().err

@@ -19,23 +19,23 @@ TITLE = """\
 
 Each error message that this system can end with, as a user sees it, under what the user was doing; most say what is
 wrong, where, and what to change. The tests that cause the errors wrote this page (`make messages`): values in it are
-examples, FOLDER stands for a path, and ... for the rest of a long text.
+examples, FOLDER stands for a path, a slash between spaces for a new line, and ... for the rest of a long text.
 """
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Workflow file and command line": ("workflow", "run", "settings", "messages", "init", "notebook", "__init__"),
+    "Workflow file and command line": ("workflow", "run", "messages", "init", "notebook", "__init__"),
     "Model and optimizer": ("models", "optimizer", "optim", "training", "preflight.check_model"),
     "Data": ("data",),
     "Preparing raw logs": ("prepare",),
     "Memory and disk": ("preflight", "storage", "machine.memory", "device"),
-    "A run, its commits, and going on": ("driver", "worker", "commits", "verify", "stages", "monitor"),
+    "A run, its commits, and going on": ("driver", "worker", "commits", "verify", "stages", "monitor", "settings"),
     "Several workers": ("cluster", "comm", "machine.affinity"),
     "Serving over HTTP": ("serving.http", "serving.serve"),
     "Scoring, looking up, exporting": ("serving",),
 }
 """Modules of each part of the page. A module belongs to the longest name that fits."""
 BEFORE = {
-    "Preparing raw logs": "What is wrong with a line is said after its file and number: `FOLDER/log: line 3: expected 24 "
-    "columns, got 3`.",
+    "Preparing raw logs": "What is wrong with a line is said after its file and number: "
+    "`FOLDER/log: line 3: expected 24 columns, got 3`.",
     "A run, its commits, and going on": "What is wrong with a value of a commit is said after the commit's file. A run "
     "that ends early also says what is committed, and how to go on.",
     "Serving over HTTP": "The server answers a request that it refuses with JSON, in which `error` is the message. The "
@@ -44,12 +44,14 @@ BEFORE = {
 """Text at the top of a part."""
 EXEMPT: dict[str, str] = {}
 """Reason by key of an error site that no test reaches."""
-LONGEST = 600
+LONGEST = 400
 NORMAL = (
     (r"(?:/[^\s/:'\"]+)*/pytest-of-\w+/pytest-\d+(?:/popen-gw\d+)?/[^\s/:;,'\")]+", "FOLDER"),
     (r"/tmp/(?:tmp)?[^\s/:;,'\")]+", "FOLDER"),
     (re.escape(f"{PACKAGE.parent}/"), ""),
     (r"\b(?:127\.0\.0\.1|localhost):\d+", "HOST:PORT"),
+    (r"\binproc://[\d.]+/\d+/\d+", "inproc://HOST"),
+    (r"--port \d+", "--port PORT"),
     (r"\b0x[0-9a-f]{6,}", "0x..."),
     (r"\b[0-9a-f]{24,}\b", "0123abcd..."),
     (r"\bprocess \d+", "process 4321"),
@@ -60,7 +62,8 @@ def shown(text: str) -> str:
     """A message without what differs from one machine or run to the next, on one line, and not too long."""
     for pattern, instead in NORMAL:
         text = re.sub(pattern, instead, text)
-    text = " ".join("".join(c if c.isprintable() or c.isspace() else repr(c)[1:-1] for c in text).split())
+    text = "".join(c if c.isprintable() or c in "\n\t" else repr(c)[1:-1] for c in text)
+    text = " / ".join(filter(None, (" ".join(line.split()) for line in text.split("\n"))))
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
 
 

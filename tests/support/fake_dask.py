@@ -6,8 +6,8 @@ from types import SimpleNamespace
 def client_of(*addresses, **more):
     """A client whose scheduler has these workers, none of which ever sends a second heartbeat."""
     workers = {address: SimpleNamespace(last_seen=1.0, name=address) for address in addresses}
-    run = lambda function: function(SimpleNamespace(workers=workers))  # noqa: E731
-    return SimpleNamespace(run_on_scheduler=run, **more)
+    scheduler = SimpleNamespace(workers=workers)
+    return SimpleNamespace(run_on_scheduler=lambda function: function(scheduler), **more)
 
 
 class Pending:
