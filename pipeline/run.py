@@ -135,11 +135,11 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
         paths.append(path)
     try:
         return Workflow.model_validate_json(json.dumps(fields))
-    except ValidationError as error:
+    except (ValidationError, RecursionError) as error:
+        if isinstance(error, RecursionError) or "recursion limit exceeded" in str(error):
+            raise ValueError("--set: a value is nested too deeply") from error
         lines = [f"{_set_at(problem.path, paths)}{problem.text}" for problem in problems(error, in_json=True)]
         raise ValueError("\n       ".join(lines)) from error
-    except RecursionError as error:
-        raise ValueError("--set: a value is nested too deeply") from error
 
 
 def _parent(fields: dict[str, Any], parents: Sequence[str], path: str) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (args.run_dir / SERVABLE_MANIFEST).is_file():
             return verify_servable(args.run_dir)
         if not (args.run_dir / "commits").is_dir():
-            raise ValueError(f"{args.run_dir} holds no run: it has no folder `commits`")
+            raise ValueError(f"{args.run_dir} holds no run: it has no folder `commits`; name the folder of a run")
         with RunLock(args.run_dir):
             return verify(args.run_dir, args.repair)
     except (ValueError, OSError, MemoryError) as error:

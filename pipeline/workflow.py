@@ -24,7 +24,7 @@ from pydantic import (
     model_validator,
 )
 
-from pipeline.errors import did_you_mean, refuse_remote
+from pipeline.errors import did_you_mean, refuse_remote, system_text
 from pipeline.machine.limits import cpus
 from pipeline.messages.place import message_of
 from pipeline.messages.problems import problems
@@ -417,7 +417,7 @@ def _load_text(path: Path) -> Workflow:
     try:
         content = path.read_text()
     except (OSError, UnicodeError) as error:
-        raise ValueError(f"{path} cannot be read: {error}") from error
+        raise ValueError(system_text(error) or f"{path} cannot be read: {error}") from error
     try:
         fields = tomllib.loads(content) if path.suffix == ".toml" else json.loads(content)
         if not isinstance(fields, dict):

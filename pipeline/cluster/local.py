@@ -17,7 +17,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster
 from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
 from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
-from pipeline.errors import PipelineError
+from pipeline.errors import OutOfTurn, PipelineError
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
 
@@ -40,7 +40,7 @@ none."""
 def run_local_stage(stage: str, number: int, token: str, after: list[StageResult]) -> StageResult:
     """Run a stage; the only function submitted to Dask here. `after` exists so that Dask waits for those tasks."""
     if token not in _open:
-        raise RuntimeError(
+        raise OutOfTurn(
             f"{stage} of block {number} was called for run {token}, which is not open in this process: a stage "
             "has state, and is never run twice or elsewhere"
         )

@@ -13,7 +13,6 @@ from pipeline.cluster.local import DaskExecutor
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.errors import PipelineError
 from pipeline.preflight.memory_table import no_room
 from pipeline.preflight.setup import Setup
 from pipeline.preflight.sizes import DoesNotFit
@@ -96,7 +95,7 @@ class LocalCrew:
         self.pause(why)
 
     def restart(self) -> None:
-        raise PipelineError("the one worker of this run is in the driver's own process")
+        raise AssertionError("the one worker of this run is in the driver's own process, and is never lost")
 
     def close(self) -> None:
         if self._worker:

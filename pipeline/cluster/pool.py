@@ -93,7 +93,10 @@ class WorkerPool:
             if len(workers) >= self.world:
                 return sorted(workers, key=lambda a: (_host(a), f"{workers[a]:>9}", a))[: self.world]
             time.sleep(0.05)
-        raise NoWorkers(f"{len(workers)} workers came in {START_SECONDS:.0f} s, and {self.world} are needed")
+        raise NoWorkers(
+            f"{len(workers)} workers came in {START_SECONDS:.0f} s, and {self.world} are needed; start more, or give a "
+            "smaller --workers"
+        )
 
     def devices(self, name: str) -> list[str]:
         """Return the distinct models of the devices that the workers train on, if the workflow's device is `name`.

@@ -73,7 +73,10 @@ class TwoLevels:
         """`inner`: workers of one machine. `outer`: workers of the same index on all machines. Raises ValueError if
         vectors cannot be divided among the workers of a machine."""
         if ALIGNED % inner.world:
-            raise ValueError(f"{inner.world} workers of one machine; two-level sums need 1, 2, 4, 8 or {ALIGNED}")
+            raise ValueError(
+                f"{inner.world} workers on one machine, and optimizer.merge.inner needs 1, 2, 4, 8 or {ALIGNED}; "
+                "take so many, or leave it out"
+            )
         self.inner, self._outer = inner, outer
         self.rank, self.world = outer.rank * inner.world + inner.rank, outer.world * inner.world
 

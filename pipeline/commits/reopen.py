@@ -86,9 +86,15 @@ def read_log(
     newest = kept[-1]
     log = Log(path, TableFormat(row, places.chunks.rows, shards), speed, files, checksums(kept), direct)
     if (newest.row, newest.chunk_rows, newest.num_shards) != (row.describe(), places.chunks.rows, shards.num):
+        there, here = (
+            f"rows of {of['tag'] + 1} words ({', '.join(of)}) in chunks of {chunk_rows:,} in {num_shards:,} shards"
+            for of, chunk_rows, num_shards in (
+                (newest.row, newest.chunk_rows, newest.num_shards),
+                (row.describe(), places.chunks.rows, shards.num),
+            )
+        )
         raise ValueError(
-            f"{path} has rows {newest.row} in chunks of {newest.chunk_rows} in {newest.num_shards} shards, but "
-            f"this workflow has rows {row.describe()} in chunks of {places.chunks.rows} in {shards.num} shards"
+            f"{path} has {there}, but this workflow makes {here}; change the workflow back, or begin anew with --fresh"
         )
     if bytes_for(newest.live_rows) > places.caps.map_bytes:
         raise ValueError(

@@ -71,7 +71,7 @@ class Source:
             files |= {path: identity for path, (identity, _) in listed.items()}
         self.num_examples = {split: sum(g.num_rows for g in self._groups[split]) for split in SPLITS}
         if self.num_examples["train"] == 0 and not scoring:
-            raise ValueError(f"data.train: {', '.join(data.train)} hold no examples; name files that have rows")
+            raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
         self.layout = layout_of(data, check.kinds)
         self._widths = Widths(
             num_labels=len(data.labels),

@@ -22,6 +22,7 @@ from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.folder import Folder
 from pipeline.workflow import Workflow
 
+ANEW = "go back to the version of this package that wrote it, or begin anew with --fresh"
 HARMLESS = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.device",
     "storage.host", "storage.disk", "storage.read", "storage.map", "storage.policy", "storage.log_multiple",
@@ -115,12 +116,12 @@ def _completed(workflow: Mapping[str, Any], present: Mapping[str, Any]) -> Mappi
     """
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
-        raise ValueError(f"model.kind of the commit's workflow is not the name of a class: {_short(model)}")
+        raise ValueError(f"model.kind of the commit's workflow is not the name of a class: {_short(model)}; {ANEW}")
     importable = {**workflow, "model": model | {"kind": present["model"]["kind"]}}
     try:
         completed = json.loads(read_json(Workflow, json.dumps(importable)).model_dump_json())
     except ValueError as error:
-        raise ValueError(f"the workflow that the commit keeps cannot be read: {error}") from error
+        raise ValueError(f"the workflow that the commit keeps cannot be read: {error}; {ANEW}") from error
     completed["model"]["kind"] = model["kind"]
     return dict(completed)
 

@@ -69,7 +69,7 @@ def init_command(args: argparse.Namespace) -> int:
         raise ValueError(f"{args.out} is there already; name another file, or remove it")
     look = look_at_files(_data_files(args.data))
     if not look.sample.num_rows:
-        raise ValueError(f"{look.paths[0]}: there are no rows in the files")
+        raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
     choices = choose_roles(look, args.label)
     division = divide(look)
     if division:

@@ -85,7 +85,10 @@ def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
     for label in chosen:
         choices = [c if c.role == "label" else _warned(c, look, look.sample.column(label)) for c in choices]
     if not any(choice.role == "category" for choice in choices):
-        raise ValueError("no column is a category, and a model needs one: integers or text that name things")
+        raise ValueError(
+            f"none of the columns {', '.join(names)} is a category, and a model needs one: integers or texts that name "
+            "things, such as users, in several rows each; add such a column to the files"
+        )
     return choices
 
 

@@ -37,7 +37,11 @@ def pack_scores(scores_B: F32, labels_B: F32, weights_B: F32 | None) -> U64:
     if num_nan := int(np.isnan(scores_B).sum()):
         raise ValueError(f"{num_nan} of {len(scores_B)} scores are NaN: training diverged; try a lower learning rate")
     if not ((labels_B == 0) | (labels_B == 1)).all():
-        raise ValueError("AUC needs labels that are 0 or 1; found others")
+        wrong = labels_B[(labels_B != 0) & (labels_B != 1)]
+        raise ValueError(
+            f"AUC needs labels that are 0 or 1, and {len(wrong)} of {len(labels_B)} are others, such as {wrong[0]:g}; "
+            "correct the column of data.labels"
+        )
     # Adding zero turns -0.0, which is equal to 0.0 but has other bits, into 0.0.
     bits_B = (scores_B + np.float32(0)).view(np.uint32)
     ordered_B = np.where(bits_B >= SIGN, ~bits_B, bits_B | SIGN)
@@ -55,7 +59,11 @@ def _weight_bits(weights_B: F32 | None) -> U64 | np.uint64:
     if weights_B is None:
         return np.uint64(np.float32(1).view(np.uint32))
     if not ((weights_B >= 0) & (weights_B < np.inf)).all():
-        raise ValueError("sample weights must be finite and not negative; found others")
+        wrong = weights_B[~((weights_B >= 0) & (weights_B < np.inf))]
+        raise ValueError(
+            f"sample weights must be finite and not negative, and {len(wrong)} of {len(weights_B)} are not, such as "
+            f"{wrong[0]:g}; correct the column of data.weight"
+        )
     return (weights_B + np.float32(0)).view(np.uint32).astype(np.uint64)
 
 

@@ -26,8 +26,7 @@ class SortedSpill:
     """
 
     def __init__(self, folder: Path, bound: int, num_words: int = 1) -> None:
-        if bound < 1:
-            raise ValueError(f"bound: expected at least 1 example; got {bound}")
+        assert bound >= 1
         self._folder = folder
         self._bound = bound
         self._words_CN: U64 = np.empty((num_words, 0), np.uint64)

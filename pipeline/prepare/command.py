@@ -108,9 +108,12 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
 
 
 def size(text: str) -> int:
-    found = parse_size(text)
-    if not isinstance(found, int):
-        raise ValueError(f"expected a size such as 64 MiB, got {text!r}")
+    try:
+        found = parse_size(text)
+    except ValueError as error:
+        # argparse leaves out what any other exception says.
+        raise argparse.ArgumentTypeError(str(error)) from None
+    assert isinstance(found, int)
     return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pipeline.data.files import SPLITS
+from pipeline.errors import shortened
 from pipeline.machine.aside import move_aside
 from pipeline.prepare.corrected import remove_other_parts
 from pipeline.prepare.formats import Field
@@ -18,7 +19,7 @@ from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
-from pipeline.settings import Strict
+from pipeline.settings import Strict, read_json
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files, checksum
 
@@ -161,15 +162,15 @@ def read_prepared(out: Path, command: Command) -> Prepared:
     size."""
     path, again = out / MANIFEST, "the same command makes the output again"
     try:
-        prepared = Prepared.model_validate_json(path.read_bytes())
+        prepared = read_json(Prepared, path.read_bytes())
         there = Command(options=prepared.options, sources=[])
         if _different(there, command) or prepared.splits.keys() != set(SPLITS) or not prepared.files:
-            raise ValueError("not of this command")
+            raise ValueError("it is not of this command")
         for file in prepared.files:
             if file.split not in SPLITS or not re.fullmatch(rf"{file.split}/{PART}\.parquet", file.name):
-                raise ValueError("names a file that is none of the output's")
+                raise ValueError(f"it names {shortened(file.name)}, which is no file of the output")
     except ValueError as error:
-        raise ValueError(f"{path}: is damaged; remove it, and {again}") from error
+        raise ValueError(f"{path}: is damaged ({error}); remove it, and {again}") from error
     for file in prepared.files:
         if not file.has_size(out):
             raise ValueError(

@@ -114,7 +114,9 @@ class Records:
         places = [(file.split, file.name) for file in record.files]
         ours = [(split, f"{split}/{name}.parquet") for split in SPLITS]
         if record.name != name or places != [place for place in ours if place in places]:
-            raise ValueError(f"{self.path(name)}: is the record of something else")
+            raise ValueError(
+                f"{self.path(name)}: is the record of another part; remove it, and the same command makes it again"
+            )
         return record
 
     def __iter__(self) -> Iterator[Record]:

@@ -38,7 +38,10 @@ def tables(
 def _read(file: pq.ParquetFile, piece: Piece, format: Format) -> Iterator[pa.Table]:
     names, groups = format.schema.names, range(piece.begin, piece.end)
     if missing := [name for name in names if name not in file.schema_arrow.names]:
-        raise ValueError(f"{piece.path}: has no column {', '.join(missing)}, which the first file has")
+        raise ValueError(
+            f"{piece.path}: has no column {', '.join(missing)}, which the first file has; write all files with "
+            "the same columns, or leave this one out"
+        )
     first = file.metadata.row_group(piece.begin)
     count = num_parts(first.num_rows, first.total_byte_size, piece.part_bytes) if len(groups) == 1 else 1
     try:

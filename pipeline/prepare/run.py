@@ -189,4 +189,7 @@ def check_parts_are_those(job: Job, pieces: Sequence[Piece]) -> None:
         number, last = number + 1, record.last
     fold(job.kept / UNIQUES, job.keyed, min_bytes=0)
     if lacking := job.records(WRITE).names() - folded_parts(job.kept / UNIQUES):
-        raise ValueError(f"{job.kept / UNIQUES}: the unique keys of {len(lacking):,} parts are gone")
+        raise ValueError(
+            f"{job.kept / UNIQUES}: the unique keys of {len(lacking):,} parts are gone; the same command makes these "
+            "parts again"
+        )

@@ -16,6 +16,7 @@ from typing import Literal, NamedTuple, cast
 
 import pyarrow as pa
 
+from pipeline.errors import system_text
 from pipeline.settings import Strict
 
 Role = Literal["label", "number", "category", "time", "skip"]
@@ -58,7 +59,7 @@ def read_schema(schema: Path | Sequence[str]) -> Schema:
         if len(read.delimiter.encode()) != 1:
             raise ValueError(f"delimiter: expected one character of ASCII, got {read.delimiter!r}")
     except (ValueError, OSError, RecursionError) as error:
-        raise ValueError(f"{schema}: is no schema of columns: {error}") from error
+        raise ValueError(system_text(error) or f"{schema}: is no schema of columns: {error}") from error
     return read
 
 

@@ -120,7 +120,9 @@ def check_split(split: Split, schema: pa.Schema, paths: Sequence[Path]) -> None:
     match split:
         case ByTime():
             if split.column not in schema.names:
-                raise ValueError(f"--split time: no column is {split.column!r}; there are {', '.join(schema.names)}")
+                raise ValueError(
+                    f"--split time: there is no column {split.column!r}; there are {', '.join(schema.names)}"
+                )
             for since in (split.validation_from, split.test_from):
                 if since is not None:
                     split.parsed(since, schema.field(split.column).type)

@@ -37,7 +37,9 @@ def compare(before: HeldCommit, after: HeldCommit, speed: DiskSpeed) -> Diff:
     """
     one, other = before.manifest, after.manifest
     if (one.row, one.chunk_rows, one.num_shards) != (other.row, other.chunk_rows, other.num_shards):
-        raise ValueError(f"commits {one.number} and {other.number} have rows or chunks of different layouts")
+        raise ValueError(
+            f"commits {one.number} and {other.number} have rows or chunks of different layouts; name two of one run"
+        )
     allow_many_files()
     ours, theirs = checksums([one]), checksums([other])
     shared = {chunk for chunk in ours.keys() & theirs.keys() if ours[chunk] == theirs[chunk]}

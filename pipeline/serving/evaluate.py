@@ -52,7 +52,7 @@ def judged(file: ScoredFile, workflow: Workflow) -> Iterator[Judged]:
     columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
     logits, first_row = score_fields(workflow.data.labels)[::2], 0
     with open_file(file.source) as source, open_file(file.out) as out:
-        scores = ColumnReader(out, logits)
+        scores = ColumnReader(file.out, out, logits)
         for batch in source.iter_batches(SCORED_GROUP, columns=[column.name for column in columns], use_threads=False):
             values: dict[str, list[Any]] = {setting: [] for setting in TRUTH}
             for column in columns:

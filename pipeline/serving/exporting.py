@@ -178,7 +178,8 @@ def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
     """Raises Damaged if the commit has another number of rows than its manifest says."""
     if num_rows != (expected := opened.manifest.live_rows):
         raise Damaged(
-            f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}"
+            f"{opened.held.run_dir}: commit {opened.held.number} has {num_rows:,} rows, expected {expected:,}; "
+            "`pipeline verify RUN` says more"
         )
 
 

@@ -146,7 +146,7 @@ class ScoreWriter:
         if the file to score has changed."""
         Files().make_folder(file.out.parent)
         with open_file(file.source) as source:
-            kept = ColumnReader(source, self._keep) if self._keep else None
+            kept = ColumnReader(file.source, source, self._keep) if self._keep else None
             fields = [*(source.schema_arrow.field(name) for name in self._keep)]
             fields += [pa.field(name, pa.float32()) for name in self._score_fields]
             schema = pa.schema(fields, dict(self._metadata))
@@ -187,8 +187,8 @@ class _Ended(Exception):
 class ColumnReader:
     """Reader of some columns of a Parquet file, from front to back."""
 
-    def __init__(self, file: pq.ParquetFile, columns: Sequence[str]) -> None:
-        self._columns = list(columns)
+    def __init__(self, path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> None:
+        self._path, self._columns = path, list(columns)
         self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
             SCORED_GROUP, columns=self._columns, use_threads=False
         )
@@ -200,7 +200,9 @@ class ColumnReader:
         while num_rows:
             batch = self._rest.pop() if self._rest else next(self._batches, None)
             if batch is None:
-                raise ValueError(f"a file has fewer rows than when the scoring began: {num_rows:,} are missing")
+                raise ValueError(
+                    f"{self._path} has fewer rows than when the scoring began, {num_rows:,} at least; score it again"
+                )
             if len(batch) > num_rows:
                 self._rest.append(batch.slice(num_rows))
                 batch = batch.slice(0, num_rows)

@@ -29,8 +29,8 @@ def checked_workflow(kept: Mapping[str, Any], given: Workflow | None, needs_clas
         mine = json.loads(given.model_dump_json())
         if different := [path for path in SAME if _at(saved, path) != _at(mine, path)]:
             raise ValueError(
-                f"--workflow: the file's {', '.join(different)} {'is' if len(different) == 1 else 'are'} not those of "
-                "the commit; name the file that the run was trained with"
+                f"--workflow: the file's {', '.join(different)} {'is' if len(different) == 1 else 'are'} not "
+                f"{'that' if len(different) == 1 else 'those'} of the commit; name the file that the run had"
             )
         saved["storage"] = mine["storage"] | {"chunk_rows": _at(saved, "storage.chunk_rows")}
         saved["device"] = mine["device"]

@@ -67,7 +67,8 @@ def deal_shards(
         cost_SW[list(kept), w] = 0
     if lost := np.flatnonzero(~(cost_SW < np.inf).any(axis=1)).tolist():
         raise ValueError(
-            f"shards {', '.join(map(str, lost))} of {num}: none of the {len(workers)} workers reaches their directories"
+            f"shards {', '.join(map(str, lost))} of {num}: none of the {len(workers)} workers reaches their folders; "
+            "start workers on the machines that have them"
         )
     worker_S: I64 = np.full(num, -1, np.int64)
     for shard in range(num):

@@ -50,7 +50,7 @@ class BlockMetrics:
         """
         losses_K, weights_K, clipped_K, rows_K = results_K4.T.astype(np.float64)
         for batch in np.flatnonzero(~np.isfinite(losses_K)).tolist():
-            where = f"batch {block.first_batch + batch} of epoch {block.epoch}"
+            where = f"batch {block.first_batch + batch} of epoch {block.epoch + 1}"
             raise FloatingPointError(
                 f"the loss of {where} is {losses_K[batch]}: lower optimizer.dense.lr or optimizer.rows.lr, or look for "
                 "large values in data.weight and data.numbers, or a large model.init_std"

@@ -100,3 +100,9 @@ def test_the_limit_of_a_control_group_counts_only_its_own_workers(small_workflow
     said = refusal([CPU, seven, seven], workflow, "cpu")
     assert "worker 1 on a: storage's device, host, read and map of 2 workers there add up to 320 MiB" in said
     assert "and its control group may have 200 MiB; lower" in said
+
+
+def test_workers_with_other_packages_or_too_few_threads_are_refused(small_workflow):
+    other = replace(CPU, host="b", versions={"torch": "3"})
+    assert "worker 1 on b has torch 3, and worker 0 2" in refusal([CPU, other], small_workflow(), "cpu")
+    assert "worker 1 on a has 2 threads" in refusal([CPU, replace(CPU, threads=2)], small_workflow(), "cpu")

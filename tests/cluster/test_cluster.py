@@ -22,7 +22,7 @@ from pipeline.cluster.address import free_address
 from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.local import DaskExecutor, local_client, run_local_stage
 from pipeline.data import source
-from pipeline.errors import PipelineError
+from pipeline.errors import OutOfTurn, PipelineError
 from pipeline.records import StageResult
 from pipeline.schedule import BlockSchedule
 from pipeline.stages import STAGES
@@ -121,13 +121,13 @@ def test_a_task_for_a_block_before_its_turn_is_refused(client, executor):
 def test_a_task_of_a_run_that_is_over_is_refused(client, executor):
     executor.close()
     executor.close()
-    with pytest.raises(RuntimeError, match=f"read of block 0 was called for run {executor.token}, which is not open"):
+    with pytest.raises(OutOfTurn, match=f"read of block 0 was called for run {executor.token}, which is not open"):
         executor.result(executor.submit("read", 0, []))
 
 
 def test_a_task_of_a_run_that_this_process_does_not_know_is_refused(client):
     unknown = client.submit(run_local_stage, "train", 3, "no-such-token", [], key="unknown", pure=False)
-    with pytest.raises(RuntimeError, match="train of block 3 was called for run no-such-token"):
+    with pytest.raises(OutOfTurn, match="train of block 3 was called for run no-such-token"):
         unknown.result()
 
 

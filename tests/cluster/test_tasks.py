@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from pathlib import Path
 from typing import ClassVar
@@ -13,10 +14,11 @@ from typing import ClassVar
 import dask
 import pytest
 from distributed import Client, Future, LocalCluster, Status
+from fake_dask import Pending, client_of
 
 from pipeline.cluster import local
 from pipeline.cluster import tasks as tasks_module
-from pipeline.cluster.tasks import local_tasks, tasks_of
+from pipeline.cluster.tasks import Tasks, local_tasks, tasks_of
 from pipeline.errors import PipelineError
 
 TICK = 0.05
@@ -169,3 +171,21 @@ def test_a_scheduler_that_stands_still_ends_the_wait_with_a_message():
             scheduler.send_signal(signal.SIGSTOP)
             with pytest.raises(PipelineError, match="no answer from Dask in 30 s"):
                 list(waiting)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "said"),
+    [((), "the cluster had no workers for -1 s; start some"), (("tcp://a",), "the worker tcp://a was not heard of")],
+)
+def test_workers_that_are_gone_or_silent_end_the_tasks_with_a_message(monkeypatch, addresses, said):
+    for name in ("WORKERLESS_SECONDS", "SILENT_SECONDS"):
+        monkeypatch.setattr(tasks_module, name, -1.0)
+    client = client_of(*addresses, submit=lambda *args, **named: Pending())
+    with pytest.raises(PipelineError, match=said):
+        list(Tasks(client, 1).each("work", work, [1], 0.01))
+
+
+def test_a_task_that_dask_gives_up_with_its_worker_is_an_error():
+    client = client_of("tcp://a", submit=lambda *args, **named: Pending(CancelledError("work-0")))
+    with pytest.raises(PipelineError, match="a worker of the cluster was lost, and its task could not be done: work-0"):
+        list(Tasks(client, 1).each("work", work, [1], 0.01))

@@ -9,12 +9,16 @@ from types import SimpleNamespace
 import pytest
 from distributed import Status, wait
 from distributed.client import AllExit
+from fake_dask import Pending, client_of
 from tornado.iostream import StreamClosedError
 
-from pipeline.cluster import awake, local
+from pipeline.cluster import awake, local, watch
+from pipeline.cluster import pool as pools
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
+from pipeline.cluster.crew import WorkerLost, WorkerSpec
 from pipeline.cluster.local import DaskExecutor, local_client
 from pipeline.cluster.noise import silence_lost_connections
+from pipeline.cluster.pool import NoWorkers, WorkerPool
 from pipeline.cluster.watch import Watch
 from pipeline.errors import PipelineError
 from pipeline.records import StageResult
@@ -208,3 +212,43 @@ def test_a_pause_or_a_step_of_the_clock_uses_up_two_looks_at_most(monkeypatch):
     for passed, seconds in ((0.5, 0.5), (3600.0, 2.5), (-7200.0, 2.5), (1.0, 3.5)):
         now[0] += passed
         assert clock.look() == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    ("addresses", "error", "kind", "said"),
+    [
+        ((), None, WorkerLost, "worker 0 .tcp://a. is gone"),
+        (("tcp://a",), None, WorkerLost, "worker 0 .tcp://a. was not heard of for 0 s"),
+        (("tcp://a",), KeyError("rows"), PipelineError, "KeyError: 'rows'"),
+    ],
+)
+def test_a_wait_for_workers_ends_with_the_worker_that_is_lost_or_the_error(monkeypatch, addresses, error, kind, said):
+    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.01)
+    pool = SimpleNamespace(client=client_of(*addresses), addresses=["tcp://a"])
+    with pytest.raises(kind, match=said):
+        Watch(pool, 9 if error else -1).results([Pending(error)])
+
+
+def test_a_closed_connection_to_the_scheduler_is_told():
+    workers = {0: SimpleNamespace(address="inproc://a")}
+    cluster = SimpleNamespace(scheduler=SimpleNamespace(workers={"inproc://a"}), workers=workers)
+    with pytest.raises(PipelineError, match="the connection to Dask's scheduler in this process is closed"):
+        local.InProcessCluster(SimpleNamespace(cluster=cluster, status="closed"))
+
+
+def pool_of(client):
+    pool = object.__new__(WorkerPool)
+    pool.spec, pool.world, pool.cluster = WorkerSpec(2, "tcp://a"), 2, None
+    pool.client, pool.addresses = client, ["tcp://b"]
+    return pool
+
+
+def test_workers_of_another_scheduler_that_do_not_start_again_end_the_run_with_a_message(monkeypatch):
+    def refuse(*args, **named):
+        raise ValueError("no nanny")
+
+    with pytest.raises(NoWorkers, match="workers of tcp://a cannot be started again: no nanny"):
+        pool_of(client_of("tcp://b", restart_workers=refuse)).restart()
+    monkeypatch.setattr(pools, "START_SECONDS", 0.01)
+    with pytest.raises(NoWorkers, match="0 workers came in 0 s, and 2 are needed"):
+        pool_of(client_of("tcp://b", restart_workers=lambda *args, **named: None)).restart()

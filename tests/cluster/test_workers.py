@@ -257,7 +257,6 @@ def test_a_cluster_that_fails_to_start_once_is_started_again(monkeypatch):
         assert len(pool.addresses) == 1
 
 
-@pytest.mark.prove
 def test_a_cluster_that_never_starts_is_given_up_with_a_message(monkeypatch):
     def fail(spec):
         raise RuntimeError("Nanny failed to start.")

@@ -249,3 +249,9 @@ def test_each_replica_of_a_kept_commit_keeps_its_own_dense_state(commits):
         commits.load_dense(kept[0], 1)
     commits.prune(kept[1:])
     assert sorted(os.listdir(commits.folder)) == names[3:]
+
+
+def test_a_dense_part_that_is_no_safetensors_file_is_damaged(commits):
+    digest = commits.files.write(commits.dense_file(1), [b"no tensors at all"])
+    with pytest.raises(Damaged, match=r"000001\.safetensors: it is not a safetensors file"):
+        commits.load_dense(dataclasses.replace(made(1), dense=(digest,)))

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from parquet_files import data_of, epoch_of, write
 
+from pipeline.data.groups import stamp_of
 from pipeline.data.source import Source
 from pipeline.workflow import Number
 
@@ -84,7 +85,7 @@ def test_a_pattern_without_files_is_named_with_its_setting_and_folder(tmp_path):
 
 def test_a_training_split_without_examples_is_refused(tmp_path):
     write(tmp_path / "train/a.parquet", label=pa.array([], "int8"), c=pa.array([], "int64"))
-    assert "data.train: train hold no examples" in refusal(data_of(tmp_path))
+    assert "data.train: no file of train has rows; name files that have" in refusal(data_of(tmp_path))
 
 
 def test_a_file_cut_off_before_the_run_is_refused(tmp_path):
@@ -121,3 +122,8 @@ def test_a_place_that_is_no_folder_is_refused_by_its_name(tmp_path, changes, sai
     changed = data.model_copy(update={name: Path(v) if name == "root" else v for name, v in changes.items()})
     with pytest.raises(ValueError, match=re.escape(said)):
         Source(changed, 0)
+
+
+def test_a_file_that_goes_during_the_run_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"a\.parquet was there when the run began, and cannot be found any more"):
+        stamp_of(tmp_path / "a.parquet")

@@ -1,5 +1,6 @@
 """What a run leaves, and what it leaves when it has to stop early."""
 
+import dataclasses
 import json
 import re
 from types import SimpleNamespace
@@ -16,8 +17,10 @@ from reference import Reference
 from safetensors.torch import load_file
 
 from pipeline.commits.manifest import Commits
+from pipeline.commits.run_state import newest_state
 from pipeline.data import source as source_module
 from pipeline.data.source import Source
+from pipeline.driver.driver import Driver
 from pipeline.driver.open import open_local
 from pipeline.errors import PipelineError
 from pipeline.preflight.sizes import log_chunk_bytes
@@ -25,8 +28,10 @@ from pipeline.records import Block, Refusal
 from pipeline.run import main
 from pipeline.stages import STAGES
 from pipeline.storage import key_map
+from pipeline.storage.files import Damaged, Files
 from pipeline.storage.layout import row_keys
 from pipeline.training.build import build_model
+from pipeline.worker.placement import OnHost
 from pipeline.workflow import Category, Workflow
 
 THREE_TIERS = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -347,3 +352,31 @@ def test_a_disk_full_at_the_end_of_a_run_is_reported(tmp_path, capfd, monkeypatc
     err = capfd.readouterr().err
     assert "No space left on device: the disk is full; make room there" in err
     assert "Traceback" not in err
+
+
+def test_a_state_whose_metrics_are_of_no_split_is_refused(left):
+    newest = Commits(left.run_dir, Files(), 1).kept()[-1]
+    forged = dataclasses.replace(newest, state=newest.state | {"epochs": [{"split": "tset"}]})
+    with pytest.raises(Damaged, match=r'state.epochs: {"split": "tset"} has no valid epoch and split'):
+        newest_state([forged])
+
+
+def test_a_test_that_no_cap_holds_ends_the_run_with_the_epoch_and_the_reason():
+    refusal = Refusal(None, "map", "the key map is full")
+    driver = SimpleNamespace(
+        pauses=SimpleNamespace(go_on=lambda **named: None, signal=None),
+        pace=SimpleNamespace(block_batches=1, look_ahead=1), _watch=None,
+        agenda=SimpleNamespace(test=lambda epoch, block_batches: ["block"]),
+        crew=SimpleNamespace(run=lambda *args: refusal),
+    )  # fmt: skip
+    with pytest.raises(PipelineError, match="the test of epoch 3 was refused: the key map is full"):
+        Driver._test(driver, 2)
+
+
+def test_memory_that_the_rings_do_not_get_ends_the_run_with_what_takes_how_much(left, tmp_path, monkeypatch):
+    def none_left(self, num_buffers, buffer_bytes):
+        raise MemoryError("no more")
+
+    monkeypatch.setattr(OnHost, "start", none_left)
+    with pytest.raises(PipelineError, match="out of memory"):
+        make_driver(left.workflow, tmp_path, **THREE_TIERS).run()

@@ -1,5 +1,6 @@
 """`pipeline init`: files of one's own become a workflow that trains, and every choice is told."""
 
+import gzip
 import json
 
 import numpy as np
@@ -37,6 +38,12 @@ def trained_auc(workflow, folder):
     """AUC of the test split after a run."""
     assert run([str(workflow), "--serial", "--run-dir", str(folder), "--set", "device=cpu"]) == 0
     return json.loads((folder / "result.json").read_bytes())["auc"]
+
+
+def write_texts(folder, *texts):
+    """Files of text in place of what is there, the first under the name of a Parquet file."""
+    for name, text in zip(("a.parquet", "b.csv"), texts, strict=False):
+        (folder / name).write_bytes(text)
 
 
 FORMS = ["named", "one Parquet file", "CSV with a header", "CSV without", "a time in text"]
@@ -159,8 +166,11 @@ def test_columns_of_csv_are_looked_at_by_name(tmp_path):
         (lambda f: pa_csv.write_csv(table(9), f / "data" / "b.csv"), "is no Parquet file"),
         (lambda f: pq.write_table(table(9).drop(["price"]), f / "data" / "b.parquet"), "has no column 'price'"),
         (lambda f: pq.write_table(table(0), f / "data" / "a.parquet"), "there are no rows"),
+        (lambda f: write_texts(f / "data", b"click,n\n1,2\n", b"click,n,m\n0,1,2\n"), "b.csv has 3 columns, "),
+        (lambda f: write_texts(f / "data", gzip.compress(b"click,n\n")), "a.parquet is neither Parquet nor text; "),
+        (lambda f: write_texts(f / "data", b"click,n\n1,2\n1,2,3\n"), "cannot be read as CSV with the delimiter ','"),
     ],
-    ids=["file", "mixed", "shapes", "empty"],
+    ids=["file", "mixed", "shapes", "empty", "widths", "packed", "ragged"],
 )
 def test_what_cannot_be_looked_at_is_refused_with_the_file(tmp_path, capsys, write, said):
     (tmp_path / "data").mkdir()
@@ -177,3 +187,13 @@ def test_text_files_with_and_without_a_header_are_named(tmp_path, capsys):
     pa_csv.write_csv(table(9), tmp_path / "b.csv", pa_csv.WriteOptions(include_header=False))
     assert main([str(tmp_path), "--out", str(tmp_path / "my.py")]) == 2
     assert f"{tmp_path / 'b.csv'} has no header, {tmp_path / 'a.csv'} has one" in capsys.readouterr().err
+
+
+def test_a_workflow_is_written_to_a_python_file_alone(tmp_path, capsys):
+    assert main([str(tmp_path), "--out", str(tmp_path / "my.txt")]) == 2
+    assert "my.txt: a workflow is a Python file; give a name such as my.py" in capsys.readouterr().err
+
+
+def test_columns_without_a_category_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="none of the columns click, price is a category, and a model needs one"):
+        roles_of(table().select(["click", "price"]), tmp_path)

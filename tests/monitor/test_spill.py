@@ -4,7 +4,6 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -78,8 +77,3 @@ def test_a_spilled_run_leaves_no_name_in_its_folder(tmp_path):
     spill.add(np.arange(100, dtype=np.uint64))
     assert spill.runs
     assert list((tmp_path / "spill").iterdir()) == []
-
-
-def test_a_bound_below_one_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="at least 1 example; got 0"):
-        SortedSpill(tmp_path, bound=0)

@@ -151,7 +151,7 @@ def inline(value):
         ("a.json", "{", "a.json: "),
         ("a.json", "[]", "expected an object with the fields of a workflow, got list"),
         ("a.toml", "name = 'x'\n[dta]", "Workflow has no field 'dta'; did you mean 'data'?"),
-        ("b.json", None, "cannot be read"),
+        ("b.json", None, "there is no such file or folder"),
     ],
 )
 def test_a_wrong_workflow_in_text_is_named_with_the_field(tmp_path, name, text, said):

@@ -236,7 +236,7 @@ def test_settings_that_make_no_sense_are_refused(what, fields, message):
 def test_two_levels_need_several_machines_of_a_suitable_size():
     with pytest.raises(ValueError, match="the 2 workers are not on several machines"):
         KStepDense(make_model(), Optimizer(merge=KStep(k=4, inner=2)), 1, in_process(2)[0])
-    with pytest.raises(ValueError, match="3 workers of one machine"):
+    with pytest.raises(ValueError, match="3 workers on one machine"):
         in_machines(2, 3)
 
 

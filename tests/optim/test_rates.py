@@ -5,7 +5,7 @@ import pytest
 
 from pipeline.device.device import RAM
 from pipeline.kernels.row_rules import FACTOR, L2
-from pipeline.optim.rates import RUNS, Rates
+from pipeline.optim.rates import FIRST_STEP, RUNS, Rates
 from pipeline.optimizer import Adam, Ftrl, Sgd
 
 ROWS = Adam(lr=1e-3, l2=0.02, semantics="dense")
@@ -94,3 +94,18 @@ def test_resuming_lazy_rows_skips_the_steps_before():
     assert after.num_steps == 5003
     assert not after.on_host[0].any()
     assert after.through(5004, 1e-3)[0][5004, L2] == np.float32(0.02)
+
+
+BEYOND = np.array([9, 1, 20], np.int64)
+"""Number of steps, and the first steps of two runs, one of them later than all."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "said"),
+    [(None, "the commit has no"), (np.zeros(0), "not a history of steps"), (BEYOND, "does not fit 9 steps: .1, 20."),
+     (np.array([9, 2, 5], np.int64), "does not begin with the first step: .2, 5.")],
+)  # fmt: skip
+def test_a_history_that_no_run_has_written_is_refused(steps, said):
+    saved = {FIRST_STEP: steps, RUNS: np.ones((2, 3))} if steps is not None else {}
+    with pytest.raises(ValueError, match=said):
+        Rates(ROWS, RAM, False).load(saved)

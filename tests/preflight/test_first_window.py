@@ -87,3 +87,9 @@ def test_more_keys_than_the_dedup_table_holds_are_found_before_training(root, mo
         fit_of(workflow, Gpu())
     assert fit_of(workflow, Ram()).block_batches == 4
     assert dedup_on_gpu.limit_of(1 << 20) == 1 << 16
+
+
+def test_a_block_that_no_read_buffer_holds_is_refused_with_the_setting(root, monkeypatch):
+    monkeypatch.setattr(Source, "block_bytes", lambda self, num_examples, num_batches: 1 << 40)
+    with pytest.raises(DoesNotFit, match=r"one batch alone does not fit: .*storage\.read"):
+        fit_of(make_workflow(root), Ram())

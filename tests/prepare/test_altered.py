@@ -3,12 +3,14 @@
 import json
 import random
 import shutil
+from types import SimpleNamespace
 
 import altered
 import pytest
 from preparing import contents, write_lines
 
 from pipeline.prepare import run, vocabulary
+from pipeline.prepare.parts import Records
 from pipeline.prepare.steps import do_piece
 
 NUM_LINES = 500
@@ -184,7 +186,9 @@ def test_a_forged_manifest_is_refused(source, finished, monkeypatch, capsys, wha
         assert altered.prepare(monkeypatch, source, finished) == 2
     finally:
         manifest.write_bytes(before)
-    assert f"error: {manifest}: is damaged; remove it" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {manifest}: is damaged (")
+    assert said.endswith("); remove it, and the same command makes the output again\n")
 
 
 @pytest.fixture(scope="module")
@@ -217,3 +221,46 @@ def test_a_source_that_changes_during_preparation_is_an_error(source, tmp_path, 
     monkeypatch.setattr(run, "do_piece", grow)
     assert altered.prepare(monkeypatch, path, tmp_path / "out") == 1
     assert f"{path} has changed since (bytes, mtime_ns" in capsys.readouterr().err
+
+
+def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monkeypatch, capsys):
+    out = tmp_path / "out"
+    assert altered.prepare(monkeypatch, source, out, 12) == 1
+    records, name = Records(out / ".prepare/write"), "part-0000-00003"
+    more = records.read(name).model_copy(update={"file": 7, "number": 0, "files": (), "lines": 0, "skipped": 0})
+    records.write(more)
+    shutil.copy(out / f".prepare/uniques/{name}.npz", out / f".prepare/uniques/{more.name}.npz")
+    capsys.readouterr()
+    assert altered.prepare(monkeypatch, source, out) == 1
+    assert f"{records.path(more.name)}: is the record of a part that the sources do not have; remove it" in (
+        capsys.readouterr().err
+    )
+
+
+def test_parts_without_their_unique_keys_are_refused(tmp_path):
+    record = SimpleNamespace(file=0, number=0, last=True, name="part-0000-00000")
+
+    class Made(list):
+        def names(self):
+            return {record.name}
+
+        def path(self, name):
+            return tmp_path / name
+
+    job = SimpleNamespace(records=lambda step: Made([record]), kept=tmp_path, keyed=())
+    with pytest.raises(ValueError, match="the unique keys of 1 parts are gone; the same command makes"):
+        run.check_parts_are_those(job, [SimpleNamespace(file=0)])
+
+
+def test_pieces_that_were_not_done_are_an_error(source, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(run, "unfinished", lambda pieces, records: list(pieces))
+    assert altered.prepare(monkeypatch, source, tmp_path / "out") == 1
+    assert "pieces were not done; the same command goes on" in capsys.readouterr().err
+
+
+def test_a_damaged_command_is_refused_with_the_way_out(source, tmp_path, monkeypatch, capsys):
+    (tmp_path / "out/.prepare").mkdir(parents=True)
+    command = tmp_path / "out/.prepare/command.json"
+    command.write_text("{")
+    assert altered.prepare(monkeypatch, source, tmp_path / "out") == 2
+    assert f"{command}: is damaged; --fresh moves what is in {command.parent} aside" in capsys.readouterr().err

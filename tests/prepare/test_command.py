@@ -50,7 +50,7 @@ def refused(tmp_path, capsys):
         (("criteo", "day", "--vocabulary", "all", "c1"), "--vocabulary: all is no category"),
         (("criteo", "day", "--workers", "0"), "--workers 0"),
         (("criteo", "day", "--skip-bad", "2"), "--skip-bad 2.0: give a share"),
-        (("criteo", "day", "--split", "time:hour,test_from=3"), "no column is 'hour'"),
+        (("criteo", "day", "--split", "time:hour,test_from=3"), "there is no column 'hour'"),
         (("criteo", "day", "--piece-size", "0 B"), "a piece of 0 bytes"),
         (("criteo", "day", "--scheduler", "127.0.0.1:1"), "--scheduler 127.0.0.1:1: nobody answers"),
     ],

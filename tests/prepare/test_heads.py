@@ -60,3 +60,30 @@ def test_a_header_with_other_columns_is_refused_with_an_option_that_exists(tmp_p
         "csv", tmp_path / "log", options=SCHEMA
     )
     assert main(["csv", str(tmp_path / "log"), *SCHEMA, "more:skip", "--out", str(tmp_path / "made")]) == 0
+
+
+def test_an_empty_file_is_refused(tmp_path, refused):
+    (tmp_path / "log").touch()
+    assert f"{tmp_path}/log: is empty; is it complete? Leave it out" in refused("criteo", tmp_path / "log")
+
+
+def test_a_pattern_of_files_without_a_header_that_fits_none_is_refused(tmp_path, refused):
+    (tmp_path / "log").write_text("click,city\n1,a\n")
+    said = refused("csv", tmp_path / "log", options=(*SCHEMA, "--no-header", "dev*"))
+    assert "--no-header dev*: matches none of the sources" in said
+
+
+def test_a_damaged_row_group_is_named(tmp_path, capsys):
+    columns = {"click": [0, 1] * 1000, "city": [f"{n}" for n in range(2000)]}
+    pq.write_table(pa.table(columns), path := tmp_path / "log.parquet", use_dictionary=False)
+    at, content = pq.read_metadata(path).row_group(0).column(1).data_page_offset, bytearray(path.read_bytes())
+    content[at : at + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    assert main(["parquet", str(path), *SCHEMA, "--out", str(tmp_path / "out")]) == 1
+    assert f"{path}: row group 0: cannot be read, is it complete?" in capsys.readouterr().err
+
+
+def test_a_wrong_size_is_told_with_one_that_is_right(capsys):
+    with pytest.raises(SystemExit):
+        main(["criteo", "day", "--out", "out", "--piece-size", "64 MB"])
+    assert """argument --piece-size: expected a size such as "64 MiB" (units""" in capsys.readouterr().err

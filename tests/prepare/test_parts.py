@@ -133,3 +133,12 @@ def test_limits_of_truth_values_are_integers():
     found = limits(pa.table({"b": [True, None, False]}), ["b"])
     assert found == {"b": (0, 1)}
     assert [type(value) for value in found["b"]] == [int, int]
+
+
+def test_a_record_under_the_name_of_another_part_is_refused(tmp_path):
+    records = Records(tmp_path)
+    of = {"file": 0, "number": 1, "lines": 0, "skipped": 0, "last": True, "files": (), "unknown": {}, "kept": "ab"}
+    records.write(Record(**of, numbers={}))
+    records.path(part_name(0, 1)).rename(records.path(part_name(0, 2)))
+    with pytest.raises(ValueError, match="is the record of another part; remove it, and the same command makes it"):
+        records.read(part_name(0, 2))

@@ -71,7 +71,7 @@ def test_a_file_split_follows_the_names_of_sources():
 def test_a_split_that_does_not_fit_the_data_is_refused_at_the_start():
     schema, paths = rows(0).schema, [Path("a"), Path("b")]
     for split, said in (
-        (ByTime("y", "1"), "no column is 'y'; there are x"),
+        (ByTime("y", "1"), "there is no column 'y'; there are x"),
         (ByTime("x", "Monday"), "'Monday' is no int32, which x is"),
         (ByFile(test=("c*",)), r"'c\*' matches none of the sources: a, b"),
         (ByFile(test=("*",)), "no source is left for training"),

@@ -148,3 +148,11 @@ def test_a_failed_write_leaves_no_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         save_part(tmp_path, part_name(0, 0), part_of(0), NAMES)
     assert not list(tmp_path.iterdir())
+
+
+def test_arrays_that_are_no_keys_are_damage(tmp_path):
+    save_part(tmp_path, part_name(0, 0), part_of(0), NAMES)
+    for path in (tmp_path / f"{part_name(0, 0)}.npz", tmp_path / "folded.npz"):
+        np.savez(path, parts=np.array([]), **{f"{n}": np.zeros(2) for n in range(len(NAMES))})
+        with pytest.raises(ValueError, match=f"{path}: is damaged .expected .*keys.*the same command makes it again"):
+            fold(tmp_path, NAMES, BOUND, min_bytes=0)

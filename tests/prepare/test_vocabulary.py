@@ -228,3 +228,10 @@ def test_concurrent_lookups_give_the_right_ids(tmp_path):
             ids = pa.concat_arrays(list(pool.map(found.look_up, columns)))
     assert ids.equals(Vocabulary(path_of(tmp_path / "out", NAME), NAME).look_up(pa.chunked_array([pa.array(values)])))
     assert sorted(ids.to_pylist()) == list(range(1, 30_001))
+
+
+def test_a_parquet_file_that_is_no_vocabulary_is_refused(tmp_path):
+    schema = pa.schema([("value", pa.int64())], {vocabulary.FIRST_KEYS_ENTRY: b"[]"})
+    pq.write_table(schema.empty_table(), tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a\.parquet: is damaged .expected the first key of each row group"):
+        Vocabulary(tmp_path / "a.parquet", NAME)

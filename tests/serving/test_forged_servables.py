@@ -21,8 +21,8 @@ from test_servable import export
 import pipeline
 from pipeline import verify
 from pipeline.serving import dense_files
-from pipeline.serving.servable import FEATURES_FILE, ROWS_FOLDER, SERVABLE_MANIFEST, ServableManifest
-from pipeline.storage.files import checksum
+from pipeline.serving.servable import FEATURES_FILE, FENCES_FILE, ROWS_FOLDER, SERVABLE_MANIFEST, ServableManifest
+from pipeline.storage.files import Damaged, checksum
 from pipeline.storage.layout import MAX_WIDTH, RowLayout
 
 OUTSIDE = b"not of the servable"
@@ -241,3 +241,16 @@ def test_any_change_of_a_manifest_ends_in_scores_or_in_one_message(trained, forg
     assert not unsaid
     assert min(ends.values()) > 0, ends
     assert (forged.parent / "outside").read_bytes() == OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [(FEATURES_FILE, b"{", "content: Invalid JSON"), (FENCES_FILE, b"123", "3 bytes are no whole number of fences")],
+)
+def test_a_file_that_is_none_although_its_checksum_is_right_is_refused(forged, name, content, said):
+    manifest = manifest_of(forged)
+    manifest["files"][name] = checksum(content)
+    (forged / name).write_bytes(content)
+    write_manifest(forged, json.dumps(manifest))
+    with pytest.raises(Damaged, match=f"{re.escape(str(forged / name))}: {said}.*; export the servable again"):
+        pipeline.open_servable(forged)

@@ -13,6 +13,8 @@ from test_servable import OPTIMIZERS, export
 
 import pipeline
 from pipeline.serving import parquet_export
+from pipeline.serving.parquet_export import EXPORTED, ParquetRecord
+from pipeline.storage.durable import write_sealed
 from pipeline.storage.files import Files
 
 
@@ -102,3 +104,9 @@ def test_arguments_of_a_servable_are_refused(trained, tmp_path, capsys):
     assert "--format parquet knows no" in capsys.readouterr().err
     assert export(trained, tmp_path / "servable") == 0
     assert export(trained, tmp_path / "servable", "--format", "parquet") == 2
+
+
+def test_rows_of_another_commit_are_not_written_over(trained, tmp_path, capsys):
+    write_sealed(tmp_path / EXPORTED, ParquetRecord(commit=1, source="0" * 16, num_rows=0, num_unknown=0))
+    assert export(trained, tmp_path, "--format", "parquet") == 2
+    assert f"{tmp_path} holds the rows of commit 1; name another folder with --out" in capsys.readouterr().err

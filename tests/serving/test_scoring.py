@@ -18,9 +18,11 @@ from many_rules import Squared
 from test_stop import ROOT
 from whole_runs import gated
 
+from pipeline.cluster.local_crew import LocalCrew
 from pipeline.monitor.metrics import Evaluation
+from pipeline.records import Refusal
 from pipeline.serving.score import main
-from pipeline.serving.scored_files import ScoreWriter
+from pipeline.serving.scored_files import ColumnReader, ScoreWriter
 from pipeline.serving.scoring import Scorer
 from pipeline.workflow import Commit, Metrics, load
 
@@ -259,7 +261,7 @@ def test_a_class_of_a_workflow_file_is_scored_from_another_folder(root, tmp_path
     assert (bits_of(scored(tmp_path / "out")) == run.logits_NT.view(np.uint32)).all()
     file.write_text(file.read_text().replace('"seed":7', '"seed":8'))
     score(run, tmp_path / "other", "--workflow", str(file), exits=2)
-    assert "the file's seed is not those of the commit" in capsys.readouterr().err
+    assert "the file's seed is not that of the commit" in capsys.readouterr().err
 
 
 def command(*arguments):
@@ -336,3 +338,28 @@ def test_twenty_kills_of_a_scoring_leave_the_same_bytes(trained, tmp_path):
         out = tmp_path / f"killed{number}"
         subprocess.run(command("pipeline.serving.score", *arguments, "--out", out), cwd=ROOT, check=True)
         assert contents(out) == contents(whole)
+
+
+def test_a_damaged_record_of_a_scoring_is_refused_with_the_ways_out(trained, tmp_path, capsys):
+    (tmp_path / "scoring.json").write_text("{")
+    score(trained, tmp_path, exits=2)
+    said = capsys.readouterr().err
+    assert f"{tmp_path / 'scoring.json'}: " in said
+    assert said.endswith("; name another folder with --out, or move this one away\n")
+
+
+def test_a_file_that_loses_rows_while_it_is_scored_is_named(tmp_path):
+    pq.write_table(pa.table({"item": [1, 2, 3]}), tmp_path / "a.parquet")
+    with pq.ParquetFile(tmp_path / "a.parquet") as file:
+        reader = ColumnReader(tmp_path / "a.parquet", file, ["item"])
+        with pytest.raises(ValueError, match=r"a\.parquet has fewer rows than when the scoring began, 2 at least"):
+            reader.take(5)
+
+
+def test_a_batch_that_no_cap_holds_ends_the_scoring_with_the_reason(trained, tmp_path, monkeypatch, capsys):
+    def refuse(self, blocks, look_ahead, watch):
+        return Refusal(next(iter(blocks)), "map", "the key map is full")
+
+    monkeypatch.setattr(LocalCrew, "run", refuse)
+    score(trained, tmp_path / "out", exits=1)
+    assert "scoring was refused: the key map is full" in capsys.readouterr().err

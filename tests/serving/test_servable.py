@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from depth import some
 from evaluated_runs import bits_of, train_and_evaluate
 from every_model import MODELS
 from harness import make_driver
+from machine import ROW, Machine
 from many_rules import Squared
 from test_open_run import OPTIMIZERS
 from test_scoring import OWN, command, contents
@@ -25,9 +27,15 @@ from test_stop import ROOT
 import pipeline
 from pipeline import verify
 from pipeline.serving import dense_files
+from pipeline.serving.diff import compare
 from pipeline.serving.export import main as export_main
+from pipeline.serving.exporting import ExportRecord, check_num_rows, claim_folder
+from pipeline.serving.onnx_model import OnnxDense
 from pipeline.serving.servable import ONNX_FILE, PT2_FILE, SERVABLE_MANIFEST, WEIGHTS_FILE, read_servable
+from pipeline.serving.sorted_runs import rows_of_chunks
 from pipeline.storage.files import Damaged, Files
+from pipeline.storage.log import TableFormat
+from pipeline.storage.shards import ONE_SHARD
 from pipeline.workflow import load
 
 BACKENDS = ("torch", "onnx")
@@ -433,3 +441,49 @@ def test_twenty_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_p
         out = tmp_path / f"killed{number}"
         subprocess.run([*argv, out], cwd=ROOT, check=True)
         assert contents(out) == whole
+
+
+RECORD = ExportRecord(source="0" * 16, precision="float32", negatives=1.0, memory=1 << 20)
+
+
+def test_an_unfinished_export_with_other_arguments_is_not_continued(tmp_path):
+    claim_folder(tmp_path / "out", RECORD, Files())
+    claim_folder(tmp_path / "out", RECORD, Files())
+    with pytest.raises(ValueError, match="out holds an unfinished export with other arguments; name another folder"):
+        claim_folder(tmp_path / "out", RECORD.model_copy(update={"precision": "int8"}), Files())
+
+
+def test_a_commit_with_other_rows_than_its_manifest_says_is_damaged(tmp_path):
+    held = SimpleNamespace(run_dir=tmp_path, number=3)
+    opened = SimpleNamespace(held=held, manifest=SimpleNamespace(live_rows=1000))
+    with pytest.raises(Damaged, match="commit 3 has 7 rows, expected 1,000; `pipeline verify RUN` says more"):
+        check_num_rows(opened, 7)
+
+
+def test_a_missing_onnx_runtime_is_told_with_the_extra_that_has_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(ValueError, match="install the extra serve, or take the backend torch"):
+        OnnxDense(b"", 1)
+
+
+def test_a_prior_correction_is_a_share(capsys):
+    with pytest.raises(SystemExit):
+        export_main(["run", "--out", "out", "--prior-correction", "2"])
+    assert "argument --prior-correction: expected a share above 0 and up to 1, got 2" in capsys.readouterr().err
+
+
+def test_rows_that_are_not_those_of_the_commit_are_damaged(tmp_path):
+    machine = Machine(tmp_path / "table.zarr", 12, 0)
+    machine.train(range(10))
+    manifest = machine.commit()
+    machine.close()
+    forged = [chunk._replace(rows_checksum="0" * 16) for chunk in manifest.chunks]
+    table = TableFormat(ROW, manifest.chunk_rows, ONE_SHARD)
+    with pytest.raises(Damaged, match="its checksum is not that of the commit; `pipeline verify RUN` says more"):
+        rows_of_chunks(tmp_path / "table.zarr", table, forged, None)
+
+
+def test_commits_of_two_runs_are_not_compared():
+    held = [SimpleNamespace(manifest=SimpleNamespace(number=n, row={}, chunk_rows=n, num_shards=1)) for n in (4, 8)]
+    with pytest.raises(ValueError, match="commits 4 and 8 have rows or chunks of different layouts"):
+        compare(*held, None)

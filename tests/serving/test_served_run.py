@@ -186,7 +186,7 @@ def test_a_class_of_the_users_is_served_only_with_the_file_that_has_it(own, tmp_
     other = tmp_path / "mine.py"
     other.write_text(file.read_text().replace('"seed":7', '"seed":8'))
     assert serve_main([str(servable), "--port", "0", "--workflow", str(other)]) == 2
-    assert "--workflow: the file's seed is not those of the commit" in capsys.readouterr().err
+    assert "--workflow: the file's seed is not that of the commit" in capsys.readouterr().err
     assert not (elsewhere.parent / "ran").exists()
 
 

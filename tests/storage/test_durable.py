@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.storage.durable import replacing
+from pipeline.storage.durable import damage_told, replacing
 
 
 def test_concurrent_attempts_at_one_file_leave_it_whole(tmp_path):
@@ -31,3 +31,15 @@ def test_a_failed_attempt_leaves_the_file_unchanged(tmp_path):
         fail_at(path)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def read_badly(path, error):
+    with damage_told(path):
+        raise error
+
+
+def test_a_file_of_ours_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"a: is damaged \('no such member'\); the same command makes it again"):
+        read_badly(tmp_path / "a", KeyError("no such member"))
+    with pytest.raises(OSError, match="gone"):
+        read_badly(tmp_path / "a", OSError("gone"))

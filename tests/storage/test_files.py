@@ -139,3 +139,11 @@ def test_the_header_of_tensors_ends_at_a_multiple_of_eight_bytes():
         size, header, *_ = tensors({"x" * length: np.zeros(3, np.uint8)} | ARRAYS)
         assert len(header) == int.from_bytes(size, "little")
         assert (len(size) + len(header)) % 8 == 0
+
+
+def test_a_write_that_takes_nothing_is_an_error_with_the_path(tmp_path):
+    files = watched()
+    files.system.write = lambda descriptor, left: 0
+    with pytest.raises(OSError, match="nothing was written") as caught:
+        files.write(tmp_path / "a", [b"rows"])
+    assert caught.value.filename == str(tmp_path / "a")

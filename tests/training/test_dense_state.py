@@ -79,3 +79,10 @@ def test_every_parameter_and_moment_is_saved_within_the_estimated_bytes():
     assert saved.keys() == expected | {f"model/{name}" for name in model.state_dict()}
     # A commit counts on so much space; the steps, four bytes a parameter, are within what a manifest may take.
     assert sum(array.nbytes for array in saved.values()) - 4 * len(names) <= dense_bytes(model)
+
+
+def test_optimizer_state_of_an_unknown_parameter_is_refused():
+    one = make_model()
+    train(*one, 1, 0)
+    with pytest.raises(ValueError, match="not this one: it has optimizer/step/wing"):
+        load_dense(*make_model(), save_dense(*one) | {"optimizer/step/wing": np.ones(1, np.float32)})

@@ -133,6 +133,6 @@ def _refuse_others(folder: Path, found: Served, before: Served) -> None:
     for what in ("name", "features"):
         if getattr(found, what) != getattr(before, what):
             raise ValueError(
-                f"{folder}: its {what}, {getattr(found, what)}, is not that of the servable in use, "
+                f"{folder}: it has the {what} {getattr(found, what)}, and the servable in use has "
                 f"{getattr(before, what)}; serve it from another folder by another server"
             )
