@@ -26,10 +26,10 @@ ADVICE = {
 """Meaning of errors of the operating system, and what to do, by number."""
 
 
-def error_text(error: Exception) -> str:
-    """Text of an error for the user."""
+def error_text(error: Exception, lower: str = "storage's caps") -> str:
+    """Text of an error for the user. `lower`: what takes memory and can be set lower."""
     if isinstance(error, MemoryError):
-        return f"out of memory ({error or type(error).__name__}): lower storage's caps, or free memory for this process"
+        return f"out of memory ({error or type(error).__name__}): lower {lower}, or free memory for this process"
     return system_text(error) or str(error)
 
 
