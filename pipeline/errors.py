@@ -30,10 +30,10 @@ REMOTE = re.compile(r"(s3a?|gs|gcs|abfss?|az|hdfs|https?|ftp):/")
 """Beginning of a place that is no folder. Of `s3://bucket` a path keeps one slash."""
 
 
-def error_text(error: Exception) -> str:
-    """Text of an error for the user."""
+def error_text(error: Exception, lower: str = "storage's caps") -> str:
+    """Text of an error for the user. `lower`: what takes memory and can be set lower."""
     if isinstance(error, MemoryError):
-        return f"out of memory ({error or type(error).__name__}): lower storage's caps, or free memory for this process"
+        return f"out of memory ({error or type(error).__name__}): lower {lower}, or free memory for this process"
     return system_text(error) or str(error)
 
 

@@ -515,7 +515,7 @@ def test_more_workers_than_gpus_are_refused_with_both_numbers(refused, workflow_
 
 def test_a_slab_is_refused_unless_every_gpu_has_room_for_it(refused, workflow_file, two_gpus):
     said = refused(workflow_file, "--workers", 2, "--set", "device=auto", "--set", "storage.device=1.5 MiB")
-    assert "storage.device is 1.5 MiB, and 1 MiB of the GPU's memory are free" in said
+    assert "storage.device is 1536 KiB, and 1 MiB of the GPU's memory are free" in said
 
 
 def test_a_share_of_gpu_memory_is_taken_only_where_it_is_known(workflow_file, two_gpus, monkeypatch):

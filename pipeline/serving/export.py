@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.publish:
             publish(args.publish, args.out.name)
     except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
+        print(f"error: {error_text(error, '--memory')}", file=sys.stderr)
         return 2
     except PipelineError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -19,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = score_arguments().parse_args(argv)
     # These imports take seconds, and --help needs none of them.
     from pipeline.commits.reading import GivenUp
+    from pipeline.preflight.sizes import DoesNotFit
     from pipeline.serving.commit import open_commit
     from pipeline.serving.scoring import CapsTooSmall, ScoringOrder, score
 
@@ -33,7 +34,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
             said = score(opened, ScoringOrder(args.data, args.out, args.keep, args.workers))
     except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
+        hint = f"\n{WITH_CAPS}" if isinstance(error, DoesNotFit) else ""
+        print(f"error: {error_text(error)}{hint}", file=sys.stderr)
         return 2
     except PipelineError as error:
         next_step = {GivenUp: BEGINS_ANEW, CapsTooSmall: WITH_CAPS}.get(type(error), OTHERS_LATER)

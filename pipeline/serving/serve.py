@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], Served
         heed_interrupts()
         return serve_command(args, opener or opener_of(args))
     except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
+        print(f"error: {error_text(error, '--memory')}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
         print(f"error: {error}; the server needs more packages: pip install 'pipeline[serve]'", file=sys.stderr)

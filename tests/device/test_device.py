@@ -71,7 +71,7 @@ def test_too_little_device_memory_is_refused_with_the_plan(small_workflow, tmp_p
         "device slab",
         "rows of",
         "1000 B are free",
-        "lower storage.device",
+        "lower storage.",
         "--set 'storage.",
     ):
         assert part in str(raised.value)
