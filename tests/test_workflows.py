@@ -8,8 +8,7 @@ import pytest
 
 from pipeline.preflight.check_model import check_model
 from pipeline.run import load, main
-from pipeline.serving.http.request import read_request
-from pipeline.serving.http.served import InputSpec
+from pipeline.serving.example_request import curl_line
 from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow
 
@@ -38,13 +37,9 @@ def real_data(name, *files):
     return DATA / name
 
 
-def test_the_request_of_the_readme_has_every_column_of_the_quickstart():
-    data = load(ROOT / "workflows" / "quickstart.py").data
-    numbers = [InputSpec(number.name, "FP32", False, True) for number in data.numbers]
-    inputs = (*numbers, *(InputSpec(category.name, "INT64", False, True) for category in data.categories))
-    body = (ROOT / "workflows" / "quickstart_request.json").read_bytes()
-    assert "-d @workflows/quickstart_request.json " in (ROOT / "README.md").read_text()
-    assert read_request(body, None, inputs, ("click.probability",)).table.num_rows == 2
+def test_the_readme_and_the_guide_send_the_example_that_an_export_writes():
+    for page, name in (("README.md", "quickstart"), ("docs/use.md", "clicks")):
+        assert curl_line(Path("servables/monday"), name) in (ROOT / page).read_text().splitlines()
 
 
 def test_the_project_has_the_listed_workflows():

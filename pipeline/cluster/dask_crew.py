@@ -55,9 +55,10 @@ class DaskCrew:
         num_shards = kept[-1].num_shards if kept else settings.num_shards(self.world)
         if num_shards < self.world:
             there_are = f"{num_shards} shard{'s' * (num_shards > 1)}"
+            more = "" if settings.num_shards(self.world) >= self.world else f" --set workers.shards={self.world}"
             raise ValueError(
                 f"the table in {self._run_dir} has {there_are}, which cannot change, and each of {self.world} workers "
-                "needs one; take fewer workers, or begin anew with --fresh and more workers.shards"
+                f"needs one; take fewer workers, or begin anew with --fresh{more}"
             )
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
         self.machines = self._each(worker_info, self._run_dir, folders, self._workflow.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,8 +20,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = export_arguments().parse_args(argv)
     # These imports take seconds, and --help needs none of them.
     from pipeline.serving.commit import open_commit
+    from pipeline.serving.example_request import curl_line
     from pipeline.serving.exporting import ExportSettings, export, publish
     from pipeline.serving.parquet_export import export_parquet
+    from pipeline.serving.servable import REQUEST_FILE
     from pipeline.storage.lock import RunLock
 
     heed_interrupts()
@@ -53,6 +56,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(f"servable {manifest.digest}: {manifest.num_rows:,} rows, {manifest.precision}, in {args.out}")
     for what, value in manifest.measured.items():
         print(f"{what}: {value:.3g}")
+    if REQUEST_FILE in manifest.files:
+        print(f"serve it: pipeline serve {shlex.quote(str(args.publish or args.out))}")
+        print(f"send an example: {curl_line(args.out, manifest.name)}")
     return 0
 
 

@@ -15,12 +15,14 @@ from pipeline.records import U32, Array
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
+from pipeline.serving.example_request import example_request
 from pipeline.serving.pages import PageFormat, part_file, read_fences, write_part
 from pipeline.serving.servable import (
     CURRENT_FILE,
     FEATURES_FILE,
     FENCES_FILE,
     RATES_FILE,
+    REQUEST_FILE,
     ROWS_FOLDER,
     SERVABLE_MANIFEST,
     Precision,
@@ -86,6 +88,7 @@ def export(
     small: dict[str, list[Any]] = {
         FEATURES_FILE: [opened.features.model_dump_json(indent=1).encode() + b"\n"],
         FENCES_FILE: [fences_N],
+        REQUEST_FILE: [example_request(opened.features)],
         # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
         RATES_FILE: tensors({name: saved[name] for name in sorted(saved) if name.startswith("rates/")}),
     }

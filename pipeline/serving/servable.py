@@ -2,6 +2,7 @@
 
 manifest.json            names every other file with its checksum; written last
 features.json            columns, tables, transforms, hash, seed
+request.json             an example of a request to a server, with made-up values
 rows/0000 ...            the rows' weights, sorted by key, in pages (`pages.py`)
 fences                   top 32 bits of each page's first key
 rates.safetensors        history of learning rates, with which first rows are caught up
@@ -34,6 +35,7 @@ from pipeline.workflow import Workflow
 SERVABLE_MANIFEST = "manifest.json"
 FEATURES_FILE, ROWS_FOLDER, FENCES_FILE, RATES_FILE = "features.json", "rows", "fences", "rates.safetensors"
 WEIGHTS_FILE, ONNX_FILE, PT2_FILE = "model.safetensors", "model.onnx", "model.pt2"
+REQUEST_FILE = "request.json"
 """Names of the files of a servable; the parts of the table are in the folder ROWS_FOLDER."""
 CURRENT_FILE = "current"
 """File in a folder of servables: one line, the name of the one to serve. It is replaced by a rename."""

@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from pipeline.serving.http.served import Answer, InputSpec
+from pipeline.serving.example_request import inputs_of
+from pipeline.serving.http.served import Answer
 from pipeline.serving.open_servable import Backend, OpenServable
 from pipeline.serving.predictor import Scored
 from pipeline.serving.scored_files import score_columns, score_fields
 from pipeline.serving.servable import open_files
 from pipeline.workflow import Workflow
-
-DATATYPES_OF_KINDS = {"integers": "INT64", "text": "BYTES"}
-"""Datatype of the Open Inference Protocol that the metadata announces, by the kind of a column's values."""
 
 
 class ServedModel:
@@ -27,14 +25,8 @@ class ServedModel:
         self._opened, features = opened, opened.features
         self.name, self.version = opened.manifest.name, opened.manifest.digest
         self.outputs, self.features = tuple(score_fields(features.labels)), features.digest
-        numbers = [InputSpec(number.name, "FP32", is_list=False, required=True) for number in features.numbers]
-        kinds = [(category.name, features.kinds[category.name]) for category in features.categories]
-        self._columns = [name for name, _ in kinds]
-        categories = [
-            InputSpec(name, DATATYPES_OF_KINDS[kind.removeprefix("lists of ")], kind.startswith("lists"), required=True)
-            for name, kind in kinds
-        ]
-        self.inputs = (*numbers, *categories)
+        self._columns = [category.name for category in features.categories]
+        self.inputs = inputs_of(features)
         self._keys: Counter[str] = Counter()
 
     def predict(self, table: pa.Table) -> Answer:

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -30,8 +31,10 @@ from pipeline.serving import dense_files
 from pipeline.serving.diff import compare
 from pipeline.serving.export import main as export_main
 from pipeline.serving.exporting import ExportRecord, check_num_rows, claim_folder
+from pipeline.serving.http.request import read_request
 from pipeline.serving.onnx_model import OnnxDense
-from pipeline.serving.servable import ONNX_FILE, PT2_FILE, SERVABLE_MANIFEST, WEIGHTS_FILE, read_servable
+from pipeline.serving.servable import ONNX_FILE, PT2_FILE, REQUEST_FILE, SERVABLE_MANIFEST, WEIGHTS_FILE, read_servable
+from pipeline.serving.served_model import open_served
 from pipeline.serving.sorted_runs import rows_of_chunks
 from pipeline.storage.files import Damaged, Files
 from pipeline.storage.log import TableFormat
@@ -116,6 +119,24 @@ def test_other_cuts_change_a_score_by_rounding_at_most(trained, servable, backen
         pieces = [opened.predict(trained.test.slice(at, cut)) for at in range(0, len(trained.test), cut)]
     found = pa.concat_tables(pieces).column("click.logit").to_numpy()
     assert np.abs(found - trained.logits_NT[:, 0]).max() <= CLOSE
+
+
+def test_an_export_writes_an_example_of_a_request_which_a_server_answers(servable):
+    """Its workflow has numbers, integers, text and lists of both."""
+    with closing(open_served(servable, MEMORY, None, "torch")) as served:
+        request = read_request((servable / REQUEST_FILE).read_bytes(), None, served.inputs, served.outputs)
+        assert request.table.schema.equals(served.example().schema)
+        assert [len(scores) for scores in served.predict(request.table).scores.values()] == [2, 2]
+
+
+def test_an_export_ends_with_the_command_that_sends_the_example(trained, servable, capsys):
+    assert export(trained, servable, "--publish", servable.parent) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[-2:] == [
+        f"serve it: pipeline serve {servable.parent}",
+        f"send an example: curl -H content-type:application/json -d @{servable}/request.json "
+        "localhost:8000/v2/models/small/infer",
+    ]  # fmt: skip
 
 
 def test_rows_are_those_of_the_run(trained, servable):
@@ -317,7 +338,8 @@ def test_verify_reads_every_bit(servable, tmp_path, capsys):
 
 def test_a_flipped_bit_is_refused_when_it_is_read_and_other_rows_are_still_served(trained, servable, tmp_path):
     rng = np.random.default_rng(6)
-    used = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file() and path.name != PT2_FILE]
+    files = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file()]
+    used = [path for path in files if path.name not in (PT2_FILE, REQUEST_FILE)]
     for number in range(20):
         name = used[number % len(used)]
         folder = tmp_path / str(number)
@@ -357,7 +379,7 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatc
         stop += 1
         if stop % 3 == 0:
             shutil.rmtree(out)
-    assert stop == 5
+    assert stop == 7
     assert contents(out) == whole
 
 
@@ -418,7 +440,7 @@ def test_a_bfloat16_run_is_exported_in_float32_with_the_difference_told(root, tm
     run = train_and_evaluate(workflow.model_copy(update={"model": half}), tmp_path / "run")
     assert export(run, tmp_path / "out") == 0
     said = capsys.readouterr().out
-    told = float(said.split("largest difference of a logit in float32 from bfloat16: ")[1])
+    told = float(said.split("largest difference of a logit in float32 from bfloat16: ")[1].splitlines()[0])
     with pipeline.open_servable(tmp_path / "out", backend="torch") as opened:
         found = opened.predict(run.test).column("click.logit").to_numpy()
     assert 0 < np.abs(found - run.logits_NT[:, 0]).max() < 0.1

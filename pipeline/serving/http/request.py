@@ -52,8 +52,8 @@ def read_request(
         raise ValueError(f"Inference-Header-Content-Length: {header_bytes}, but the body has {len(body)} bytes")
     end = len(body) if header_bytes is None else header_bytes
     document = parse_object(body[:end], "the request")
-    tensors = _tensors(document, memoryview(body)[end:])
     parts = parts_of(inputs)
+    tensors = _tensors(document, memoryview(body)[end:], parts)
     if unknown := tensors.keys() - parts.keys():
         names = listed([name for name in parts if not name.endswith(".null")])
         raise ValueError(f"input {shown(min(unknown))}: the model has no such input; it has {names}")
@@ -95,7 +95,7 @@ def _kinds(datatype: str, is_list: bool) -> tuple[str, ...]:
 _kind = lru_cache(maxsize=256)(kind_of)
 
 
-def _tensors(document: Mapping[str, Any], data: memoryview) -> dict[str, Tensor]:
+def _tensors(document: Mapping[str, Any], data: memoryview, parts: Mapping[str, InputSpec]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for n, entry in enumerate(typed(document.get("inputs"), list, "inputs")):
         where = f"inputs[{n}]"
@@ -106,14 +106,16 @@ def _tensors(document: Mapping[str, Any], data: memoryview) -> dict[str, Tensor]
         datatype = typed(entry.get("datatype"), str, f"{where}: datatype")
         if datatype not in DATATYPES:
             raise ValueError(f"{where}: datatype {shown(datatype)} is none of {', '.join(DATATYPES)}")
-        shape = _shape(entry, where)
+        spec = parts.get(name)
+        hint = _flatten(spec) if spec and spec.is_list and name == spec.name else ""
+        shape = _shape(entry, where, hint)
         own = parameters_of(entry, f"{where}: ")
         refuse_extensions(own, where)
         num_bytes = option_of(own, "binary_data_size", -1, f"{where}: ")
         if num_bytes < 0 or "data" in entry:
             if "binary_data_size" in own:
                 raise ValueError(f"{where}: binary_data_size {shown(num_bytes)}; give it or data, and not below 0")
-            values = _flat(entry.get("data"), shape, where)
+            values = _flat(entry.get("data"), shape, where, hint)
             tensors[name] = Tensor(name, datatype, shape[0], values, NO_DATA)
             continue
         if num_bytes > len(data):
@@ -127,22 +129,31 @@ def _tensors(document: Mapping[str, Any], data: memoryview) -> dict[str, Tensor]
     return tensors
 
 
-def _shape(entry: Mapping[str, Any], where: str) -> list[int]:
+def _flatten(spec: InputSpec) -> str:
+    """Way out, for a message about nested values of a list column."""
+    return f"; a column of lists is one flat list of values: flatten it, and give {spec.name}.lengths"
+
+
+def _shape(entry: Mapping[str, Any], where: str, hint: str) -> list[int]:
     shape: list[int] = typed(entry.get("shape"), list, f"{where}: shape")
     whole = all(type(size) is int and 0 <= size < MAX_COUNT for size in shape)
     if not whole or not (len(shape) == 1 or shape[1:] == [1]):
-        raise ValueError(f"{where}: shape {shown(shape)}, expected [rows] or [rows, 1]")
+        expected = "[values of all lists]" if hint else "[rows] or [rows, 1]"
+        raise ValueError(f"{where}: shape {shown(shape)}, expected {expected}{hint}")
     return shape
 
 
-def _flat(data: Any, shape: list[int], where: str) -> list[Any]:
-    """JSON values of a tensor; those of shape [N, 1] may be nested."""
+def _flat(data: Any, shape: list[int], where: str, hint: str) -> list[Any]:
+    """JSON values of a tensor; those of shape [N, 1] may be nested. `hint`: end of the message about nested values of a
+    column of lists; else empty."""
     values = typed(data, list, f"{where}: data")
+    if hint and len(shape) == 1 and type(next((value for value in values if value is not None), None)) is list:
+        raise ValueError(f"{where}: its data is nested{hint}")
     if len(values) != shape[0]:
         raise ValueError(f"{where}: {len(values)} values in data, expected {shown(shape[0])} for shape {shown(shape)}")
     if len(shape) == 2 and any(type(value) is list for value in values):
         if not all(type(value) is list and len(value) == 1 for value in values):
-            raise ValueError(f"{where}: data is not of shape {shown(shape)}")
+            raise ValueError(f"{where}: data is not of shape {shown(shape)}{hint}")
         values = [value[0] for value in values]
     return values
 
@@ -151,7 +162,7 @@ def _column(spec: InputSpec, tensors: Mapping[str, Tensor]) -> pa.Array:
     values = _array(spec.name, tensors)
     if spec.is_list:
         name = f"{spec.name}.lengths"
-        lengths = _array(name, tensors)
+        lengths = _array(name, tensors, is_lengths=True)
         if DATATYPES[tensors[name].datatype].json is not JSON_INTEGER:
             raise ValueError(f"input {name!r}: got {tensors[name].datatype}, expected integers (such as INT64)")
         values = lists_of(f"input {name!r}", values, lengths)
@@ -159,9 +170,10 @@ def _column(spec: InputSpec, tensors: Mapping[str, Tensor]) -> pa.Array:
     return values
 
 
-def _array(name: str, tensors: Mapping[str, Tensor]) -> pa.Array:
+def _array(name: str, tensors: Mapping[str, Tensor], is_lengths: bool = False) -> pa.Array:
     if name not in tensors:
-        raise ValueError(f"input {name!r} is missing")
+        lengths = ": the length of each row's list" if is_lengths else ""
+        raise ValueError(f"input {name!r} is missing{lengths}")
     array = array_of(tensors[name])
     if (mask := tensors.get(f"{name}.null")) is None:
         return array

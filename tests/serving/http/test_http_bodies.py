@@ -5,6 +5,7 @@ import json
 import math
 import re
 import struct
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +22,8 @@ from pipeline.serving.http.errors import RequestError
 from pipeline.serving.http.request import parts_of, read_request
 from pipeline.serving.http.served import InputSpec
 from pipeline.serving.http.tensors import DATATYPES
+
+ROOT = Path(__file__).parents[3]
 
 
 def values_of(datatype, texts):
@@ -136,6 +139,7 @@ def tensor(name="x", datatype="INT64", shape=(2,), **more):
 ONE = (InputSpec("x", "INT64", False, True),)
 LIST = (InputSpec("x", "INT64", True, True),)
 FLOAT = (InputSpec("x", "FP32", False, True),)
+FLATTEN = "a column of lists is one flat list of values: flatten it, and give x.lengths"
 
 
 @pytest.mark.parametrize(
@@ -237,10 +241,22 @@ def test_a_half_of_a_pair_of_surrogates_is_no_text():
     refused("input 'x', element 1: '\\ud800' is no BYTES", body, inputs=(InputSpec("x", "BYTES", False, True),))
 
 
+def test_the_request_in_the_guide_has_a_list_for_each_row():
+    body = re.findall(r"^```json\n(.*?)^```$", (ROOT / "docs" / "use.md").read_text(), re.M | re.S)[0]
+    inputs = (InputSpec("user_id", "INT64", False, True), InputSpec("watched", "INT64", True, True))
+    assert read_request(body.encode(), None, inputs, OUTPUTS).table.to_pydict() == {
+        "user_id": [7, 8], "watched": [[1, 9, 20], [23]],
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("tensors", "said"),
     [
-        ([tensor()], "input 'x.lengths' is missing"),
+        ([tensor()], "input 'x.lengths' is missing: the length of each row's list"),
+        ([tensor(data=[[1, 2], [3]])], f"input 'x': its data is nested; {FLATTEN}"),
+        ([tensor(data=[None, [3]])], f"input 'x': its data is nested; {FLATTEN}"),
+        ([tensor(shape=(1, 2), data=[[1, 2]])], f"input 'x': shape [1, 2], expected [values of all lists]; {FLATTEN}"),
+        ([tensor(shape=(2, 1), data=[[1, 2], [3]])], f"input 'x': data is not of shape [2, 1]; {FLATTEN}"),
         ([tensor(), tensor("x.lengths", data=[1, 2])], "input 'x.lengths': the lengths add up to 3, but there are 2"),
         ([tensor(), tensor("x.lengths", data=[3, -1])], "input 'x.lengths': length 3 of list 0"),
         (
