@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from pipeline.errors import PipelineError, did_you_mean, error_text
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.machine.signals import heed_interrupts
+from pipeline.machine.signals import exit_code, heed_interrupts
 from pipeline.messages.problems import Location, problems
 from pipeline.optimizer import ROW_OPTIMIZERS
 from pipeline.workflow import Workflow, load
@@ -22,7 +22,7 @@ from pipeline.workflow import Workflow, load
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began, 130 after
-    an interrupt before or after training. Errors are printed as one message, without a traceback."""
+    SIGINT and 143 after SIGTERM, at a commit as well. Errors are printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
         return train_command(args)
@@ -68,10 +68,10 @@ def train_command(args: argparse.Namespace) -> int:
             return 1
         if result is None:
             print(driver.what_stands())
-            return 0
-    print_report(result)
-    print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
-    return 0
+    if result is not None:
+        print_report(result)
+        print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
+    return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
 
 
 def say(line: str) -> None:

@@ -58,7 +58,22 @@ def find_runs(folder: Path) -> Iterator[Run]:
             of = {split: [e for e in epochs if e["split"] == split] for split in ("validation", "test")}
             best: dict[str, Any] = max(of["validation"], key=lambda e: e.get("auc") or 0.0, default={})
             last = of["test"][-1] if of["test"] else {}
-            yield Run(str(path), settings, best, last, (path / "result.json").is_file())
+            yield Run(str(path), settings, best, last, is_finished(path))
+
+
+def result_of(run_dir: Path) -> dict[str, Any] | None:
+    """Read the `result.json` of a run; None if it has none that can be read."""
+    try:
+        return dict(json.loads((run_dir / "result.json").read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def is_finished(run_dir: Path) -> bool:
+    """True if a run has the result of its newest commit, and no full disk or map stopped it early."""
+    result = result_of(run_dir)
+    newest = max((int(path.stem) for path in (run_dir / "commits").glob("*.json") if path.stem.isdigit()), default=None)
+    return result is not None and not result.get("stopped") and result.get("commit") == newest
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:
