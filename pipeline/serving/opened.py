@@ -75,7 +75,8 @@ class OpenRun:
         if evaluated:
             last = evaluated[-1]
             lines.append(f"  {last['split']:11} auc {last['auc']:.5f}, logloss {last['logloss']:.5f}")
-        return "\n".join([*lines, "  has         predict, evaluate, rows, model, metrics, result, finished, commits, diff"])
+        lines.append("  has         predict, evaluate, rows, model, metrics, result, finished, commits, diff")
+        return "\n".join(lines)
 
     @property
     def model(self) -> torch.nn.Module:
