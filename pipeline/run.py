@@ -69,7 +69,7 @@ def train_command(args: argparse.Namespace) -> int:
         if result is None:
             print(driver.what_stands())
     if result is not None:
-        print_report(result)
+        print_report(result, tables=args.tables)
         print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
     return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
 
@@ -86,6 +86,7 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--run-dir", type=Path, help="folder for all that the run writes (default: runs/NAME)")
     parser.add_argument("--fresh", action="store_true", help="start anew, and move an earlier run aside")
     parser.add_argument("--serial", action="store_true", help="one thread, plain order, no Dask")
+    parser.add_argument("--tables", action="store_true", help="print time per stage and rows per tier at the end")
     parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes, one for each GPU if any")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler's cluster")
     parser.add_argument(

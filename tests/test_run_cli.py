@@ -88,6 +88,7 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--run-dir",
         "--fresh",
         "--serial",
+        "--tables",
         "--explain",
         "--json",
         "--workers",

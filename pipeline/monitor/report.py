@@ -1,4 +1,5 @@
-"""The report at the end of a run: tables of time per stage and rows per tier, and a line with the result."""
+"""The report at the end of a run: the result in a few lines and, if asked for, tables of time per stage and rows per
+tier."""
 
 from __future__ import annotations
 
@@ -18,19 +19,21 @@ SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreem
 """Kinds of traffic between workers, in the order of the table."""
 
 
-def print_report(result: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print a table of stages, one of tiers, and a line with the result, on `console` (default: stdout).
+def print_report(result: Mapping[str, Any], console: Console | None = None, tables: bool = False) -> None:
+    """Print the result in three lines on `console` (default: stdout). `tables`: before them tables of stages, tiers and
+    of what workers sent, and a line on the disk.
 
     `result` holds name, auc, logloss, examples, seconds, examples_per_second, stages, cpu_seconds, hidden, ready,
     tiers (see `TierTotals.report`), disk (see `DiskTotals.report`), workers (traffic that each sent to others, by kind;
     empty for a single worker) and fingerprint. None or nan is shown as "-".
     """
     out = console if console is not None else _stdout()
-    out.print(stage_table(result))
-    out.print(tier_table(result["tiers"]))
-    if result["workers"]:
-        out.print(worker_table(result["workers"]))
-    out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
+    if tables:
+        out.print(stage_table(result))
+        out.print(tier_table(result["tiers"]))
+        if result["workers"]:
+            out.print(worker_table(result["workers"]))
+        out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
     out.print(summary(result), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -82,17 +85,19 @@ def disk_line(disk: Mapping[str, Any]) -> str:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """One line: name, test metrics (with AUC within groups if groups are used), speed, fingerprint."""
-    parts = [
-        result["name"],
+    """Lines of fingerprint, name and speed, and test metrics (with AUC within groups if groups are used)."""
+    metrics = [
         f"{result['split'] or 'test'} auc {_number(result['auc'], '.5f')}",
         f"logloss {_number(result['logloss'], '.5f')}",
         *([f"gauc {_number(result['gauc'], '.5f')}"] if result.get("gauc") is not None else []),
-        f"{_number(result['examples'], ',.0f')} examples in {_number(result['seconds'], ',.1f')} s",
-        f"{_number(result['examples_per_second'], ',.0f')} examples/s",
-        f"fingerprint {result['fingerprint'] or '-'}",
     ]
-    return "  ".join(parts)
+    lines = [
+        f"fingerprint {result['fingerprint'] or '-'}",
+        f"{result['name']}: {_number(result['examples'], ',.0f')} examples in {_number(result['seconds'], ',.1f')} s, "
+        f"{_number(result['examples_per_second'], ',.0f')} examples/s",
+        ", ".join(metrics),
+    ]
+    return "\n".join(lines)
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:

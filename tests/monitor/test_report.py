@@ -39,9 +39,9 @@ def result():
     }
 
 
-def printed(result, width=100):
+def printed(result, width=100, tables=True):
     stream = io.StringIO()
-    print_report(result, Console(file=stream, width=width))
+    print_report(result, Console(file=stream, width=width), tables)
     return stream.getvalue().splitlines()
 
 
@@ -69,7 +69,7 @@ def test_what_workers_sent_is_shown_for_several_workers_only(result):
 
 
 def test_what_was_written_to_the_disk_is_shown(result):
-    line = printed(result)[-2]
+    line = printed(result)[-4]
     assert line == (
         "12 commits in 3.2 s, 3.00 GiB written to the log, 0.88 GiB of it by merging sparse chunks, "
         "write amplification 1.71"
@@ -78,23 +78,23 @@ def test_what_was_written_to_the_disk_is_shown(result):
 
 def test_tables_fit_100_columns_uncut(result):
     sent = {kind: {"bytes_per_step": 1e9} for kind in SHOWN_KINDS}
-    tables = printed(result | {"workers": [sent]}, width=300)[:-2]
+    tables = printed(result | {"workers": [sent]}, width=300)[:-4]
     assert len(tables) > 20
     assert max(map(len, tables)) <= 100
 
 
-def test_result_is_one_line(result):
-    last = printed(result)[-1]
-    for part in ("criteo[small]", "test auc 0.80314", "logloss 0.44120", "6,000,000 examples in 33.0 s"):
-        assert part in last
-    assert "181,598 examples/s" in last
-    assert last.endswith("fingerprint " + "0123456789abcdef" * 4)
+def test_without_tables_the_result_alone_is_printed_and_its_metrics_last(result):
+    assert printed(result, tables=False) == printed(result)[-3:] == [
+        "fingerprint " + "0123456789abcdef" * 4,
+        "criteo[small]: 6,000,000 examples in 33.0 s, 181,598 examples/s",
+        "test auc 0.80314, logloss 0.44120",
+    ]  # fmt: skip
 
 
 def test_the_auc_within_groups_is_shown_only_with_groups(result):
     assert "gauc" not in printed(result)[-1]
     assert "gauc" not in printed(result | {"gauc": None})[-1]
-    assert "  logloss 0.44120  gauc 0.71234  " in printed(result | {"gauc": 0.712341})[-1]
+    assert ", logloss 0.44120, gauc 0.71234" in printed(result | {"gauc": 0.712341})[-1]
 
 
 def test_the_line_of_a_split_shows_its_metrics_and_how_they_were_computed():
@@ -128,11 +128,11 @@ def test_missing_numbers_show_as_dashes(result, nothing):
     result["tiers"]["host"]["hit_rate"] = nothing
     result["fingerprint"] = None
     lines = printed(result)
-    assert "test auc -  logloss -" in lines[-1]
-    assert lines[-1].endswith("fingerprint -")
+    assert lines[-1] == "test auc -, logloss -"
+    assert lines[-3] == "fingerprint -"
     assert cells(lines, "host")[4] == "-"
 
 
 def test_default_console_is_stdout_and_wide_enough(result, capsys):
-    print_report(result)
+    print_report(result, tables=True)
     assert capsys.readouterr().out.splitlines() == printed(result)
