@@ -23,6 +23,7 @@ def result():
         "auc": 0.80314159,
         "logloss": 0.4412,
         "split": "test",
+        "epochs": [{"epoch": 1, "split": "test", "auc": 0.80314159, "logloss": 0.4412}],
         "examples": 6_000_000,
         "seconds": 33.04,
         "examples_per_second": 181_598.1,
@@ -100,10 +101,25 @@ def test_the_auc_within_groups_is_shown_only_with_groups(result):
 def test_the_line_of_a_split_shows_its_metrics_and_how_they_were_computed():
     entry = {"epoch": 2, "split": "test", "auc": 0.75, "ne": 0.8123456, "examples": 9000}
     assert evaluated(entry) == "epoch 2 test: auc 0.75000, ne 0.81235"
-    told = evaluated({"split": "test", "logloss": 0.3, "ne": 0.75, "logloss_buy": 0.1, "ne_buy": 0.5})
-    assert told.startswith("test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000, logloss_buy 0.10000 (")
+    told = evaluated({"split": "test", "logloss": 0.3, "ne": 0.75})
+    assert told == "test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000"
     how = "progressive, in training mode: dropout and batch norm as in training; 9,000 examples"
     assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
+
+
+def test_each_label_is_shown_once_on_a_short_line(result):
+    of = {"auc": 0.75, "logloss": 0.3, "ne": 0.75, "calibration": 1.0, "gauc": 0.7, "gauc_share": 0.5}
+    both = {f"{name}_{label}": value for label in ("income_50k", "never_married") for name, value in of.items()}
+    entry = {"epoch": 2, "split": "test", **of, **both, "clipped": 0.25, "examples": 9000}
+    head, *lines = evaluated(entry).splitlines()
+    assert head == "epoch 2 test: clipped 0.25000"
+    assert [line.split()[0] for line in lines] == ["income_50k", "never_married"]
+    assert max(map(len, lines)) < 140
+    assert printed(result | {"epochs": [entry]}, tables=False)[-3:] == [
+        "test:",
+        "  income_50k     auc 0.75000, logloss 0.30000, gauc 0.70000",
+        "  never_married  auc 0.75000, logloss 0.30000, gauc 0.70000",
+    ]
 
 
 def test_a_model_far_worse_than_the_mean_label_is_warned_about():
@@ -116,8 +132,8 @@ def test_a_model_far_worse_than_the_mean_label_is_warned_about():
     )
     assert "lower optimizer.dense.lr or optimizer.rows.lr" in warning
     several = evaluated({"epoch": 1, "split": "test", "ne": 0.9, "ne_click": 0.9, "ne_buy": math.inf}).splitlines()
-    assert [line.split(":")[0] for line in several] == ["epoch 1 test", "warning"]
-    assert "ne_buy of test is inf" in several[1]
+    assert [line.split(":")[0] for line in several[:3]] == ["epoch 1 test", "  click  ne 0.90000", "  buy    ne inf"]
+    assert several[3].startswith("warning: ne of test, buy, is inf")
     assert len(evaluated(entry | {"ne": math.nan}).splitlines()) == 1, "one class"
 
 
