@@ -143,7 +143,7 @@ class OpenRun:
 
     @property
     def metrics(self) -> pa.Table:
-        """Metrics of each evaluation up to the commit, one row each."""
+        """Metrics of each evaluation up to the commit, one row each; the test may follow it, and is in `result`."""
         epochs = self._opened.state.epochs
         names = dict.fromkeys(name for epoch in epochs for name in epoch)
         return pa.table({name: [epoch.get(name) for epoch in epochs] for name in names})
