@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -108,6 +108,9 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
             raise ValueError(f"--set {setting}: expected a.b=value, such as --set {path or 'seed'}=1")
         *parents, last = path.split(".")
         at = _parent(fields, parents, path)
+        if last not in at and (inside := list(_paths_to(last, at))):
+            meant = " or ".join(repr(".".join([*parents, found])) for found in inside)
+            raise ValueError(f"--set {path}: the workflow has no {path}; did you mean {meant}?")
         try:
             value = json.loads(text)
         except json.JSONDecodeError:
@@ -149,6 +152,15 @@ def _parent(fields: dict[str, Any], parents: Sequence[str], path: str) -> dict[s
         whole = ".".join(parents)
         raise ValueError(f"--set {path}: the workflow has no {path}; set {whole} as a whole, in JSON")
     return at
+
+
+def _paths_to(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """Paths of the settings of this name in the groups within a group."""
+    for inner, values in group.items():
+        if isinstance(values, dict):
+            if name in values:
+                yield f"{inner}.{name}"
+            yield from (f"{inner}.{path}" for path in _paths_to(name, values))
 
 
 def _switch_rows(rows: dict[str, Any], kind: object, given: Collection[str]) -> None:

@@ -137,6 +137,8 @@ def test_a_value_nested_too_deeply_is_refused_in_one_message(refused, workflow_f
         ("schedule.batch_size", "expected a.b=value"),
         ("shedule.batch_size=3", "the workflow has no shedule"),
         ("schedule.batch.size=3", "the workflow has no schedule.batch"),
+        ("optimizer.lr=3", "has no optimizer.lr; did you mean 'optimizer.rows.lr' or 'optimizer.dense.lr'?"),
+        ("hidden=[3]", "the workflow has no hidden; did you mean 'model.args.hidden'?"),
         (
             "schedule.batchsize=3",
             "--set schedule.batchsize: Schedule has no field 'batchsize'; did you mean 'batch_size'?",
@@ -187,6 +189,7 @@ def test_a_model_is_known_by_its_short_name(workflow_file):
             ["model.args: DeepFM has no 'hiden'; did you mean 'hidden'? It takes hidden, batch_norm, dropout"],
         ),
         ('model.args={"hidden":4}', ["model.args", "DeepFM"]),
+        ("model.kind=LR", ["LR has no 'hidden'. It takes none; to leave it out: --set 'model.args={}'"]),
         ("storage.device=100 B", ["storage.device is 100 B", "needed are", "raise storage.device"]),
         ("storage.host=1 KiB", ["storage.host is 1 KiB", "needed are", "raise storage.host"]),
         ("storage.read=1 KiB", ["storage.read is 1 KiB", "raise storage.read"]),
