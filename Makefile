@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 .PHONY: run test prove messages test-gpu bench-gpu check clean
 
 run: $(VENV)/core
-	$(BIN)/python -m pipeline.run workflows/quickstart.py
+	$(BIN)/python -m pipeline.run workflows/quickstart.py --tables
 
 test: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile

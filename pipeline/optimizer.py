@@ -5,10 +5,12 @@ L2 is defined by the gradient that it adds, `l2 * w`, like torch's weight_decay.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from pipeline.errors import did_you_mean
 from pipeline.settings import Strict
 
 Positive = Annotated[float, Field(gt=0.0)]
@@ -206,12 +208,31 @@ class Optimizer(Strict):
         return 3 if self.merge and self.merge.denominator == "frozen" else 2
 
 
+JUDGED = ("auc", "logloss", "ne", "gauc")
+
+
+def _metric(value: object) -> object:
+    """Write METRIC_LABEL as METRIC:LABEL. Raises ValueError for a name that begins with no metric."""
+    if not isinstance(value, str):
+        return value
+    found = re.fullmatch(rf"({'|'.join(JUDGED)})(?:[:_](.+))?", value)
+    if found is None:
+        metric = re.split("[:_]", value)[0]
+        close, _ = did_you_mean(metric, JUDGED)
+        hint = f"; did you mean {value.replace(metric, close, 1)!r}?" if close else ";"
+        raise ValueError(
+            f"no metric {value!r}{hint} Metrics: {', '.join(JUDGED)} of the first label, METRIC:LABEL of another"
+        )
+    return f"{found[1]}:{found[2]}" if found[2] else value
+
+
 class Plateau(Strict):
     """Early stopping and learning rate reduction, applied after each epoch whose validation metric does not beat the
     best one so far by more than 1e-6. The result reports the test of the best epoch's weights."""
 
-    metric: Annotated[str, Field(pattern=r"^(auc|logloss|ne|gauc)(:.+)?$")] = "auc"
-    """Metric of the first label, or METRIC:LABEL of any; gauc, the AUC within groups, needs metrics.group."""
+    metric: Annotated[str, BeforeValidator(_metric)] = "auc"
+    """Metric of the first label, or METRIC:LABEL of any, also written METRIC_LABEL as the metrics are named; gauc, the
+    AUC within groups, needs metrics.group."""
     lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Factor by which both learning rates are multiplied after each such epoch."""
     lr_floor: NotNegative = 0.0

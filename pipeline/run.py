@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from pipeline.errors import PipelineError, did_you_mean, error_text
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.machine.signals import heed_interrupts
+from pipeline.machine.signals import exit_code, heed_interrupts
 from pipeline.messages.problems import Location, problems
 from pipeline.optimizer import ROW_OPTIMIZERS
 from pipeline.workflow import Workflow, load
@@ -22,7 +22,7 @@ from pipeline.workflow import Workflow, load
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began, 130 after
-    an interrupt before or after training. Errors are printed as one message, without a traceback."""
+    SIGINT and 143 after SIGTERM, at a commit as well. Errors are printed as one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
         return train_command(args)
@@ -71,10 +71,10 @@ def train_command(args: argparse.Namespace) -> int:
             return 1
         if result is None:
             print(driver.what_stands())
-            return 0
-    print_report(result)
-    print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
-    return 0
+    if result is not None:
+        print_report(result, tables=args.tables)
+        print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
+    return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
 
 
 def say(line: str) -> None:
@@ -95,6 +95,7 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--run-dir", type=Path, help="folder for all that the run writes (default: runs/NAME)")
     parser.add_argument("--fresh", action="store_true", help=FRESH)
     parser.add_argument("--serial", action="store_true", help="one thread, plain order, no Dask")
+    parser.add_argument("--tables", action="store_true", help="print time per stage and rows per tier at the end")
     parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes, one for each GPU if any")
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler's cluster")
     parser.add_argument(
@@ -121,6 +122,9 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
             raise ValueError(f"--set {setting}: expected a.b=value, such as --set {path or 'seed'}=1")
         *parents, last = path.split(".")
         at = _parent(fields, parents, path)
+        if last not in at and (inside := list(_paths_to(last, at))):
+            meant = " or ".join(repr(".".join([*parents, found])) for found in inside)
+            raise ValueError(f"--set {path}: the workflow has no {path}; did you mean {meant}?")
         try:
             value = json.loads(text)
         except json.JSONDecodeError:
@@ -162,6 +166,15 @@ def _parent(fields: dict[str, Any], parents: Sequence[str], path: str) -> dict[s
         whole = ".".join(parents)
         raise ValueError(f"--set {path}: the workflow has no {path}; set {whole} as a whole, in JSON")
     return at
+
+
+def _paths_to(name: str, group: dict[str, Any]) -> Iterator[str]:
+    """Paths of the settings of this name in the groups within a group."""
+    for inner, values in group.items():
+        if isinstance(values, dict):
+            if name in values:
+                yield f"{inner}.{name}"
+            yield from (f"{inner}.{path}" for path in _paths_to(name, values))
 
 
 def _switch_rows(rows: dict[str, Any], kind: object, given: Collection[str]) -> None:

@@ -369,8 +369,8 @@ class Workflow(Strict):
             raise ValueError("schedule.plateau needs data.validation; name the files, or leave plateau out")
         if plateau and (label := plateau.metric.partition(":")[2]) and label not in self.data.labels:
             raise ValueError(
-                f"schedule.plateau.metric is {plateau.metric!r}, and there is no label {label!r}; there are "
-                f"{', '.join(self.data.labels)}"
+                f"schedule.plateau.metric is {plateau.metric!r}, and there is no label {label!r}"
+                f"{did_you_mean(label, self.data.labels)[1].replace('it has', 'there are')}"
             )
         if plateau and plateau.metric.startswith("gauc") and not self.metrics.group:
             raise ValueError(f"schedule.plateau.metric is {plateau.metric!r}, which needs metrics.group")

@@ -74,7 +74,7 @@ def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, tmp_p
         assert line
     process.send_signal(number)
     out, err = process.communicate(timeout=50)
-    assert process.returncode == 0, err
+    assert process.returncode == 128 + number, err
     assert f"{signal.Signals(number).name}: the planned blocks finish, then a commit; once more: stops at once" in err
     assert "commit 1 stands, up to epoch 1, train, batch " in out
     assert "the same command goes on from there" in out

@@ -104,7 +104,7 @@ def resizes(job: Job, auc: float, before: int, after: int) -> Callable[[Path], s
             run.says("epoch 1 validation")
             run.process.send_signal(signal.SIGINT)
             stopped = run.end()
-        if stopped.code or stopped.result:
+        if stopped.code != 130 or stopped.result:
             return f"interrupted: rc {stopped.code}, {stopped.last_words}"
         wrong, were = verified(run_dir), chunks(run_dir)
         with job.start(run_dir, after) as again:

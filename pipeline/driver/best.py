@@ -32,6 +32,14 @@ class BestEpoch:
     def stops(self, history: History) -> bool:
         return self.verdict(history).stops(self._plateau)
 
+    def why_early(self, history: History) -> str:
+        """Say why training ends before its last epoch, and which one counts."""
+        verdict = self.verdict(history)
+        metric, best = self._plateau.metric if self._plateau else "auc", (verdict.best or 0) + 1
+        return (
+            f"training ends early: {metric} of validation was best in epoch {best}, {verdict.in_a_row} before the last"
+        )
+
     def is_last(self, history: History) -> bool:
         """True if the last validated epoch is the best so far."""
         verdict = self.verdict(history)

@@ -223,6 +223,10 @@ class Driver:
     def _test(self, epoch: int) -> None:
         """Score the test split with the open weights, those of `epoch`. Raises CapTooSmall if a block does not fit."""
         self.pauses.go_on(commits_follow=False)
+        if self.committer.position != self.agenda.end:
+            self._say(self.best.why_early(self.history))
+            for observer in self._observers:
+                observer.on_early_end(self.agenda.num_examples.get("test", 0))
         blocks = self.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self.pauses.signal:
             refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)

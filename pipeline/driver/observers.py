@@ -21,6 +21,9 @@ class Observer:
         """Called with the result of each stage, in block order, when the driver retires the block: up to 2L + 2 blocks
         after the stage ran. The history already includes it."""
 
+    def on_early_end(self, left: int) -> None:
+        """Called when training ends before its last epoch. `left`: number of examples that the test still has."""
+
     def on_line(self, text: str) -> None:
         """Called with a line of text for the user."""
 
@@ -41,6 +44,9 @@ class TerminalDisplay(Observer):
             self._progress.update(self._examples, done.trained.loss, self._history.ready)
             if done.trained.metrics:
                 self.on_line(evaluated(self._history.epochs[-1]))
+
+    def on_early_end(self, left: int) -> None:
+        self._progress.end_at(self._examples + left)
 
     def on_line(self, text: str) -> None:
         self._progress.line(text)

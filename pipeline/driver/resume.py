@@ -36,6 +36,8 @@ TOLD = (
     "schedule.plateau", "schedule.threads",
 )  # fmt: skip
 """Settings that may differ, with a warning: the result is then not that of a single workflow."""
+MAX_TOLD, MAX_VALUE = 8, 60
+"""Maximum number of differences that a message names, and of characters of a value in it."""
 PROCESSOR_VARIABLES = (
     "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_INSTRUCTIONS",
     "NUMBA_CPU_FEATURES", "NUMBA_CPU_NAME", "NUMBA_ENABLE_AVX", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
@@ -94,11 +96,13 @@ def check_same_run(
     # The run cannot be ended at an earlier epoch: the test that follows the last epoch would be left out.
     if position.epoch >= epochs and epochs != was:
         refused.append(f"schedule.epochs: was {was}, is {epochs}, and the commit is at epoch {position.epoch + 1}")
+    more = [f"and {len(refused) - MAX_TOLD} more"] if len(refused) > MAX_TOLD else []
     if refused:
         raise ValueError(
             "the run directory holds a commit of another workflow:\n       "
-            + "\n       ".join(refused)
-            + "\n       change the workflow back, begin anew with --fresh, or name another folder with --run-dir"
+            + "\n       ".join([*refused[:MAX_TOLD], *more])
+            + "\n       change it back; or give this workflow another name=, or its run another folder with --run-dir; "
+            "or begin anew with --fresh, which moves the old run aside"
         )
     told = [text for path, text in changes if _is_in(path, TOLD)]
     told += [text for _, text in _differences(before["environment"], now["environment"], "")]
@@ -156,12 +160,26 @@ def _differences(before: Any, now: Any, path: str) -> Iterator[tuple[str, str]]:
         for name in dict.fromkeys([*before, *now]):
             yield from _differences(before.get(name), now.get(name), f"{path}{separator}{name}")
     elif before != now:
-        yield path, f"{path}: was {_short(before)}, is {_short(now)}"
+        lists = isinstance(before, list) and isinstance(now, list) and len(json.dumps([before, now])) > MAX_VALUE
+        yield path, f"{path}: {_changes(before, now) if lists else f'was {_short(before)}, is {_short(now)}'}"
+
+
+def _changes(before: list[Any], now: list[Any]) -> str:
+    """Say in short how a long list differs: by the names of its items, if they have some."""
+    were, are = (
+        {str(item.get("name", item) if isinstance(item, dict) else item): item for item in of} for of in (before, now)
+    )
+    parts = {
+        "without": [name for name in were if name not in are], "with": [name for name in are if name not in were],
+        "other settings of": [name for name in were if name in are and were[name] != are[name]],
+    }  # fmt: skip
+    told = [f"{what} {', '.join(names[:5])}{' ...' * (len(names) > 5)}" for what, names in parts.items() if names]
+    return f"was a list of {len(before)}, is one of {len(now)}: {'; '.join(told) or 'in another order'}"
 
 
 def _short(value: Any) -> str:
     text = json.dumps(value)
-    return text if len(text) < 200 else f"{text[:200]} ..."
+    return text if len(text) < MAX_VALUE else f"{text[:MAX_VALUE]} ..."
 
 
 def check_newest(kept: Sequence[Manifest], described: Mapping[str, Any], agenda: Agenda, kind: Any) -> list[str]:

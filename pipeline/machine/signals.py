@@ -32,6 +32,16 @@ def _end(number: int, frame: Any) -> None:
     os._exit(128 + number)
 
 
+def exit_code(name: str) -> int:
+    """Exit code of a process that a signal ended, as shells have it: 130 for SIGINT, 143 for SIGTERM."""
+    return 128 + signal.Signals[name]
+
+
+def interruption(name: str) -> BaseException:
+    """Make the exception that a signal means to a program: KeyboardInterrupt for SIGINT, else the program's end."""
+    return KeyboardInterrupt() if name == "SIGINT" else SystemExit(exit_code(name))
+
+
 @contextmanager
 def on_signal(stop: Callable[[str], None]) -> Iterator[None]:
     """Call `stop` with the signal's name at the first SIGINT or SIGTERM; the next one has its default effect

@@ -7,7 +7,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Protocol, TextIO
 
@@ -56,10 +56,12 @@ def clock_time(seconds: float) -> str:
 
 
 class Shown(Protocol):
-    """Content of one update as a display sees it: its `str`, and the amount done of the display's total."""
+    """Content of one update as a display sees it: its `str`, and the amount done of the total."""
 
     @property
     def done(self) -> int: ...
+    @property
+    def total(self) -> int: ...
 
 
 class Display(Protocol):
@@ -111,7 +113,7 @@ class Live:
         self._progress.start()
 
     def show(self, state: Shown) -> None:
-        self._progress.update(self._task, completed=state.done, status=str(state), refresh=True)
+        self._progress.update(self._task, completed=state.done, total=state.total, status=str(state), refresh=True)
 
     def line(self, text: str) -> None:
         self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
@@ -144,6 +146,7 @@ class Progress:
         self._clock = clock
         self._recent: deque[tuple[float, int]] = deque()
         self._pending: TrainingProgress | None = None
+        self._newest: TrainingProgress | None = None
         self._shown_at = -math.inf
 
     def begin_at(self, examples_done: int) -> None:
@@ -171,10 +174,16 @@ class Progress:
         ahead of it."""
         now = self._clock()
         rate = self._rate(now, examples_done)
-        self._pending = TrainingProgress(examples_done, self._total, rate, loss, ready)
+        self._pending = self._newest = TrainingProgress(examples_done, self._total, rate, loss, ready)
         if now - self._shown_at >= self._display.interval:
             self._display.show(self._pending)
             self._pending, self._shown_at = None, now
+
+    def end_at(self, total_examples: int) -> None:
+        """Change the total, since a run ends early."""
+        self._total = total_examples
+        if self._newest:
+            self._pending = replace(self._newest, total=total_examples)
 
     def line(self, text: str) -> None:
         """Print a message at once, without disturbing the display."""

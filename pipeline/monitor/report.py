@@ -1,4 +1,5 @@
-"""The report at the end of a run: tables of time per stage and rows per tier, and a line with the result."""
+"""The report at the end of a run: the result in a few lines and, if asked for, tables of time per stage and rows per
+tier."""
 
 from __future__ import annotations
 
@@ -14,23 +15,27 @@ GIB = 1 << 30
 WORST_NE = 2.0
 """Normalized entropy above which a metric gets a warning. Always predicting the mean label has 1; a model at the
 beginning of its training may have a little more."""
+OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share")
+"""Metrics that each label has."""
 SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
 """Kinds of traffic between workers, in the order of the table."""
 
 
-def print_report(result: Mapping[str, Any], console: Console | None = None) -> None:
-    """Print a table of stages, one of tiers, and a line with the result, on `console` (default: stdout).
+def print_report(result: Mapping[str, Any], console: Console | None = None, tables: bool = False) -> None:
+    """Print the result in three lines on `console` (default: stdout). `tables`: before them tables of stages, tiers and
+    of what workers sent, and a line on the disk.
 
     `result` holds name, auc, logloss, examples, seconds, examples_per_second, stages, cpu_seconds, hidden, ready,
     tiers (see `TierTotals.report`), disk (see `DiskTotals.report`), workers (traffic that each sent to others, by kind;
     empty for a single worker) and fingerprint. None or nan is shown as "-".
     """
     out = console if console is not None else _stdout()
-    out.print(stage_table(result))
-    out.print(tier_table(result["tiers"]))
-    if result["workers"]:
-        out.print(worker_table(result["workers"]))
-    out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
+    if tables:
+        out.print(stage_table(result))
+        out.print(tier_table(result["tiers"]))
+        if result["workers"]:
+            out.print(worker_table(result["workers"]))
+        out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
     out.print(summary(result), markup=False, highlight=False, soft_wrap=True)
 
 
@@ -82,44 +87,73 @@ def disk_line(disk: Mapping[str, Any]) -> str:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """One line: name, test metrics (with AUC within groups if groups are used), speed, fingerprint."""
-    parts = [
-        result["name"],
-        f"{result['split'] or 'test'} auc {_number(result['auc'], '.5f')}",
-        f"logloss {_number(result['logloss'], '.5f')}",
-        *([f"gauc {_number(result['gauc'], '.5f')}"] if result.get("gauc") is not None else []),
-        f"{_number(result['examples'], ',.0f')} examples in {_number(result['seconds'], ',.1f')} s",
-        f"{_number(result['examples_per_second'], ',.0f')} examples/s",
+    """Lines of fingerprint, name and speed, and the metrics of the last evaluation: AUC, logloss and, if groups are
+    used, AUC within groups; with several labels a line for each."""
+    last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
+    split, (_, by_label) = result["split"] or "test", of_labels(last)
+    main = ("auc", "logloss", "gauc")
+    lines = [
         f"fingerprint {result['fingerprint'] or '-'}",
+        f"{result['name']}: {_number(result['examples'], ',.0f')} examples in {_number(result['seconds'], ',.1f')} s, "
+        f"{_number(result['examples_per_second'], ',.0f')} examples/s",
     ]
-    return "  ".join(parts)
+    if by_label:
+        shown = {label: {name: of[name] for name in main if name in of} for label, of in by_label.items()}
+        return "\n".join([*lines, f"{split}:", *label_lines(shown)])
+    shown_once = {name: result.get(name) for name in main if name != "gauc" or result.get(name) is not None}
+    metrics = ", ".join(f"{name} {_number(value, '.5f')}" for name, value in shown_once.items())
+    return "\n".join([*lines, f"{split} {metrics}"])
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:
-    """A line with the metrics of one pass over a split (an entry of `History.epochs`), and a warning line for each
-    normalized entropy above `WORST_NE`."""
-    shown = ", ".join(
-        f"{name} {value:.5f}{_constant(name, metrics)}" for name, value in metrics.items() if isinstance(value, float)
-    )
+    """A line with the metrics of one pass over a split (an entry of `History.epochs`), with several labels a line for
+    each of them below it, and a warning line for each normalized entropy above `WORST_NE`."""
     how = ""
     if metrics["split"] == "train" and "examples" in metrics:
         how = (
             f" (progressive, in training mode: dropout and batch norm as in training; {metrics['examples']:,} examples)"
         )
     epoch = f"epoch {metrics['epoch']} " if "epoch" in metrics else ""
-    lines = [f"{epoch}{metrics['split']}{how}: {shown}"]
-    for name, value in metrics.items():
-        if (name == "ne" or name.startswith("ne_")) and value > WORST_NE:
+    common, by_label = of_labels(metrics)
+    lines = [f"{epoch}{metrics['split']}{how}:{' ' if common else ''}{_shown(common)}"]
+    lines += label_lines(by_label)
+    ne = {label: of.get("ne", math.nan) for label, of in by_label.items()} if by_label else {"": common.get("ne", 0)}
+    for label, value in ne.items():
+        if value > WORST_NE:
+            where = f"{metrics['split']}, {label}," if label else metrics["split"]
             lines.append(
-                f"warning: {name} of {metrics['split']} is {value:.3g}: worse by that factor than always predicting "
+                f"warning: ne of {where} is {value:.3g}: worse by that factor than always predicting "
                 "the mean label; lower optimizer.dense.lr or optimizer.rows.lr, or check the labels"
             )
     return "\n".join(lines)
 
 
+def of_labels(metrics: Mapping[str, Any]) -> tuple[dict[str, float], dict[str, dict[str, float]]]:
+    """Divide the metrics of a pass into those without a label and those of each label, whose name ends in it. With
+    several labels, what the first one has twice is only with the label."""
+    values = {name: value for name, value in metrics.items() if isinstance(value, float)}
+    labels = list(dict.fromkeys(name.removeprefix("ne_") for name in values if name.startswith("ne_")))
+    by_label = {
+        label: {name: values[f"{name}_{label}"] for name in OF_LABEL if f"{name}_{label}" in values} for label in labels
+    }
+    named = {f"{name}_{label}" for label in labels for name in OF_LABEL}
+    common = {n: value for n, value in values.items() if n not in named and not (labels and n in OF_LABEL)}
+    return common, by_label
+
+
+def label_lines(by_label: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """A line for each label, with its metrics in columns."""
+    wide = max(map(len, by_label), default=0)
+    return [f"  {label:<{wide}}  {_shown(metrics)}" for label, metrics in by_label.items()]
+
+
+def _shown(metrics: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {_number(value, '.5f')}{_constant(name, metrics)}" for name, value in metrics.items())
+
+
 def _constant(name: str, metrics: Mapping[str, Any]) -> str:
     """Logloss of always predicting the mean label, behind a logloss; empty for other metrics."""
-    ne = metrics.get(name.replace("logloss", "ne")) if name.startswith("logloss") else None
+    ne = metrics.get("ne") if name == "logloss" else None
     return f" (always the mean: {metrics[name] / ne:.5f})" if ne and math.isfinite(ne) else ""
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pipeline.driver.finished import finished
 from pipeline.driver.session import open_session, plan_session
 from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.signals import interruption
 from pipeline.run import override, say
 from pipeline.serving.opened import OpenRun, open_run
 from pipeline.workflow import Workflow, load
@@ -24,10 +25,11 @@ def train_workflow(
 
     `workflow`: a value, or the file that holds one. `run_dir`: folder of all that the run writes (default: runs/NAME).
     `settings`: values of fields by their paths, such as {"optimizer.rows.lr": 0.01}. The others are the options of
-    `pipeline run`. What an earlier call began goes on. An interrupt finishes the planned blocks, commits, and returns
-    what there is; the same call goes on from there.
+    `pipeline run`. What an earlier call began goes on.
 
-    Raises ValueError if anything is wrong before the training, and PipelineError if it fails.
+    Raises ValueError if anything is wrong before the training, PipelineError if it fails, and after Ctrl-C
+    KeyboardInterrupt (after SIGTERM SystemExit, with code 143), once the planned blocks are trained and committed: the
+    same call goes on from there, and `open_run(run_dir)` opens what there is.
     """
     found = workflow if isinstance(workflow, Workflow) else load(Path(workflow))
     found = override(found, [f"{path}={json.dumps(value)}" for path, value in (settings or {}).items()])
@@ -39,4 +41,6 @@ def train_workflow(
         with open_session(session, fresh) as driver:
             if driver.run() is None:
                 print(driver.what_stands())
+            if driver.pauses.signal:
+                raise interruption(driver.pauses.signal)
     return open_run(session.run_dir, workflow=found)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import get_args, get_type_hints, is_typeddict
@@ -49,8 +50,11 @@ def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
     for name in workflow.model.args:
         if known is not None and name not in known:
             close, hint = did_you_mean(name, known)
+            kept = json.dumps({n: value for n, value in workflow.model.args.items() if n in known}, default=repr)
+            without = "" if close else f"; to leave it out: --set 'model.args={kept}'"
             raise ValueError(
-                f"model.args: {kind} has no {name!r}{hint if close else '.'} It takes {', '.join(known) or 'none'}"
+                f"model.args: {kind} has no {name!r}{hint if close else '.'} It takes "
+                f"{', '.join(known) or 'none'}{without}"
             )
     try:
         model = build_model(workflow)

@@ -16,6 +16,7 @@ import torch
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reading import hold
 from pipeline.monitor.metrics import Evaluation
+from pipeline.monitor.runs import is_finished, result_of
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit, open_commit
 from pipeline.serving.diff import Diff, compare
@@ -61,7 +62,7 @@ class OpenRun:
         workflow, data = opened.workflow, opened.workflow.data
         at, optimizer = opened.state.at, workflow.optimizer.rows
         lines = [
-            f"OpenRun of {held.run_dir}, commit {self.commit}",
+            f"OpenRun of {held.run_dir}, commit {self.commit}{'' if self.finished else ', not finished'}",
             f"  workflow    {workflow.name}, seed {workflow.seed}",
             f"  model       {workflow.model.kind.__name__}, embeddings of {workflow.model.embedding_dim}",
             f"  labels      {', '.join(data.labels)}",
@@ -74,7 +75,8 @@ class OpenRun:
         if evaluated:
             last = evaluated[-1]
             lines.append(f"  {last['split']:11} auc {last['auc']:.5f}, logloss {last['logloss']:.5f}")
-        return "\n".join([*lines, "  has         predict, evaluate, rows, model, metrics, commits, diff"])
+        lines.append("  has         predict, evaluate, rows, model, metrics, result, finished, commits, diff")
+        return "\n".join(lines)
 
     @property
     def model(self) -> torch.nn.Module:
@@ -141,10 +143,21 @@ class OpenRun:
 
     @property
     def metrics(self) -> pa.Table:
-        """Metrics of each evaluation up to the commit, one row each."""
+        """Metrics of each evaluation up to the commit, one row each; the test may follow it, and is in `result`."""
         epochs = self._opened.state.epochs
         names = dict.fromkeys(name for epoch in epochs for name in epoch)
         return pa.table({name: [epoch.get(name) for epoch in epochs] for name in names})
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """Contents of the run's `result.json`, such as the metrics of the test split and the fingerprint; None if it
+        has none yet."""
+        return result_of(self._opened.held.run_dir)
+
+    @property
+    def finished(self) -> bool:
+        """True if the run's training is finished, False if it was interrupted or is still going on."""
+        return is_finished(self._opened.held.run_dir)
 
     @property
     def commits(self) -> pa.Table:

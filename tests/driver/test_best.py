@@ -1,5 +1,6 @@
 """The metric by which epochs are judged: any of any label."""
 
+import re
 from types import SimpleNamespace
 
 import pytest
@@ -27,6 +28,7 @@ def workflow_of(tmp_path, labels, metric):
     [
         (("click",), "auc", 1), (("click",), "auc:click", 1), (("click", "buy"), "auc", 1), (("click",), "gauc", 2),
         (("click", "buy"), "auc:click", 1), (("click", "buy"), "auc:buy", 0), (("click", "buy"), "ne:buy", 2),
+        (("click", "buy"), "auc_buy", 0), (("click",), "auc_click", 1),
     ],
 )  # fmt: skip
 def test_the_best_epoch_is_that_of_the_metric_and_label_named(tmp_path, labels, metric, best):
@@ -37,10 +39,16 @@ def test_the_best_epoch_is_that_of_the_metric_and_label_named(tmp_path, labels, 
 
 @pytest.mark.parametrize(
     ("metric", "said"),
-    [("auc:none", "no label 'none'; there are click"), ("aucs", "form"), ("calibration", "form")],
+    [
+        ("auc:none", "no label 'none'; there are click"),
+        ("auc_clikc", "no label 'clikc'; did you mean 'click'?"),
+        ("aucs", "no metric 'aucs'; did you mean 'auc'?"),
+        ("loss_click", "did you mean 'logloss_click'?"),
+        ("accuracy", "Metrics: auc, logloss, ne, gauc of the first label, METRIC:LABEL of another"),
+    ],
 )
-def test_a_metric_that_does_not_exist_is_refused(tmp_path, metric, said):
-    with pytest.raises(ValueError, match=said if said != "form" else "pattern"):
+def test_a_metric_that_does_not_exist_is_refused_with_what_is_meant(tmp_path, metric, said):
+    with pytest.raises(ValueError, match=re.escape(said)):
         workflow_of(tmp_path, ("click",), metric)
 
 

@@ -115,6 +115,19 @@ def test_a_difference_that_changes_bits_is_refused_and_named(workflow, tmp_path,
     assert "--run-dir" in said
 
 
+def test_a_difference_of_long_lists_is_told_by_names(workflow, described):
+    others = tuple(c.model_copy(update={"name": f"another_{c.name}"}) for c in CATEGORIES[:2])
+    other = changed(workflow, data__categories=(*others, *CATEGORIES[2:]), seed=8)
+    with pytest.raises(ValueError, match="another workflow") as caught:
+        check_same_run(described(), described(other), Position(0, "train", 3))
+    assert (
+        "\n       data.categories: was a list of 5, is one of 5: without history, item; with another_history, "
+        "another_item\n"
+    ) in str(caught.value)
+    assert "another name=" in str(caught.value)
+    assert len(str(caught.value)) < 600
+
+
 def test_changes_that_alter_later_bits_are_accepted_with_a_warning(workflow, tmp_path, monkeypatch):
     kill_after(2, workflow, tmp_path, monkeypatch)
     slower = workflow.optimizer.model_copy(update={"dense": workflow.optimizer.dense.model_copy(update={"lr": 0.5})})

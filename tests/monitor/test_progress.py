@@ -53,6 +53,17 @@ def test_time_left_reads_as_clock_time(seconds, text):
     assert clock_time(seconds) == text
 
 
+def test_a_run_that_ends_early_is_shown_as_done():
+    stream, clock = io.StringIO(), Clock()
+    with Progress(1_000, stream, clock) as progress:
+        for done in (100, 200):
+            clock.now += 6
+            progress.update(done, 0.5, 0)
+        progress.end_at(200)
+    assert stream.getvalue().splitlines()[-1].startswith("200/200 examples")
+    assert stream.getvalue().endswith("0:00 left\n")
+
+
 def test_plain_lines_are_five_seconds_apart_and_the_last_is_shown():
     lines = run(io.StringIO(), total=1_200, steps=range(100, 1_300, 100)).splitlines()
     assert [line.split("/")[0] for line in lines] == ["100", "600", "1,100", "1,200"]

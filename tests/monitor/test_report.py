@@ -23,6 +23,7 @@ def result():
         "auc": 0.80314159,
         "logloss": 0.4412,
         "split": "test",
+        "epochs": [{"epoch": 1, "split": "test", "auc": 0.80314159, "logloss": 0.4412}],
         "examples": 6_000_000,
         "seconds": 33.04,
         "examples_per_second": 181_598.1,
@@ -39,9 +40,9 @@ def result():
     }
 
 
-def printed(result, width=100):
+def printed(result, width=100, tables=True):
     stream = io.StringIO()
-    print_report(result, Console(file=stream, width=width))
+    print_report(result, Console(file=stream, width=width), tables)
     return stream.getvalue().splitlines()
 
 
@@ -69,7 +70,7 @@ def test_what_workers_sent_is_shown_for_several_workers_only(result):
 
 
 def test_what_was_written_to_the_disk_is_shown(result):
-    line = printed(result)[-2]
+    line = printed(result)[-4]
     assert line == (
         "12 commits in 3.2 s, 3.00 GiB written to the log, 0.88 GiB of it by merging sparse chunks, "
         "write amplification 1.71"
@@ -78,32 +79,47 @@ def test_what_was_written_to_the_disk_is_shown(result):
 
 def test_tables_fit_100_columns_uncut(result):
     sent = {kind: {"bytes_per_step": 1e9} for kind in SHOWN_KINDS}
-    tables = printed(result | {"workers": [sent]}, width=300)[:-2]
+    tables = printed(result | {"workers": [sent]}, width=300)[:-4]
     assert len(tables) > 20
     assert max(map(len, tables)) <= 100
 
 
-def test_result_is_one_line(result):
-    last = printed(result)[-1]
-    for part in ("criteo[small]", "test auc 0.80314", "logloss 0.44120", "6,000,000 examples in 33.0 s"):
-        assert part in last
-    assert "181,598 examples/s" in last
-    assert last.endswith("fingerprint " + "0123456789abcdef" * 4)
+def test_without_tables_the_result_alone_is_printed_and_its_metrics_last(result):
+    assert printed(result, tables=False) == printed(result)[-3:] == [
+        "fingerprint " + "0123456789abcdef" * 4,
+        "criteo[small]: 6,000,000 examples in 33.0 s, 181,598 examples/s",
+        "test auc 0.80314, logloss 0.44120",
+    ]  # fmt: skip
 
 
 def test_the_auc_within_groups_is_shown_only_with_groups(result):
     assert "gauc" not in printed(result)[-1]
     assert "gauc" not in printed(result | {"gauc": None})[-1]
-    assert "  logloss 0.44120  gauc 0.71234  " in printed(result | {"gauc": 0.712341})[-1]
+    assert ", logloss 0.44120, gauc 0.71234" in printed(result | {"gauc": 0.712341})[-1]
 
 
 def test_the_line_of_a_split_shows_its_metrics_and_how_they_were_computed():
     entry = {"epoch": 2, "split": "test", "auc": 0.75, "ne": 0.8123456, "examples": 9000}
     assert evaluated(entry) == "epoch 2 test: auc 0.75000, ne 0.81235"
-    told = evaluated({"split": "test", "logloss": 0.3, "ne": 0.75, "logloss_buy": 0.1, "ne_buy": 0.5})
-    assert told.startswith("test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000, logloss_buy 0.10000 (")
+    told = evaluated({"split": "test", "logloss": 0.3, "ne": 0.75})
+    assert told == "test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000"
     how = "progressive, in training mode: dropout and batch norm as in training; 9,000 examples"
     assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
+
+
+def test_each_label_is_shown_once_on_a_short_line(result):
+    of = {"auc": 0.75, "logloss": 0.3, "ne": 0.75, "calibration": 1.0, "gauc": 0.7, "gauc_share": 0.5}
+    both = {f"{name}_{label}": value for label in ("income_50k", "never_married") for name, value in of.items()}
+    entry = {"epoch": 2, "split": "test", **of, **both, "clipped": 0.25, "examples": 9000}
+    head, *lines = evaluated(entry).splitlines()
+    assert head == "epoch 2 test: clipped 0.25000"
+    assert [line.split()[0] for line in lines] == ["income_50k", "never_married"]
+    assert max(map(len, lines)) < 140
+    assert printed(result | {"epochs": [entry]}, tables=False)[-3:] == [
+        "test:",
+        "  income_50k     auc 0.75000, logloss 0.30000, gauc 0.70000",
+        "  never_married  auc 0.75000, logloss 0.30000, gauc 0.70000",
+    ]
 
 
 def test_a_model_far_worse_than_the_mean_label_is_warned_about():
@@ -116,8 +132,8 @@ def test_a_model_far_worse_than_the_mean_label_is_warned_about():
     )
     assert "lower optimizer.dense.lr or optimizer.rows.lr" in warning
     several = evaluated({"epoch": 1, "split": "test", "ne": 0.9, "ne_click": 0.9, "ne_buy": math.inf}).splitlines()
-    assert [line.split(":")[0] for line in several] == ["epoch 1 test", "warning"]
-    assert "ne_buy of test is inf" in several[1]
+    assert [line.split(":")[0] for line in several[:3]] == ["epoch 1 test", "  click  ne 0.90000", "  buy    ne inf"]
+    assert several[3].startswith("warning: ne of test, buy, is inf")
     assert len(evaluated(entry | {"ne": math.nan}).splitlines()) == 1, "one class"
 
 
@@ -128,11 +144,11 @@ def test_missing_numbers_show_as_dashes(result, nothing):
     result["tiers"]["host"]["hit_rate"] = nothing
     result["fingerprint"] = None
     lines = printed(result)
-    assert "test auc -  logloss -" in lines[-1]
-    assert lines[-1].endswith("fingerprint -")
+    assert lines[-1] == "test auc -, logloss -"
+    assert lines[-3] == "fingerprint -"
     assert cells(lines, "host")[4] == "-"
 
 
 def test_default_console_is_stdout_and_wide_enough(result, capsys):
-    print_report(result)
+    print_report(result, tables=True)
     assert capsys.readouterr().out.splitlines() == printed(result)

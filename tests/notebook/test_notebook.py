@@ -60,7 +60,7 @@ def test_settings_are_given_by_their_paths(workflow, tmp_path):
     assert (kept["optimizer"]["rows"]["lr"], kept["schedule"]["epochs"]) == (0.5, 1)
 
 
-def test_an_interrupted_call_commits_and_the_same_call_goes_on(workflow, tmp_path, monkeypatch, capsys):
+def test_an_interrupted_call_commits_and_raises_and_the_same_call_goes_on(workflow, tmp_path, monkeypatch, capsys):
     with pipeline.train(workflow, tmp_path / "whole", serial=True):
         pass
     really, calls = Driver._stretch, []
@@ -72,13 +72,17 @@ def test_an_interrupted_call_commits_and_the_same_call_goes_on(workflow, tmp_pat
 
     with monkeypatch.context() as patch:
         patch.setattr(Driver, "_stretch", stretch)
-        with pipeline.train(workflow, tmp_path / "run", serial=True) as run:
-            assert run.commits.num_rows
+        with pytest.raises(KeyboardInterrupt):
+            pipeline.train(workflow, tmp_path / "run", serial=True)
+    with pipeline.open_run(tmp_path / "run") as run:
+        assert run.commits.num_rows
+        assert (run.finished, run.result) == (False, None)
+        assert "not finished" in repr(run)
     assert len(calls) == 1
     assert "go" in capsys.readouterr().out
-    with pipeline.train(workflow, tmp_path / "run", serial=True):
-        pass
-    assert fingerprint(tmp_path / "run") == fingerprint(tmp_path / "whole")
+    with pipeline.train(workflow, tmp_path / "run", serial=True) as run:
+        assert run.finished
+        assert run.result["fingerprint"] == fingerprint(tmp_path / "whole")
 
 
 @pytest.mark.prove
