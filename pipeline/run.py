@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from pipeline.errors import PipelineError, did_you_mean, error_text
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.machine.signals import exit_code, heed_interrupts
+from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.problems import Location, problems
 from pipeline.optimizer import ROW_OPTIMIZERS
 from pipeline.workflow import Workflow, load
@@ -22,13 +22,18 @@ from pipeline.workflow import Workflow, load
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began, 130 after
-    SIGINT and 143 after SIGTERM, at a commit as well. Errors are printed as one message, without a traceback."""
+    SIGINT, 143 after SIGTERM and 141 if nobody reads its output any more, at a commit as well. Errors are printed as
+    one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
-        return train_command(args)
+        code = train_command(args)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("interrupted at its end: the commits are kept, and the same command goes on", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        return exit_code(discard_output())
 
 
 def train_command(args: argparse.Namespace) -> int:
@@ -55,6 +60,8 @@ def train_command(args: argparse.Namespace) -> int:
                 print("\n".join(layout_lines(layout)))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
+        except BrokenPipeError:
+            raise
         except (ValueError, OSError, MemoryError, PipelineError) as error:
             print(f"error: {error_text(error)}", file=sys.stderr)
             return 2

@@ -12,7 +12,7 @@ import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver, run
 
-from pipeline.machine.signals import end_at_interrupt, heed_interrupts, on_signal
+from pipeline.machine.signals import end_at_interrupt, exit_code, heed_interrupts, on_signal
 from pipeline.workflow import Workflow
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -119,6 +119,22 @@ def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, tmp_path)
     assert json.loads((tmp_path / "commits" / "000001.json").read_text())["commit"]["state"]["trained"] > 0
     expected = run(workflow, **SIZES)
     assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == expected["fingerprint"]
+
+
+def test_a_run_whose_output_nobody_reads_any_more_ends_with_a_commit(workflow, tmp_path, monkeypatch):
+    told = []
+
+    def closed(self, done):
+        if done.number == 7 and not told:
+            told.append(done)
+            raise BrokenPipeError
+
+    monkeypatch.setattr("pipeline.driver.observers.TerminalDisplay.on_stage", closed)
+    monkeypatch.setattr("pipeline.driver.driver.discard_output", lambda: "SIGPIPE")
+    driver = make_driver(workflow, tmp_path, **SIZES)
+    assert driver.run() is None
+    assert "commit 1 stands" in driver.what_stands()
+    assert exit_code(driver.pauses.signal) == 141
 
 
 def test_earlier_signal_handlers_are_restored():
