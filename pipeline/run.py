@@ -38,18 +38,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def train_command(args: argparse.Namespace) -> int:
     """Train as the arguments say, and return the exit code."""
-    # These imports take seconds, and --help needs none of them.
-    from pipeline.driver.open import affinities_for
-    from pipeline.driver.session import open_session, plan_session
-    from pipeline.machine.affinity import layout_lines
-    from pipeline.monitor.report import print_report
-    from pipeline.preflight.explain import explain, explained
-
-    heed_interrupts()
-    keep_freed_memory()
     with ExitStack() as stack:
         try:
             workflow = override(load(args.workflow), args.set)
+            # These imports take seconds, and a mistake in the workflow is told without them.
+            from pipeline.driver.open import affinities_for
+            from pipeline.driver.session import open_session, plan_session
+            from pipeline.machine.affinity import layout_lines
+            from pipeline.monitor.report import print_report
+            from pipeline.preflight.explain import explain, explained
+
+            heed_interrupts()
+            keep_freed_memory()
             session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, say)
             if args.explain and args.json:
                 print(json.dumps(explained(session.setup)))

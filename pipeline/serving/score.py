@@ -20,13 +20,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     # These imports take seconds, and --help needs none of them.
     from pipeline.commits.reading import GivenUp
     from pipeline.serving.commit import open_commit
-    from pipeline.serving.scoring import ScoringOrder, score
 
-    heed_interrupts()
-    keep_freed_memory()
     try:
         opened = open_commit(args.run, args.commit, args.workflow)
         with opened.held as held:
+            # These take longer still, and a wrong path is told without them.
+            from pipeline.serving.scoring import ScoringOrder, score
+
+            heed_interrupts()
+            keep_freed_memory()
             print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
             said = score(opened, ScoringOrder(args.data, args.out, args.keep, args.workers))
     except (ValueError, OSError, MemoryError) as error:
