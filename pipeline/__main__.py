@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from importlib import import_module
 
-from pipeline.machine.signals import end_at_interrupt
+from pipeline.machine.signals import discard_output, end_at_interrupt, exit_code
 
 COMMANDS = {
     "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
@@ -34,7 +34,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     end_at_interrupt()
     module, _ = COMMANDS[argv[0]]
-    code: int = import_module(module).main(argv[1:])
+    try:
+        code: int = import_module(module).main(argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return exit_code(discard_output())
     return code
 
 

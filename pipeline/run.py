@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from pipeline.errors import PipelineError, did_you_mean, error_text
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.machine.signals import exit_code, heed_interrupts
+from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.problems import Location, problems
 from pipeline.optimizer import ROW_OPTIMIZERS
 from pipeline.workflow import Workflow, load
@@ -22,30 +22,35 @@ from pipeline.workflow import Workflow, load
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 1 if the run failed, 2 if anything was wrong before it began, 130 after
-    SIGINT and 143 after SIGTERM, at a commit as well. Errors are printed as one message, without a traceback."""
+    SIGINT, 143 after SIGTERM and 141 if nobody reads its output any more, at a commit as well. Errors are printed as
+    one message, without a traceback."""
     args = train_arguments().parse_args(argv)
     try:
-        return train_command(args)
+        code = train_command(args)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("interrupted at its end: the commits are kept, and the same command goes on", file=sys.stderr)
         return 130
+    except BrokenPipeError:
+        return exit_code(discard_output())
 
 
 def train_command(args: argparse.Namespace) -> int:
     """Train as the arguments say, and return the exit code."""
-    # These imports take seconds, and --help needs none of them.
-    from pipeline.driver.finished import finished
-    from pipeline.driver.open import affinities_for
-    from pipeline.driver.session import open_session, plan_session
-    from pipeline.machine.affinity import layout_lines
-    from pipeline.monitor.report import print_report
-    from pipeline.preflight.explain import explain, explained
-
-    heed_interrupts()
-    keep_freed_memory()
     with ExitStack() as stack:
         try:
             workflow = override(load(args.workflow), args.set)
+            # These imports take seconds, and a mistake in the workflow is told without them.
+            from pipeline.driver.finished import finished
+            from pipeline.driver.open import affinities_for
+            from pipeline.driver.session import open_session, plan_session
+            from pipeline.machine.affinity import layout_lines
+            from pipeline.monitor.report import print_report
+            from pipeline.preflight.explain import explain, explained
+
+            heed_interrupts()
+            keep_freed_memory()
             cluster = args.serial, args.workers, args.scheduler
             session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard)
             if args.explain:
@@ -58,6 +63,8 @@ def train_command(args: argparse.Namespace) -> int:
                 print("\n".join(lines))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
+        except BrokenPipeError:
+            raise
         except (ValueError, OSError, MemoryError, PipelineError) as error:
             print(f"error: {error_text(error)}", file=sys.stderr)
             return 2

@@ -219,6 +219,27 @@ def test_a_model_that_cannot_be_built_is_refused_with_its_reason(refused, workfl
     assert said in refused(workflow_file, "--serial", "--set", setting)
 
 
+def test_a_model_of_the_user_that_fails_is_refused_with_its_file_and_line(refused, workflow_file):
+    text = workflow_file.read_text()
+    own = """from torch import nn
+from torch.nn.functional import linear
+
+
+class Mine(nn.Module):
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+
+    def forward(self, numbers, embeddings, first_order):
+        return linear(embeddings, numbers.squeez(1))
+
+
+"""
+    workflow_file.write_text(own + text.replace("kind=DeepFM", "kind=Mine").replace('{"hidden": [4]}', "{}"))
+    assert f"no attribute 'squeez' ({workflow_file}, line 10)" in refused(workflow_file)
+    workflow_file.write_text(workflow_file.read_text().replace(".squeez(1)", ""))
+    assert f"({workflow_file}, line 10)" in refused(workflow_file), "the error is raised within torch"
+
+
 def test_a_missing_label_is_refused_with_its_row_group(refused, workflow_file, tmp_path):
     columns = make_columns()
     labels = [None, *columns.pop("label")[1:].tolist()]

@@ -12,7 +12,7 @@ import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver, run
 
-from pipeline.machine.signals import end_at_interrupt, heed_interrupts, on_signal
+from pipeline.machine.signals import end_at_interrupt, exit_code, heed_interrupts, on_signal
 from pipeline.workflow import Workflow
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -121,6 +121,22 @@ def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, tmp_path)
     assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == expected["fingerprint"]
 
 
+def test_a_run_whose_output_nobody_reads_any_more_ends_with_a_commit(workflow, tmp_path, monkeypatch):
+    told = []
+
+    def closed(self, done):
+        if done.number == 7 and not told:
+            told.append(done)
+            raise BrokenPipeError
+
+    monkeypatch.setattr("pipeline.driver.observers.TerminalDisplay.on_stage", closed)
+    monkeypatch.setattr("pipeline.driver.driver.discard_output", lambda: "SIGPIPE")
+    driver = make_driver(workflow, tmp_path, **SIZES)
+    assert driver.run() is None
+    assert "commit 1 stands" in driver.what_stands()
+    assert exit_code(driver.pauses.signal) == 141
+
+
 def test_earlier_signal_handlers_are_restored():
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     got = []
@@ -146,8 +162,10 @@ def test_a_run_can_begin_outside_the_main_thread():
 @pytest.mark.prove
 @pytest.mark.parametrize("command", ["run", "verify", "prepare"])
 def test_an_interrupt_while_modules_are_imported_ends_with_one_line(command, tmp_path):
+    # The file of a workflow comes before a run's other imports.
+    (file := tmp_path / "none.py").write_text("import pipeline.driver.session\n")
     process = subprocess.Popen(
-        [sys.executable, "-m", f"pipeline.{command}", str(tmp_path / "none")], cwd=ROOT, stdout=subprocess.PIPE,
+        [sys.executable, "-m", f"pipeline.{command}", str(file)], cwd=ROOT, stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     # NumPy is imported by all of them, first of what takes long.

@@ -11,8 +11,8 @@ from pipeline.__main__ import COMMANDS, main
 HEAVY = ("torch", "distributed", "dask", "numba", "pyarrow")
 
 
-@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"]], ids=" ".join)
-def test_help_imports_nothing_heavy(argv):
+@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["run", "missing.py"]], ids=" ".join)
+def test_help_and_a_missing_file_import_nothing_heavy(argv):
     code = (
         f"import sys\nfrom pipeline.__main__ import main\n"
         f"try: main({argv!r})\nexcept SystemExit: pass\n"
@@ -21,7 +21,7 @@ def test_help_imports_nothing_heavy(argv):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "usage: " in done.stdout
+    assert ("usage: " in done.stdout) == ("--help" in argv)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

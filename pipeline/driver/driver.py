@@ -18,7 +18,7 @@ from pipeline.driver.recovery import Recovery
 from pipeline.driver.result import WORKFLOW, earlier_result, write_outputs, write_result
 from pipeline.driver.resume import check_newest, description, known_speed, remove_leftovers
 from pipeline.errors import PipelineError, error_text
-from pipeline.machine.signals import on_signal
+from pipeline.machine.signals import discard_output, on_signal
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Seen, larger_caps
@@ -257,8 +257,11 @@ class Driver:
 
     def _watch(self, done: StageResult) -> None:
         self.history.add(done)
-        for observer in self._observers:
-            observer.on_stage(done)
+        try:
+            for observer in self._observers:
+                observer.on_stage(done)
+        except BrokenPipeError:
+            self.pauses.stop(discard_output())
         if done.trained:
             self.pauses.look()
 

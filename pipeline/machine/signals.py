@@ -33,8 +33,19 @@ def _end(number: int, frame: Any) -> None:
 
 
 def exit_code(name: str) -> int:
-    """Exit code of a process that a signal ended, as shells have it: 130 for SIGINT, 143 for SIGTERM."""
+    """Exit code of a process that a signal ended, as shells have it: 130 for SIGINT, 143 for SIGTERM, 141 for
+    SIGPIPE."""
     return 128 + signal.Signals[name]
+
+
+def discard_output() -> str:
+    """Let nobody see what is printed from here on: whoever read it is gone. Returns the name of the signal that means
+    this."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in (1, 2):
+        os.dup2(nowhere, number)
+    os.close(nowhere)
+    return "SIGPIPE"
 
 
 def interruption(name: str) -> BaseException:

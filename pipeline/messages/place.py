@@ -7,6 +7,7 @@ import builtins
 import pkgutil
 import re
 import sys
+import sysconfig
 import traceback
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ from pipeline.errors import did_you_mean
 from pipeline.messages.problems import Location, class_named, problems
 
 PACKAGE = Path(__file__).parents[1]
+LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib"))
 NOT_OF_USER = (f"{PACKAGE}/", f"{Path(str(pydantic.__file__)).parent}/")
 
 
@@ -38,11 +40,18 @@ def message_of(error: Exception, path: Path) -> str:
     return f"{file}, line {frame.tb_lineno}: {_by_name(error, call) or _with_hint(error, frame)}"
 
 
-def _last_of_user(trace: TracebackType | None) -> TracebackType | None:
+def place_of(error: BaseException) -> str:
+    """File and line of the innermost frame of a user's own code, for the end of a message: outside this package and the
+    libraries. Empty if there is none."""
+    frame = _last_of_user(error.__traceback__, (*NOT_OF_USER, *LIBRARIES))
+    return f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})" if frame else ""
+
+
+def _last_of_user(trace: TracebackType | None, others: tuple[str, ...] = NOT_OF_USER) -> TracebackType | None:
     found = None
     while trace:
         name = trace.tb_frame.f_code.co_filename
-        if not name.startswith("<") and not name.startswith(NOT_OF_USER):
+        if not name.startswith("<") and not name.startswith(others):
             found = trace
         trace = trace.tb_next
     return found

@@ -36,7 +36,7 @@ def print_report(result: Mapping[str, Any], console: Console | None = None, tabl
         if result["workers"]:
             out.print(worker_table(result["workers"]))
         out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
-    out.print(summary(result), markup=False, highlight=False, soft_wrap=True)
+    print(summary(result), file=out.file)
 
 
 def stage_table(result: Mapping[str, Any]) -> Table:

@@ -11,6 +11,7 @@ from typing import get_args, get_type_hints, is_typeddict
 import torch
 
 from pipeline.errors import did_you_mean
+from pipeline.messages.place import place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
@@ -59,12 +60,12 @@ def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
     try:
         model = build_model(workflow)
     except Exception as error:
-        raise ValueError(f"model.kind {kind} cannot be made with model.args: {error}") from error
+        raise ValueError(f"model.kind {kind} cannot be made with model.args: {error}{place_of(error)}") from error
     try:
         with torch.random.fork_rng(devices=[]):
             _try(workflow, row, model)
     except Exception as error:
-        raise ValueError(f"model.kind {kind} fails on {NUM_EXAMPLES} examples: {error}") from error
+        raise ValueError(f"model.kind {kind} fails on {NUM_EXAMPLES} examples: {error}{place_of(error)}") from error
     return facts_of(workflow, model)
 
 

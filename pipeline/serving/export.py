@@ -20,20 +20,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = export_arguments().parse_args(argv)
     # These imports take seconds, and --help needs none of them.
     from pipeline.serving.commit import open_commit
-    from pipeline.serving.example_request import curl_line
-    from pipeline.serving.exporting import ExportSettings, export, publish
-    from pipeline.serving.parquet_export import export_parquet
-    from pipeline.serving.servable import REQUEST_FILE
     from pipeline.storage.lock import RunLock
 
-    heed_interrupts()
-    keep_freed_memory()
     try:
         if args.format == "parquet" and (args.publish or args.precision != "float32" or args.prior_correction != 1):
             raise ValueError("--format parquet knows no --publish, --precision or --prior-correction; leave them out")
         if args.publish and args.out.absolute().parent != args.publish.absolute():
             raise ValueError(f"--publish {args.publish}: --out {args.out} is no folder directly below it; name one")
         opened = open_commit(args.run, args.commit, args.workflow)
+        # These take longer still, and a wrong path is told without them.
+        from pipeline.serving.example_request import curl_line
+        from pipeline.serving.exporting import ExportSettings, export, publish
+        from pipeline.serving.parquet_export import export_parquet
+        from pipeline.serving.servable import REQUEST_FILE
+
+        heed_interrupts()
+        keep_freed_memory()
         with opened.held as held, RunLock(args.out):
             print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
             settings = ExportSettings(args.precision, args.prior_correction, args.memory)

@@ -21,16 +21,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     from pipeline.commits.reading import GivenUp
     from pipeline.preflight.sizes import DoesNotFit
     from pipeline.serving.commit import open_commit
-    from pipeline.serving.scoring import CapsTooSmall, ScoringOrder, score
 
-    heed_interrupts()
-    keep_freed_memory()
     try:
         refuse_remote("the run", args.run)
         refuse_remote("the data", *args.data)
         refuse_remote("--out", args.out)
         opened = open_commit(args.run, args.commit, args.workflow)
         with opened.held as held:
+            # These take longer still, and a wrong path is told without them.
+            from pipeline.serving.scoring import ScoringOrder, score
+
+            heed_interrupts()
+            keep_freed_memory()
             print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
             said = score(opened, ScoringOrder(args.data, args.out, args.keep, args.workers))
     except (ValueError, OSError, MemoryError) as error:
@@ -38,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"error: {error_text(error)}{hint}", file=sys.stderr)
         return 2
     except PipelineError as error:
+        from pipeline.serving.scoring import CapsTooSmall
+
         next_step = {GivenUp: BEGINS_ANEW, CapsTooSmall: WITH_CAPS}.get(type(error), OTHERS_LATER)
         print(f"error: {error}\n{next_step}", file=sys.stderr)
         return 1
