@@ -50,9 +50,10 @@ def train_command(args: argparse.Namespace) -> int:
                 print(json.dumps(explained(session.setup)))
                 return 0
             if args.explain:
-                print(explain(session.setup))
-                layout = affinities_for(session.device.on_gpu, session.setup.world, session.run_dir)
-                print("\n".join(layout_lines(layout)))
+                print(explain(session.setup, args.all))
+                if args.all:
+                    layout = affinities_for(session.device.on_gpu, session.setup.world, session.run_dir)
+                    print("\n".join(layout_lines(layout)))
                 return 0
             driver = stack.enter_context(open_session(session, args.fresh))
         except (ValueError, OSError, MemoryError, PipelineError) as error:
@@ -90,6 +91,9 @@ def train_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="use the workers of this Dask scheduler's cluster")
     parser.add_argument(
         "--explain", action="store_true", help="say what the run is and what space it will take, and stop"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="with --explain: also every tier and buffer, and where workers are placed"
     )
     parser.add_argument("--json", action="store_true", help="with --explain: the same, and the workflow, as JSON")
     return parser

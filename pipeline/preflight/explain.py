@@ -24,16 +24,18 @@ MOST_MAP_BYTES = 46
 """Upper bound of the key map's bytes per key."""
 
 
-def explain(setup: Setup) -> str:
-    """Describe a run before it begins: what it is, what it takes, whether that is enough; then the predicted bytes of
-    every tier and buffer of a worker."""
+def explain(setup: Setup, all_parts: bool = False) -> str:
+    """Describe a run before it begins: what it is, what it takes, whether that is enough. `all_parts`: then also the
+    predicted bytes of every tier and buffer of a worker."""
     workflow, fit = setup.workflow, setup.fit
-    of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
-    lines = [*in_short(setup), f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}"]
-    for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(setup)):
-        lines.append(f"{name:22} {num_bytes:>18,} bytes   {what}")
     cost = dense_cost(workflow, setup.row, fit.window.keys_of_batch, fit.window.union_of_first[-1])
-    return "\n".join([*lines, *([cost] if cost else [])])
+    lines = [*in_short(setup), *([cost] if cost else [])]
+    if all_parts:
+        of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
+        lines.append(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}")
+        for name, num_bytes, what in table(fit.sizes, fit.look_ahead, other_buffers(setup)):
+            lines.append(f"{name:22} {num_bytes:>18,} bytes   {what}")
+    return "\n".join(lines)
 
 
 def explained(setup: Setup) -> dict[str, Any]:
