@@ -56,7 +56,7 @@ def train_command(args: argparse.Namespace) -> int:
             if args.explain:
                 setup = session.set_up()
                 layout = affinities_for(session.device.on_gpu, setup.world, session.run_dir)
-                in_words = (explain(setup), *layout_lines(layout))
+                in_words = (explain(setup, args.all), *(layout_lines(layout) if args.all else ()))
                 print(json.dumps(explained(setup)) if args.json else "\n".join(in_words))
                 return 0
             if not args.fresh and (lines := finished(session)):
@@ -112,6 +112,9 @@ def train_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--explain", action="store_true", help="say what the run is and what space it will take, and stop"
+    )
+    parser.add_argument(
+        "--all", action="store_true", help="with --explain: also every tier and buffer, and where workers are placed"
     )
     parser.add_argument("--json", action="store_true", help="with --explain: the same, and the workflow, as JSON")
     return parser

@@ -258,7 +258,7 @@ def test_a_data_file_cut_short_is_refused(refused, workflow_file, tmp_path):
 
 def test_explain_shows_the_bytes_and_trains_nothing(workflow_file, tmp_path, capsys):
     before = set(tmp_path.iterdir())
-    assert main([str(workflow_file), "--explain", "--set", "seed=12345"]) == 0
+    assert main([str(workflow_file), "--explain", "--all", "--set", "seed=12345"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert out.startswith("tiny: DeepFM on ")
@@ -279,7 +279,7 @@ def test_explain_shows_the_bytes_and_trains_nothing(workflow_file, tmp_path, cap
 
 def test_a_look_ahead_reduced_to_fit_is_reported_with_its_cap(workflow_file, capsys):
     """45 rows of 56 bytes: the window of the workflow does not fit, and less does."""
-    assert main([str(workflow_file), "--explain", "--set", f"storage.device={56 * 45} B"]) == 0
+    assert main([str(workflow_file), "--explain", "--all", "--set", f"storage.device={56 * 45} B"]) == 0
     out = capsys.readouterr().out
     assert out.startswith(
         f"look-ahead 0, blocks of 2 batches: storage.device is {56 * 45} B, 45 rows of 56 bytes; needed"
@@ -429,14 +429,16 @@ def test_metrics_asked_for_on_the_command_line_are_reported(workflow_file, tmp_p
 def test_explain_counts_the_scores_of_groups_and_of_the_training_split(workflow_file, capsys):
     found = []
     for asked in ([], ["metrics.group=c0"], ["data.validation=[]"], ["data.validation=[]", "metrics.progressive=true"]):
-        assert main([str(workflow_file), "--explain", *(f for a in asked for f in ("--set", a))]) == 0
+        assert main([str(workflow_file), "--explain", "--all", *(f for a in asked for f in ("--set", a))]) == 0
         (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("scores ")]
         found.append(line[22:].strip().partition("   ")[0])
     assert found == ["320 B", "1.6 KiB", "0 B", "320 B"]
 
 
-def test_explain_lists_every_tier_and_buffer(workflow_file, capsys):
+def test_explain_is_ten_lines_and_with_all_lists_every_tier_and_buffer(workflow_file, capsys):
     assert main([str(workflow_file), "--explain"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) <= 10
+    assert main([str(workflow_file), "--explain", "--all"]) == 0
     out = capsys.readouterr().out
     names = ["device slab", "device outgoing ring", "host slab", "host staging ring", "host chunk buffer", "disk log"]
     for name in [*names, "read ring", "shuffle window", "key map", "batch", "scores", "slot marks"]:

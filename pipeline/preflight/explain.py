@@ -24,15 +24,17 @@ MOST_MAP_BYTES = 16
 """Upper bound of the key map's bytes per key."""
 
 
-def explain(setup: Setup) -> str:
-    """Describe a run before it begins: what it is, what it takes, whether that is enough; then the predicted size of
-    every tier and buffer of a worker."""
+def explain(setup: Setup, all_parts: bool = False) -> str:
+    """Describe a run before it begins: what it is, what it takes, whether that is enough. `all_parts`: then also the
+    predicted size of every tier and buffer of a worker."""
     workflow, fit = setup.workflow, setup.fit
-    of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
-    lines = [*in_short(setup), f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}"]
-    lines += printed(table(fit.sizes, fit.look_ahead, other_buffers(setup)))
     cost = dense_cost(workflow, setup.row, fit.window.keys_of_batch, fit.window.union_of_first[-1])
-    return "\n".join([*lines, *([cost] if cost else [])])
+    lines = [*in_short(setup), *([cost] if cost else [])]
+    if all_parts:
+        of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
+        lines.append(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}")
+        lines += printed(table(fit.sizes, fit.look_ahead, other_buffers(setup)))
+    return "\n".join(lines)
 
 
 def explained(setup: Setup) -> dict[str, Any]:
