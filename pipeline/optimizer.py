@@ -228,11 +228,13 @@ def _metric(value: object) -> object:
 
 class Plateau(Strict):
     """Early stopping and learning rate reduction, applied after each epoch whose validation metric does not beat the
-    best one so far by more than 1e-6. The result reports the test of the best epoch's weights."""
+    best one so far by more than `min_gain`. The result reports the test of the best epoch's weights."""
 
     metric: Annotated[str, BeforeValidator(_metric)] = "auc"
     """Metric of the first label, or METRIC:LABEL of any, also written METRIC_LABEL as the metrics are named; gauc, the
     AUC within groups, needs metrics.group."""
+    min_gain: NotNegative = 1e-6
+    """Minimum by which a better epoch's metric exceeds the best one so far."""
     lr_factor: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
     """Factor by which both learning rates are multiplied after each such epoch."""
     lr_floor: NotNegative = 0.0

@@ -15,6 +15,7 @@ from pipeline.errors import did_you_mean, refuse_remote
 from pipeline.workflow import Data, Number
 
 SPLITS = ("train", "validation", "test")
+TEXT_SUFFIXES = (".csv", ".tsv", ".txt")
 FLOATS = "integers, floating-point numbers or booleans"
 GROUPS = "integers, strings or binary, or a dictionary of those"
 KEYS = "integers, strings or binary, a dictionary of those, or a list of those"
@@ -103,7 +104,13 @@ def open_file(path: Path, **options: Any) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path, **options)
     except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path}: cannot be read as Parquet, is it complete? ({error})") from error
+        way = ", is it complete?"
+        if path.suffix in TEXT_SUFFIXES:
+            way = (
+                f"; make Parquet of the text first: python -m pipeline prepare csv {path} --schema SCHEMA.json "
+                "--out FOLDER, with --no-label if its rows are to be scored"
+            )
+        raise ValueError(f"{path}: cannot be read as Parquet{way} ({error})") from error
 
 
 def kind_of(found: pa.DataType) -> str | None:

@@ -8,6 +8,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.data.agenda import Position
 from pipeline.monitor.history import History
 from pipeline.optim.plateau import EpochVerdict, judge
+from pipeline.optimizer import Plateau
 from pipeline.workflow import Workflow
 
 
@@ -27,7 +28,7 @@ class BestEpoch:
         metric, _, label = (self._plateau.metric if self._plateau else "auc").partition(":")
         # Of a single label, metrics have no name of a label.
         name = f"{metric}_{label}" if label and self._num_labels > 1 else metric
-        return judge(metric, history.validated(name))
+        return judge(metric, history.validated(name), (self._plateau or Plateau()).min_gain)
 
     def stops(self, history: History) -> bool:
         return self.verdict(history).stops(self._plateau)

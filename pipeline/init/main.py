@@ -6,28 +6,28 @@ import argparse
 import glob
 import json
 import os
-import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 
-from pipeline.data.files import SPLITS
+from pipeline.data.files import SPLITS, TEXT_SUFFIXES
 from pipeline.errors import refuse_remote
 from pipeline.init.division import Division, divide, split_option
 from pipeline.init.look import Column, Look, look_at_files
-from pipeline.init.roles import Choice, choose_roles, shared_table, without_unseen
+from pipeline.init.roles import Choice, choose_roles, is_binary, shared_table, without_unseen
 from pipeline.machine.signals import heed_interrupts
 from pipeline.prepare.command import find_sources
-from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_text
+from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import MANIFEST
 from pipeline.prepare.main import main as prepare_main
 from pipeline.prepare.stub import draft_of
 from pipeline.storage.durable import replacing
 
-DATA_SUFFIXES = (".parquet", ".pq", ".csv", ".tsv", ".txt")
+DATA_SUFFIXES = (".parquet", ".pq", *TEXT_SUFFIXES)
 GROWTH = 0.7
 """Exponent with which the number of different values grows with the number of rows, where a sample is not enough to
 see all: about that of Criteo's and Avazu's columns."""
@@ -56,6 +56,9 @@ def init_arguments() -> argparse.ArgumentParser:
         help="the column of 0 and 1 to predict (default: the one that looks like it); may be given again, for several",
     )  # fmt: skip
     parser.add_argument("--out", type=Path, required=True, metavar="FILE", help="the workflow's file, such as my.py")
+    parser.add_argument(
+        "--fresh", action="store_true", help="move FILE, and the data that was prepared for it, aside first",
+    )  # fmt: skip
     return parser
 
 
@@ -65,8 +68,10 @@ def init_command(args: argparse.Namespace) -> int:
     out: Path = args.out.absolute()
     if out.suffix != ".py":
         raise ValueError(f"--out {args.out}: a workflow is a Python file; give a name such as {out.stem}.py")
-    if out.exists():
-        raise ValueError(f"{args.out} is there already; name another file, or remove it")
+    if out.exists() and not args.fresh:
+        raise ValueError(
+            f"{args.out} is there already; --fresh moves it aside, and the data prepared for it; or name another file"
+        )
     look = look_at_files(_data_files(args.data))
     if not look.sample.num_rows:
         raise ValueError(f"{look.paths[0]}: there are no rows in the files; name files that have rows")
@@ -76,20 +81,31 @@ def init_command(args: argparse.Namespace) -> int:
         train = set(division[0]["train"])
         choices = without_unseen(choices, look, [n for n, path in enumerate(look.paths) if path not in train])
     print(table_of(look, choices))
-    if division and look.delimiter is None:
+    folder = out.with_name(f"{out.stem}_data")
+    if args.fresh:
+        for path in (out, folder):
+            _move_aside(path)
+    if division and look.delimiter is None and not any(choice.values for choice in choices):
         print(f"splits: {division[1]}")
         draft = draft_of_files(out, look, choices, division[0])
     else:
-        folder = out.with_name(f"{out.stem}_data")
         if code := _prepare(out, folder, look, choices, division):
+            again = f"python -m pipeline init {shlex.join(args.data)} --out {shlex.quote(str(args.out))} --fresh"
+            print(f"{args.out} is not written; after a correction, begin again: {again}", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
-        draft = draft_of(summary, _name(out), f"Path(__file__).parent / {quoted(folder.name)}")
+        draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as file:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: python -m pipeline run {shlex.quote(str(args.out))}")
     return 0
+
+
+def _move_aside(path: Path) -> None:
+    """Move a file or folder to the first free name with a number."""
+    if path.exists():
+        path.rename(next(free for n in count(1) if not (free := path.with_name(f"{path.name}.{n}")).exists()))
 
 
 def _data_files(sources: Sequence[str]) -> list[Path]:
@@ -116,7 +132,33 @@ def table_of(look: Look, choices: Sequence[Choice]) -> str:
         lines.append(
             f"{column.name:{width}}  {role:9}  {column.num_different:9,}  {null}  {_range(column):24.24}  {choice.why}"
         )
-    return "\n".join(lines + [f"warning: {choice.warning}" for choice in choices if choice.warning])
+    lines += [f"warning: {choice.warning}" for choice in choices if choice.warning]
+    return "\n".join([*lines, *_notes(choices)])
+
+
+def _notes(choices: Sequence[Choice]) -> Iterator[str]:
+    """One line for each kind of doubt, with the edit of the workflow that it may need."""
+    numbers, categories = ([c for c in choices if c.either and c.role == role] for role in ("number", "category"))
+    binary = [c for c in choices if c.role in ("number", "category") and is_binary(c.column)]
+    if numbers:
+        yield (
+            f"note: {_names(numbers)}: names of things or amounts? taken for amounts; if they are names, write for "
+            f"{_number(numbers[0].column)} Category(name={quoted(numbers[0].column.name)}) under categories"
+        )
+    if categories:
+        yield (
+            f"note: {_names(categories)}: names of things or amounts? taken for names; if they are amounts, write for "
+            f"Category(name={quoted(categories[0].column.name)}) {_number(categories[0].column)} under numbers"
+        )
+    if binary:
+        yield (
+            f"note: {_names(binary)}: 0 and 1, as of outcomes; take from the workflow those that are known only "
+            "after the label"
+        )
+
+
+def _names(choices: Sequence[Choice]) -> str:
+    return ", ".join(choice.column.name for choice in choices)
 
 
 def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: Division) -> Draft:
@@ -130,7 +172,7 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     own = [choice for choice in of_role["category"] if not shared_table(choice, choices, look)]
     num_keys = sum(_num_keys(choice.column, sum(look.rows)) for choice in own)
     return Draft(
-        name=_name(out),
+        name=workflow_name(out.stem),
         what=f"{sum(look.rows):,} rows of {len(look.paths):,} files: about {num_keys:,} different keys",
         root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(str(parent))})",
         splits={
@@ -155,7 +197,7 @@ def _prepare(
         option = "file:" + ",".join(f"{split}={','.join(map(str, paths))}" for split, paths in held.items())
         why = division[1]
     if look.delimiter is None:
-        schema = [f"{c.column.name}:{c.role}" for c in choices if c.role != "skip"]
+        schema = [f"{c.column.name}:{c.role}{_text_type(c) if c.values else ''}" for c in choices if c.role != "skip"]
         kind = "parquet"
     else:
         path = out.with_name(f"{out.stem}_schema.json")
@@ -172,6 +214,8 @@ def _prepare(
 
 def _text_type(choice: Choice) -> str:
     """Type of a column of text, as prepare's schema names it."""
+    if choice.values:
+        return f":{choice.values[0]}/{choice.values[1]}"
     if choice.role == "number":
         return ":int64" if choice.column.whole else ":float32"
     if choice.role == "category":
@@ -200,10 +244,6 @@ def _num_keys(column: Column, num_rows: int) -> int:
     if column.num_different < 0.02 * column.num_rows:
         return column.num_different
     return int(column.num_different * max(1.0, num_rows / column.num_rows) ** GROWTH)
-
-
-def _name(out: Path) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]", "_", out.stem).lstrip("._-") or "workflow"
 
 
 def _range(column: Column) -> str:

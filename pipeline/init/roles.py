@@ -4,6 +4,7 @@ train."""
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -15,8 +16,13 @@ from numpy.typing import NDArray
 from pipeline.init.look import Column, Look
 from pipeline.prepare.schema import Role
 
-LABEL_NAMES = ("label", "click", "clicked", "is_click", "target", "y", "conversion", "converted", "purchase", "like")
+LABEL_NAMES = (
+    "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "conversion", "converted", "is_conversion",
+    "purchase", "purchased", "like", "outcome", "response",
+)  # fmt: skip
 """Names that say that a column of 0 and 1 is the label; the first that is there is taken."""
+PAIRS = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("-1", "1"))
+"""Values, in lower case, of labels that mean 0 and 1."""
 ID_WORDS = re.compile(
     r"(^|_)(id|ids|code|type|cat|category|categories|hash|key|zip|os|ip|model|user|item|product|ad|campaign|device|site|"
     r"app|page|city|country|region|state|movie|video|song|genre|brand|query|domain|day|weekday|hour|slot|pos|position|"
@@ -29,6 +35,11 @@ AMOUNT_WORDS = re.compile(
     r"seconds|gain|gains|loss|losses|wage|cost|total|avg|mean)($|_)",
     re.IGNORECASE,
 )
+"""Words in names of columns whose whole numbers are amounts. Of a word of each kind the last one decides, as in
+item_price and age_level; so does PER, as in wage_per_hour."""
+NUMBER_WORDS = re.compile(r"^(num|number)s?$", re.IGNORECASE)
+"""Words of amounts that at the end of a name may be names of things, as in model_number."""
+PER = re.compile(r"(^|_)per_", re.IGNORECASE)
 WEIGHT_WORDS = re.compile(r"(^|_)weights?($|_)", re.IGNORECASE)
 TIME_WORDS = re.compile(r"(^|_)(time|timestamp|ts|date|datetime|time_ms)s?($|_)", re.IGNORECASE)
 EPOCH = (10**9, 2 * 10**9)
@@ -40,6 +51,12 @@ VERY_FEW = 8
 """The same for columns whose names say that they are amounts."""
 HASHED = 1 << 31
 """Whole numbers from here on are hashes or identifiers."""
+DENSE = 0.9
+"""Share of the whole numbers from the least to the greatest that a column of numbered things has at least; amounts have
+gaps, the wider the larger they are."""
+CHAIN, CHAIN_GAP = 3, 2
+"""Number of columns whose ranges follow each other, from which on all their values are numbers of things, and the
+greatest distance from the end of a range to the next."""
 UNIQUE_SHARE = 0.95
 MIN_ROWS = 1000
 """Number of rows from which on a share of different values says something."""
@@ -61,33 +78,27 @@ class Choice:
     role: Role
     why: str
     warning: str = ""
+    either: bool = False
+    """True for whole numbers that may be names of things as well as amounts, by all that is seen."""
+    values: tuple[str, str] | None = None
+    """Values of a label that stand for 0 and 1, if it has others."""
 
 
 def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
-    """Choose the role of each column, in order. `labels`: the label columns; none: the one that looks like it. Raises
-    ValueError if there is no label, or no category."""
-    names = [column.name for column in look.columns]
-    if absent := [name for name in labels if name not in names]:
-        raise ValueError(f"--label {absent[0]}: there is no such column; there are {', '.join(names)}")
-    chosen = list(labels) or [_label_of(look.columns)]
-    made = {name: "named by --label" if labels else "0 and 1, and its name or place says so" for name in chosen}
-    for column in look.columns:
-        if column.name in made and not is_binary(column):
-            raise ValueError(
-                f"--label {column.name}: a label holds 0 and 1 and nothing else, and this column has "
-                f"{column.num_different:,} different values such as {_shown(column)}"
-                + (f" and {column.num_nulls:,} nulls" if column.num_nulls else "")
-            )
-    choices = [
-        Choice(column, "label", made[column.name]) if column.name in made else _choice(column)
-        for column in look.columns
-    ]
-    for label in chosen:
-        choices = [c if c.role == "label" else _warned(c, look, look.sample.column(label)) for c in choices]
+    """Choose the role of each column, in order. `labels`: the label columns, or COLUMN=VALUE of those whose VALUE is to
+    be 1 and the other one 0; none: the one that looks like it. Raises ValueError if there is no label, or no
+    category."""
+    chosen = [_named_label(label, look) for label in labels] or [_found_label(look)]
+    made = {choice.column.name: choice for choice in chosen}
+    numbered = _follow_each_other(look.columns)
+    choices = [made.get(column.name) or _choice(column, column.name in numbered) for column in look.columns]
+    for label in (label_of_rows(look, choice) for choice in chosen):
+        choices = [choice if choice.role == "label" else _warned(choice, look, label) for choice in choices]
     if not any(choice.role == "category" for choice in choices):
+        names = ", ".join(column.name for column in look.columns)
         raise ValueError(
-            f"none of the columns {', '.join(names)} is a category, and a model needs one: integers or texts that name "
-            "things, such as users, in several rows each; add such a column to the files"
+            f"none of the columns {names} is a category, and a model needs one: integers or texts that name things, such "
+            "as users, in several rows each; add such a column to the files"
         )
     return choices
 
@@ -124,15 +135,69 @@ def _words(name: str) -> set[str]:
     }
 
 
-def _label_of(columns: Sequence[Column]) -> str:
-    binary = [column.name for column in columns if is_binary(column)]
-    by_name = {name.lower(): name for name in reversed(binary)}
+def _named_label(label: str, look: Look) -> Choice:
+    columns = {column.name: column for column in look.columns}
+    name, _, positive = (label, "", "") if label in columns else label.partition("=")
+    if name not in columns:
+        raise ValueError(f"--label {name}: there is no such column; there are {', '.join(columns)}")
+    column = columns[name]
+    values = _values_of(column, look, positive)
+    if not values and not is_binary(column):
+        way = "add a column of 0 and 1 to the files"
+        if column.num_different == 2 and not column.num_nulls:
+            way = f"name the value that is to be 1: --label {shlex.quote(f'{name}={column.examples[1]}')}"
+        raise ValueError(
+            f"--label {name}: a label holds 0 and 1 and nothing else, and this column has "
+            f"{column.num_different:,} different values such as {_shown(column)}"
+            + (f" and {column.num_nulls:,} nulls" if column.num_nulls else "")
+            + f"; {way}"
+        )
+    return _label(column, "named by --label", values)
+
+
+def _found_label(look: Look) -> Choice:
+    """The label by its name, or the only column of two values that can be it."""
+    binary = [column for column in look.columns if is_binary(column)]
+    paired = [column for column in look.columns if column not in binary and _values_of(column, look)]
+    by_name = {column.name.lower(): column for column in reversed(binary + paired)}
     if named := [by_name[name] for name in LABEL_NAMES if name in by_name]:
-        return named[0]
-    if len(binary) == 1 or (binary and binary[0] == columns[0].name):
-        return binary[0]
-    there = f"columns of 0 and 1 are {', '.join(binary)}" if binary else "no column holds 0 and 1 and nothing else"
+        return _label(named[0], "0 and 1, and its name says so", _values_of(named[0], look))
+    if len(found := binary or paired) == 1:
+        return _label(found[0], "the only column of 0 and 1", _values_of(found[0], look))
+    names = ", ".join(column.name for column in binary + paired)
+    there = f"columns of 0 and 1 are {names}" if names else "no column holds 0 and 1 and nothing else"
     raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")
+
+
+def _label(column: Column, why: str, values: tuple[str, str] | None) -> Choice:
+    said = f"; {values[0]} becomes 0 and {values[1]} 1" if values else ""
+    return Choice(
+        column, "label", why.replace("0 and 1", " and ".join(values)) + said if values else why, values=values
+    )
+
+
+def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str] | None:
+    """Values of a label that become 0 and 1, as the files have them but in lower case; None if they are 0 and 1, or no
+    pair of known meaning. `positive`: the value that becomes 1. Raises ValueError if there is no such value."""
+    if column.num_nulls or column.num_different != 2 or column.kind not in ("integers", "numbers", "text"):
+        return None
+    pair = [str(value).lower() for value in column.examples]
+    if positive:
+        if positive.lower() not in pair or pair[0] == pair[1]:
+            raise ValueError(f"--label {column.name}={positive}: the values of this column are {' and '.join(pair)}")
+        return pair[pair[0] == positive.lower()], positive.lower()
+    if is_binary(column) and (column.whole or look.delimiter is None):
+        return None
+    known = (*PAIRS, ("-1", "+1"), ("0.0", "1.0"), ("-1.0", "1.0"))
+    return next((one for one in known if sorted(one) == sorted(pair)), None)
+
+
+def label_of_rows(look: Look, choice: Choice) -> pa.ChunkedArray:
+    """0 or 1 of each row of the sample."""
+    values = look.sample.column(choice.column.name)
+    if not choice.values:
+        return values
+    return pa.chunked_array([[int(str(value).lower() == choice.values[1]) for value in values.to_pylist()]], pa.int8())
 
 
 def is_binary(column: Column) -> bool:
@@ -143,7 +208,35 @@ def is_binary(column: Column) -> bool:
     )  # fmt: skip
 
 
-def _choice(column: Column) -> Choice:
+def _by_name(name: str) -> Role | None:
+    """Role of whole numbers that a column's name tells."""
+    last = name.rstrip("0123456789_").rpartition("_")[2]
+    if PER.search(name) or (AMOUNT_WORDS.search(last) and not NUMBER_WORDS.search(last)):
+        return "number"
+    if ID_WORDS.search(name):
+        return "category"
+    return "number" if AMOUNT_WORDS.search(name) else None
+
+
+def _follow_each_other(columns: Sequence[Column]) -> set[str]:
+    """Names of columns of whole numbers each of which begins where another one ends, as after numbering the values of
+    all of them."""
+    whole = sorted(
+        (c for c in columns if c.kind == "integers" and c.minimum is not None and c.minimum >= 0),
+        key=lambda column: (column.minimum, column.maximum),
+    )
+    found, chain = set[str](), list[Column]()
+    for column in [*whole, None]:
+        if column and chain and 0 < column.minimum - chain[-1].maximum <= CHAIN_GAP:
+            chain.append(column)
+            continue
+        if len(chain) >= CHAIN:
+            found.update(one.name for one in chain)
+        chain = [column] if column else []
+    return found
+
+
+def _choice(column: Column, follows: bool) -> Choice:
     name, kind, rows = column.name, column.kind, column.num_rows
     known = rows - column.num_nulls
     unique = known >= MIN_ROWS and column.num_different >= UNIQUE_SHARE * known
@@ -170,17 +263,23 @@ def _choice(column: Column) -> Choice:
         return _number(column, "floats")
     if _is_time(column):
         return Choice(column, "time", "whole numbers that grow like a clock's")
-    if ID_WORDS.search(name):
+    by_name = _by_name(name)
+    if by_name == "category":
         return _unless_unique(column, unique and not name.lower().startswith(("user", "item")), "its name says so")
     if column.num_different <= VERY_FEW:
         return Choice(column, "category", f"{column.num_different} different whole numbers")
-    if AMOUNT_WORDS.search(name):
+    if by_name == "number":
         return _number(column, "its name says so")
+    if follows:
+        return Choice(column, "category", "numbered on from column to column")
     if column.maximum >= HASHED or column.minimum < -HASHED:
         return _unless_unique(column, unique, "large whole numbers, as of a hash")
     if column.num_different <= FEW:
         return Choice(column, "category", f"{column.num_different:,} different whole numbers")
-    return _number(column, f"{column.num_different:,} different whole numbers")
+    if not unique and column.num_different >= DENSE * (column.maximum - column.minimum + 1):
+        why = f"whole numbers without gaps from {column.minimum:,} on, as of numbered things"
+        return Choice(column, "category", why, either=True)
+    return replace(_number(column, f"{column.num_different:,} different whole numbers"), either=True)
 
 
 def without_unseen(choices: Sequence[Choice], look: Look, held_out: Sequence[int]) -> list[Choice]:

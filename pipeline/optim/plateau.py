@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from pipeline.optimizer import Plateau
 
 LESS_IS_BETTER = ("logloss", "ne")
-BETTER = 1e-6
-"""Minimum by which the metric of a better epoch exceeds the best one so far."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +33,12 @@ class EpochVerdict:
         return lr
 
 
-def judge(metric: str, values: Sequence[float]) -> EpochVerdict:
+def judge(metric: str, values: Sequence[float], min_gain: float = 1e-6) -> EpochVerdict:
     """Judge all epochs by `values` of a metric, epoch by epoch. Less is better of "logloss" and "ne"."""
     best, worse, in_a_row = None, 0, 0
     goods = [-value if metric in LESS_IS_BETTER else value for value in values]
     for epoch, good in enumerate(goods):
-        if math.isfinite(good) and (best is None or good > goods[best] + BETTER):
+        if math.isfinite(good) and (best is None or good > goods[best] + min_gain):
             best, in_a_row = epoch, 0
         else:
             worse, in_a_row = worse + 1, in_a_row + 1

@@ -20,7 +20,7 @@ from pipeline.prepare.manifest import Command, command_of
 from pipeline.prepare.parts import joined_span, span_of
 from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.read import names_in, parts
-from pipeline.prepare.splits import ByTime, Split, check_split, parse
+from pipeline.prepare.splits import ByTime, Split, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
 from pipeline.workflow import parse_size
 
@@ -34,12 +34,12 @@ KINDS = {
 }
 """Description of each format, one line."""
 TAKES = {
-    "criteo": (),
-    "avazu": (),
-    "csv": ("schema", "no_header"),
+    "criteo": ("no_label",),
+    "avazu": ("no_label",),
+    "csv": ("schema", "no_header", "no_label"),
     "libsvm": ("numbers", "ignore_values"),
     "libffm": ("fields", "many", "numbers", "ignore_values"),
-    "parquet": ("schema",),
+    "parquet": ("schema", "no_label"),
 }
 """Additional options of each format; `schema` and `fields` are required, the others optional."""
 ENDS_BYTES = 1 << 20
@@ -48,7 +48,7 @@ NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
 SCHEMA = {
     "csv": "a JSON or TOML file, or NAME:ROLE[:TYPE] of each column in order. Roles: label, number, category, time, "
-    "skip",
+    "skip; for a label of other values than 0 and 1, NAME:label:no/yes",
     "parquet": "NAME:ROLE, where NAME may be a pattern. Roles: label, number, category, time",
 }
 VOCABULARY_HELP = "replace the values of these categories, or of `all`, by ids 1, 2, ..."
@@ -96,6 +96,11 @@ def prepare_arguments(format: str | None = None) -> argparse.ArgumentParser:
     add("--many", nargs="+", type=int, default=[], metavar="N", help="fields with several indices in a line")
     add("--numbers", nargs="+", type=int, default=[], metavar="N", help="numbers of those whose values become columns")
     add("--ignore-values", action="store_true", help="ignore values other than 1")
+    add(
+        "--no-label",
+        action="store_true",
+        help="rows to be scored: leave labels out if there are any; all rows go to test/",
+    )
     add("--split", metavar="HOW", help=SPLIT)
     add("--vocabulary", nargs="+", default=[], metavar="COLUMN", help=VOCABULARY_HELP)
     add("--minimum", nargs="+", action="extend", default=[], metavar="N", help=MINIMUM_HELP)
@@ -125,7 +130,12 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     if args.skip_bad is not None and not 0 <= args.skip_bad <= 1:
         raise ValueError(f"--skip-bad {args.skip_bad}: give a share of the lines, from 0 to 1")
     paths = find_sources(args.sources)
-    format, split = format_of(args, paths), parse(args.split)
+    format, split = format_of(args, paths), ToScore() if args.no_label else parse(args.split)
+    if args.no_label and (args.split or args.vocabulary):
+        raise ValueError(
+            "--no-label: rows to be scored are not split, and have the ids of the training data's vocabulary, which "
+            "cannot be made of them; leave out --split and --vocabulary"
+        )
     check_heads(paths, format)
     format = in_order_of(paths[0], format)
     categories = sorted(field.name for field in format.fields if field.role == "category")
@@ -141,9 +151,10 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     minimum, minimum_of = minimums(args.minimum, vocabulary)
     job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, minimum, tuple(minimum_of.items()))
     options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
-    if not options["no_header"]:
-        # So that it is the command of a version without this option.
-        del options["no_header"]
+    for name in ("no_header", "no_label"):
+        if not options[name]:
+            # So that it is the command of a version without this option.
+            del options[name]
     options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
     return job, cut_sources(paths, format, args.piece_size), command_of(options, paths)
 
@@ -212,16 +223,16 @@ def format_of(args: argparse.Namespace, paths: Sequence[Path]) -> Format:
             for pattern in args.no_header:
                 if not any(fnmatchcase(path.name, pattern) or fnmatchcase(str(path), pattern) for path in paths):
                     raise ValueError(f"--no-header {pattern}: matches none of the sources")
-            return dataclasses.replace(found, headerless=tuple(args.no_header))
+            found = dataclasses.replace(found, headerless=tuple(args.no_header))
+            return formats.without_labels(found) if args.no_label else found
         case "libsvm":
             return formats.libsvm(args.numbers, args.ignore_values)
         case "libffm":
             return formats.libffm(args.fields, args.many, args.numbers, args.ignore_values)
         case "parquet":
-            return formats.parquet_format(args.schema, paths[0])
-        case "avazu":
-            return formats.avazu()
-    return formats.criteo()
+            return formats.parquet_format(args.schema, paths[0], args.no_label)
+    found = formats.avazu() if args.format == "avazu" else formats.criteo()
+    return formats.without_labels(found) if args.no_label else found
 
 
 def in_order_of(path: Path, format: Format) -> Format:
@@ -237,7 +248,7 @@ def in_order_of(path: Path, format: Format) -> Format:
 
 def described(format: Format) -> dict[str, Any]:
     """The whole format as values for JSON. It is recorded because a schema file may change later."""
-    columns = [f"{f.name}:{f.role}:{f.arrow_type}" for f in format.fields]
+    columns = [f"{f.name}:{f.role}:{'/'.join(f.values) if f.values else f.arrow_type}" for f in format.fields]
     options = {f"read.{f.name}": getattr(format, f.name) for f in dataclasses.fields(format)}
-    del options["read.headerless"]
+    del options["read.headerless"], options["read.left_out"]
     return options | {"read.fields": columns}

@@ -6,6 +6,7 @@ rows; the caps of the tiers follow from the number of keys.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -131,6 +132,11 @@ def number_setting(name: str, minimum: float, maximum: float, whole: bool) -> st
     if whole:
         return f"Number(name={quoted(name)}, fill={float(minimum)}, shift={float(-minimum)}, log1p=True)"
     return f"Number(name={quoted(name)})"
+
+
+def workflow_name(stem: str) -> str:
+    """Name of a workflow, and of its run's folder, from that of a file or folder."""
+    return re.sub(r"[^A-Za-z0-9._-]", "_", stem).lstrip("._-") or "workflow"
 
 
 def _lines(items: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ its 1 TB click logs, which have the same layout, and Avazu's click-through rate 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -33,6 +33,8 @@ class Field(NamedTuple):
     """Type of a single value, also if `many`."""
     many: bool = False
     """True if an example has a list of values."""
+    values: tuple[str, str] | None = None
+    """Values of a label that become 0 and 1, in any case of letters; None: 0 and 1."""
 
     @property
     def arrow_type(self) -> pa.DataType:
@@ -63,6 +65,8 @@ class Format:
     """Number of bytes of a line's last value, if it is fixed: then a file that ends within that value is detected."""
     ignore_values: bool = False
     """True if values other than 1 are accepted and ignored (libsvm and libffm)."""
+    left_out: tuple[str, ...] = ()
+    """Names of skipped columns that lines need not have: the labels, of rows that are to be scored."""
 
     def has_header(self, path: Path) -> bool:
         return self.header and not any(
@@ -115,7 +119,7 @@ def csv(schema: Path | Sequence[str]) -> Format:
     Raises ValueError, with the cause, if the schema is wrong.
     """
     found = read_schema(schema)
-    fields = tuple(Field(*column) for column in roles_of(found.columns))
+    fields = tuple(Field(c.name, c.role, c.type, values=c.values) for c in roles_of(found.columns))
     _check(fields)
     names = ("delimiter", "header", "quoting", "newlines", "skip_others")
     return Format("csv", "text", fields, **{name: getattr(found, name) for name in names})
@@ -152,28 +156,33 @@ def libffm(
     return Format("libffm", "libffm", (Field("label", "label", pa.int8()), *columns), ignore_values=ignore_values)
 
 
-def parquet_format(columns: Sequence[str], first: Path) -> Format:
+def without_labels(format: Format) -> Format:
+    """The format without its labels, for rows that are to be scored."""
+    fields = (f._replace(role="skip", type=pa.binary(), values=None) if f.role == "label" else f for f in format.fields)
+    return replace(format, fields=tuple(fields), left_out=tuple(f.name for f in format.fields if f.role == "label"))
+
+
+def parquet_format(columns: Sequence[str], first: Path, no_label: bool = False) -> Format:
     """Parquet files with columns NAME:ROLE and the types of the first file; NAME may be a pattern (`c*:category`). The
-    first pattern that matches a column decides; columns without a match are left out."""
+    first pattern that matches a column decides; columns without a match are left out, and with `no_label` labels."""
     with open_file(first) as file:
         schema = file.schema_arrow
-    patterns = roles_of(columns, typed=False)
+    patterns = [p for p in roles_of(columns, typed=False) if not (no_label and p.role == "label")]
     if unused := [p.name for p in patterns if not any(fnmatchcase(name, p.name) for name in schema.names)]:
         raise ValueError(f"{first}: no column is named {', '.join(unused)}; it has: {', '.join(schema.names)}")
-    roles: dict[str, Role] = {}
-    for name in schema.names:
-        roles[name] = next((p.role for p in patterns if fnmatchcase(name, p.name)), "skip")
-    fields = tuple(_as_read(first, schema.field(name), role) for name, role in roles.items() if role != "skip")
-    _check(fields)
+    found = ((name, next((p for p in patterns if fnmatchcase(name, p.name)), None)) for name in schema.names)
+    fields = tuple(_as_read(first, schema.field(name), p.role, p.values) for name, p in found if p and p.role != "skip")
+    if not no_label:
+        _check(fields)
     return Format("parquet", "parquet", fields)
 
 
-def _as_read(path: Path, column: pa.Field, role: Role) -> Field:
+def _as_read(path: Path, column: pa.Field, role: Role, values: tuple[str, str] | None) -> Field:
     """Field of a Parquet column: dictionaries are decoded, floats become float32, labels int8."""
     found, kind = column.type, kind_of(column.type)
     many = pa.types.is_list(found) or pa.types.is_large_list(found)
     allowed = {
-        "label": ("integers", "numbers"),
+        "label": ("integers", "numbers", *(["text"] if values else [])),
         "number": ("integers", "numbers"),
         "category": ("integers", "text", "lists of integers", "lists of text"),
         "time": ("integers", "numbers", "text"),
@@ -189,7 +198,7 @@ def _as_read(path: Path, column: pa.Field, role: Role) -> Field:
         value = pa.int8()
     elif role == "number" and pa.types.is_floating(value):
         value = pa.float32()
-    return Field(column.name, role, value, many)
+    return Field(column.name, role, value, many, values)
 
 
 def _check_numbers(what: str, numbers: Sequence[int]) -> None:

@@ -116,7 +116,10 @@ def prepare(args: argparse.Namespace, stop: Stop) -> int:
             prepared = read_prepared(out, command)
         for line in report_lines(job, prepared):
             print(line)
-        print(f"workflow: {out / STUB}; python -m pipeline run {out / STUB} trains it")
+        if args.no_label:
+            print(f"no labels; score it: python -m pipeline score RUN {out / 'test'} --out FOLDER")
+        else:
+            print(f"workflow: {out / STUB}; python -m pipeline run {out / STUB} trains it")
     return 0
 
 

@@ -76,20 +76,34 @@ def _parser(path: Path, format: Format) -> Parser:
     if format.kind != "text":
         return sparse.sparse_parser(format)
     names = [f.name for f in format.in_lines]
-    return text.text_parser(format, names_in(path, format, names) if format.has_header(path) else names)
+    if format.has_header(path):
+        return text.text_parser(format, names_in(path, format, names))
+    if format.left_out and len(_values(path, format)) < len(names):
+        names = [name for name in names if name not in format.left_out]
+    return text.text_parser(format, names)
+
+
+def _values(path: Path, format: Format) -> list[str]:
+    """Values of the first line."""
+    line = first_line(path).decode(errors="replace")
+    return next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
 
 
 def names_in(path: Path, format: Format, names: Sequence[str]) -> list[str]:
     """Columns in the file's order, from its header. Raises ValueError if the first line is no header or names other
     columns."""
-    line = first_line(path).decode(errors="replace")
-    found = next(csv.reader([line], delimiter=format.delimiter, quotechar='"' if format.quoting else None), [])
-    lacking = [name for name in names if name not in found]
+    found = _values(path, format)
+    lacking = [name for name in names if name not in found and name not in format.left_out]
     strangers = [] if format.skip_others else [name for name in found if name not in names]
     twice = sorted({name for name in found if found.count(name) > 1})
     if not (lacking or strangers or twice):
         return found
     problems = {"lacks": lacking, "has": strangers, "has more than once": twice}
+    if lacking and {*lacking} <= {f.name for f in format.fields if f.role == "label"}:
+        raise ValueError(
+            f"{path}: has no column {', '.join(map(repr, lacking))}, a label; if its rows are to be scored, give "
+            "--no-label"
+        )
     said = ", and ".join(f"{verb} {', '.join(map(repr, names[:8]))}" for verb, names in problems.items() if names)
     raise ValueError(
         f"{path}: line 1 should name the columns of {format.name}, but {said}; is the header missing? "

@@ -13,7 +13,7 @@ from pipeline.data.files import open_file
 from pipeline.prepare.formats import Field, Format
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.pieces import Piece, num_parts, rows_a_part
-from pipeline.prepare.values import bad_values
+from pipeline.prepare.values import bad_values, label_of
 
 
 def tables(
@@ -68,6 +68,8 @@ def _typed(table: pa.Table, piece: Piece, format: Format) -> pa.Table:
 
 
 def _cast(column: pa.ChunkedArray, field: Field) -> pa.ChunkedArray:
+    if field.values:
+        return label_of(column, field.values)
     if field.role == "label" and pa.types.is_floating(column.type):
         # A cast keeps only 0 and 1 as they were. Others become null here, so that they are reported as bad labels.
         whole = pc.if_else(pc.is_in(column, pa.array([0, 1], column.type)), column, None)

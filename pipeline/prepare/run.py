@@ -18,7 +18,7 @@ from pipeline.prepare.layout import COUNT, COUNTS, STUB, UNIQUES, WRITE, remove_
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Made, Records, joined_span
 from pipeline.prepare.pieces import Piece
-from pipeline.prepare.splits import asked_for, reaches
+from pipeline.prepare.splits import ToScore, asked_for, reaches
 from pipeline.prepare.steps import Job, check_parts, do_piece
 from pipeline.prepare.stub import stub_text
 from pipeline.prepare.uniques import counts, fold, folded_parts
@@ -32,7 +32,8 @@ PARTS_A_CHECK = 64
 def begin(job: Job) -> None:
     """Make the folders of the output, and remove temporary files that a killed process left in them."""
     steps = (COUNT, COUNTS) if job.vocabulary else ()
-    for folder in (*(job.out / split for split in SPLITS), *(job.kept / kept for kept in (*steps, WRITE, UNIQUES))):
+    splits = asked_for(job.split) if isinstance(job.split, ToScore) else SPLITS
+    for folder in (*(job.out / split for split in splits), *(job.kept / kept for kept in (*steps, WRITE, UNIQUES))):
         Files().make_folder(folder)
     remove_partials(job.out)
     job.stop.unlink(missing_ok=True)
@@ -158,10 +159,11 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     check_parts_are_those(job, pieces)
     summary = summarize(job, pieces, command, counts(job.kept / UNIQUES, job.keyed))
     check_rows(job, command, summary["splits"])
-    stub, text = job.out / STUB, stub_text(summary).encode()
-    if stub.exists() and stub.read_bytes() != text:
-        raise ValueError(f"{stub} is not the one that would be written; move it, lest it is lost")
-    Files().replace(stub, [text])
+    if summary["splits"]["train"]["rows"]:
+        stub, text = job.out / STUB, stub_text(summary, job.out.name).encode()
+        if stub.exists() and stub.read_bytes() != text:
+            raise ValueError(f"{stub} is not the one that would be written; move it, lest it is lost")
+        Files().replace(stub, [text])
     write_manifest(job.out, summary, job.records(WRITE))
     # If killed during the removal, the next run does the rest.
     remove_kept(job.out)
@@ -169,7 +171,8 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
 
 def check_rows(job: Job, command: Command, splits: Mapping[str, Mapping[str, Any]]) -> None:
     """Raises ValueError if there is no row for training, or for another split that was asked for."""
-    if empty := [name for name in ("train", *asked_for(job.split)) if not splits[name]["rows"]]:
+    wanted = asked_for(job.split) if isinstance(job.split, ToScore) else ["train", *asked_for(job.split)]
+    if empty := [name for name in wanted if not splits[name]["rows"]]:
         text = f"--split {command.options['split']}: " if command.options["split"] else ""
         why = reaches(job.split, joined_span(split.get("span") for split in splits.values()))
         raise ValueError(

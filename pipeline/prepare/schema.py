@@ -1,4 +1,5 @@
 """Schema that a user writes for a table: a list of NAME:ROLE[:TYPE], or a file with that list and the syntax of lines.
+Of a label that is not 0 and 1, the type is the values that become these: NAME:label:no/yes.
 
 Example in JSON; TOML has the same keys:
 
@@ -45,6 +46,8 @@ class SchemaColumn(NamedTuple):
     name: str
     role: Role
     type: pa.DataType
+    values: tuple[str, str] | None = None
+    """Values of a label that become 0 and 1."""
 
 
 def read_schema(schema: Path | Sequence[str]) -> Schema:
@@ -69,11 +72,23 @@ def roles_of(columns: Sequence[str], typed: bool = True) -> list[SchemaColumn]:
 
 
 def _column_of(column: str, typed: bool) -> SchemaColumn:
-    name, role, given = (*column.split(":"), "", "")[:3]
-    if not name or role not in TYPES or column.count(":") > 1 + typed:
+    name, role, given = (*column.split(":", 2), "", "")[:3]
+    spelled = role == "label" and given not in ("", *TYPES[role])
+    if not name or role not in TYPES or (column.count(":") > 1 + typed and not spelled):
         raise ValueError(
             f"expected NAME:ROLE{'[:TYPE]' if typed else ''} with a role of {', '.join(TYPES)}, got {column!r}"
         )
+    if spelled:
+        return SchemaColumn(name, "label", pa.int8(), _label_values(column, given))
     if given and given not in TYPES[role]:
         raise ValueError(f"{column!r}: a {role} has type {' or '.join(TYPES[role])}, got {given!r}")
     return SchemaColumn(name, cast(Role, role), pa.type_for_alias(given or TYPES[role][0]))
+
+
+def _label_values(column: str, given: str) -> tuple[str, str]:
+    negative, _, positive = given.partition("/")
+    if not negative or not positive or "/" in positive or negative.lower() == positive.lower():
+        raise ValueError(
+            f"{column!r}: a label has type int8, or the two values that become 0 and 1, as in no/yes; got {given!r}"
+        )
+    return negative, positive

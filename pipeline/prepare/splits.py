@@ -103,6 +103,16 @@ class ByFile:
         return VALIDATION if _matches(path, self.validation) else TRAIN
 
 
+@dataclass(frozen=True)
+class ToScore:
+    """No division: rows without labels, all of them in the test."""
+
+    test: bool = True
+
+    def of(self, file: int, number: int, path: Path, table: pa.Table) -> I8:
+        return np.full(table.num_rows, TEST, np.int8)
+
+
 def asked_for(split: Split) -> list[str]:
     """Splits besides training that the user asked for."""
     return [name for name in SPLITS if getattr(split, name, None) or getattr(split, f"{name}_from", None) is not None]

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.data.files import SPLITS
-from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_text
+from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_name, workflow_text
 
 
-def stub_text(summary: Mapping[str, Any]) -> str:
-    """Text of a workflow file; `summary` as in prepared.json."""
-    return workflow_text(draft_of(summary, summary["format"], "Path(__file__).parent"))
+def stub_text(summary: Mapping[str, Any], folder: str) -> str:
+    """Text of a workflow file; `summary` as in prepared.json. `folder`: name of the output's folder."""
+    return workflow_text(draft_of(summary, workflow_name(folder), "Path(__file__).parent"))
 
 
 def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:

@@ -10,7 +10,7 @@ import pyarrow.csv as pc
 
 from pipeline.prepare.formats import CALENDAR, Format
 from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines, line_starts
-from pipeline.prepare.values import bad_values, calendar_columns
+from pipeline.prepare.values import bad_values, calendar_columns, label_of
 from pipeline.workflow import format_size_down
 
 BOM = b"\xef\xbb\xbf"
@@ -22,7 +22,8 @@ CONVERSION = re.compile(r"In CSV column #(\d+):.*CSV conversion error to (\S+): 
 
 def text_parser(format: Format, names: Sequence[str]) -> Parser:
     """Parser of text whose lines have the columns `names`, in this order."""
-    types = {f.name: f.type for f in format.in_lines}
+    types = {f.name: pa.string() if f.values else f.type for f in format.in_lines}
+    spelled = {f.name: f.values for f in format.in_lines if f.values}
     kept = [f.name for f in format.in_lines if f.role != "skip"]
     options = {
         "read_options": pc.ReadOptions(use_threads=False, column_names=list(names), block_size=LONGEST_LINE),
@@ -43,9 +44,12 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
         # pyarrow.csv strips a byte order mark from any text that begins with it, also in the middle of a file.
         marked = BOM + text if text.startswith(BOM) else text
         try:
-            return pc.read_csv(pa.BufferReader(pa.py_buffer(marked)), **options)
+            table = pc.read_csv(pa.BufferReader(pa.py_buffer(marked)), **options)
         except pa.ArrowInvalid as error:
             raise RefusedLine(_in_words(str(error), names)) from error
+        for name, values in spelled.items():
+            table = table.set_column(table.column_names.index(name), name, label_of(table.column(name), values))
+        return table
 
     def parse(text: Text) -> pa.Table:
         if not text:

@@ -42,9 +42,18 @@ def _bad_in(column: pa.ChunkedArray, field: Field) -> Bools | None:
     return np.asarray(bad) if pc.any(bad).as_py() else None
 
 
+def label_of(column: pa.ChunkedArray, values: tuple[str, str]) -> pa.ChunkedArray:
+    """0 or 1 of each value of a label that has other ones; null for a third value."""
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    texts = pc.utf8_lower(column.cast(kind).cast(pa.string()))
+    places = pc.index_in(texts, pa.array([value.lower() for value in values]))
+    return places.cast(pa.int8())
+
+
 def _rule_of(value: object, field: Field) -> str:
     if field.role == "label":
-        return f"a label must be 0 or 1, got {'nothing' if value is None else value}"
+        allowed = " or ".join(field.values or ("0", "1"))
+        return f"a label must be {allowed}, got {'nothing or something else' if value is None else value}"
     if field.role == "number":
         return f"a number must be finite and fit {field.type}, got {value}"
     return "a time must be given, got nothing"

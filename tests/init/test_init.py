@@ -11,7 +11,7 @@ import pytest
 from depth import some
 
 from pipeline.init.look import look_at_files
-from pipeline.init.main import main
+from pipeline.init.main import main, table_of
 from pipeline.init.roles import choose_roles, shared_table
 from pipeline.models import SharedBottom
 from pipeline.run import main as run
@@ -106,7 +106,11 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
         ("hashed", np.arange(ROWS) // 2 * 7 + (1 << 40), "category", "as of a hash"),
         ("age", np.arange(ROWS) % 90, "number", "its name"),
         ("size", np.arange(ROWS) % 3, "category", "3 different"),
-        ("amounts", np.arange(ROWS) // 3, "number", "different whole numbers"),
+        ("amounts", (np.arange(ROWS) // 3) ** 2, "number", "different whole numbers"),
+        ("numbered", np.arange(ROWS) // 3, "category", "without gaps from 0 on"),
+        ("wage_per_hour", (np.arange(ROWS) // 3) ** 2, "number", "its name"),
+        ("item_price", (np.arange(ROWS) // 3) ** 2, "number", "its name"),
+        ("age_level", np.arange(ROWS) % 9, "category", "its name"),
         ("ts", np.arange(ROWS) + 1_700_000_000, "time", "clock"),
         ("at", pa.array(np.arange(ROWS), pa.timestamp("s")), "time", "timestamp"),
         ("tags", [[n % 7, n % 5] for n in range(ROWS)], "category", "lists of integers"),
@@ -119,6 +123,57 @@ def test_files_in_order_hold_out_the_last_ones(tmp_path):
 def test_a_column_is_taken_for_what_its_values_are(tmp_path, name, values, role, why):
     found = roles_of(table().append_column(name, pa.array(values)), tmp_path, ["click"])[name]
     assert (found.role, why in found.why) == (role, True), found.why
+
+
+def test_columns_numbered_on_from_each_other_are_categories(tmp_path):
+    """Only some of the numbers occur."""
+    rng = np.random.default_rng(0)
+    moved = {
+        f"x{n}": np.append([n * 5000, n * 5000 + 4999], rng.integers(0, 5000, ROWS - 2) + n * 5000) for n in range(3)
+    }
+    found = roles_of(table(**moved), tmp_path)
+    assert {found[name].why for name in moved} == {"numbered on from column to column"}
+
+
+def test_what_may_be_taken_otherwise_is_told_with_the_edit(tmp_path):
+    more = {"a": (np.arange(ROWS) // 3) ** 2, "b": np.arange(ROWS) // 3, "won": np.arange(ROWS) % 2}
+    pq.write_table(table(**more), tmp_path / "all.parquet")
+    look = look_at_files([tmp_path / "all.parquet"])
+    said = table_of(look, choose_roles(look, ["click"]))
+    assert (
+        'note: a: names of things or amounts? taken for amounts; if they are names, write for Number(name="a"' in said
+    )
+    assert (
+        'note: b: names of things or amounts? taken for names; if they are amounts, write for Category(name="b"' in said
+    )
+    assert "note: won: 0 and 1, as of outcomes" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "label"),
+    [(("No", "Yes"), "click"), (("-1", "1"), "click"), (("False", "True"), "click"), (("1", "2"), "click=2")],
+)
+def test_a_label_of_two_other_values_becomes_0_and_1(tmp_path, capsys, values, label):
+    log, out = table(300), tmp_path / "my.py"
+    log = log.set_column(0, "click", pa.array([values[value] for value in log["click"].to_pylist()]))
+    pa_csv.write_csv(log, tmp_path / "log.csv", pa_csv.WriteOptions(quoting_style="none"))
+    assert main([str(tmp_path / "log.csv"), "--out", str(out), "--label", label]) == 0
+    assert f"{values[0].lower()} becomes 0 and {values[1].lower()} 1" in capsys.readouterr().out
+    made = json.loads((tmp_path / "my_data" / "prepared.json").read_bytes())["splits"]
+    assert sum(split["positives"]["click"] for split in made.values()) == sum(table(300)["click"].to_pylist())
+
+
+def test_another_label_needs_only_fresh(tmp_path, capsys):
+    log, out = table(300, won=np.arange(300) % 2), tmp_path / "my.py"
+    pa_csv.write_csv(log, tmp_path / "log.csv")
+    order = [str(tmp_path / "log.csv"), "--out", str(out), "--label"]
+    assert main([*order, "click"]) == 0
+    assert main([*order, "won"]) == 2
+    assert "--fresh moves it aside" in capsys.readouterr().err
+    assert main([*order, "won", "--fresh"]) == 0
+    assert load(out).data.labels == ("won",)
+    assert (tmp_path / "my.py.1").exists()
+    assert (tmp_path / "my_data.1").exists()
 
 
 def test_a_list_shares_the_table_of_the_column_whose_values_it_has(tmp_path):
@@ -134,16 +189,18 @@ def test_a_list_shares_the_table_of_the_column_whose_values_it_has(tmp_path):
     [
         (["clik"], "there is no such column; there are click"),
         (["colour"], "a label holds 0 and 1 and nothing else, and this column has 3 different values such as r, g, b"),
+        (["size"], "different values such as 1, 2; name the value that is to be 1: --label size=2"),
+        (["size=3"], "the values of this column are 1 and 2"),
     ],
 )
 def test_a_wrong_label_is_refused_with_what_there_is(tmp_path, labels, said):
     with pytest.raises(ValueError, match=said):
-        roles_of(table(), tmp_path, labels)
+        roles_of(table(size=np.arange(ROWS) % 2 + 1), tmp_path, labels)
 
 
 def test_the_label_must_be_told_where_several_columns_could_be_it(tmp_path):
     found = table().rename_columns(["a", "user_id", "price", "colour"])
-    moved = found.select(["user_id", "a", "price", "colour"]).append_column("b", pa.array(np.arange(ROWS) % 2))
+    moved = found.append_column("b", pa.array(np.arange(ROWS) % 2))
     with pytest.raises(ValueError, match=r"which column is the label.*columns of 0 and 1 are a, b"):
         roles_of(moved, tmp_path)
 

@@ -25,6 +25,10 @@ def test_a_lower_logloss_is_better():
     assert judge("logloss", [0.5, 0.4, 0.45]) == judge("ne", [0.5, 0.4, 0.45]) == EpochVerdict(1, 1, 1)
 
 
+def test_a_gain_that_is_too_small_is_none():
+    assert judge("auc", [0.6, 0.61, 0.615], min_gain=0.02) == EpochVerdict(0, 2, 2)
+
+
 def test_a_learning_rate_is_reduced_to_its_floor_and_never_raised():
     plateau = Plateau(lr_factor=0.1, lr_floor=1e-5)
     assert EpochVerdict(worse=2).lr(1e-3, plateau) == pytest.approx(1e-5)

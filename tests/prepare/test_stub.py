@@ -22,7 +22,7 @@ def summary(columns):
 
 
 def loaded(tmp_path, columns):
-    (tmp_path / "workflow.py").write_text(stub_text(summary(columns)))
+    (tmp_path / "workflow.py").write_text(stub_text(summary(columns), "my clicks"))
     return load(tmp_path / "workflow.py")
 
 
@@ -37,6 +37,10 @@ def test_every_column_keeps_its_role_in_the_workflow(tmp_path):
         Number(name="count", fill=-3.0, shift=3.0, log1p=True),
         Number(name="empty", log1p=True),
     )
+
+
+def test_the_workflow_has_the_name_of_its_folder(tmp_path):
+    assert loaded(tmp_path, COLUMNS).name == "my_clicks"
 
 
 def test_caps_grow_with_the_number_of_keys(tmp_path):
