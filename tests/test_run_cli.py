@@ -90,6 +90,7 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--fresh",
         "--serial",
         "--tables",
+        "--all",
         "--explain",
         "--json",
         "--workers",
@@ -306,8 +307,8 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
         assert said[0] == "nothing to do: runs/tiny has ended after epoch 1, with commit 1"
         assert said[1].startswith("epoch 1 test: auc ")
         assert said[2].endswith(json.loads(result)["fingerprint"])
-        assert "schedule.epochs=N (more than 1)" in said[3]
-        assert "--fresh" in said[3]
+        assert "schedule.epochs=N (more than 1)" in said[-1]
+        assert "--fresh" in said[-1]
         assert main([*argv, "--set", "seed=1"]) == 2
         assert "seed: was 0, is 1" in capsys.readouterr().err
         assert main([*argv, "--set", "optimizer.dense.lr=0.5"]) == 0
@@ -357,8 +358,8 @@ def test_a_run_that_ends_early_leaves_its_result_and_exits_with_1(workflow_file,
     assert main([str(workflow_file), "--serial", "--set", "storage.map=64 KiB"]) == 1
     err = capsys.readouterr().err
     assert "error: stopped before block 0" in err
-    assert "storage.map is 64 KiB, needed now 256 KiB" in err
-    assert "the same command with --set 'storage.map=256 KiB' goes on from there" in err
+    assert "storage.map is 64 KiB, needed now 640 KiB" in err
+    assert "the same command with --set 'storage.map=640 KiB' goes on from there" in err
     assert json.loads((tmp_path / "runs" / "tiny" / "result.json").read_text())["stopped"]
     assert (tmp_path / "runs" / "tiny" / "result.json").exists()
 

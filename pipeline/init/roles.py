@@ -97,8 +97,8 @@ def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
     if not any(choice.role == "category" for choice in choices):
         names = ", ".join(column.name for column in look.columns)
         raise ValueError(
-            f"none of the columns {names} is a category, and a model needs one: integers or texts that name things, such "
-            "as users, in several rows each; add such a column to the files"
+            f"none of the columns {names} is a category, and a model needs one: integers or texts that name things, "
+            "such as users, in several rows each; add such a column to the files"
         )
     return choices
 

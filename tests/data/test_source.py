@@ -123,11 +123,9 @@ def test_a_block_above_the_limit_of_its_buffer_is_refused(numbered):
     exact = source.read(block, ReadBuffer(LIMIT)).nbytes
     assert source.read(block, ReadBuffer(exact)).nbytes == exact
     for limit in (100, exact - 8):
-        with pytest.raises(BufferTooSmall, match=r"storage\.read.*schedule\.batch_size.*schedule\.block_batches") as e:
+        with pytest.raises(BufferTooSmall, match=r"would need .*KiB of the read ring, and its buffer has ") as e:
             source.read(block, ReadBuffer(limit))
         assert e.value.limit_bytes <= limit < e.value.needed_bytes
-        assert f"{e.value.needed_bytes:,}" in str(e.value)
-        assert f"{e.value.limit_bytes:,}" in str(e.value)
     assert source.read(block, ReadBuffer(exact)).nbytes == exact
 
 

@@ -56,7 +56,7 @@ def flags_in(message):
 
 
 CASES = [
-    ("storage.map=256 KiB", "the key map would need "),
+    ("storage.map=650 KiB", "the key map would need "),
     ("storage.host=128 KiB", "a staging buffer would need 2,000 rows and has "),
     ("storage.device=64 KiB", "an outgoing buffer would need "),
     ("storage.device=117 KiB", "the device slab would need "),

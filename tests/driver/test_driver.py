@@ -163,9 +163,10 @@ def test_a_full_disk_keeps_every_trained_row(left, tmp_path):
 
 
 def test_a_full_key_map_keeps_every_trained_row(left, tmp_path, monkeypatch):
-    monkeypatch.setattr(key_map, "FIRST_ENTRIES", 4)
-    with pytest.raises(PipelineError, match=r"the key map would need \d+ KiB and has 5500 B; storage.map is 64 MiB"):
-        make_driver(left.workflow, tmp_path, **THREE_TIERS, map_bytes=5_500).run()
+    # So the first keys already need more than the least map.
+    monkeypatch.setattr(key_map, "MAX_LOAD", 0.01)
+    with pytest.raises(PipelineError, match=r"the key map would need \d+ KiB and has 736 KiB; storage.map is 64 MiB"):
+        make_driver(left.workflow, tmp_path, **THREE_TIERS, map_bytes=736 << 10).run()
     assert_holds_all_before_the_stop(left.workflow, tmp_path)
 
 
@@ -367,8 +368,10 @@ def test_a_test_that_no_cap_holds_ends_the_run_with_the_epoch_and_the_reason():
         pauses=SimpleNamespace(go_on=lambda **named: None, signal=None),
         pace=SimpleNamespace(block_batches=1, look_ahead=1), _watch=None,
         agenda=SimpleNamespace(test=lambda epoch, block_batches: ["block"]),
-        crew=SimpleNamespace(run=lambda *args: refusal),
+        crew=SimpleNamespace(run=lambda *args: refusal), committer=SimpleNamespace(position=None),
+        _too_small=lambda what, refusal: PipelineError(f"{what}: {refusal.message}"),
     )  # fmt: skip
+    driver.agenda.end = None
     with pytest.raises(PipelineError, match="the test of epoch 3 was refused: the key map is full"):
         Driver._test(driver, 2)
 

@@ -51,7 +51,7 @@ def refused(tmp_path, capsys):
         (("criteo", "day", "--workers", "0"), "--workers 0"),
         (("criteo", "day", "--skip-bad", "2"), "--skip-bad 2.0: give a share"),
         (("criteo", "day", "--split", "time:hour,test_from=3"), "there is no column 'hour'"),
-        (("criteo", "day", "--piece-size", "0 B"), "a piece of 0 bytes"),
+        (("criteo", "day", "--piece-size", "0 B"), "--piece-size 0 B: choose a size"),
         (("criteo", "day", "--scheduler", "127.0.0.1:1"), "--scheduler 127.0.0.1:1: nobody answers"),
     ],
 )

@@ -47,7 +47,7 @@ def test_caps_grow_with_the_number_of_keys(tmp_path):
     few = loaded(tmp_path, COLUMNS | {'na"me': COLUMNS['na"me'] | {"unique_keys": 9}}).storage
     many = loaded(tmp_path, COLUMNS).storage
     assert (few.disk, few.map) == (1 << 30, 16 << 20)
-    assert (many.disk, many.map) == (64 << 30, 4 << 30)
+    assert (many.disk, many.map) == (64 << 30, 1 << 30)
 
 
 def test_a_workflow_without_numbers_can_be_loaded(tmp_path):
