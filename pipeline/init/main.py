@@ -90,8 +90,7 @@ def init_command(args: argparse.Namespace) -> int:
         draft = draft_of_files(out, look, choices, division[0])
     else:
         if code := _prepare(out, folder, look, choices, division):
-            again = f"python -m pipeline init {shlex.join(args.data)} --out {shlex.quote(str(args.out))} --fresh"
-            print(f"{args.out} is not written; after a correction, begin again: {again}", file=sys.stderr)
+            print(f"{args.out} is not written; the same `init` with --fresh begins again", file=sys.stderr)
             return code
         summary = json.loads((folder / MANIFEST).read_bytes())
         draft = draft_of(summary, workflow_name(out.stem), f"Path(__file__).parent / {quoted(folder.name)}")

@@ -17,9 +17,15 @@ LARGE_ROWS = 4_000_000
 STEPS_PER_EPOCH = 200
 MIN_BATCH, MAX_BATCH = 128, 4096
 MAX_EPOCHS = 20
+L2_OF_EXAMPLE, SMALL_STD = 0.3, 1e-3
+"""Of logs that are read several times: L2 of a row, in units of the weight of one example in a batch, and the standard
+deviation of new embeddings. Both keep rare keys from learning their few examples by heart."""
+MIN_GAIN = 1e-4
+"""Least gain of logloss for which another epoch is worth its time."""
 DIM, SMALL_DIM = 16, 8
+LR, SMALL_LR = 3e-3, 1e-3
 SMALL_ROWS = 200_000
-"""Number of training rows below which embeddings and layers are narrow."""
+"""Number of training rows below which embeddings and layers are narrow, and rows learn at SMALL_LR."""
 ROW_BYTES = {SMALL_DIM: 128, DIM: 224}
 """Bytes of a row by its width: weights, a first-order one, Adam's two moments, key and step."""
 LOG_MULTIPLE = 6
@@ -49,8 +55,10 @@ workflow = Workflow(
 {categories}
         ),
     ),
-    model=Model(kind={kind}, embedding_dim={dim}, args={{{num_labels}"hidden": {hidden}, "dropout": {dropout}}}),
-    optimizer=Optimizer(rows=Adam(lr=1e-3), dense=DenseAdam(lr=1e-3)),
+    model=Model(
+        kind={kind}, embedding_dim={dim}, {init_std}args={{{num_labels}"hidden": {hidden}, "dropout": {dropout}}},
+    ),
+    optimizer=Optimizer(rows=Adam({rows}), dense=DenseAdam(lr=1e-3)),
     storage=Storage(device="{slab}", host="{slab}", disk="{disk}", read="512 MiB", map="{map}"),
     schedule=Schedule({schedule}),
 )
@@ -81,7 +89,8 @@ class Draft:
 
 def workflow_text(draft: Draft) -> str:
     """Text of a Python file that `pipeline run` can train."""
-    batch, epochs = batch_size_of(draft.num_rows), 1 if draft.num_rows >= LARGE_ROWS else MAX_EPOCHS
+    batch, again = batch_size_of(draft.num_rows), draft.num_rows < LARGE_ROWS
+    epochs = MAX_EPOCHS if again else 1
     small = draft.num_rows < SMALL_ROWS
     dim = SMALL_DIM if small else DIM
     stops = epochs > 1 and bool(draft.splits.get("validation"))
@@ -89,7 +98,8 @@ def workflow_text(draft: Draft) -> str:
     epochs = epochs if stops else min(epochs, 3)
     schedule = f"batch_size={batch}, epochs={epochs}"
     if stops:
-        schedule += ', plateau=Plateau(metric="auc", lr_factor=0.3, stop_after=2)'
+        plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, lr_factor=0.3, stop_after=2)'
+        schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
     table = draft.num_keys * ROW_BYTES[dim]
     slab = power_of_two(min(MAX_SLAB, max(MIN_SLAB, table // 2)))
     several = len(draft.labels) > 1
@@ -110,6 +120,8 @@ def workflow_text(draft: Draft) -> str:
         numbers="".join(["        numbers=(\n", *_lines(draft.numbers), "        ),\n"]) if draft.numbers else "",
         categories="".join(_lines(draft.categories)).rstrip("\n"),
         dim=dim,
+        init_std=f"init_std={SMALL_STD}, " if again else "",
+        rows=f"lr={SMALL_LR if small else LR}, l2={L2_OF_EXAMPLE / batch:.1g}" if again else "lr=1e-3",
         hidden="(64, 32)" if small else "(400, 400)",
         dropout=0.2,
         slab=f"{slab >> 20} MiB",
