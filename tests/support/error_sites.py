@@ -23,6 +23,8 @@ NOT_FOR_USERS = {
     "AssertionError", "AttributeError", "OutOfTurn", "OutOfOrder",
     # Caught before anybody sees it.
     "Disconnected", "KeyboardInterrupt", "_Ended",
+    # The end that a signal asks for; it has no text.
+    "interruption",
 }  # fmt: skip
 PASSING_ON = ("pipeline.driver", "pipeline.worker", "pipeline.cluster")
 """Modules that put words of their own around any error; it is shown without them."""
