@@ -98,7 +98,8 @@ def workflow_text(draft: Draft) -> str:
     epochs = epochs if stops else min(epochs, 3)
     schedule = f"batch_size={batch}, epochs={epochs}"
     if stops:
-        plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, lr_factor=0.3, stop_after=2)'
+        # The rate stays: the logloss of a small validation split is noisy, and one worse epoch is no plateau.
+        plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, stop_after=2)'
         schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
     table = draft.num_keys * ROW_BYTES[dim]
     slab = power_of_two(min(MAX_SLAB, max(MIN_SLAB, table // 2)))
