@@ -76,13 +76,16 @@ class _Table:
 
     def enter(self, mixed_N: U64, members_N: I32, places_U: I64) -> None:
         if not enter(*self._form, mixed_N, members_N, places_U):
-            raise _too_many_alike()
+            raise ValueError(
+                f"more than {SPARE_LINES * self.slots} keys are alike in the bits that choose their place in the key "
+                "map, as only keys made for it are; hash their values to other ones"
+            )
 
     def resized(self, num_lines: int) -> _Table:
         """Return a table of so many home lines with the same entries."""
         larger = _Table(num_lines)
-        if not copy_entries(*self._form, *larger._form):
-            raise _too_many_alike()
+        # After each home, the larger table has at least as many lines.
+        assert copy_entries(*self._form, *larger._form)
         return larger
 
 
@@ -184,9 +187,3 @@ def _least_size(lines_P: NDArray[np.float64]) -> I64:
 
 def _bytes_of(lines_P: I64) -> int:
     return int((lines_P + SPARE_LINES).sum()) * LINE_BYTES
-
-
-def _too_many_alike() -> ValueError:
-    return ValueError(
-        "more keys than chance allows have the same 38 leading bits once mixed: they were made so; change their values"
-    )

@@ -39,6 +39,7 @@ SCHEMAS = {
     '{"columns": ["click"]}': "expected NAME:ROLE",
     '{"columns": ["click:labels"]}': "a role of label, number",
     '{"columns": ["click:label:float32"]}': "a label has type int8, or the two values that become 0 and 1",
+    '{"columns": ["a:number:string"]}': "a number has type",
     '{"columns": ["a:category:int32:many"]}': "expected NAME:ROLE",
     '{"columns": ["click:label"], "sep": ","}': "sep",
     '{"columns": ["click:label"], "delimiter": "||"}': "one character",

@@ -70,3 +70,10 @@ def test_a_missing_label_is_refused_with_the_way_to_do_without(tmp_path, capsys)
     (tmp_path / "log").write_text("user\n7\n")
     assert prepared(tmp_path / "out", "csv", tmp_path / "log", "--schema", *SCHEMA)[0] == 2
     assert "has no column 'click', a label; if its rows are to be scored, give --no-label" in capsys.readouterr().err
+
+
+def test_rows_to_be_scored_are_not_split(tmp_path, capsys):
+    (tmp_path / "log").write_text("user\n7\n")
+    more = ("--no-label", "--split", "ratio:test=0.5")
+    assert prepared(tmp_path / "out", "csv", tmp_path / "log", "--schema", *SCHEMA, *more)[0] == 2
+    assert "leave out --split and --vocabulary" in capsys.readouterr().err

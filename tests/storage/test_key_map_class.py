@@ -102,6 +102,29 @@ def test_a_map_takes_the_bytes_that_are_expected_of_its_number_of_keys(num_keys)
     np.testing.assert_array_equal(key_map.find(keys), keys.astype(np.int64))
 
 
+def unmixed(mixed):
+    """Key with this mixed key: the inverse of SplitMix64's output function."""
+
+    def unshifted(x, shift):
+        y = x
+        for _ in range(64 // shift):
+            y = x ^ (y >> shift)
+        return y
+
+    x = unshifted(mixed, 31) * pow(0x94D049BB133111EB, -1, 2**64) % 2**64
+    x = unshifted(x, 27) * pow(0xBF58476D1CE4E5B9, -1, 2**64) % 2**64
+    return unshifted(x, 30)
+
+
+def test_keys_that_are_made_to_share_one_place_are_refused():
+    keys = keys_of(unmixed(2**64 - 2 - n) for n in range(300))
+    key_map = KeyMap()
+    key_map.insert(keys[:160], np.arange(160))
+    assert key_map.find(keys[:160]).tolist() == [*range(160)]
+    with pytest.raises(ValueError, match="more than 160 keys are alike in the bits that choose their place"):
+        key_map.insert(keys[160:], np.arange(140))
+
+
 def test_predicting_the_bytes_of_keys_adds_none():
     key_map, keys = KeyMap(), np.arange(100_000, dtype=np.uint64)
     before = key_map.num_bytes
