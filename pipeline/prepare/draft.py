@@ -99,7 +99,7 @@ def workflow_text(draft: Draft) -> str:
     schedule = f"batch_size={batch}, epochs={epochs}"
     if stops:
         # The rate stays: the logloss of a small validation split is noisy, and one worse epoch is no plateau.
-        plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, stop_after=2)'
+        plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, stop_after=3)'
         schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
     table = draft.num_keys * ROW_BYTES[dim]
     slab = power_of_two(min(MAX_SLAB, max(MIN_SLAB, table // 2)))
