@@ -78,11 +78,11 @@ def kills(log: Path, number: int, piece: str) -> dict[str, float]:
     """Kill a preparation again and again, then let it finish; repeat with others until there were `number` kills."""
     killed = differ = 0
     with tempfile.TemporaryDirectory(dir=log.parent) as folder:
-        begin = time.perf_counter()
-        subprocess.run(command(log, Path(folder) / "whole", piece), check=True, capture_output=True)
-        seconds, whole = time.perf_counter() - begin, contents(Path(folder) / "whole")
+        # The workflow is named after the folder: both have the same name.
+        begin, undisturbed, out = time.perf_counter(), Path(folder) / "undisturbed" / "out", Path(folder) / "out"
+        subprocess.run(command(log, undisturbed, piece), check=True, capture_output=True)
+        seconds, whole = time.perf_counter() - begin, contents(undisturbed)
         while killed < number:
-            out = Path(folder) / "out"
             for _ in range(3):
                 with subprocess.Popen(command(log, out, piece), stderr=subprocess.PIPE, stdout=subprocess.PIPE) as run:
                     time.sleep(random.uniform(0, seconds))

@@ -49,14 +49,14 @@ def go_on(patch, source, out, whole, capsys):
 
 def unfinished(patch, source, tmp_path):
     """Outputs that ended while values were counted, while runs were merged, between two vocabularies, among the parts,
-    and before the manifest."""
+    and before the manifest. The workflow is named after the folder, so all have the same name."""
     for ends_at in (5, 7, 12):
-        assert altered.prepare(patch, source, tmp_path / f"ends-{ends_at}", ends_at) == 1
+        assert altered.prepare(patch, source, tmp_path / f"ends-{ends_at}" / "out", ends_at) == 1
     for module, name in ((vocabulary, "_write"), (run, "write_manifest")):
         with pytest.MonkeyPatch.context() as failing:
             failing.setattr(module, name, fail)
-            assert altered.prepare(failing, source, tmp_path / f"ends-{name}") == 1
-    return sorted(tmp_path.glob("ends-*"))
+            assert altered.prepare(failing, source, tmp_path / f"ends-{name}" / "out") == 1
+    return sorted(tmp_path.glob("ends-*/out"))
 
 
 def fail(*_):

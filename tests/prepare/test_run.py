@@ -333,7 +333,7 @@ def test_parquet_input_keeps_its_rows(tmp_path, source):
     assert [table.column_names for table in after] == [names] * 3
     rows = [row for table in after for row in table.to_pylist()]
     assert sorted(map(repr, rows)) == sorted(map(repr, before.select(names).to_pylist()))
-    assert load(tmp_path / "again" / "workflow.py").name == "parquet"
+    assert load(tmp_path / "again" / "workflow.py").name == "again"
 
 
 def test_bad_lines_are_refused_or_counted_within_the_allowed_share(tmp_path, source, capsys):

@@ -11,7 +11,7 @@ from test_stop import write_workflow
 from whole_runs import gated, make_run, message_of, of_run, started
 
 from pipeline.machine.limits import memory
-from pipeline.workflow import format_size
+from pipeline.workflow import format_size, format_size_down
 
 pytestmark = pytest.mark.prove
 
@@ -31,12 +31,12 @@ def test_a_process_that_gets_too_little_memory_at_the_start_says_so(tmp_path: Pa
 def test_workers_of_a_scheduler_are_refused_caps_beyond_their_machine(tmp_path: Path) -> None:
     """Each alone would fit."""
     workflow = write_workflow(make_run(tmp_path / "data"), tmp_path)
-    argv = [workflow, "--run-dir", str(tmp_path / "run"), "--workers", "2", "--set"]
+    argv = [workflow, "--run-dir", str(tmp_path / "run"), "--workers", "2", "--set", "storage.disk=1 GiB", "--set"]
     caps = f"storage.host={format_size(int(0.6 * memory()))}"
     with LocalCluster(n_workers=2, threads_per_worker=4, memory_limit=0, dashboard_address="127.0.0.1:0") as cluster:
         said = message_of(started(of_run(*argv, caps, "--scheduler", cluster.scheduler_address)), 2)
         assert "storage's device, host, read and map of 2 workers there add up to" in said
-        assert f"bytes, and its machine has {memory():,}; lower one of them, or start fewer workers there" in said
+        assert f", and its machine has {format_size_down(memory())}; lower them to " in said
         share = of_run(*argv, "storage.device=80 %", "--scheduler", cluster.scheduler_address)
         assert "how much memory of the workers' machines is free is not known here" in message_of(started(share), 2)
     assert not (tmp_path / "run" / "result.json").exists()
