@@ -25,7 +25,6 @@ from pipeline.monitor.progress import Progress
 from pipeline.preflight.setup import Setup
 from pipeline.records import Span, StageResult
 from pipeline.schedule import BlockSchedule
-from pipeline.storage.key_map import DISK, place
 from pipeline.storage.log import Log, rows_file
 from pipeline.worker.worker import Worker
 
@@ -110,7 +109,7 @@ def fill_log(worker: Worker, keys_per_field: tuple[int, ...]) -> int:
         at = places.chunks.add(len(part_U))
         worker.stages._new_rows(part_U, chunk_RW[: len(part_U)])
         log.scatter(at, chunk_RW[: len(part_U)])
-        places.map.insert(part_U, place(DISK, at))
+        places.map.insert(part_U, places.chunks.places_of(at))
     # As after a commit: these rows do not count as growth of the log.
     places.begin_growth()
     return len(keys_U)

@@ -14,13 +14,13 @@ from pipeline.device.device import RAM
 from pipeline.driver import open as config
 from pipeline.machine import limits
 from pipeline.machine.topology import GpuInfo, Topology
+from pipeline.messages.sizes import MemoryShare, parse_size
 from pipeline.models import DCNv2
 from pipeline.optimizer import Adagrad
 from pipeline.preflight import sizes
 from pipeline.preflight.setup import set_up
 from pipeline.run import main, train_arguments
 from pipeline.storage.lock import RunLock
-from pipeline.workflow import MemoryShare, parse_size
 
 WORKFLOW = """
 from pipeline.models import DeepFM
@@ -322,7 +322,7 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
     assert main([*argv, "--fresh"]) == 0
     said = capsys.readouterr().out
     moved = re.search(
-        r"^--fresh: what was in runs/tiny is now (.*) \((.*) MiB\); to delete it: rm -r (.*)$", said, re.M
+        r"^--fresh: what was in runs/tiny is now (.*) \((.*) [KM]iB\); to delete it: rm -r (.*)$", said, re.M
     )
     assert moved[1] == moved[3] == "runs/tiny.1"
     assert float(moved[2]) > 0

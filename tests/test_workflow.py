@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
+from pipeline.messages.sizes import MemoryShare, format_size, parse_size
 from pipeline.models import DeepFM
-from pipeline.workflow import Data, MemoryShare, Size, Workflow, format_size, parse_size
+from pipeline.workflow import Data, Size, Workflow
 
 
 def make_fields():

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.cluster.run_plugin import WorkerInfo
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 from pipeline.stages import STAGES
 from pipeline.storage.chunks import max_chunks
 from pipeline.storage.places import max_rows
-from pipeline.workflow import Storage, format_size_down, format_size_up
+from pipeline.workflow import Storage
 
 MIN_THREADS = 4
 """Minimum number of threads of a Dask worker. Up to three tasks may wait for other workers at a time (`train`, `unite`,

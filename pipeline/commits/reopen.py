@@ -10,6 +10,7 @@ import numpy as np
 
 from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.kernels.key_map import UNKNOWN
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import RESERVED
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files, refuse_links
@@ -18,7 +19,6 @@ from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file
 from pipeline.storage.places import Places
 from pipeline.storage.shards import ONE_SHARD, Shards
-from pipeline.workflow import format_size_down, format_size_up
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from pipeline.machine.memory import ALIGNMENT, aligned_empty
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import Block, Examples
-from pipeline.workflow import format_size_down, format_size_up
 
 
 class BufferTooSmall(ValueError):

@@ -18,11 +18,12 @@ from pipeline.driver.driver import Driver, MakeCrew
 from pipeline.machine.affinity import Affinity, MachineLayout, lay_out
 from pipeline.machine.aside import move_aside
 from pipeline.machine.topology import disk_of, read_topology
+from pipeline.messages.sizes import MemoryShare
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
 from pipeline.storage.reader import allow_many_files
-from pipeline.workflow import MemoryShare, Workflow
+from pipeline.workflow import Workflow
 
 if TYPE_CHECKING:
     from pipeline.cluster.pool import WorkerPool

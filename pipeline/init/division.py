@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.data.files import SPLITS
+from pipeline.init.choice import Choice
 from pipeline.init.look import Look
-from pipeline.init.roles import Choice
 
 SPLIT_WORDS = {
     "train": re.compile(r"(^|[^a-z])train(ing)?([^a-z]|$)", re.IGNORECASE),

@@ -9,16 +9,18 @@ import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
-from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 
 from pipeline.data.files import SPLITS, TEXT_SUFFIXES
 from pipeline.errors import refuse_remote
+from pipeline.init.choice import Choice
 from pipeline.init.division import Division, divide, split_option
+from pipeline.init.labels import is_binary
 from pipeline.init.look import Column, Look, look_at_files
-from pipeline.init.roles import Choice, choose_roles, is_binary, shared_table, without_unseen
+from pipeline.init.roles import choose_roles, shared_table, without_unseen
+from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.prepare.command import find_sources
 from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_name, workflow_text
@@ -83,8 +85,8 @@ def init_command(args: argparse.Namespace) -> int:
     print(table_of(look, choices))
     folder = out.with_name(f"{out.stem}_data")
     if args.fresh:
-        for path in (out, folder):
-            _move_aside(path)
+        for path in filter(Path.exists, (out, folder)):
+            print(move_aside(path))
     if division and look.delimiter is None and not any(choice.values for choice in choices):
         print(f"splits: {division[1]}")
         draft = draft_of_files(out, look, choices, division[0])
@@ -99,12 +101,6 @@ def init_command(args: argparse.Namespace) -> int:
         file.write(workflow_text(draft).encode())
     print(f"{args.out} is written; train it: python -m pipeline run {shlex.quote(str(args.out))}")
     return 0
-
-
-def _move_aside(path: Path) -> None:
-    """Move a file or folder to the first free name with a number."""
-    if path.exists():
-        path.rename(next(free for n in count(1) if not (free := path.with_name(f"{path.name}.{n}")).exists()))
 
 
 def _data_files(sources: Sequence[str]) -> list[Path]:

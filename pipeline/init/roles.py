@@ -4,25 +4,19 @@ train."""
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from pipeline.init.choice import Choice
+from pipeline.init.labels import found_label, is_binary, label_of_rows, named_label
 from pipeline.init.look import Column, Look
 from pipeline.prepare.schema import Role
 
-LABEL_NAMES = (
-    "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "conversion", "converted", "is_conversion",
-    "purchase", "purchased", "like", "outcome", "response",
-)  # fmt: skip
-"""Names that say that a column of 0 and 1 is the label; the first that is there is taken."""
-PAIRS = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("-1", "1"))
-"""Values, in lower case, of labels that mean 0 and 1."""
 ID_WORDS = re.compile(
     r"(^|_)(id|ids|code|type|cat|category|categories|hash|key|zip|os|ip|model|user|item|product|ad|campaign|device|site|"
     r"app|page|city|country|region|state|movie|video|song|genre|brand|query|domain|day|weekday|hour|slot|pos|position|"
@@ -70,25 +64,11 @@ SHARED_VALUES = 0.8
 """Share of the values of lists that a column of single values must have, so that they share a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """Role of a column."""
-
-    column: Column
-    role: Role
-    why: str
-    warning: str = ""
-    either: bool = False
-    """True for whole numbers that may be names of things as well as amounts, by all that is seen."""
-    values: tuple[str, str] | None = None
-    """Values of a label that stand for 0 and 1, if it has others."""
-
-
 def choose_roles(look: Look, labels: Sequence[str]) -> list[Choice]:
     """Choose the role of each column, in order. `labels`: the label columns, or COLUMN=VALUE of those whose VALUE is to
     be 1 and the other one 0; none: the one that looks like it. Raises ValueError if there is no label, or no
     category."""
-    chosen = [_named_label(label, look) for label in labels] or [_found_label(look)]
+    chosen = [named_label(label, look) for label in labels] or [found_label(look)]
     made = {choice.column.name: choice for choice in chosen}
     numbered = _follow_each_other(look.columns)
     choices = [made.get(column.name) or _choice(column, column.name in numbered) for column in look.columns]
@@ -133,79 +113,6 @@ def _words(name: str) -> set[str]:
         "list",
         "seq",
     }
-
-
-def _named_label(label: str, look: Look) -> Choice:
-    columns = {column.name: column for column in look.columns}
-    name, _, positive = (label, "", "") if label in columns else label.partition("=")
-    if name not in columns:
-        raise ValueError(f"--label {name}: there is no such column; there are {', '.join(columns)}")
-    column = columns[name]
-    values = _values_of(column, look, positive)
-    if not values and not is_binary(column):
-        way = "add a column of 0 and 1 to the files"
-        if column.num_different == 2 and not column.num_nulls:
-            way = f"name the value that is to be 1: --label {shlex.quote(f'{name}={column.examples[1]}')}"
-        raise ValueError(
-            f"--label {name}: a label holds 0 and 1 and nothing else, and this column has "
-            f"{column.num_different:,} different values such as {_shown(column)}"
-            + (f" and {column.num_nulls:,} nulls" if column.num_nulls else "")
-            + f"; {way}"
-        )
-    return _label(column, "named by --label", values)
-
-
-def _found_label(look: Look) -> Choice:
-    """The label by its name, or the only column of two values that can be it."""
-    binary = [column for column in look.columns if is_binary(column)]
-    paired = [column for column in look.columns if column not in binary and _values_of(column, look)]
-    by_name = {column.name.lower(): column for column in reversed(binary + paired)}
-    if named := [by_name[name] for name in LABEL_NAMES if name in by_name]:
-        return _label(named[0], "0 and 1, and its name says so", _values_of(named[0], look))
-    if len(found := binary or paired) == 1:
-        return _label(found[0], "the only column of 0 and 1", _values_of(found[0], look))
-    names = ", ".join(column.name for column in binary + paired)
-    there = f"columns of 0 and 1 are {names}" if names else "no column holds 0 and 1 and nothing else"
-    raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")
-
-
-def _label(column: Column, why: str, values: tuple[str, str] | None) -> Choice:
-    said = f"; {values[0]} becomes 0 and {values[1]} 1" if values else ""
-    return Choice(
-        column, "label", why.replace("0 and 1", " and ".join(values)) + said if values else why, values=values
-    )
-
-
-def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str] | None:
-    """Values of a label that become 0 and 1, as the files have them but in lower case; None if they are 0 and 1, or no
-    pair of known meaning. `positive`: the value that becomes 1. Raises ValueError if there is no such value."""
-    if column.num_nulls or column.num_different != 2 or column.kind not in ("integers", "numbers", "text"):
-        return None
-    pair = [str(value).lower() for value in column.examples]
-    if positive:
-        if positive.lower() not in pair or pair[0] == pair[1]:
-            raise ValueError(f"--label {column.name}={positive}: the values of this column are {' and '.join(pair)}")
-        return pair[pair[0] == positive.lower()], positive.lower()
-    if is_binary(column) and (column.whole or look.delimiter is None):
-        return None
-    known = (*PAIRS, ("-1", "+1"), ("0.0", "1.0"), ("-1.0", "1.0"))
-    return next((one for one in known if sorted(one) == sorted(pair)), None)
-
-
-def label_of_rows(look: Look, choice: Choice) -> pa.ChunkedArray:
-    """0 or 1 of each row of the sample."""
-    values = look.sample.column(choice.column.name)
-    if not choice.values:
-        return values
-    return pa.chunked_array([[int(str(value).lower() == choice.values[1]) for value in values.to_pylist()]], pa.int8())
-
-
-def is_binary(column: Column) -> bool:
-    """True if a column holds 0 and 1, both of them, and no null."""
-    return (
-        column.kind in ("integers", "numbers") and column.num_nulls == 0 and column.num_different == 2
-        and (float(column.minimum), float(column.maximum)) == (0.0, 1.0)
-    )  # fmt: skip
 
 
 def _by_name(name: str) -> Role | None:
@@ -372,7 +279,3 @@ def _auc(values: pa.ChunkedArray, label: pa.ChunkedArray) -> float:
     ranks = (ends - (counts - 1) / 2)[inverse]
     auc = (ranks[positive].sum() - num_positive * (num_positive + 1) / 2) / (num_positive * num_negative)
     return float(max(auc, 1 - auc))
-
-
-def _shown(column: Column) -> str:
-    return ", ".join(str(value)[:40] for value in column.examples)

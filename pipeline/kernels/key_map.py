@@ -6,7 +6,7 @@ multiply-shift range, so any number of lines will do; only the low bits that the
 
 A line has 64 bytes and B entries. The entries of all lines are in the order of their home lines, each as near to its
 home as the entries before it allow: linear probing in home order (Amble and Knuth 1974), which finds a key or its
-absence in little more than one line up to a load of 0.92. Of an entry, 8 bytes hold R low bits of the mixed key and
+absence in little more than one line up to a load of 0.925. Of an entry, 8 bytes hold R low bits of the mixed key and
 the low bits of the place, and 16 or 32 bits the rest of the place. The last 4 bytes of a line say where the entries of
 that home begin, counted from the line's first entry, and how many there are.
 
@@ -34,11 +34,9 @@ RANGE_BITS = 32
 """Bits of a mixed key, after those of the partition, that the home line is computed from."""
 LOW_BITS = 64 - PARTITION_BITS - RANGE_BITS
 SPARE_LINES = 32
-"""Lines after the last home, for entries that are pushed past it. Of random keys at a load of 0.92, more are needed
-with a probability of about 1e-12."""
+"""Lines after the last home, for entries that are pushed past it. The last one stays empty, since a search reads two
+lines at a time. Random keys at a load of 0.925 need more with a probability of about 1e-12."""
 MIN_LINES_OF_6 = 1 << (RANGE_BITS + LOW_BITS - 44)
-FULL = -1
-"""Result of `enter` for a key that would be pushed past the spare lines."""
 
 
 def stored_bits(slots: int) -> int:
@@ -71,6 +69,23 @@ def _home(mixed: np.uint64, lines: np.uint64) -> np.uint64:
 
 
 @cpu
+def _prefetch_home(base: int, mixed_N: U64, i: int, lines: np.uint64) -> None:
+    """Prefetch the home line of key i, if there is such a key, and the next line."""
+    if i < mixed_N.size:
+        line = base + np.int64(_home(mixed_N[i], lines)) * LINE_BYTES
+        prefetch_line(line)
+        prefetch_line(line + LINE_BYTES)
+
+
+@cpu
+def _reached(line: np.uint64, slot: np.uint64, slots: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Line and slot of the entry that is `slot` entries after the first one of a line."""
+    while slot >= slots:
+        slot, line = slot - slots, line + np.uint64(1)
+    return line, slot
+
+
+@cpu
 def _high(halves_L32: U64, line: np.uint64, slot: np.uint64, slots: np.uint64) -> np.uint64:
     """High bits of the place of an entry."""
     if slots == np.uint64(6):
@@ -100,11 +115,9 @@ def _find(
     one, base = np.uint64(1), words_L8.ctypes.data
     line = _home(mixed, lines)
     slot, left = np.uint64(halves_L32[line, np.uint64(30)]), np.uint64(halves_L32[line, np.uint64(31)])
+    # The first line without a branch, which would go either way.
     beyond = np.uint64(slot >= slots)
-    line, slot = line + beyond, slot - slots * beyond
-    while slot >= slots:
-        slot -= slots
-        line += one
+    line, slot = _reached(line + beyond, slot - slots * beyond, slots)
     wanted = mixed & mask
     end = slot + left
     # Two lines at a time, in which the home's entries have the slots from `slot` to `end`.
@@ -133,10 +146,7 @@ def find_places(
     mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
     base = words_L8.ctypes.data
     for i in range(mixed_N.size):
-        if i + AHEAD < mixed_N.size:
-            ahead = base + np.int64(_home(mixed_N[i + AHEAD], lines)) * LINE_BYTES
-            prefetch_line(ahead)
-            prefetch_line(ahead + LINE_BYTES)
+        _prefetch_home(base, mixed_N, i + AHEAD, lines)
         at = _find(words_L8, halves_L32, mixed_N[i], lines, slots, mask)
         if at < 0:
             places_U[members_N[i]] = UNKNOWN
@@ -155,10 +165,7 @@ def move_keys(
     mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
     base = words_L8.ctypes.data
     for i in range(mixed_N.size):
-        if i + AHEAD < mixed_N.size:
-            ahead = base + np.int64(_home(mixed_N[i + AHEAD], lines)) * LINE_BYTES
-            prefetch_line(ahead)
-            prefetch_line(ahead + LINE_BYTES)
+        _prefetch_home(base, mixed_N, i + AHEAD, lines)
         at = _find(words_L8, halves_L32, mixed_N[i], lines, slots, mask)
         place = np.uint64(places_U[members_N[i]])
         word = mixed_N[i] & mask | place << shift
@@ -175,30 +182,24 @@ def _add(
     lines: np.uint64,
     slots: np.uint64,
 ) -> bool:
-    """Add an entry. False, and nothing is changed, if no line up to the last has room."""
+    """Add an entry. False, and nothing is changed, if no line before the last has room."""
     one, first, count = np.uint64(1), np.uint64(30), np.uint64(31)
     home = _home(mixed, lines)
     last = home
     while np.uint64(halves_L32[last, first]) + np.uint64(halves_L32[last, count]) >= slots:
         last += one
-        if last == np.uint64(words_L8.shape[0]):
+        if last == np.uint64(words_L8.shape[0] - 1):
             return False
     # The gap after the last entry of line `last` moves home: each home's first entry goes behind its last one.
     while last > home:
-        slot, line = np.uint64(halves_L32[last, first]), last
-        halves_L32[last, first] = slot + one
-        end = slot + np.uint64(halves_L32[last, count])
-        while slot >= slots:
-            slot, end, line = slot - slots, end - slots, line + one
-        to = line
-        while end >= slots:
-            end, to = end - slots, to + one
+        begin = np.uint64(halves_L32[last, first])
+        halves_L32[last, first] = begin + one
+        line, slot = _reached(last, begin, slots)
+        to, end = _reached(line, slot + np.uint64(halves_L32[last, count]), slots)
         _set(words_L8, halves_L32, to, end, slots, words_L8[line, slot], _high(halves_L32, line, slot, slots))
         last -= one
-    end, line = np.uint64(halves_L32[home, first]) + np.uint64(halves_L32[home, count]), home
+    line, end = _reached(home, np.uint64(halves_L32[home, first]) + np.uint64(halves_L32[home, count]), slots)
     halves_L32[home, count] += 1
-    while end >= slots:
-        end, line = end - slots, line + one
     _set(words_L8, halves_L32, line, end, slots, word, high)
     return True
 
@@ -212,10 +213,7 @@ def enter(
     mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
     base = words_L8.ctypes.data
     for i in range(mixed_N.size):
-        if i + AHEAD < mixed_N.size:
-            ahead = base + np.int64(_home(mixed_N[i + AHEAD], lines)) * LINE_BYTES
-            prefetch_line(ahead)
-            prefetch_line(ahead + LINE_BYTES)
+        _prefetch_home(base, mixed_N, i + AHEAD, lines)
         place = np.uint64(places_U[members_N[i]])
         word = mixed_N[i] & mask | place << shift
         if not _add(words_L8, halves_L32, mixed_N[i], word, place >> (np.uint64(64) - shift), lines, slots):
@@ -260,11 +258,12 @@ def copy_entries(
         origin = low * into_slots
         for into in range(low, high + one):
             end = max(end, np.uint64(into) * into_slots)
-            half_M32[into, first] = end - into * into_slots if into >= described else half_M32[into, first]
+            if into >= described:
+                half_M32[into, first] = end - into * into_slots
             half_M32[into, count] += cursors[into - low]
             end, cursors[into - low] = end + cursors[into - low], end - origin
         described = high + one
-        if end - origin >= np.uint64(1 << 16) or end > np.uint64(into_M8.shape[0]) * into_slots:
+        if end - origin >= np.uint64(1 << 16) or end > np.uint64(into_M8.shape[0] - 1) * into_slots:
             return False
         for i in range(num):
             beyond = (begin + i) * reciprocal >> np.uint64(18)

@@ -1,4 +1,4 @@
-"""Moving a folder aside for --fresh: nothing is deleted, and the user is told what is left and where."""
+"""Moving files and folders aside for --fresh: nothing is deleted, and the user is told what is left and where."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import os
 import shlex
 from pathlib import Path
 
+from pipeline.messages.sizes import format_size_up
 
-def move_aside(folder: Path) -> str:
-    """Rename a folder to the first free FOLDER.1, FOLDER.2, ... Returns a line with its new name, its size on the disk,
-    and the command that deletes it."""
-    beside = (folder.with_name(f"{folder.name}.{n}") for n in range(1, 1 << 20))
-    moved = next(path for path in beside if not os.path.lexists(path))
-    folder.rename(moved)
-    blocks = sum(os.lstat(Path(at) / name).st_blocks for at, _, names in os.walk(moved) for name in names)
-    mib = blocks * 512 / (1 << 20)
-    size = f"{mib / 1024:,.1f} GiB" if mib >= 1024 else f"{mib:,.1f} MiB"
-    return f"--fresh: what was in {folder} is now {moved} ({size}); to delete it: rm -r {shlex.quote(str(moved))}"
+
+def move_aside(path: Path) -> str:
+    """Rename a file or folder to the first free PATH.1, PATH.2, ... Returns a line with its new name, its size on the
+    disk, and the command that deletes it."""
+    beside = (path.with_name(f"{path.name}.{n}") for n in range(1, 1 << 20))
+    moved = next(other for other in beside if not os.path.lexists(other))
+    path.rename(moved)
+    blocks = os.lstat(moved).st_blocks
+    blocks += sum(os.lstat(Path(at) / name).st_blocks for at, _, names in os.walk(moved) for name in names)
+    what = f"what was in {path}" if moved.is_dir() else str(path)
+    size, command = format_size_up(512 * blocks), "rm -r" if moved.is_dir() else "rm"
+    return f"--fresh: {what} is now {moved} ({size}); to delete it: {command} {shlex.quote(str(moved))}"

@@ -33,8 +33,9 @@ class EpochVerdict:
         return lr
 
 
-def judge(metric: str, values: Sequence[float], min_gain: float = 1e-6) -> EpochVerdict:
-    """Judge all epochs by `values` of a metric, epoch by epoch. Less is better of "logloss" and "ne"."""
+def judge(metric: str, values: Sequence[float], min_gain: float) -> EpochVerdict:
+    """Judge all epochs by `values` of a metric, epoch by epoch: a better one exceeds the best so far by more than
+    `min_gain`. Less is better of "logloss" and "ne"."""
     best, worse, in_a_row = None, 0, 0
     goods = [-value if metric in LESS_IS_BETTER else value for value in values]
     for epoch, good in enumerate(goods):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pipeline.device.device import Described
 from pipeline.machine import limits
-from pipeline.workflow import Storage, format_size_down, format_size_up
+from pipeline.messages.sizes import format_size_down, format_size_up
+from pipeline.workflow import Storage
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:

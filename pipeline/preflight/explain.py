@@ -6,22 +6,21 @@ import math
 from typing import Any
 
 from pipeline.kernels.read_rows import SCRATCH_BYTES
+from pipeline.messages.sizes import format_size, format_size_or_share, format_size_up
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
 from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.preflight.dense_cost import dense_cost
 from pipeline.preflight.memory_table import Line, printed, table
 from pipeline.preflight.setup import Setup
+from pipeline.storage.key_map import most_bytes_for
 from pipeline.storage.reader import NUM_READERS
-from pipeline.workflow import format_size, format_size_or_share, format_size_up
 
 HEAPS_GROWTH = 0.7
 """Exponent with which the number of keys grows with the examples if only one block was looked at: about that of
 Criteo's and Avazu's logs."""
 STALE = 2.5
 """Bytes of the log per byte of live rows: stale rows that commits keep, and the reserve for another one."""
-MOST_MAP_BYTES = 16
-"""Upper bound of the key map's bytes per key."""
 
 
 def explain(setup: Setup, all_parts: bool = False) -> str:
@@ -85,7 +84,7 @@ def in_short(setup: Setup) -> list[str]:
     ]
     advice = []
     for name, cap, needed in (
-        ("map", storage.map, keys * MOST_MAP_BYTES), ("disk", storage.disk, int(STALE * table_bytes))
+        ("map", storage.map, most_bytes_for(keys)), ("disk", storage.disk, int(STALE * table_bytes))
     ):  # fmt: skip
         if setup.world * cap < needed:
             size = format_size_up(-(-needed // setup.world))

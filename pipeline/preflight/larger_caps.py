@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
+from pipeline.messages.sizes import format_size_down, format_size_up, parse_size
 from pipeline.preflight.explain import estimated_keys
 from pipeline.preflight.setup import Setup
 from pipeline.preflight.sizes import SLACK, DoesNotFit, Sizes
@@ -16,7 +17,6 @@ from pipeline.records import Refusal
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import most_bytes_for
 from pipeline.storage.places import max_rows
-from pipeline.workflow import format_size_down, format_size_up, parse_size
 
 CAPS = {
     "staging_rows": "host", "outgoing_rows": "device", "device_rows": "device", "read_ring_bytes": "read",

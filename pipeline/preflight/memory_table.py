@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pipeline.device.device import Device
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
-from pipeline.workflow import format_size_down, format_size_up
 
 Line = tuple[str, int, str]
 """Name, bytes, explanation."""

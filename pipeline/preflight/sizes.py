@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pipeline.messages.sizes import MemoryShare, format_size_down, format_size_up
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import MAX_ROWS, bytes_for
 from pipeline.storage.places import max_rows
-from pipeline.workflow import MAX_KEPT, MemoryShare, Storage, format_size_down, format_size_up
+from pipeline.workflow import MAX_KEPT, Storage
 
 SLACK = 1.25
 """Number of rows of a staging or outgoing buffer per key of the first window's largest block."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from pipeline.errors import refuse_remote
 from pipeline.machine.limits import cpus
+from pipeline.messages.sizes import parse_size
 from pipeline.prepare import formats
 from pipeline.prepare.formats import Format
 from pipeline.prepare.heads import check_heads
@@ -22,7 +23,6 @@ from pipeline.prepare.pieces import Piece, cut_sources
 from pipeline.prepare.read import names_in, parts
 from pipeline.prepare.splits import ByTime, Split, ToScore, check_split, parse
 from pipeline.prepare.steps import Job
-from pipeline.workflow import parse_size
 
 KINDS = {
     "criteo": "tab-separated lines without a header: label, 13 numbers, 26 categories (Criteo, 2014 and 1 TB)",

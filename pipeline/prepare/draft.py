@@ -18,8 +18,8 @@ STEPS_PER_EPOCH = 200
 MIN_BATCH, MAX_BATCH = 128, 4096
 MAX_EPOCHS = 20
 L2_OF_EXAMPLE, SMALL_STD = 0.3, 1e-3
-"""Of logs that are read several times: L2 of a row, in units of the weight of one example in a batch, and the standard
-deviation of new embeddings. Both keep rare keys from learning their few examples by heart."""
+"""L2 of a row, in units of the weight of one example in a batch, and standard deviation of new embeddings, for logs
+that are read several times. Both keep rare keys from learning their few examples by heart."""
 MIN_GAIN = 1e-4
 """Least gain of logloss for which another epoch is worth its time."""
 DIM, SMALL_DIM = 16, 8

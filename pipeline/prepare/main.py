@@ -16,6 +16,7 @@ from pipeline.cluster.tasks import local_tasks, tasks_of
 from pipeline.errors import refuse_remote, system_text
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts, on_signal
+from pipeline.messages.sizes import format_size
 from pipeline.prepare.command import plan_preparation, read_arguments
 from pipeline.prepare.layout import MANIFEST, REFUSED_DATA, STUB, remove_kept
 from pipeline.prepare.manifest import claim, read_prepared
@@ -24,7 +25,6 @@ from pipeline.prepare.run import begin, run
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import CACHE_BYTES
 from pipeline.storage.lock import RunLock
-from pipeline.workflow import format_size
 
 MEMORY_PER_BYTE = 6
 """Upper bound of a worker's memory per byte of a part's text, while it reads, encodes and writes the part. Measured

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.data.files import open_file
+from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import Format
-from pipeline.workflow import format_size_down
 
 COMPRESSED = {".gz": "gzip", ".zst": "zstd"}
 LARGEST = 1 << 30

@@ -13,11 +13,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import Format
 from pipeline.prepare.lines import Text
 from pipeline.prepare.pieces import Piece, codec_of, is_stream
 from pipeline.prepare.text import BOM, LONGEST_LINE
-from pipeline.workflow import format_size_down
 
 
 @dataclass

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.csv as pc
 
+from pipeline.messages.sizes import format_size_down
 from pipeline.prepare.formats import CALENDAR, Format
 from pipeline.prepare.lines import Parser, RefusedLine, Text, count_lines, line_starts
 from pipeline.prepare.values import bad_values, calendar_columns, label_of
-from pipeline.workflow import format_size_down
 
 BOM = b"\xef\xbb\xbf"
 LONGEST_LINE = 1 << 20

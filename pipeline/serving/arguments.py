@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from pipeline.workflow import parse_size
+from pipeline.messages.sizes import parse_size
 
 
 def size_argument(text: str) -> int:

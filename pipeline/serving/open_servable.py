@@ -13,6 +13,7 @@ import pyarrow as pa
 from pipeline.data.decode import dictionary_keys, fill_keys
 from pipeline.data.files import InputColumn, kind_of
 from pipeline.machine.limits import cpus
+from pipeline.messages.sizes import parse_size
 from pipeline.records import F32, U64
 from pipeline.serving.features import Features
 from pipeline.serving.onnx_model import OnnxDense
@@ -29,7 +30,7 @@ from pipeline.serving.servable import (
 )
 from pipeline.serving.workflows import checked_workflow
 from pipeline.storage.files import Damaged
-from pipeline.workflow import Workflow, parse_size
+from pipeline.workflow import Workflow
 from pipeline.workflow import load as load_file
 
 Backend = Literal["torch", "onnx"]

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from pipeline.kernels.page_rows import PRECISION_NUMBERS, take_rows
 from pipeline.kernels.page_search import find_pages
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import F32, U32, U64
 from pipeline.serving.page_cache import PageCache, ReadCounts, set_bytes
 from pipeline.serving.pages import PageFormat
 from pipeline.serving.part_files import PartFiles, Scratch, scratch_bytes
 from pipeline.storage.files import Damaged
-from pipeline.workflow import format_size_down, format_size_up
 
 NUM_SCRATCHES = 4
 """Number of calls that may read at once. Others wait when they need a page that is not in the cache."""

@@ -9,6 +9,7 @@ from pipeline.commits.manifest import Manifest
 from pipeline.commits.reading import HeldCommit
 from pipeline.commits.reopen import read_log
 from pipeline.kernels.key_map import UNKNOWN
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import F32, U32, U64
 from pipeline.serving.caught_up import CaughtUp, Known
 from pipeline.storage.chunks import Chunks
@@ -19,7 +20,6 @@ from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.tier import check_keys
-from pipeline.workflow import format_size_down, format_size_up
 
 
 @dataclass(frozen=True, slots=True)

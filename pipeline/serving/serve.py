@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from pipeline.errors import error_text
 from pipeline.machine.limits import cpus
 from pipeline.machine.signals import heed_interrupts
+from pipeline.messages.sizes import format_size
 from pipeline.serving.arguments import size_argument
-from pipeline.workflow import format_size, load
+from pipeline.workflow import load
 
 if TYPE_CHECKING:
     from pipeline.serving.http.served import Served

@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels.key_map import UNKNOWN
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import I32, I64, Block, Moves, OwnedKeys, Plan, Refusal, Unique
 from pipeline.stages.to_disk import Going, send_to_disk
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.places import NO_COPY, Places
-from pipeline.workflow import format_size_down, format_size_up
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ def tier_of(places_U: I64) -> I64:
 
 
 def row_of(places_U: I64) -> I64:
-    """Slot or log position of each place within its tier."""
+    """Slot of each place within its tier; of a place on disk `Chunks.positions_of` gives the log position."""
     return places_U & np.int64(MAX_ROWS - 1)
 
 
@@ -90,8 +90,8 @@ class _Table:
 
 
 class KeyMap:
-    """Hash table in 256 partitions. A partition that is 92.5 % full grows by 5 to 10 % by itself, at
-    other sizes than the other partitions, so that few of them grow at a time.
+    """Hash table in 256 partitions. A partition that is 92.5 % full grows by 5 to 10 % by itself, at other sizes than
+    the other partitions, so that few of them grow at a time.
 
     The map takes 11.5 to 12.7 bytes per key from 7 million keys on, 13.8 to 15.5 below that, and at least 640 KiB.
     """

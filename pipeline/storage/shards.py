@@ -35,7 +35,7 @@ ONE_SHARD = Shards()
 
 
 def shard_of(keys_U: U64, num: int) -> I64:
-    """[U] shard of each key, from the high bits of its hash; the key map uses the low bits."""
+    """[U] shard of each key, from the high bits of its hash."""
     return (((keys_U >> np.uint64(32)) * np.uint64(num)) >> np.uint64(32)).astype(np.int64)
 
 

@@ -7,7 +7,8 @@ from harness import sizes_of
 
 from pipeline.cluster.check import check_machines, min_disk_bytes
 from pipeline.cluster.run_plugin import WorkerInfo
-from pipeline.workflow import Workflow, format_size_down
+from pipeline.messages.sizes import format_size_down
+from pipeline.workflow import Workflow
 
 CPU = WorkerInfo(
     host="a", pid=1, versions={"torch": "2"}, threads=12, memory_limit=0, memory={0: 1 << 30}, reach=(), disk=7,

@@ -112,7 +112,7 @@ def test_a_table_without_room_for_a_key_says_so():
     """All keys have the last home, after which only the spare lines follow."""
     table, smaller = Table(8), Table(8)
     last = 2**BITS - 1
-    room = (SPARE_LINES + 1) * table.slots
+    room = SPARE_LINES * table.slots
     assert table.enter({last - n: n for n in range(room)})
     assert table.find([last, last - room + 1, last - room]) == [0, room - 1, UNKNOWN]
     assert not table.enter({last - room: 7})

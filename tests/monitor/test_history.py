@@ -35,7 +35,7 @@ def test_only_an_epoch_that_is_better_by_a_margin_is_the_best(aucs, best):
     history.add(evaluated(0.99, split="test"))
     for epoch, auc in enumerate(aucs):
         history.add(evaluated(auc, epoch))
-    verdict = judge("auc", history.validated("auc"))
+    verdict = judge("auc", history.validated("auc"), 1e-6)
     assert (verdict.best is not None and verdict.in_a_row == 0) == best
 
 

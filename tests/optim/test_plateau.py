@@ -18,15 +18,15 @@ from pipeline.optimizer import Plateau
     ],
 )  # fmt: skip
 def test_the_verdict_names_the_best_epoch_and_counts_the_worse_ones(aucs, expected):
-    assert judge("auc", aucs) == expected
+    assert judge("auc", aucs, 1e-6) == expected
 
 
 def test_a_lower_logloss_is_better():
-    assert judge("logloss", [0.5, 0.4, 0.45]) == judge("ne", [0.5, 0.4, 0.45]) == EpochVerdict(1, 1, 1)
+    assert judge("logloss", [0.5, 0.4, 0.45], 1e-6) == judge("ne", [0.5, 0.4, 0.45], 1e-6) == EpochVerdict(1, 1, 1)
 
 
 def test_a_gain_that_is_too_small_is_none():
-    assert judge("auc", [0.6, 0.61, 0.615], min_gain=0.02) == EpochVerdict(0, 2, 2)
+    assert judge("auc", [0.6, 0.61, 0.615], 0.02) == EpochVerdict(0, 2, 2)
 
 
 def test_a_learning_rate_is_reduced_to_its_floor_and_never_raised():

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from pipeline.messages.sizes import format_size_down, parse_size
 from pipeline.preflight.memory_table import table
 from pipeline.preflight.sizes import (
     DoesNotFit,
@@ -18,7 +19,7 @@ from pipeline.preflight.sizes import (
 )
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import MIN_BYTES
-from pipeline.workflow import Storage, format_size_down, parse_size
+from pipeline.workflow import Storage
 
 
 def make_storage(**caps):

@@ -11,7 +11,7 @@ from test_stop import write_workflow
 from whole_runs import gated, make_run, message_of, of_run, started
 
 from pipeline.machine.limits import memory
-from pipeline.workflow import format_size, format_size_down
+from pipeline.messages.sizes import format_size, format_size_down
 
 pytestmark = pytest.mark.prove
 

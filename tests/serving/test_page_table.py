@@ -19,12 +19,12 @@ from pipeline.kernels.page_rows import PRECISION_NUMBERS, take_rows
 from pipeline.kernels.page_search import find_pages
 from pipeline.kernels.page_slots import NO_PAGE, find_slots
 from pipeline.kernels.page_tag import check_pages
+from pipeline.messages.sizes import parse_size
 from pipeline.records import RESERVED
 from pipeline.serving import page_cache, part_files
 from pipeline.serving.page_table import KEYS_AT_ONCE, NUM_SCRATCHES, SCRATCH_SHARE
 from pipeline.serving.pages import PageFormat, part_file
 from pipeline.storage.files import Damaged
-from pipeline.workflow import parse_size
 
 SMALL = PageFormat(16, True)
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from plan_replay import PLENTY, make_places, make_unique, replay, state_of
 from sharded import SOME, TABLES, in_shards
 
+from pipeline.messages.sizes import format_size, format_size_up
 from pipeline.records import Plan, Refusal
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.to_disk import FILL_SHARE
 from pipeline.storage.key_map import KeyMap, bytes_for
 from pipeline.storage.shards import Shards
-from pipeline.workflow import format_size, format_size_up
 
 KEYS = st.one_of(st.integers(0, 12), st.integers(0, 40), st.sampled_from([0, 64, 128, 2**32 - 2]))
 TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size=14)

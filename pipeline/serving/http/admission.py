@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterator
 from contextlib import contextmanager
 
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.serving.http.errors import RequestError
-from pipeline.workflow import format_size_down, format_size_up
 
 RETRY_SECONDS = 1
 """Value of Retry-After: by then, what is in flight has been answered or has passed its deadline."""

@@ -1,4 +1,4 @@
-"""What Python imports first in the processes that tests start while messages are recorded."""
+"""Start of recording in processes that tests start: Python imports this module first, if it is on the path."""
 
 import os
 import sys

@@ -1,0 +1,95 @@
+"""Label columns: those that the user names, or the one whose name or values say so."""
+
+from __future__ import annotations
+
+import shlex
+
+import pyarrow as pa
+
+from pipeline.init.choice import Choice
+from pipeline.init.look import Column, Look
+
+LABEL_NAMES = (
+    "label", "click", "clicked", "is_click", "is_clicked", "target", "y", "conversion", "converted", "is_conversion",
+    "purchase", "purchased", "like", "outcome", "response",
+)  # fmt: skip
+"""Names that say that a column of 0 and 1 is the label; the first that is there is taken."""
+PAIRS = (("no", "yes"), ("n", "y"), ("false", "true"), ("f", "t"), ("-1", "1"))
+"""Values, in lower case, of labels that mean 0 and 1."""
+
+
+def named_label(label: str, look: Look) -> Choice:
+    columns = {column.name: column for column in look.columns}
+    name, _, positive = (label, "", "") if label in columns else label.partition("=")
+    if name not in columns:
+        raise ValueError(f"--label {name}: there is no such column; there are {', '.join(columns)}")
+    column = columns[name]
+    values = _values_of(column, look, positive)
+    if not values and not is_binary(column):
+        way = "add a column of 0 and 1 to the files"
+        if column.num_different == 2 and not column.num_nulls:
+            way = f"name the value that is to be 1: --label {shlex.quote(f'{name}={column.examples[1]}')}"
+        raise ValueError(
+            f"--label {name}: a label holds 0 and 1 and nothing else, and this column has "
+            f"{column.num_different:,} different values such as {_shown(column)}"
+            + (f" and {column.num_nulls:,} nulls" if column.num_nulls else "")
+            + f"; {way}"
+        )
+    return _label(column, "named by --label", values)
+
+
+def found_label(look: Look) -> Choice:
+    """The label by its name, or the only column of two values that can be it."""
+    binary = [column for column in look.columns if is_binary(column)]
+    paired = [column for column in look.columns if column not in binary and _values_of(column, look)]
+    by_name = {column.name.lower(): column for column in reversed(binary + paired)}
+    if named := [by_name[name] for name in LABEL_NAMES if name in by_name]:
+        return _label(named[0], "0 and 1, and its name says so", _values_of(named[0], look))
+    if len(found := binary or paired) == 1:
+        return _label(found[0], "the only column of 0 and 1", _values_of(found[0], look))
+    names = ", ".join(column.name for column in binary + paired)
+    there = f"columns of 0 and 1 are {names}" if names else "no column holds 0 and 1 and nothing else"
+    raise ValueError(f"which column is the label? {there}; name it by --label COLUMN")
+
+
+def _label(column: Column, why: str, values: tuple[str, str] | None) -> Choice:
+    said = f"; {values[0]} becomes 0 and {values[1]} 1" if values else ""
+    return Choice(
+        column, "label", why.replace("0 and 1", " and ".join(values)) + said if values else why, values=values
+    )
+
+
+def _values_of(column: Column, look: Look, positive: str = "") -> tuple[str, str] | None:
+    """Values of a label that become 0 and 1, as the files have them but in lower case; None if they are 0 and 1, or no
+    pair of known meaning. `positive`: the value that becomes 1. Raises ValueError if there is no such value."""
+    if column.num_nulls or column.num_different != 2 or column.kind not in ("integers", "numbers", "text"):
+        return None
+    pair = [str(value).lower() for value in column.examples]
+    if positive:
+        if positive.lower() not in pair or pair[0] == pair[1]:
+            raise ValueError(f"--label {column.name}={positive}: the values of this column are {' and '.join(pair)}")
+        return pair[pair[0] == positive.lower()], positive.lower()
+    if is_binary(column) and (column.whole or look.delimiter is None):
+        return None
+    known = (*PAIRS, ("-1", "+1"), ("0.0", "1.0"), ("-1.0", "1.0"))
+    return next((one for one in known if sorted(one) == sorted(pair)), None)
+
+
+def label_of_rows(look: Look, choice: Choice) -> pa.ChunkedArray:
+    """0 or 1 of each row of the sample."""
+    values = look.sample.column(choice.column.name)
+    if not choice.values:
+        return values
+    return pa.chunked_array([[int(str(value).lower() == choice.values[1]) for value in values.to_pylist()]], pa.int8())
+
+
+def is_binary(column: Column) -> bool:
+    """True if a column holds 0 and 1, both of them, and no null."""
+    return (
+        column.kind in ("integers", "numbers") and column.num_nulls == 0 and column.num_different == 2
+        and (float(column.minimum), float(column.maximum)) == (0.0, 1.0)
+    )  # fmt: skip
+
+
+def _shown(column: Column) -> str:
+    return ", ".join(str(value)[:40] for value in column.examples)
