@@ -35,6 +35,32 @@ class CowClip(Strict):
         return self.zeta * (self.r**2 * embedding_dim**0.5 if self.floor == "released" else 1.0)
 
 
+class RowStorage(Strict):
+    """Number formats in which rows are stored, in every tier. Kernels compute in float32; a row is rounded once, at
+    random but with the right mean, when training stores it."""
+
+    weights: Literal["float32", "bfloat16", "float16"] = "float32"
+    state: Literal["float32", "bfloat16"] = "float32"
+    """Adam's m, Adagrad's sums, FTRL's z and n. The two sums of row-wise Adagrad are always float32. float16 would lose
+    small sums of squares."""
+    v: Literal["float32", "bfloat16"] | None = None
+    """Adam's v; by default as `state`."""
+
+
+def _stored_as(value: Any) -> Any:
+    """Settings for a name: weights in this format, the optimizer's state in bfloat16."""
+    if not isinstance(value, str) or value not in NAMED_STORAGE:
+        return value
+    return NAMED_STORAGE[value]
+
+
+NAMED_STORAGE = {
+    "float32": RowStorage(),
+    "bfloat16": RowStorage(weights="bfloat16", state="bfloat16"),
+    "float16": RowStorage(weights="float16", state="bfloat16"),
+}
+
+
 class Rows(Strict):
     """Settings that all row optimizers share."""
 
@@ -44,6 +70,15 @@ class Rows(Strict):
     """"lazy": a row is updated only by steps whose batch holds its key; L2 is then added once, whatever the key's
     count. "dense": rows have the values as if every row of a table in memory were updated at every step; a row that
     missed steps is caught up before training reads it again."""
+    storage: Annotated[RowStorage, BeforeValidator(_stored_as)] = RowStorage()
+    """Formats of stored rows, or the name of one: "float32", "bfloat16" or "float16" weights, the latter two with the
+    optimizer's state in bfloat16."""
+
+    @model_validator(mode="after")
+    def _has_what_is_stored(self) -> Rows:
+        if self.storage.v and not isinstance(self, Adam):
+            raise ValueError("storage.v is the format of Adam's v, and this optimizer has none; leave it out")
+        return self
 
 
 class Sgd(Rows):
@@ -115,6 +150,20 @@ RowOptimizerConfig = Annotated[
     | Annotated[Ftrl, Tag("ftrl")],
     Discriminator(_kind),
 ]
+
+
+def formats_of_rows(rows: RowOptimizerConfig) -> tuple[str, ...]:
+    """Formats of the weights and of each part of the state, for a row layout; empty if all are float32."""
+    stored = rows.storage
+    state: dict[str, tuple[str, ...]] = {
+        "sgd": (),
+        "adagrad": (stored.state,),
+        "rowwise_adagrad": ("float32",),
+        "adam": (stored.state, stored.v or stored.state),
+        "ftrl": (stored.state, stored.state),
+    }
+    formats = (stored.weights, *state[rows.kind])
+    return () if set(formats) == {"float32"} else formats
 
 
 ROW_OPTIMIZERS: dict[str, type[Rows]] = {

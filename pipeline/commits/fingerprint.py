@@ -13,6 +13,7 @@ from pipeline.records import U32
 from pipeline.storage.log import Log
 from pipeline.storage.places import Places
 from pipeline.storage.tier import check_keys
+from pipeline.storage.wide_rows import widened
 
 
 def table_hash(
@@ -21,7 +22,7 @@ def table_hash(
     """Return the sum modulo 2^128 of the hashes of all live rows (without tags), and their number. All rows must be in
     the log.
 
-    `catch_up` applies to copies of rows the steps that they missed (dense semantics).
+    `catch_up` applies to copies of rows, widened, the steps that they missed (dense semantics).
     """
     total = np.zeros(2, np.uint64)
     count = 0
@@ -29,8 +30,9 @@ def table_hash(
         at, keys = live_at(places, log, chunk)
         log.gather(at, chunk_RW[: len(at)])
         check_keys(log, at, chunk_RW[: len(at)], keys)
-        catch_up(chunk_RW[: len(at)])
-        add_row_hashes(chunk_RW[: len(at)], log.layout.tag_at, total)
+        wide_UX = widened(log.layout, chunk_RW[: len(at)])
+        catch_up(wide_UX)
+        add_row_hashes(wide_UX, log.layout.wide.tag_at, total)
         count += len(at)
     return int(total[0]) << 64 | int(total[1]), count
 

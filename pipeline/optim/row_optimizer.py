@@ -15,9 +15,9 @@ from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.launch import array_library
 from pipeline.kernels.pool import lookup
 from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULE_NUMBERS
-from pipeline.kernels.update_rows import update_rows
 from pipeline.machine.threads import Threads, Whole
 from pipeline.optim.rates import Rates
+from pipeline.optim.slab_rows import Held, NarrowRows, SlabRows, StepRule, WideRows
 from pipeline.optimizer import Adam, Ftrl, Optimizer
 from pipeline.records import F32, I32, U32, BatchIndex
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     # Serving catches rows up without torch.
     from torch import Tensor
 
+Reader = Callable[[int, int, F32], None]
+"""Writes the weights [P, C] of rows `begin` to `end` - 1 of a batch."""
 QUIET = 7.8e-10
 """An absent row's weight stands still once m / sqrt(v) has shrunk by this factor: 200 steps of Adam with beta1 = 0.9
 and beta2 = 0.999."""
@@ -40,14 +42,17 @@ class RowOptimizer:
 
     def __init__(
         self, optimizer: Optimizer, row: RowLayout, init_std: float, slab: Slab, threads: Threads | Whole,
-        device: Device, repeats_keys: bool,
+        device: Device, repeats_keys: bool, seed: int = 0,
     ) -> None:  # fmt: skip
-        """`repeats_keys`: True if a key may occur more than once in an example."""
+        """`repeats_keys`: True if a key may occur more than once in an example. `seed`: seed of the random bits with
+        which narrow rows are rounded."""
         self._rows = rows = optimizer.rows
         self._rule = RULE_NUMBERS[rows.kind]
         self.lr = rows.lr
         """Learning rate of the coming steps."""
-        self._row, self._slab, self._threads, self._device = row, slab, threads, device
+        self._row, self._threads, self._device = row.wide, threads, device
+        self._slab_rows: SlabRows = NarrowRows(slab, row, threads, device, seed) if row.formats else WideRows(slab, row)
+        self._held: Held | None = None
         self._init_std = init_std
         self.rates = Rates(rows, device, each_step=optimizer.max_grad_norm is not None)
         self._settings = tuple(np.float32(value) for value in _settings(rows))
@@ -65,7 +70,7 @@ class RowOptimizer:
         """True if the examples that hold a key must be counted; if False, their number equals the key's occurrences or
         is not needed."""
         self._lifespan, self._probed = NEVER, 0
-        self._copy_PW: U32 = device.empty((0, row.num_words), np.uint32)
+        self._copy_UX: U32 = device.empty((0, row.wide.num_words), np.uint32)
 
     @property
     def catches_up(self) -> bool:
@@ -75,9 +80,17 @@ class RowOptimizer:
         return self._rule == ADAM or self.rates.l2 > 0 or self.rates.had_l2
 
     def catch_up(self, rows_P: I32, step: int) -> None:
-        """Catch up rows of the slab to the end of `step`."""
-        if self.catches_up:
-            self._catch_up(self._slab.words_SW, rows_P, step, NEVER)
+        """Catch up rows of the slab to the end of `step`, before they are read and updated."""
+        self._held = self._slab_rows.hold(rows_P) if self.catches_up else None
+        if self._held:
+            self._catch_up(*self._held, step, NEVER)
+
+    def reader(self, rows_P: I32) -> Reader:
+        """Return a reader of rows, as `catch_up` left them."""
+        return _reader_of_wide(*self._held) if self._held else self._reader_of(self._copy_UX[:0], rows_P)
+
+    def _reader_of(self, staged_AW: U32, rows_P: I32) -> Reader:
+        return lambda begin, end, weights_PC: self._slab_rows.read(staged_AW, rows_P[begin:end], weights_PC)
 
     def expect(self, last_step: int) -> None:
         """Prepare the rates of all steps up to this one, which are about to be taken."""
@@ -95,28 +108,27 @@ class RowOptimizer:
         else:
             self.rates.clip(step, float(factor))
 
-    def caught_up(self, staged_AW: F32, rows_P: I32, step: int) -> tuple[F32, I32]:
-        """Return rows for reading weights, caught up to `step`, and the position of each row in them: a copy [P, W], or
-        the slab itself if rows do not move while absent. An entry -1 - r of `rows_P` stands for row r of staging."""
+    def reader_of_block(self, staged_AW: U32, rows_U: I32, step: int) -> Callable[[I32], Reader]:
+        """Return a function that makes readers of a scored block: for rows `unique_P` of its U rows, as they are after
+        `step`. An entry -1 - r of `rows_U` stands for row r of staging."""
         if not self.catches_up or not step:
-            return self._slab.floats_SW, rows_P
-        if len(self._copy_PW) < len(rows_P):
-            self._copy_PW = self._device.empty((len(rows_P) + len(rows_P) // 2, self._row.num_words), np.uint32)
-        rows_PW = self._copy_PW[: len(rows_P)]
-        floats_PW: F32 = rows_PW.view(np.float32)
-        lookup(self._slab.floats_SW, staged_AW, rows_P, 0, floats_PW)
-        self.catch_up_copy(rows_PW, step)
-        return floats_PW, array_library(rows_P).arange(len(rows_P), dtype=np.int32)
+            return lambda unique_P: self._reader_of(staged_AW, rows_U[unique_P])
+        if len(self._copy_UX) < len(rows_U):
+            self._copy_UX = self._device.empty((len(rows_U) + len(rows_U) // 2, self._row.num_words), np.uint32)
+        copy_UX = self._copy_UX[: len(rows_U)]
+        self._slab_rows.copy(staged_AW, rows_U, copy_UX)
+        self.catch_up_copy(copy_UX, step)
+        return lambda unique_P: _reader_of_wide(copy_UX, unique_P)
 
     def catch_up_copy(self, rows_PW: U32, step: int) -> None:
-        """Catch up rows [P, W] outside of the slab to `step`. Only their weights are valid afterwards, not their
+        """Catch up wide rows outside of the slab to `step`. Only their weights are valid afterwards, not their
         state."""
         if self.catches_up and step:
             at_P = array_library(rows_PW).arange(len(rows_PW), dtype=np.int32)
             self._catch_up(rows_PW, at_P, step, self._life_of_first_rows(step))
 
     def catch_up_on_host(self) -> Callable[[U32], None]:
-        """Return a function that catches up rows [U, W] in host memory, state included, to the last step taken. No
+        """Return a function that catches up wide rows in host memory, state included, to the last step taken. No
         block may be in flight."""
         if not self.catches_up:
             return lambda rows_UW: None
@@ -161,14 +173,11 @@ class RowOptimizer:
                     self._clip, clipped_P[a:b],
                 ),
             )  # fmt: skip
-        floats_SW, words_SW = self._slab.floats_SW, self._slab.words_SW
+        rule = StepRule(self._rule, row.embedding_dim, step, table_T4, self._settings, self.clips)
         self._threads.split(
             len(rows_P),
-            lambda a, b: update_rows(
-                self._rule, floats_SW, words_SW, WEIGHTS_AT, row.last_step_at, rows_P[a:b], grads_PC[a:b],
-                starts_P[a : b + 1], row.embedding_dim, step, table_T4, self._settings, self.clips,
-            ),
-        )  # fmt: skip
+            lambda a, b: self._slab_rows.update(self._held, rows_P, a, b, grads_PC, starts_P, rule),
+        )
         return clipped_P
 
     def examples_with_key(self, index: BatchIndex, num_fields: int) -> Any:
@@ -210,6 +219,11 @@ class RowOptimizer:
             *self.rates.on_host, self._settings, ahead,
         )  # fmt: skip
         return not row_1W[0, :width].any()
+
+
+def _reader_of_wide(words_SX: U32, at_P: I32) -> Reader:
+    floats_SX: F32 = words_SX.view(np.float32)
+    return lambda begin, end, weights_PC: lookup(floats_SX, floats_SX[:0], at_P[begin:end], WEIGHTS_AT, weights_PC)
 
 
 def _settings(rows: Any) -> tuple[float, float, float, float]:

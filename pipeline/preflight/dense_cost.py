@@ -25,11 +25,11 @@ def dense_cost(workflow: Workflow, row: RowLayout, keys_of_batch: int, keys_of_w
     """Describe the cost in one paragraph; None if absent rows do not move. `keys_of_batch`, `keys_of_window`: unique
     keys of the first window's largest batch, and of the whole window."""
     optimizer = RowOptimizer(
-        workflow.optimizer, row, workflow.model.init_std, Slab(ROWS, row.num_words), Whole(), RAM, False
+        workflow.optimizer, row.wide, workflow.model.init_std, Slab(ROWS, row.wide.num_words), Whole(), RAM, False
     )
     if not optimizer.catches_up:
         return None
-    nanoseconds = _measure(optimizer, row)
+    nanoseconds = _measure(optimizer, row.wide)
     rows = workflow.optimizer.rows
     if isinstance(rows, Sgd):
         per_row = nanoseconds * STEPS

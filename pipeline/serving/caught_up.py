@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.device.device import RAM
-from pipeline.kernels.init_rows import init_rows
 from pipeline.machine.threads import Whole
 from pipeline.optim.row_optimizer import RowOptimizer
 from pipeline.optimizer import Optimizer
@@ -17,6 +16,7 @@ from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.features import Features
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
+from pipeline.storage.wide_rows import widened, write_first_rows
 
 Known = NDArray[np.bool_]
 """[U] True for each key that has a row."""
@@ -52,24 +52,19 @@ class CaughtUp:
         # The lifespan of first rows is looked for once; afterwards catching up changes nothing but its rows.
         self.catch_up(np.zeros((1, layout.num_words), np.uint32))
 
-    def catch_up(self, rows_UW: U32) -> None:
-        """Catch rows up in place. Only their weights are valid afterwards, not their state."""
-        self._rows.catch_up_copy(rows_UW, self._step)
+    def catch_up(self, rows_UW: U32) -> F32:
+        """[U, C] weights of rows, caught up. The rows may be overwritten."""
+        wide_UX = widened(self._layout, rows_UW)
+        self._rows.catch_up_copy(wide_UX, self._step)
+        weights_UC: F32 = wide_UX.view(np.float32)[:, WEIGHTS_AT : WEIGHTS_AT + self._layout.num_weights]
+        return weights_UC
 
     def first_rows(self, keys_U: U64) -> U32:
         """[U, W] first rows of these keys, not caught up."""
         rows_UW = np.empty((len(keys_U), self._layout.num_words), np.uint32)
-        features = self._features
-        init_rows(keys_U, np.uint64(features.seed), features.init_std, features.embedding_dim, rows_UW)
+        write_first_rows(self._layout, self._features.seed, self._features.init_std, keys_U, rows_UW)
         return rows_UW
 
     def first_weights(self, keys_U: U64) -> F32:
         """[U, C] weights of keys that have no row."""
-        rows_UW = self.first_rows(keys_U)
-        self.catch_up(rows_UW)
-        return self.weights_of(rows_UW)
-
-    def weights_of(self, rows_UW: U32) -> F32:
-        """[U, C] weights in these rows, a view."""
-        weights_UC: F32 = rows_UW.view(np.float32)[:, WEIGHTS_AT : WEIGHTS_AT + self._layout.num_weights]
-        return weights_UC
+        return self.catch_up(self.first_rows(keys_U))

@@ -26,6 +26,7 @@ from pipeline.serving.rows import CommitRows
 from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files
 from pipeline.storage.layout import STATE
+from pipeline.storage.wide_rows import widened
 from pipeline.training.dense_state import merge_dense
 from pipeline.workflow import Workflow
 
@@ -128,7 +129,8 @@ class OpenRun:
         stored = reader.stored(unique_U)
         weights_UC = np.empty((len(unique_U), self._opened.layout.num_weights), np.float32)
         reader.weights(unique_U, weights_UC)
-        rows_NW, layout = stored.rows_UW[inverse_N], self._opened.layout
+        layout = self._opened.layout.wide
+        rows_NX = widened(self._opened.layout, stored.rows_UW)[inverse_N]
         described = layout.describe()
         state = {name: described[name] for name in STATE[layout.optimizer]}
         return pa.table({
@@ -136,9 +138,9 @@ class OpenRun:
             "key": keys_N,
             "known": stored.known_U[inverse_N],
             "weights": vectors(weights_UC[inverse_N]),
-            **{name: vectors(rows_NW.view(np.float32)[:, begin:end]) for name, (begin, end) in state.items()},
-            "last_step": rows_NW[:, described["last_step"]],
-            "count": rows_NW[:, described["count"]],
+            **{name: vectors(rows_NX.view(np.float32)[:, begin:end]) for name, (begin, end) in state.items()},
+            "last_step": rows_NX[:, described["last_step"]],
+            "count": rows_NX[:, described["count"]],
         })  # fmt: skip
 
     @property

@@ -71,8 +71,7 @@ class CommitRows:
 
     def weights(self, keys_U: U64, weights_UC: F32) -> Known:
         found = self.stored(keys_U)
-        self._caught_up.catch_up(found.rows_UW)
-        weights_UC[:] = self._caught_up.weights_of(found.rows_UW)
+        weights_UC[:] = self._caught_up.catch_up(found.rows_UW)
         return found.known_U
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from pipeline.optimizer import formats_of_rows
 from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.caught_up import CaughtUp, Known
 from pipeline.serving.features import Features
@@ -188,8 +189,8 @@ def _misfits(opened: OpenedServable) -> Iterator[str]:
             yield f"workflow: its {name} is not that of {FEATURES_FILE}"
     if features.kinds.keys() != {category.name for category in features.categories}:
         yield f"workflow: its categories are not those of which {FEATURES_FILE} has kinds"
-    kind = workflow.optimizer.rows.kind
-    if layout != (fitting := RowLayout(features.embedding_dim, features.first_order, kind)):
+    rows = workflow.optimizer.rows
+    if layout != (fitting := RowLayout(features.embedding_dim, features.first_order, rows.kind, formats_of_rows(rows))):
         yield f"row: it is {layout}, and the features and the optimizer have {fitting}"
     page_format = opened.page_format
     if page_format.page_bytes != manifest.page_bytes:

@@ -97,9 +97,8 @@ def rows_of_chunks(path: Path, table: TableFormat, chunks: list[ChunkState], cau
             raise Damaged(f"{file}: its checksum is not that of the commit; `pipeline verify RUN` says more")
         rows_RW = np.fromfile(file, np.uint32).reshape(-1, table.layout.num_words)
         rows_NW = rows_RW[row_keys(rows_RW) != RESERVED]
-        caught_up.catch_up(rows_NW)
         keys.append(row_keys(rows_NW))
-        weights.append(caught_up.weights_of(rows_NW).copy())
+        weights.append(caught_up.catch_up(rows_NW).copy())
     return np.concatenate(keys), np.concatenate(weights)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from pipeline.optimizer import formats_of_rows
 from pipeline.records import FieldLayout
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
@@ -39,7 +40,8 @@ def build_model(workflow: Workflow) -> torch.nn.Module:
 def row_layout(workflow: Workflow) -> RowLayout:
     """Layout of the model's rows; a model class with `first_order = True` has one more weight in every row."""
     first_order = bool(getattr(workflow.model.kind, "first_order", False))
-    return RowLayout(workflow.model.embedding_dim, first_order, workflow.optimizer.rows.kind)
+    rows = workflow.optimizer.rows
+    return RowLayout(workflow.model.embedding_dim, first_order, rows.kind, formats_of_rows(rows))
 
 
 def has_batch_norm(model: torch.nn.Module) -> bool:

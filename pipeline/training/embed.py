@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from torch import Tensor
 
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
-from pipeline.kernels.pool import lookup
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
 from pipeline.machine.threads import Threads, Whole
 from pipeline.records import F32, I32, TILE, BatchIndex, FieldLayout
-from pipeline.storage.layout import WEIGHTS_AT, RowLayout
+from pipeline.storage.layout import RowLayout
 from pipeline.training.spread import Spread
 
 
@@ -29,14 +30,12 @@ class Embed:
         self._tensors = tensor_of(self._spread.embeddings_BFD), tensor_of(self._spread.first_BF)
         self._weights_PC = self._sums_PC = device.empty((0, row.num_weights), np.float32)
 
-    def look_up(self, slab_SW: F32, staged_AW: F32, rows_P: I32) -> F32:
-        """[P, C] weights of the rows; valid until the next call."""
-        if len(self._weights_PC) < len(rows_P):
-            self._weights_PC = self._larger(len(rows_P))
-        weights_PC = self._weights_PC[: len(rows_P)]
-        self._threads.split(
-            len(rows_P), lambda a, b: lookup(slab_SW, staged_AW, rows_P[a:b], WEIGHTS_AT, weights_PC[a:b])
-        )
+    def look_up(self, num_rows: int, read: Callable[[int, int, F32], None]) -> F32:
+        """[P, C] weights of rows; valid until the next call. `read` writes those of rows `begin` to `end` - 1."""
+        if len(self._weights_PC) < num_rows:
+            self._weights_PC = self._larger(num_rows)
+        weights_PC = self._weights_PC[:num_rows]
+        self._threads.split(num_rows, lambda a, b: read(a, b, weights_PC[a:b]))
         return weights_PC
 
     def spread(self, weights_PC: F32, index: BatchIndex, bags_MB: I32) -> tuple[Tensor, Tensor]:

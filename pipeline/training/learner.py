@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,7 +21,7 @@ from pipeline.machine.threads import Threads, Whole
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
-from pipeline.optim.row_optimizer import RowOptimizer
+from pipeline.optim.row_optimizer import Reader, RowOptimizer
 from pipeline.records import (
     F32,
     I32,
@@ -77,13 +76,13 @@ class Learner:
             self.model = build_model(workflow).to(self._torch.where)
             self.dense = dense_of(self.model, workflow.optimizer, shape.steps_of_epoch, together.collective)
         self.rows = RowOptimizer(
-            workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout)
-        )
+            workflow.optimizer, row, workflow.model.init_std, slab, threads, device, repeats_keys(workflow, layout),
+            workflow.seed,
+        )  # fmt: skip
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
-        self._read: tuple[F32, I32] = np.empty((0, 0), np.float32), np.empty(0, np.int32)
-        """Array of rows that a block is scored with, and the row of each of its keys in it."""
-        self._slab = slab
+        self._reader_of: Callable[[I32], Reader] | None = None
+        """Makes readers of the rows that a block is scored with."""
         # A batch with which a smaller one was merged has at most two examples more per worker.
         maximum = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2
         self._embed = Embed(layout, row, maximum, threads, device)
@@ -104,7 +103,7 @@ class Learner:
 
     def close(self) -> None:
         """Release the references to row memory."""
-        self._read = np.empty((0, 0), np.float32), np.empty(0, np.int32)
+        self._reader_of = None
 
     def learn(
         self, plan: Plan, examples: Examples, unique: Unique, staged: Staged, owned_keys: OwnedKeys | None = None,
@@ -148,7 +147,7 @@ class Learner:
         if block.trains:
             self.rows.expect(block.first_step + block.num_batches)
         else:
-            self._read = self.rows.caught_up(staged.rows_AW.view(np.float32), plan.rows_U, block.first_step)
+            self._reader_of = self.rows.reader_of_block(staged.rows_AW, plan.rows_U, block.first_step)
 
     def _step(
         self, plan: Plan, staged: Staged, examples: Examples, share: BatchShare, batch: int, results_K4: Tensor,
@@ -158,8 +157,7 @@ class Learner:
         step = plan.block.first_step + batch + 1
         rows_P = plan.rows_U[share.owned.unique_P]
         self.rows.catch_up(rows_P, step - 1)
-        staged_AW: F32 = staged.rows_AW.view(np.float32)
-        weights_PC = self._embed.look_up(self._slab.floats_SW, staged_AW, rows_P)
+        weights_PC = self._embed.look_up(len(rows_P), self.rows.reader(rows_P))
         sums_PC = self._backward(examples, share, batch, step, weights_PC, results_K4, scores_NT)
         # Dense gradients are sent while row gradients are exchanged, and their sums while rows are updated.
         exchange = self.dense.exchanging()
@@ -219,9 +217,9 @@ class Learner:
         scores_NT: Tensor,
     ) -> None:  # fmt: skip
         """Score one batch: forward only."""
-        rows_SW, at_U = self._read
-        staged_AW: F32 = staged.rows_AW.view(np.float32)
-        weights_PC = self._embed.look_up(rows_SW, staged_AW, at_U[share.owned.unique_P])
+        assert self._reader_of, "a block is set up before it is scored"
+        unique_P = share.owned.unique_P
+        weights_PC = self._embed.look_up(len(unique_P), self._reader_of(unique_P))
         wanted_PC = share.fetch(weights_PC)
         if examples.bags[batch].shape[1] > 1:
             embeddings, first = self._embed.spread(wanted_PC, share.index, examples.bags[batch])

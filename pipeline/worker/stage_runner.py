@@ -18,12 +18,10 @@ from pipeline.comm.group import Disconnected
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
-from pipeline.kernels.init_rows import init_rows
 from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
 from pipeline.records import (
     U32,
-    U64,
     Block,
     BlockResult,
     Examples,
@@ -45,6 +43,7 @@ from pipeline.stages.read import read
 from pipeline.stages.train import move, train
 from pipeline.stages.unite import STOPPED_ELSEWHERE
 from pipeline.stages.write_back import write_back
+from pipeline.storage.wide_rows import write_first_rows
 from pipeline.worker.flight import Flight, RingLengths, expect
 from pipeline.worker.membership import Membership
 from pipeline.worker.peers import FirstRefused, NoPeers, OtherWorkers, Peers
@@ -80,7 +79,7 @@ class StageRunner:
             "read": self._read, "dedup": self._dedup, "unite": self._unite, "plan": self._plan,
             "prefetch": self._prefetch, "upload": self._upload, "train": self._train, "write_back": self._write_back,
         }  # fmt: skip
-        self._new_rows = partial(_new_rows, np.uint64(workflow.seed), workflow.model.init_std, tiers.row.embedding_dim)
+        self._new_rows = partial(write_first_rows, tiers.row, workflow.seed, workflow.model.init_std)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
         self._unreported: deque[Trained] = deque()
@@ -266,10 +265,6 @@ def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return no_room(error, tiers.sizes, look_ahead, tiers.device)
     return f"{type(error).__name__}: {error}"
-
-
-def _new_rows(seed: np.uint64, init_std: float, embedding_dim: int, keys_U: U64, out_UW: U32) -> None:
-    init_rows(keys_U, seed, init_std, embedding_dim, out_UW)
 
 
 def _slots(at: int, rows: int) -> slice:

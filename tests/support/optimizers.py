@@ -1,9 +1,10 @@
 """Every row optimizer, in both semantics, with its options."""
 
-from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
+from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Ftrl, Optimizer, RowWiseAdagrad, Sgd
 
 DENSE = DenseAdam(lr=0.01)
 DENSE_ADAM = {"lr": 0.05, "semantics": "dense", "l2": 0.01}
+FLOAT16_BUT_V = {"weights": "float16", "state": "bfloat16", "v": "float32"}
 
 EXACT = {
     "lazy adam": Optimizer(rows=Adam(lr=0.05), dense=DENSE),
@@ -19,6 +20,17 @@ EXACT = {
     "adagrad": Optimizer(rows=Adagrad(lr=0.05, l2=0.01), dense=DENSE),
     "row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01), dense=DENSE),
     "dense row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, semantics="dense"), dense=DENSE),
+    "lazy adam in bfloat16": Optimizer(rows=Adam(lr=0.05, l2=0.01, storage="bfloat16"), dense=DENSE),
+    "dense adam in bfloat16": Optimizer(rows=Adam(**DENSE_ADAM, storage="bfloat16"), dense=DENSE),
+    "CowClip in float16, v whole": Optimizer(
+        rows=Adam(**DENSE_ADAM, clip=CowClip(zeta=1e-3), storage=FLOAT16_BUT_V), dense=DENSE
+    ),
+    "sgd in float16": Optimizer(rows=Sgd(lr=0.05, storage="float16"), dense=DENSE),
+    "adagrad in bfloat16": Optimizer(rows=Adagrad(lr=0.05, storage="bfloat16"), dense=DENSE),
+    "dense row-wise in bfloat16": Optimizer(
+        rows=RowWiseAdagrad(lr=0.05, semantics="dense", storage="bfloat16"), dense=DENSE
+    ),
+    "ftrl, only state in bfloat16": Optimizer(rows=Ftrl(lr=0.1, l1=0.01, storage={"state": "bfloat16"}), dense=DENSE),
 }
 """Optimizers whose catch-up goes step by step, so the plain loop, which moves every row at every step, has the same
 bits."""

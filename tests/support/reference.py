@@ -18,12 +18,14 @@ from pipeline.data import order
 from pipeline.kernels.dedup import sources_reference, unique_keys_reference
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, missing_key, table_salt
 from pipeline.kernels.init_rows import init_weights_reference
+from pipeline.kernels.narrow_rows import noise_reference, round_reference
 from pipeline.kernels.pool import pool_reference
 from pipeline.kernels.row_hash import row_hash_reference
 from pipeline.kernels.row_rules import RULE_NUMBERS, adam_size, step_reference
 from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.machine.memory import aligned_empty
 from pipeline.optim.dense import clip_factor
+from pipeline.storage.layout import NUMBER_FORMATS
 from pipeline.training.build import build_model, row_layout
 from pipeline.training.dense_state import dense_state
 from pipeline.training.forward import binary_cross_entropy
@@ -122,6 +124,7 @@ class Reference:
         )
         shape = (2, 1) if w.optimizer.rows.kind == "rowwise_adagrad" else (2, width)
         row = {"w": weights, "state": np.zeros(shape, np.float32)}
+        self.store(row, key, 0)
         if self.moves_absent_rows:
             # A new row is treated as if it existed from before the first step.
             for step in range(1, self.step + (not create)):
@@ -152,6 +155,14 @@ class Reference:
         clip = clip and [np.float32(c) for c in clip]
         dim = self.row.embedding_dim
         step_reference(RULE_NUMBERS[o.kind], row["w"], row["state"], grad, rates, settings, dim, clip, count)
+
+    def store(self, row: dict[str, np.ndarray], key: int, step: int) -> None:
+        """Round a row to what its formats hold. The places of values are those of a row of 32-bit words."""
+        for part, number_format in enumerate(self.row.formats):
+            values = row["w"] if part == 0 else row["state"][part - 1]
+            for c in range(len(values)):
+                noise = noise_reference(self.workflow.seed, step, key, 2 + part * self.row.num_weights + c)
+                values[c] = round_reference(values[c], NUMBER_FORMATS[number_format], noise)
 
     def values_of(self, batch: list[dict[str, object]]) -> tuple[np.ndarray, np.ndarray, list[int], list[int], list]:
         """Keys of the batch in the documented order, and the bags of its multi-hot fields."""
@@ -220,6 +231,7 @@ class Reference:
             count = len({source // len(data.categories) for source in group})
             self.note_clip(row["w"], grad, count)
             self.move(row, grad, self.step, count)
+            self.store(row, key, self.step)
             self.counts[key] = (self.step, self.counts.get(key, (0, 0))[1] + len(group))
         if self.moves_absent_rows:
             for key in self.rows.keys() - set(keys_P):
@@ -247,7 +259,7 @@ class Reference:
     def words(self, key: int) -> list[int]:
         """Words of the row's record, without its tag."""
         row = self.rows[key]
-        num_state = self.row.last_step_at - 2 - self.row.num_weights
+        num_state = self.row.wide.last_step_at - 2 - self.row.num_weights
         floats = np.concatenate([row["w"], row["state"].reshape(-1)[:num_state]]).astype(np.float32)
         return [key & 0xFFFFFFFF, key >> 32, *floats.view(np.uint32).tolist(), *self.counts[key]]
 

@@ -1,0 +1,300 @@
+"""Narrow rows, whose weights or optimizer state have 16 bits, and the wide rows of 32-bit words that kernels compute
+with.
+
+A row consists of N parts, described by `parts_N4`, with a line for each: the format of its values, the place of its
+first value in the narrow row, the number of its values, and the place of the first in the wide row. Places count values
+of the format's width in the narrow row, and words in the wide one.
+
+Widening is exact. Narrowing rounds up or down at random, with the probabilities that make the mean exact (stochastic
+rounding; Gupta et al., ICML 2015): otherwise small updates of a bfloat16 value, which has 8 significant bits, would
+all be lost. The random bits are a function of (seed, step, key, place in the wide row), so no tier, block size, worker
+or restart changes them. A value that the narrow format holds exactly stays as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numba import cuda
+from numpy.typing import NDArray
+
+from pipeline.kernels import cpu, gpu
+from pipeline.kernels.half_lanes import (
+    LANES_OF_HALVES,
+    copy_word,
+    narrow_bfloat16s,
+    narrow_float16s,
+    widen_bfloat16s,
+    widen_float16s,
+)
+from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.launch import lanes_for, launch, on_host
+from pipeline.kernels.mix import mix, mix_reference
+from pipeline.kernels.page_rows import HALF_TO_FLOAT
+from pipeline.records import F32, I32, U32
+
+U16 = NDArray[np.uint16]
+
+FULL_WORD, BFLOAT16, FLOAT16_WORD = range(3)
+"""Formats of a part's values: a word of 32 bits, which is copied; bfloat16; IEEE 754 binary16."""
+FORMAT, NARROW_AT, NUM_VALUES, WIDE_AT = range(4)
+"""Columns of `parts_N4`."""
+
+STREAM = 0x9E3779B97F4A7C15
+ROUNDING = 0x5851F42D4C957F2D
+"""Constant that tells the random bits of rounding from those of first rows."""
+NEAREST = 1 << 31
+"""Random bits with which narrowing rounds to the nearest value, away from zero if two are equally near."""
+EXPONENT = 0x7F800000
+MAX_DROPPED = 31
+"""Largest number of bits that rounding to float16 drops: values below 2^-32, 1/256 of its smallest, become 0."""
+
+
+def widen_rows(words_SW: U32, staged_AW: U32, rows_P: I32, parts_N4: I32, wide_PX: U32) -> None:
+    """Write the parts of narrow row r = rows[p], or of row -1 - r of staging if r is negative, to wide row p; other
+    words of it stay as they are."""
+    if on_host(words_SW):
+        widen_cpu(words_SW, staged_AW, rows_P, 0, len(rows_P), parts_N4, wide_PX)
+    else:
+        narrow, staged = (words_SW, words_SW.view(np.uint16)), (staged_AW, staged_AW.view(np.uint16))
+        lanes = lanes_for(wide_PX.shape[1])
+        launch(
+            widen_cuda, len(rows_P), *narrow, *staged, rows_P, parts_N4, wide_PX, wide_PX.view(np.float32), lanes,
+            lanes=lanes,
+        )  # fmt: skip
+
+
+def narrow_rows(wide_PX: U32, rows_P: I32, parts_N4: I32, seed: int, step: int, words_SW: U32) -> None:
+    """Write the parts of wide row p to narrow row rows[p]. The wide row begins with its key. At step 0, that of first
+    rows, values are rounded to the nearest."""
+    stream = stream_of(seed, step)
+    if on_host(words_SW):
+        narrow_cpu(wide_PX, rows_P, 0, len(rows_P), parts_N4, stream, step == 0, words_SW)
+    else:
+        lanes = lanes_for(wide_PX.shape[1])
+        launch(
+            narrow_cuda, len(rows_P), wide_PX, rows_P, parts_N4, stream, step == 0, words_SW,
+            words_SW.view(np.uint16), lanes, lanes=lanes,
+        )  # fmt: skip
+
+
+def stream_of(seed: int, step: int) -> np.uint64:
+    """Random bits of a step, which those of each row are made from."""
+    mask = (1 << 64) - 1
+    return np.uint64(mix_reference((mix_reference((seed ^ ROUNDING) & mask) + step * STREAM) & mask))
+
+
+def noise_reference(seed: int, step: int, key: int, place: int) -> int:
+    """32 random bits for the value at `place` of a wide row. The last part is the integer hash `lowbias32` of C.
+    Wellons's "hash-prospector"."""
+    if step == 0:
+        return NEAREST
+    mask = (1 << 32) - 1
+    x = (mix_reference(key ^ int(stream_of(seed, step))) + place * 0x9E3779B9) & mask
+    x = (x ^ x >> 16) * 0x7FEB352D & mask
+    x = (x ^ x >> 15) * 0x846CA68B & mask
+    return x ^ x >> 16
+
+
+def round_reference(value: np.float32, number_format: int, noise: int) -> np.float32:
+    """The value as it is stored: one of its two neighbours in the format, chosen by 32 random bits."""
+    if number_format == FULL_WORD or not np.isfinite(value) or value == 0:
+        return value
+    exponent = max(math.frexp(value)[1] - 1, -126)
+    significand = int(abs(float(value)) * 2.0 ** (23 - exponent))
+    dropped = 16 if number_format == BFLOAT16 else 13 + max(0, -14 - exponent)
+    units = significand + (noise >> max(0, 32 - dropped)) >> dropped if dropped <= MAX_DROPPED else 0
+    largest = 65504.0 if number_format == FLOAT16_WORD else (2 - 2.0**-7) * 2.0**127
+    return np.float32(math.copysign(min(units * 2.0 ** (exponent - 23 + dropped), largest), value))
+
+
+@cpu
+def row_noise(key: np.uint64, stream: np.uint64) -> np.uint32:
+    """Random bits of a row at a step."""
+    return np.uint32(mix(key ^ stream) & np.uint64(0xFFFFFFFF))
+
+
+@cpu
+def value_noise(of_row: np.uint32, place: int) -> np.uint32:
+    """Random bits of one value; products of 32 bits, so that the compiler can vectorize over values."""
+    x = np.uint32(of_row + np.uint32(np.uint32(place) * np.uint32(0x9E3779B9)))
+    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * np.uint32(0x7FEB352D))
+    x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) * np.uint32(0x846CA68B))
+    return np.uint32(x ^ np.uint32(x >> np.uint32(16)))
+
+
+@cpu
+def bfloat16_of(bits: np.uint32, noise: np.uint32) -> np.uint16:
+    """bfloat16 of a float32 with these bits. Finite values stay finite, and a NaN stays one."""
+    cut = np.uint32(bits >> np.uint32(16))
+    rounded = np.uint32(np.uint32(bits + np.uint32(noise >> np.uint32(16))) >> np.uint32(16))
+    infinite = np.uint32(0x7F80)
+    if np.uint32(bits & np.uint32(EXPONENT)) == np.uint32(EXPONENT):
+        is_nan = np.uint32(bits & np.uint32(0x7FFFFF)) != np.uint32(0)
+        rounded = np.uint32(cut | np.uint32(0x40)) if is_nan else cut
+    elif np.uint32(rounded & infinite) == infinite:
+        rounded = cut
+    return np.uint16(rounded)
+
+
+@cpu
+def float16_of(bits: np.uint32, noise: np.uint32) -> np.uint16:
+    """float16 of a float32 with these bits. Finite values beyond the largest become the largest."""
+    sign = np.uint32(np.uint32(bits >> np.uint32(16)) & np.uint32(0x8000))
+    exponent = np.int32(np.uint32(np.uint32(bits & np.uint32(EXPONENT)) >> np.uint32(23)))
+    fraction = np.uint32(bits & np.uint32(0x7FFFFF))
+    # The significand, with its leading one, in units of the last place of a float16: below 2^-14 these are 2^-24.
+    dropped = np.int32(13) + max(np.int32(0), np.int32(113) - exponent)
+    shift = min(dropped, np.int32(MAX_DROPPED))
+    significand = np.uint32(fraction | np.uint32(0x800000))
+    random = np.uint32(noise >> np.uint32(np.int32(32) - shift))
+    rounded = np.uint32(np.uint32(significand + random) >> np.uint32(shift))
+    # The leading one counts as one exponent, and a carry adds another.
+    above = np.uint32(max(np.int32(0), exponent - np.int32(113)))
+    half = min(np.uint32(rounded + np.uint32(above << np.uint32(10))), np.uint32(0x7BFF))
+    if dropped > np.int32(MAX_DROPPED):
+        half = np.uint32(0)
+    if exponent == np.int32(255):
+        half = np.uint32(0x7E00) if fraction != np.uint32(0) else np.uint32(0x7C00)
+    return np.uint16(np.uint32(sign | half))
+
+
+@cpu
+def widen_half(number_format: int, value: int, words_X: U32, floats_X: F32, at: int) -> None:
+    """Widen one value. `floats_X` is a view of `words_X`."""
+    half = np.uint32(value)
+    if number_format == BFLOAT16:
+        words_X[at] = half << np.uint32(16)
+    else:
+        words_X[at] = (half & np.uint32(0x8000)) << np.uint32(16) | (half & np.uint32(0x7FFF)) << np.uint32(13)
+        floats_X[at] *= HALF_TO_FLOAT
+        if half & np.uint32(0x7C00) == np.uint32(0x7C00):
+            words_X[at] |= np.uint32(EXPONENT)
+
+
+@cpu
+def narrow_half(number_format: int, bits: np.uint32, of_row: np.uint32, at: int, to_nearest: bool) -> np.uint16:
+    """Narrow the value at place `at` of a wide row."""
+    noise = np.uint32(NEAREST) if to_nearest else value_noise(of_row, at)
+    return bfloat16_of(bits, noise) if number_format == BFLOAT16 else float16_of(bits, noise)
+
+
+@cpu
+def widen_cpu(words_SW: U32, staged_AW: U32, rows_P: I32, begin: int, end: int, parts_N4: I32, wide_TX: U32) -> None:
+    """Widen rows `begin` to `end` - 1 of `rows_P` to the first wide rows."""
+    base, staged, row_bytes = words_SW.ctypes.data, staged_AW.ctypes.data, words_SW.shape[1] * 4
+    target, wide_bytes = wide_TX.ctypes.data, wide_TX.shape[1] * 4
+    for p in range(begin, end):
+        if p + AHEAD < rows_P.size:
+            prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+        row = np.int64(rows_P[p])
+        source = base + row * row_bytes if row >= 0 else staged + (-1 - row) * row_bytes
+        for n in range(parts_N4.shape[0]):
+            at, width, wide_at = (
+                np.int64(parts_N4[n, NARROW_AT]), np.int64(parts_N4[n, NUM_VALUES]), np.int64(parts_N4[n, WIDE_AT])
+            )  # fmt: skip
+            if parts_N4[n, FORMAT] == FULL_WORD:
+                for c in range(width):
+                    copy_word(source + 4 * (at + c), target + 4 * (wide_at + c))
+            elif width >= LANES_OF_HALVES:
+                _widen_lanes(parts_N4[n, FORMAT], source + 2 * at, width, target + 4 * wide_at)
+            else:
+                halves_H = (words_SW[row] if row >= 0 else staged_AW[-1 - row]).view(np.uint16)
+                words_X = wide_TX[p - begin]
+                for c in range(width):
+                    widen_half(parts_N4[n, FORMAT], halves_H[at + c], words_X, words_X.view(np.float32), wide_at + c)
+        target += wide_bytes
+
+
+@cpu
+def _widen_lanes(number_format: int, source: int, width: int, target: int) -> None:
+    """Widen at least eight values. The last eight may overlap those before them."""
+    for c in range(0, width, LANES_OF_HALVES):
+        first = min(c, width - LANES_OF_HALVES)
+        if number_format == BFLOAT16:
+            widen_bfloat16s(source + 2 * first, target + 4 * first)
+        else:
+            widen_float16s(source + 2 * first, target + 4 * first)
+
+
+@cpu
+def narrow_cpu(
+    wide_TX: U32, rows_P: I32, begin: int, end: int, parts_N4: I32, stream: np.uint64, to_nearest: bool, words_SW: U32
+) -> None:
+    """Narrow the first wide rows to rows `begin` to `end` - 1 of `rows_P`."""
+    base, row_bytes = words_SW.ctypes.data, words_SW.shape[1] * 4
+    source, wide_bytes = wide_TX.ctypes.data, wide_TX.shape[1] * 4
+    for p in range(begin, end):
+        if p + AHEAD < rows_P.size:
+            prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
+        target = base + np.int64(rows_P[p]) * row_bytes
+        key = np.uint64(wide_TX[p - begin, 0]) | np.uint64(wide_TX[p - begin, 1]) << np.uint64(32)
+        of_row = row_noise(key, stream)
+        for n in range(parts_N4.shape[0]):
+            at, width, wide_at = (
+                np.int64(parts_N4[n, NARROW_AT]), np.int64(parts_N4[n, NUM_VALUES]), np.int64(parts_N4[n, WIDE_AT])
+            )  # fmt: skip
+            if parts_N4[n, FORMAT] == FULL_WORD:
+                for c in range(width):
+                    copy_word(source + 4 * (wide_at + c), target + 4 * (at + c))
+            elif width >= LANES_OF_HALVES:
+                from_part, to_part = source + 4 * wide_at, target + 2 * at
+                _narrow_lanes(parts_N4[n, FORMAT], from_part, width, of_row, wide_at, to_nearest, to_part)
+            else:
+                halves_H = words_SW[rows_P[p]].view(np.uint16)
+                for c in range(width):
+                    bits = wide_TX[p - begin, wide_at + c]
+                    halves_H[at + c] = narrow_half(parts_N4[n, FORMAT], bits, of_row, wide_at + c, to_nearest)
+        source += wide_bytes
+
+
+@cpu
+def _narrow_lanes(
+    number_format: int, source: int, width: int, of_row: np.uint32, wide_at: int, to_nearest: bool, target: int
+) -> None:
+    """Narrow at least eight values. The last eight may overlap those before them."""
+    for c in range(0, width, LANES_OF_HALVES):
+        first = min(c, width - LANES_OF_HALVES)
+        place = np.uint32(wide_at + first)
+        if number_format == BFLOAT16:
+            narrow_bfloat16s(source + 4 * first, target + 2 * first, of_row, place, to_nearest)
+        else:
+            narrow_float16s(source + 4 * first, target + 2 * first, of_row, place, to_nearest)
+
+
+@gpu
+def widen_cuda(
+    words_SW: U32, halves_SH: U16, staged_AW: U32, staged_AH: U16, rows_P: I32, parts_N4: I32, wide_PX: U32,
+    floats_PX: F32, lanes: int,
+) -> None:  # fmt: skip
+    lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
+    for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
+        row = rows_P[p]
+        for n in range(parts_N4.shape[0]):
+            number_format, at, wide_at = parts_N4[n, FORMAT], parts_N4[n, NARROW_AT], parts_N4[n, WIDE_AT]
+            for c in range(lane, parts_N4[n, NUM_VALUES], lanes):
+                if number_format == FULL_WORD:
+                    wide_PX[p, wide_at + c] = words_SW[row, at + c] if row >= 0 else staged_AW[-1 - row, at + c]
+                else:
+                    half = halves_SH[row, at + c] if row >= 0 else staged_AH[-1 - row, at + c]
+                    widen_half(number_format, half, wide_PX[p], floats_PX[p], wide_at + c)
+
+
+@gpu
+def narrow_cuda(
+    wide_PX: U32, rows_P: I32, parts_N4: I32, stream: Any, to_nearest: bool, words_SW: U32, halves_SH: U16, lanes: int
+) -> None:
+    lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
+    for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
+        row, words_X = rows_P[p], wide_PX[p]
+        of_row = row_noise(np.uint64(words_X[0]) | np.uint64(words_X[1]) << np.uint64(32), stream)
+        for n in range(parts_N4.shape[0]):
+            number_format, at, wide_at = parts_N4[n, FORMAT], parts_N4[n, NARROW_AT], parts_N4[n, WIDE_AT]
+            for c in range(lane, parts_N4[n, NUM_VALUES], lanes):
+                bits = words_X[wide_at + c]
+                if number_format == FULL_WORD:
+                    words_SW[row, at + c] = bits
+                else:
+                    halves_SH[row, at + c] = narrow_half(number_format, bits, of_row, wide_at + c, to_nearest)

@@ -1,0 +1,122 @@
+"""The rows of a slab as the row optimizer uses them: weights to read, wide rows to catch up, the update of a step.
+
+Wide rows are used where they are. Narrow rows are widened for a step, and narrowed once, when they are updated: a few
+at a time, or by way of a buffer for the whole batch if they are caught up first or lie on a GPU.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pipeline.device.device import Device
+from pipeline.kernels.launch import array_library
+from pipeline.kernels.narrow_rows import narrow_rows, stream_of, widen_rows
+from pipeline.kernels.pool import lookup
+from pipeline.kernels.update_narrow_rows import update_narrow_rows_cpu
+from pipeline.kernels.update_rows import update_rows
+from pipeline.machine.threads import Threads, Whole
+from pipeline.records import F32, I32, U32
+from pipeline.storage.layout import WEIGHTS_AT, RowLayout
+from pipeline.storage.slab import Slab
+
+Held = tuple[U32, I32]
+"""Wide rows, and the position in them of each of P rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepRule:
+    """What `update_rows` needs besides rows and gradients."""
+
+    number: int
+    dim: int
+    step: int
+    rates_T4: F32
+    settings: tuple[Any, ...]
+    whole: bool
+
+
+class SlabRows(Protocol):
+    """Stored rows of W words. `begin` and `end` bound the part of a batch's P rows that a thread works on."""
+
+    def read(self, staged_AW: U32, rows_P: I32, weights_PC: F32) -> None:
+        """Write the weights of rows, or of row -1 - r of staging for r < 0."""
+
+    def copy(self, staged_AW: U32, rows_P: I32, wide_PX: U32) -> None:
+        """Write whole rows, widened; otherwise as `read`."""
+
+    def hold(self, rows_P: I32) -> Held:
+        """Return rows that may be caught up before their update; valid until the next call."""
+
+    def update(
+        self, held: Held | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
+    ) -> None:
+        """Update rows by one step: those that `hold` returned, if it was called for the step."""
+
+
+class WideRows:
+    def __init__(self, slab: Slab, row: RowLayout) -> None:
+        self._slab, self._last_at = slab, row.last_step_at
+
+    def read(self, staged_AW: U32, rows_P: I32, weights_PC: F32) -> None:
+        lookup(self._slab.floats_SW, staged_AW.view(np.float32), rows_P, WEIGHTS_AT, weights_PC)
+
+    def copy(self, staged_AW: U32, rows_P: I32, wide_PX: U32) -> None:
+        lookup(self._slab.floats_SW, staged_AW.view(np.float32), rows_P, 0, wide_PX.view(np.float32))
+
+    def hold(self, rows_P: I32) -> Held:
+        return self._slab.words_SW, rows_P
+
+    def update(
+        self, held: Held | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
+    ) -> None:
+        update_held((self._slab.words_SW, rows_P), self._last_at, begin, end, grads_PC, starts_P, rule)
+
+
+class NarrowRows:
+    def __init__(self, slab: Slab, row: RowLayout, threads: Threads | Whole, device: Device, seed: int) -> None:
+        """`seed`: seed of the random bits of rounding."""
+        self._slab, self._row, self._threads, self._device, self._seed = slab, row, threads, device, seed
+        self._last_at = row.wide.last_step_at
+        self._whole_N4, self._weights_14 = (device.to_device(a) for a in (row.widening(), row.lookup_of_weights()))
+        self._wide_PX: U32 = device.empty((0, row.wide.num_words), np.uint32)
+
+    def read(self, staged_AW: U32, rows_P: I32, weights_PC: F32) -> None:
+        widen_rows(self._slab.words_SW, staged_AW, rows_P, self._weights_14, weights_PC.view(np.uint32))
+
+    def copy(self, staged_AW: U32, rows_P: I32, wide_PX: U32) -> None:
+        widen_rows(self._slab.words_SW, staged_AW, rows_P, self._whole_N4, wide_PX)
+
+    def hold(self, rows_P: I32) -> Held:
+        if len(self._wide_PX) < len(rows_P):
+            self._wide_PX = self._device.empty((len(rows_P) + len(rows_P) // 2, self._row.wide.num_words), np.uint32)
+        words_SW, wide_PX = self._slab.words_SW, self._wide_PX[: len(rows_P)]
+        self._threads.split(len(rows_P), lambda a, b: self.copy(words_SW[:0], rows_P[a:b], wide_PX[a:b]))
+        return wide_PX, array_library(rows_P).arange(len(rows_P), dtype=np.int32)
+
+    def update(
+        self, held: Held | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
+    ) -> None:
+        words_SW, part = self._slab.words_SW, slice(begin, end)
+        if held is None and self._device.on_gpu:
+            held = self.hold(rows_P)
+        if held:
+            update_held(held, self._last_at, begin, end, grads_PC, starts_P, rule)
+            narrow_rows(held[0][part], rows_P[part], self._whole_N4, self._seed, rule.step, words_SW)
+        else:
+            update_narrow_rows_cpu(
+                words_SW, self._whole_N4, self._row.wide.num_words, stream_of(self._seed, rule.step), rule.number,
+                WEIGHTS_AT, self._last_at, rows_P[part], grads_PC[part], starts_P[begin : end + 1], rule.dim,
+                rule.step, rule.rates_T4, rule.settings, rule.whole,
+            )  # fmt: skip
+
+
+def update_held(held: Held, last_at: int, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule) -> None:
+    """Update wide rows in place."""
+    words_SX, at_P = held
+    update_rows(
+        rule.number, words_SX.view(np.float32), words_SX, WEIGHTS_AT, last_at, at_P[begin:end], grads_PC[begin:end],
+        starts_P[begin : end + 1], rule.dim, rule.step, rule.rates_T4, rule.settings, rule.whole,
+    )  # fmt: skip
