@@ -32,7 +32,6 @@ from pipeline.kernels.half_lanes import (
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
-from pipeline.kernels.page_rows import HALF_TO_FLOAT
 from pipeline.records import F32, I32, U32
 
 U16 = NDArray[np.uint16]
@@ -162,16 +161,18 @@ def float16_of(bits: np.uint32, noise: np.uint32) -> np.uint16:
 
 
 @cpu
-def widen_half(number_format: int, value: int, words_X: U32, floats_X: F32, at: int) -> None:
-    """Widen one value. `floats_X` is a view of `words_X`."""
-    half = np.uint32(value)
-    if number_format == BFLOAT16:
-        words_X[at] = half << np.uint32(16)
+def float16_value(bits: int) -> np.float32:
+    """Value of a float16 with these bits."""
+    half = np.int32(bits)
+    exponent, fraction = half >> np.int32(10) & np.int32(31), half & np.int32(1023)
+    if exponent == np.int32(0):
+        value = np.float32(fraction) * np.float32(2.0**-24)
+    elif exponent == np.int32(31):
+        value = np.float32(math.inf) if fraction == np.int32(0) else np.float32(math.nan)
     else:
-        words_X[at] = (half & np.uint32(0x8000)) << np.uint32(16) | (half & np.uint32(0x7FFF)) << np.uint32(13)
-        floats_X[at] *= HALF_TO_FLOAT
-        if half & np.uint32(0x7C00) == np.uint32(0x7C00):
-            words_X[at] |= np.uint32(EXPONENT)
+        # All products are exact.
+        value = np.float32(fraction + np.int32(1024)) * np.float32(np.int32(1) << exponent) * np.float32(2.0**-25)
+    return -value if half & np.int32(0x8000) else value
 
 
 @cpu
@@ -204,7 +205,10 @@ def widen_cpu(words_SW: U32, staged_AW: U32, rows_P: I32, begin: int, end: int, 
                 halves_H = (words_SW[row] if row >= 0 else staged_AW[-1 - row]).view(np.uint16)
                 words_X = wide_TX[p - begin]
                 for c in range(width):
-                    widen_half(parts_N4[n, FORMAT], halves_H[at + c], words_X, words_X.view(np.float32), wide_at + c)
+                    if parts_N4[n, FORMAT] == BFLOAT16:
+                        words_X[wide_at + c] = np.uint32(halves_H[at + c]) << np.uint32(16)
+                    else:
+                        words_X.view(np.float32)[wide_at + c] = float16_value(halves_H[at + c])
         target += wide_bytes
 
 
@@ -279,7 +283,10 @@ def widen_cuda(
                     wide_PX[p, wide_at + c] = words_SW[row, at + c] if row >= 0 else staged_AW[-1 - row, at + c]
                 else:
                     half = halves_SH[row, at + c] if row >= 0 else staged_AH[-1 - row, at + c]
-                    widen_half(number_format, half, wide_PX[p], floats_PX[p], wide_at + c)
+                    if number_format == BFLOAT16:
+                        wide_PX[p, wide_at + c] = np.uint32(half) << np.uint32(16)
+                    else:
+                        floats_PX[p, wide_at + c] = float16_value(half)
 
 
 @gpu

@@ -12,7 +12,7 @@ from pipeline.kernels.narrow_rows import narrow_cpu, widen_cpu
 from pipeline.kernels.update_rows import update_rows_cpu
 from pipeline.records import F32, I32, U32
 
-TILE_WORDS = 1 << 12
+WIDE_TILE_WORDS = 1 << 12
 """Number of words of the wide rows that are updated at one time; one row at least."""
 
 
@@ -24,7 +24,7 @@ def update_narrow_rows_cpu(
 ) -> None:  # fmt: skip
     """Update the narrow rows `rows_P` of a slab. `weights_at` and `last_at` are places in the wide row; see
     `narrow_rows` and `update_rows` for the other arguments."""
-    tile = max(1, TILE_WORDS // num_wide_words)
+    tile = max(1, WIDE_TILE_WORDS // num_wide_words)
     wide_TX, at_T = np.empty((tile, num_wide_words), np.uint32), np.arange(tile).astype(np.int32)
     floats_TX = wide_TX.view(np.float32)
     for begin in range(0, rows_P.size, tile):

@@ -17,7 +17,7 @@ from pipeline.kernels.pool import lookup
 from pipeline.kernels.row_rules import ADAM, FACTOR, L2, RULE_NUMBERS
 from pipeline.machine.threads import Threads, Whole
 from pipeline.optim.rates import Rates
-from pipeline.optim.slab_rows import Held, NarrowRows, SlabRows, StepRule, WideRows
+from pipeline.optim.slab_rows import HeldRows, NarrowRows, SlabRows, StepRule, WideRows
 from pipeline.optimizer import Adam, Ftrl, Optimizer
 from pipeline.records import F32, I32, U32, BatchIndex
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     # Serving catches rows up without torch.
     from torch import Tensor
 
-Reader = Callable[[int, int, F32], None]
+WeightReader = Callable[[int, int, F32], None]
 """Writes the weights [P, C] of rows `begin` to `end` - 1 of a batch."""
 QUIET = 7.8e-10
 """An absent row's weight stands still once m / sqrt(v) has shrunk by this factor: 200 steps of Adam with beta1 = 0.9
@@ -52,7 +52,7 @@ class RowOptimizer:
         """Learning rate of the coming steps."""
         self._row, self._threads, self._device = row.wide, threads, device
         self._slab_rows: SlabRows = NarrowRows(slab, row, threads, device, seed) if row.formats else WideRows(slab, row)
-        self._held: Held | None = None
+        self._held: HeldRows | None = None
         self._init_std = init_std
         self.rates = Rates(rows, device, each_step=optimizer.max_grad_norm is not None)
         self._settings = tuple(np.float32(value) for value in _settings(rows))
@@ -85,11 +85,11 @@ class RowOptimizer:
         if self._held:
             self._catch_up(*self._held, step, NEVER)
 
-    def reader(self, rows_P: I32) -> Reader:
+    def reader(self, rows_P: I32) -> WeightReader:
         """Return a reader of rows, as `catch_up` left them."""
         return _reader_of_wide(*self._held) if self._held else self._reader_of(self._copy_UX[:0], rows_P)
 
-    def _reader_of(self, staged_AW: U32, rows_P: I32) -> Reader:
+    def _reader_of(self, staged_AW: U32, rows_P: I32) -> WeightReader:
         return lambda begin, end, weights_PC: self._slab_rows.read(staged_AW, rows_P[begin:end], weights_PC)
 
     def expect(self, last_step: int) -> None:
@@ -108,7 +108,7 @@ class RowOptimizer:
         else:
             self.rates.clip(step, float(factor))
 
-    def reader_of_block(self, staged_AW: U32, rows_U: I32, step: int) -> Callable[[I32], Reader]:
+    def reader_of_block(self, staged_AW: U32, rows_U: I32, step: int) -> Callable[[I32], WeightReader]:
         """Return a function that makes readers of a scored block: for rows `unique_P` of its U rows, as they are after
         `step`. An entry -1 - r of `rows_U` stands for row r of staging."""
         if not self.catches_up or not step:
@@ -221,7 +221,7 @@ class RowOptimizer:
         return not row_1W[0, :width].any()
 
 
-def _reader_of_wide(words_SX: U32, at_P: I32) -> Reader:
+def _reader_of_wide(words_SX: U32, at_P: I32) -> WeightReader:
     floats_SX: F32 = words_SX.view(np.float32)
     return lambda begin, end, weights_PC: lookup(floats_SX, floats_SX[:0], at_P[begin:end], WEIGHTS_AT, weights_PC)
 

@@ -22,13 +22,13 @@ from pipeline.records import F32, I32, U32
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 from pipeline.storage.slab import Slab
 
-Held = tuple[U32, I32]
+HeldRows = tuple[U32, I32]
 """Wide rows, and the position in them of each of P rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepRule:
-    """What `update_rows` needs besides rows and gradients."""
+    """Arguments of `update_rows` besides rows and gradients."""
 
     number: int
     dim: int
@@ -47,11 +47,11 @@ class SlabRows(Protocol):
     def copy(self, staged_AW: U32, rows_P: I32, wide_PX: U32) -> None:
         """Write whole rows, widened; otherwise as `read`."""
 
-    def hold(self, rows_P: I32) -> Held:
+    def hold(self, rows_P: I32) -> HeldRows:
         """Return rows that may be caught up before their update; valid until the next call."""
 
     def update(
-        self, held: Held | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
+        self, held: HeldRows | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
     ) -> None:
         """Update rows by one step: those that `hold` returned, if it was called for the step."""
 
@@ -66,11 +66,11 @@ class WideRows:
     def copy(self, staged_AW: U32, rows_P: I32, wide_PX: U32) -> None:
         lookup(self._slab.floats_SW, staged_AW.view(np.float32), rows_P, 0, wide_PX.view(np.float32))
 
-    def hold(self, rows_P: I32) -> Held:
+    def hold(self, rows_P: I32) -> HeldRows:
         return self._slab.words_SW, rows_P
 
     def update(
-        self, held: Held | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
+        self, held: HeldRows | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
     ) -> None:
         update_held((self._slab.words_SW, rows_P), self._last_at, begin, end, grads_PC, starts_P, rule)
 
@@ -89,7 +89,7 @@ class NarrowRows:
     def copy(self, staged_AW: U32, rows_P: I32, wide_PX: U32) -> None:
         widen_rows(self._slab.words_SW, staged_AW, rows_P, self._whole_N4, wide_PX)
 
-    def hold(self, rows_P: I32) -> Held:
+    def hold(self, rows_P: I32) -> HeldRows:
         if len(self._wide_PX) < len(rows_P):
             self._wide_PX = self._device.empty((len(rows_P) + len(rows_P) // 2, self._row.wide.num_words), np.uint32)
         words_SW, wide_PX = self._slab.words_SW, self._wide_PX[: len(rows_P)]
@@ -97,7 +97,7 @@ class NarrowRows:
         return wide_PX, array_library(rows_P).arange(len(rows_P), dtype=np.int32)
 
     def update(
-        self, held: Held | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
+        self, held: HeldRows | None, rows_P: I32, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
     ) -> None:
         words_SW, part = self._slab.words_SW, slice(begin, end)
         if held is None and self._device.on_gpu:
@@ -113,7 +113,9 @@ class NarrowRows:
             )  # fmt: skip
 
 
-def update_held(held: Held, last_at: int, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule) -> None:
+def update_held(
+    held: HeldRows, last_at: int, begin: int, end: int, grads_PC: F32, starts_P: I32, rule: StepRule
+) -> None:
     """Update wide rows in place."""
     words_SX, at_P = held
     update_rows(

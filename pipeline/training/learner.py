@@ -21,7 +21,7 @@ from pipeline.machine.threads import Threads, Whole
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
-from pipeline.optim.row_optimizer import Reader, RowOptimizer
+from pipeline.optim.row_optimizer import RowOptimizer, WeightReader
 from pipeline.records import (
     F32,
     I32,
@@ -81,7 +81,7 @@ class Learner:
         )  # fmt: skip
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
-        self._reader_of: Callable[[I32], Reader] | None = None
+        self._reader_of: Callable[[I32], WeightReader] | None = None
         """Makes readers of the rows that a block is scored with."""
         # A batch with which a smaller one was merged has at most two examples more per worker.
         maximum = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2

@@ -10,6 +10,7 @@ from twins import (
     check_count_examples,
     check_hashing,
     check_index,
+    check_narrow,
     check_pool,
     check_rows,
     check_segment_sum,
@@ -36,6 +37,7 @@ def test_every_kernel_matches_its_cpu_twin_at_small_sizes(rng):
     check_hashing(on_gpu, rng, 300)
     check_rows(on_gpu, rng, 500, 300, 38)
     check_rows(on_gpu, rng, 500, 300, 53)
+    check_narrow(on_gpu, rng, 500, 300, 11)
     for kind in RULE_NUMBERS:
         check_update(on_gpu, rng, kind, 500, 300, 11)
     check_clip(on_gpu, rng, 300, 11, (0.01, 1e-4))
@@ -60,6 +62,12 @@ def test_a_value_has_the_same_key_as_on_the_cpu(rng, size):
 def test_rows_are_moved_whole_and_to_the_same_places_as_on_the_cpu(rng, slots, rows, words):
     for _ in TIMES:
         check_rows(on_gpu, rng, slots, rows, words)
+
+
+@pytest.mark.parametrize(("slots", "rows", "width"), [(9, 0, 1), (11, 9, 70), (2_000_000, 1_000_000, 17)])
+def test_narrow_rows_are_rounded_to_the_bits_of_the_cpu(rng, slots, rows, width):
+    for _ in TIMES:
+        check_narrow(on_gpu, rng, slots, rows, width)
 
 
 @pytest.mark.parametrize("first_order", [0, 1])

@@ -42,7 +42,8 @@ def stored(values, number_format, seed=0, step=1, first_key=5):
     again, staged = np.zeros_like(wide), np.zeros_like(wide)
     widen_rows(narrow, narrow[:0], at, parts, again)
     widen_rows(narrow[:0], narrow, -1 - at, parts, staged)
-    assert again.tobytes() == staged.tobytes() and (again[:, :2] == wide[:, :2]).all()
+    assert again.tobytes() == staged.tobytes()
+    assert (again[:, :2] == wide[:, :2]).all()
     return again[:, 2:].view(np.float32)
 
 
@@ -90,7 +91,8 @@ def test_rounding_keeps_the_mean(number_format):
     got = stored(np.tile(values, (40_000, 1)), number_format)
     for c, value in enumerate(values):
         outcomes = np.unique(got[:, c])
-        assert len(outcomes) <= 2 and outcomes[0] <= value <= outcomes[-1]
+        assert len(outcomes) <= 2
+        assert outcomes[0] <= value <= outcomes[-1]
         step = float(outcomes[-1]) - float(outcomes[0])
         assert abs(got[:, c].mean(dtype=np.float64) - float(value)) < 5 * step / 2 / 200
 

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from depth import some
-from numba import config, cuda, float32, int8, int32, int64, types, uint8, uint32, uint64
+from numba import config, cuda, float32, int8, int32, int64, types, uint8, uint16, uint32, uint64
 from numba.cuda import dispatcher
 
 import pipeline.kernels
@@ -17,6 +17,7 @@ from pipeline.kernels import row_rules, segment_sum
 
 KEYS, WORDS, INTS, FLOATS = (types.Array(t, 1, "C") for t in (uint64, uint32, int32, float32))
 ROWS, FLOAT_ROWS, INT_ROWS, PAIRS = (types.Array(t, 2, "C") for t in (uint32, float32, int32, uint64))
+SHORT_ROWS = types.Array(uint16, 2, "C")
 FLOAT_CUBE, LONGS, BYTES, FLAGS = (
     types.Array(float32, 3, "C"), types.Array(int64, 1, "C"), types.Array(uint8, 1, "C"), types.Array(int8, 1, "C")
 )  # fmt: skip
@@ -61,6 +62,8 @@ SIGNATURES = {
     "catch_up.catch_up_cuda": [(*CATCH_UP, int64)],
     "catch_up.catch_up_rowwise_cuda": [CATCH_UP],
     "catch_up.mark_cuda": [(ROWS, int64, INTS, int64)],
+    "narrow_rows.widen_cuda": [(ROWS, SHORT_ROWS, ROWS, SHORT_ROWS, INTS, INT_ROWS, ROWS, FLOAT_ROWS, int64)],
+    "narrow_rows.narrow_cuda": [(ROWS, INTS, INT_ROWS, uint64, types.boolean, ROWS, SHORT_ROWS, int64)],
     "count_examples.count_examples_cuda": [(INTS, INTS, int64, INTS)],
     "dedup_cuda.insert_keys": [(KEYS, KEYS, INTS, INTS, INTS)],
     "dedup_cuda.find_first": [(INTS, INTS)],

@@ -10,6 +10,7 @@ from twins import (
     check_count_examples,
     check_hashing,
     check_index,
+    check_narrow,
     check_pool,
     check_rows,
     check_segment_sum,
@@ -66,6 +67,11 @@ def test_a_gpu_sums_in_the_same_order(rng, first_order, mean):
 @pytest.mark.parametrize(("rows", "width"), [(0, 1), (1, 1), (6, 3), (5, 4)])
 def test_a_gpu_updates_to_the_same_bits(rng, kind, rows, width):
     check_update(Simulator, rng, kind, 9, rows, width)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(0, 1), (5, 3), (6, 11)])
+def test_a_gpu_rounds_to_the_same_bits(rng, rows, width):
+    check_narrow(Simulator, rng, 9, rows, width)
 
 
 @pytest.mark.parametrize("clip", [(1.0, 1e-5), (0.01, 1e-4), (1e-3, 0.0)])

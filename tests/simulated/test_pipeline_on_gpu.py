@@ -87,10 +87,12 @@ OPTIMIZERS = {
     "dense adagrad": Optimizer(rows=Adagrad(lr=0.05, l2=0.01, semantics="dense")),
     "dense row-wise": Optimizer(rows=RowWiseAdagrad(lr=0.05, l2=0.01, semantics="dense")),
     "sgd": Optimizer(rows=Sgd(lr=0.05, l2=0.01)),
+    "adam in bfloat16": Optimizer(rows=Adam(lr=0.05, storage="bfloat16")),
+    "dense adam in float16": Optimizer(rows=Adam(lr=0.05, l2=0.01, semantics="dense", storage="float16")),
 }
 
 
-@pytest.mark.parametrize("name", some(OPTIMIZERS, "CowClip"))
+@pytest.mark.parametrize("name", some(OPTIMIZERS, "CowClip", "adam in bfloat16"))
 def test_a_gpu_gives_the_same_bits_with_each_optimizer(root, name):
     changes = {"optimizer": OPTIMIZERS[name]}
     workflow = workflow_of(root).model_copy(update=changes)

@@ -13,6 +13,7 @@ from pipeline.kernels.count_examples import count_examples
 from pipeline.kernels.dedup import group_sources, unique_keys_reference
 from pipeline.kernels.dedup_cuda import index_batch_cuda, unique_keys_cuda
 from pipeline.kernels.hashing import hash_integers, hash_strings
+from pipeline.kernels.narrow_rows import BFLOAT16, FLOAT16_WORD, FULL_WORD, narrow_rows, widen_rows
 from pipeline.kernels.pool import lookup, pool_bags, pool_singles
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import bag_scale, segment_sum
@@ -49,6 +50,24 @@ def check_rows(gpu, rng, slots, rows, words):
     at = rng.permutation(slots)[:rows].astype(np.int32)
     same(gpu, gather_rows, (slab, at, np.zeros((rows, words), np.uint32)), [0, 2])
     same(gpu, scatter_rows, (slab, at, rng.integers(0, 2**32, (rows, words), np.uint32)), [0, 2])
+
+
+def check_narrow(gpu, rng, slots, rows, width):
+    """Values of all sizes and any bits of float32, in each format, from the slab and from staging."""
+    for number_format in (FULL_WORD, BFLOAT16, FLOAT16_WORD):
+        parts = np.array([[FULL_WORD, 0, 2, 0], [number_format, 2 if number_format == FULL_WORD else 4, width, 2]])
+        slab, staged = rng.integers(0, 2**32, (2, slots, 2 + width), np.uint32)
+        for stored in (slab, staged):
+            halves = stored.view(np.uint16)
+            halves[halves & 0x7C00 == 0x7C00] &= 0xFC00  # NaNs of one kind alone are stored.
+        wide = rng.integers(0, 2**32, (rows, 2 + width), np.uint32)
+        wide.view(np.float32)[::2, 2:] = np.ldexp(1 + rng.random(width), rng.integers(-45, 17, width))
+        at = rng.permutation(slots)[:rows].astype(np.int32)
+        parts = parts.astype(np.int32)
+        for step in (0, 7):
+            same(gpu, narrow_rows, (wide, at, parts, 3, step, slab), [5])
+        at[rng.random(rows) < 0.3] *= -1
+        same(gpu, widen_rows, (slab, staged, at, parts, wide), [4])
 
 
 def check_pool(gpu, rng, batch, dim, first_order):
