@@ -47,18 +47,18 @@ class RowStorage(Strict):
     """Adam's v; by default as `state`."""
 
 
-def _stored_as(value: Any) -> Any:
-    """Settings for a name: weights in this format, the optimizer's state in bfloat16."""
-    if not isinstance(value, str) or value not in NAMED_STORAGE:
-        return value
-    return NAMED_STORAGE[value]
-
-
 NAMED_STORAGE = {
     "float32": RowStorage(),
     "bfloat16": RowStorage(weights="bfloat16", state="bfloat16"),
     "float16": RowStorage(weights="float16", state="bfloat16"),
 }
+
+
+def _stored_as(value: Any) -> Any:
+    """Settings for a name: weights in this format, the optimizer's state in bfloat16 if that is not float32."""
+    if isinstance(value, str) and value not in NAMED_STORAGE:
+        raise ValueError(f"must be {', '.join(map(repr, NAMED_STORAGE))}, or formats of `weights`, `state` and `v`")
+    return NAMED_STORAGE[value] if isinstance(value, str) else value
 
 
 class Rows(Strict):
