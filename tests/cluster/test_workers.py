@@ -61,6 +61,11 @@ def with_kstep(workflow):
     return workflow.model_copy(update={"optimizer": optimizer})
 
 
+def with_narrow_rows(workflow):
+    rows = Adam(lr=0.05, semantics="dense", storage="bfloat16")
+    return workflow.model_copy(update={"optimizer": Optimizer(rows=rows, dense=DenseAdam(lr=0.01))})
+
+
 def test_each_worker_runs_with_one_malloc_arena(pool):
     environments = pool.client.run(partial(os.environ.get, "MALLOC_ARENA_MAX"))
     assert set(environments.values()) == {"1"}
@@ -90,7 +95,7 @@ def test_a_step_of_the_clock_of_a_scheduler_is_not_taken_for_silence(workflow, p
 
 
 def undisturbed(workflow, pool, tmp_path, expected):
-    key = (str(workflow.optimizer.merge), pool.world)
+    key = (str(workflow.optimizer), pool.world)
     if key not in expected:
         expected[key] = crew_driver(workflow, tmp_path / "undisturbed", pool, **SIZES).run()
     return expected[key]
@@ -109,14 +114,19 @@ def at_once(examples, action):
 
 
 @pytest.mark.parametrize(
-    "merge", [pytest.param(False, id="synchronous"), pytest.param(True, id="k-step", marks=pytest.mark.prove)]
+    "form",
+    [
+        pytest.param(lambda workflow: workflow, id="synchronous"),
+        pytest.param(with_kstep, id="k-step", marks=pytest.mark.prove),
+        pytest.param(with_narrow_rows, id="narrow", marks=pytest.mark.prove),
+    ],
 )
-def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tmp_path, expected, merge):
-    workflow = with_kstep(workflow) if merge else workflow
+def test_tiers_and_blocks_never_change_what_two_workers_train(workflow, pool, tmp_path, expected, form):
+    workflow = form(workflow)
     first = undisturbed(workflow, pool, tmp_path, expected)
     schedule = workflow.schedule.model_copy(update={"block_batches": 3, "look_ahead": 1})
     commit = workflow.commit.model_copy(update={"every_blocks": None})
-    workers = workflow.workers.model_copy(update={"pairs_up_to": 8 if merge else 0})
+    workers = workflow.workers.model_copy(update={"pairs_up_to": 8 if form is with_kstep else 0})
     other = workflow.model_copy(update={"schedule": schedule, "commit": commit, "workers": workers})
     second = crew_driver(other, tmp_path / "other", pool, device_rows=4096, host_rows=4096).run()
     assert second["fingerprint"] == first["fingerprint"]
