@@ -17,8 +17,8 @@ alone, 6 ms for the 280,000 keys of a block), and at 2 M more than at 20 M, sinc
 time to open, commit and verify a row the same; `plan` of a block from the smallest to the largest table longer by at
 most a tenth of `train`; no block with 280,000 new keys inserted in more than 100 ms.
 
-Tables and data stay below --data for the next time (13 GB at 200 M keys, 28 GB while it runs), measurements in --out:
-one that is there is not repeated. The plot shows each measure relative to the smallest table; flat is good.
+Tables and data stay below --data for the next time (13 GB, and 2 more while it runs), measurements in --out: one that
+is there is not repeated. The plot shows each measure relative to the smallest table; flat is good.
 
 The last line is JSON: `map_bytes_per_key`, `longest_plan_ms` and `longest_insert_ms` of the largest table (CPU time),
 `speed_A_vs_B` of the largest and the next table, `ram_bytes_per_key` and `plan_growth_vs_train` from the smallest to

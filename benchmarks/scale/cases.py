@@ -84,7 +84,7 @@ class Scale:
 
 
 FULL = Scale()
-QUICK = Scale(256, 4, 4_000, 0.04, 0.005, 6_000, 2_000, 1024, 200, 64 << 20, 12, 6, 2)
+QUICK = Scale(256, 4, 4_000, 0.04, 0.005, 6_000, 2_000, 4096, 200, 64 << 20, 12, 6, 2)
 
 
 def make_workflow(root: Path, num_keys: int, scale: Scale, direct: bool) -> Workflow:
