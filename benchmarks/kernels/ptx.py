@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import pkgutil
 import re
@@ -114,6 +115,7 @@ def as_if_on(capability: tuple[int, int]) -> Iterator[None]:
         yield
 
 
+@functools.cache
 def ptx(name: str, signature: tuple[Any, ...], capability: tuple[int, int]) -> str:
     """Compile a kernel for GPUs of a compute capability, with the bounds of its launch."""
     kernel = kernels()[name]

@@ -4,7 +4,6 @@ import re
 
 import numpy as np
 import pytest
-from depth import some
 from numba import config
 
 from benchmarks.kernels.occupancy import bytes_of
@@ -19,10 +18,10 @@ def test_every_cuda_kernel_has_its_types_and_its_bytes():
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_every_kernel_compiles(name):
-    """`test_ptxas.py` assembles them, for newer GPUs as well."""
+    """`test_ptxas.py` assembles them, for older GPUs as well."""
     for signature in SIGNATURES[name]:
-        text = ptx(name, signature, (8, 0))
-        assert ".target sm_80" in text
+        text = ptx(name, signature, (9, 0))
+        assert ".target sm_90" in text
         assert ".visible .entry" in text
 
 
@@ -34,9 +33,7 @@ ROUNDED = [
 ]
 
 
-@pytest.mark.parametrize(
-    "name", some(ROUNDED, *(name for name in ROUNDED if "[" not in name or name.endswith(("[adam]", "[ftrl]"))))
-)
+@pytest.mark.parametrize("name", ROUNDED)
 def test_no_product_is_fused_with_the_sum_that_takes_it(name):
     """Then a row would have other bits than on the CPU."""
     text = ptx(name, SIGNATURES[name][0], (9, 0))
