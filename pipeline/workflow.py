@@ -143,6 +143,11 @@ class Model(Strict):
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the dense model's matrix products (torch.autocast). Rows, their gradients and all optimizer state
     are always float32."""
+    compile: bool = False
+    """Compile the forward and backward pass of full training batches (torch.compile), while the first blocks are read.
+    Needs a C++ compiler. It affects the result's bits, and so do the compiler and the number of threads."""
+    compile_cache: FilePath | None = None
+    """Folder that keeps compiled code from run to run. `~` is expanded. By default torch's own."""
 
 
 class Storage(Strict):

@@ -109,6 +109,7 @@ class StageRunner:
         self._next = dict.fromkeys(STAGES, blocks[0].number)
         self._refused = FirstRefused(self._last + 1, self._last + 1)
         self._num_staged = blocks[0].number
+        self.tiers.learner.prepare(blocks)
 
     def _read_already(self) -> dict[int, Flight]:
         """Blocks of the new stretch that are still in their read buffers: read, perhaps deduplicated, then refused."""
@@ -157,6 +158,7 @@ class StageRunner:
     def drain(self) -> list[StageResult]:
         """Wait for the device, and return the results of finished blocks not yet reported. Raises PipelineError if a
         block failed."""
+        self.tiers.learner.settle()
         try:
             spans = [StageResult(span.stage, span.number, span) for span in self.tiers.device.drain()]
             last = [StageResult("train", t.block.number, trained=_found(t)) for t in self._unreported]
