@@ -267,7 +267,7 @@ def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:
     # CuPy's OutOfMemoryError is a MemoryError; torch's is not.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return no_room(error, tiers.sizes, look_ahead, tiers.device)
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
 
 
 def _new_rows(seed: np.uint64, init_std: float, embedding_dim: int, keys_U: U64, out_UW: U32) -> None:
