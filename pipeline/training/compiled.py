@@ -28,8 +28,9 @@ from pipeline.training.forward import Forward, Pass
 from pipeline.training.torch_device import TorchDevice
 from pipeline.workflow import Workflow
 
-TORCHS_OWN_WARNING = "`torch.jit.script_method` is deprecated"
-"""A warning of torch about its own code, given when its compiler is imported."""
+OF_TORCH = r"`torch\.jit\.script_method` is deprecated|The \.grad attribute of a Tensor that is not a leaf"
+"""Beginnings of warnings by which torch's compiler complains of its own code: when it is imported, and when a model
+leaves torch in the middle of its forward pass."""
 MAX_REASON = 300
 """Maximum number of characters of torch's reason in a message."""
 
@@ -102,7 +103,7 @@ class Compiled:
         # Compiled code is for torch's number of threads, which is a property of each thread of Python.
         torch.set_num_threads(self._threads)
         os.environ[CACHE] = str(cache_folder(self._cache))
-        warnings.filterwarnings("ignore", TORCHS_OWN_WARNING, DeprecationWarning)
+        warnings.filterwarnings("ignore", OF_TORCH)
         compile_: Any = torch.compile
         compiled = compile_(self._run, dynamic=False, options=options(self._device), **isolated())
         devices = [self._device.where] if self._device.where.type == "cuda" else []
