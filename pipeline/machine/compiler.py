@@ -43,7 +43,9 @@ def try_compiler(command: str) -> str:
             done = subprocess.run([command, *options], capture_output=True, text=True, timeout=TRY_SECONDS, check=False)
         except FileNotFoundError:
             return f"there is no {command}"
-        except (OSError, subprocess.SubprocessError) as error:
-            return f"{command} cannot be run: {error}"
+        except subprocess.TimeoutExpired:
+            return f"{command} does not end within {TRY_SECONDS} s"
+        except OSError as error:
+            return f"{command} cannot be run: {error.strerror}"
     wrong = [line for line in done.stderr.splitlines() if "error" in line] or [f"it ends with {done.returncode}"]
     return f"{command} fails: {wrong[0]}" if done.returncode else ""

@@ -22,7 +22,6 @@ from torch import Tensor
 from pipeline.errors import PipelineError
 from pipeline.machine.compiler import CACHE, compiler, compiler_version
 from pipeline.machine.processor import processor
-from pipeline.messages.place import place_of
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward, Pass
 from pipeline.training.torch_device import TorchDevice
@@ -123,12 +122,10 @@ class Compiled:
                 f"the dense model {name} changes as it trains, and torch would have to compile it at every step: keep "
                 "what changes in buffers, or set model.compile to false"
             )
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = " ".join(lines[:3])[:MAX_REASON] or type(error).__name__
-        return (
-            f"torch cannot compile the dense model {name}: {reason}{place_of(error)}; change it, or set model.compile "
-            "to false"
-        )
+        # What follows is advice for those who look for the error in torch.
+        told, _, _ = str(error).partition("Set TORCHDYNAMO_VERBOSE")
+        reason = " ".join(told.split())[:MAX_REASON] or type(error).__name__
+        return f"torch cannot compile the dense model {name}: {reason}; change it, or set model.compile to false"
 
 
 def options(device: TorchDevice) -> dict[str, Any]:

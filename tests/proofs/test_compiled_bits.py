@@ -141,9 +141,7 @@ def test_each_model_learns_compiled_what_it_learns_eagerly(make, name):
     kind, args = MODELS[name]
     workflow = make(kind=kind, args=args)
     workflow = changed(workflow, optimizer__dense=workflow.optimizer.dense.model_copy(update={"eps": 1e-4}))
-    losses = [
-        run(changed(workflow, model__compile=compiles))["epochs"][-1]["logloss"] for compiles in (False, True)
-    ]
+    losses = [run(changed(workflow, model__compile=compiles))["epochs"][-1]["logloss"] for compiles in (False, True)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
 
 
@@ -188,9 +186,10 @@ def test_one_process_trains_more_models_than_torch_compiles_of_a_function(make):
 
 def test_a_compiler_that_breaks_down_later_ends_the_run_with_the_model_named(make, tmp_path, monkeypatch):
     monkeypatch.setattr(compiled, "options", lambda device: {"cpp.cxx": (None, "false")})
-    with pytest.raises(PipelineError, match="torch cannot compile the dense model DeepFM: ") as raised:
+    text = r"torch cannot compile the dense model DeepFM: .*No working C.. compiler"
+    with pytest.raises(PipelineError, match=text) as raised:
         run(make(compile_cache=tmp_path, args={"hidden": (7,)}))
-    assert len(str(raised.value)) < 700
+    assert "TORCHDYNAMO_VERBOSE" not in str(raised.value)
 
 
 def test_the_command_says_that_it_compiles(make, tmp_path):
