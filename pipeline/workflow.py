@@ -144,6 +144,11 @@ class Model(Strict):
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the dense model's matrix products (torch.autocast). Rows, their gradients and all optimizer state
     are always float32."""
+    compile: bool = False
+    """Compile the forward and backward pass of full training batches (torch.compile), while the first blocks are read.
+    Needs a C++ compiler. It affects the result's bits, and so do the compiler and the number of threads."""
+    compile_cache: FilePath | None = None
+    """Folder that keeps compiled code from run to run. `~` is expanded. By default torch's own."""
 
 
 class Storage(Strict):
@@ -334,7 +339,7 @@ def load(path: Path) -> Workflow:
 
 
 class _FromSource(SourceFileLoader):
-    """Loader of a file as it is now: Python takes the bytecode of an earlier file of the same size and second for it."""
+    """Loader of a file as it is now; Python may take bytecode of an earlier file of the same size and second for it."""
 
     def get_code(self, fullname: str) -> Any:
         return self.source_to_code(self.get_data(self.path), self.path)

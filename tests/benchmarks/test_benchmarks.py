@@ -12,7 +12,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ("float32", "bfloat16")
 RATIOS = {
-    "end_to_end": {"a_vs_c_mlp64", "a_vs_d_mlp400", "b_vs_a", "b_vs_limit", "dask_cost"},
+    "end_to_end": {
+        "a_vs_c_mlp64",
+        "a_vs_d_mlp400",
+        "b_vs_a",
+        "b_vs_limit",
+        "dask_cost",
+        "a_vs_best_mlp64_compiled",
+        "a_vs_best_mlp400_bf16",
+        "a_vs_ceiling_mlp400_bf16",
+        "a_vs_eager_peers_mlp400_bf16",
+    },
     "disk": {
         "raw_100_cold",
         "raw_1000_warm",
