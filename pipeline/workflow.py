@@ -334,7 +334,7 @@ def load(path: Path) -> Workflow:
 
 
 class _FromSource(SourceFileLoader):
-    """Loader of a file as it is now. Python would take the bytecode of an earlier file of its size and second for it."""
+    """Loader of a file as it is now: Python takes the bytecode of an earlier file of its size and second for it."""
 
     def get_code(self, fullname: str) -> Any:
         return self.source_to_code(self.get_data(self.path), self.path)
