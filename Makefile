@@ -3,6 +3,8 @@ PYTHON ?= python3
 # Tests also wait for processes: three at a time are faster than two, also on two cores.
 JOBS ?= 3
 VENV := .venv
+# Tests start hundreds of processes, each of which would compile every module anew.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 

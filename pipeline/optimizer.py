@@ -152,20 +152,6 @@ RowOptimizerConfig = Annotated[
 ]
 
 
-def formats_of_rows(rows: RowOptimizerConfig) -> tuple[str, ...]:
-    """Formats of the weights and of each part of the state, for a row layout; empty if all are float32."""
-    stored = rows.storage
-    state: dict[str, tuple[str, ...]] = {
-        "sgd": (),
-        "adagrad": (stored.state,),
-        "rowwise_adagrad": ("float32",),
-        "adam": (stored.state, stored.v or stored.state),
-        "ftrl": (stored.state, stored.state),
-    }
-    formats = (stored.weights, *state[rows.kind])
-    return () if set(formats) == {"float32"} else formats
-
-
 ROW_OPTIMIZERS: dict[str, type[Rows]] = {
     kind.model_fields["kind"].default: kind for kind in (Sgd, Adagrad, RowWiseAdagrad, Adam, Ftrl)
 }

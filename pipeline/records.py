@@ -97,10 +97,11 @@ class Rank:
 
     def part_of(self, block: Block) -> Block:
         """The block as this worker sees it: its part of each batch; examples count from the start of the first part."""
-        sizes = [self._size(end - begin) for begin, end in map(block.batch_bounds, range(block.num_batches))]
-        return replace(block, num_examples=sum(sizes), batch_size=self._size(block.batch_size))
+        sizes = [self.size_of(end - begin) for begin, end in map(block.batch_bounds, range(block.num_batches))]
+        return replace(block, num_examples=sum(sizes), batch_size=self.size_of(block.batch_size))
 
-    def _size(self, num_examples: int) -> int:
+    def size_of(self, num_examples: int) -> int:
+        """Size of this worker's part of `num_examples` examples."""
         begin, end = self.bounds(num_examples)
         return end - begin
 

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import sys
 import tomllib
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -143,6 +144,11 @@ class Model(Strict):
     precision: Literal["float32", "bfloat16"] = "float32"
     """Precision of the dense model's matrix products (torch.autocast). Rows, their gradients and all optimizer state
     are always float32."""
+    compile: bool = False
+    """Compile the forward and backward pass of full training batches (torch.compile), while the first blocks are read.
+    Needs a C++ compiler. It affects the result's bits, and so do the compiler and the number of threads."""
+    compile_cache: FilePath | None = None
+    """Folder that keeps compiled code from run to run. `~` is expanded. By default torch's own."""
 
 
 class Storage(Strict):
@@ -314,7 +320,7 @@ def load(path: Path) -> Workflow:
         raise ValueError(f"{path} is not a file; name a Python file that holds a `workflow`")
     name = f"workflow_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise ValueError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     # Registered so that a model class defined in the file can be imported by its dotted name.
@@ -323,13 +329,20 @@ def load(path: Path) -> Workflow:
         # Last, so that no file beside the workflow takes the place of a library.
         sys.path.append(folder)
     try:
-        spec.loader.exec_module(module)
+        _FromSource(name, str(path)).exec_module(module)
     except Exception as error:
         raise ValueError(message_of(error, path)) from error
     workflow = getattr(module, wanted, None)
     if not isinstance(workflow, Workflow):
         raise ValueError(f"{path} has no module-level `{wanted}` of type pipeline.workflow.Workflow")
     return workflow
+
+
+class _FromSource(SourceFileLoader):
+    """Loader of a file as it is now; Python may take bytecode of an earlier file of the same size and second for it."""
+
+    def get_code(self, fullname: str) -> Any:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _load_text(path: Path) -> Workflow:

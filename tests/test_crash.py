@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import depth
 import numpy as np
 import pytest
 
@@ -79,8 +80,9 @@ def test_power_loss_keeps_what_was_fsynced_and_may_lose_the_rest():
     assert any(len(s["d/c"]) < 2 * PAGE_BYTES for s in found if "d/c" in s)
 
 
+@pytest.mark.deep
 def test_a_run_that_died_after_a_call_resumes_to_the_same_result(undisturbed):
-    numbers = [-1, *range(3, len(undisturbed.calls), len(undisturbed.calls) // 20)]
+    numbers = [-1, *range(3, len(undisturbed.calls), len(undisturbed.calls) // (20 if depth.PROVES else 8))]
     assert not failures(resumptions(undisturbed, states({}, undisturbed.calls, numbers, 1))[0])
 
 

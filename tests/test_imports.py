@@ -1,6 +1,7 @@
 """The import graph: no cycles, arrows one way, and one door for each heavy dependency (DESIGN.md, Layout)."""
 
 import ast
+import functools
 from pathlib import Path
 
 import pytest
@@ -46,13 +47,15 @@ ROOT = {"__init__", "__main__", "errors", "optimizer", "records", "run", "schedu
 """Files of the root. A new capability is a folder."""
 
 
-NODES = {name: list(ast.walk(ast.parse(path.read_text()))) for name, path in FILES.items()}
+@functools.cache
+def nodes(name):
+    return list(ast.walk(ast.parse(FILES[name].read_text())))
 
 
 def imported(name):
     """Every module that a file names in an import statement, wherever it stands in the file."""
     found = set()
-    for node in NODES[name]:
+    for node in nodes(name):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -66,7 +69,7 @@ def imported(name):
 def bound(name):
     """Every name that a file binds, wherever it stands in the file."""
     found = set()
-    for node in NODES[name]:
+    for node in nodes(name):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             found.add(node.id)
         elif isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -76,7 +79,9 @@ def bound(name):
     return found
 
 
-GRAPH = {name: imported(name) for name in FILES}
+@functools.cache
+def graph():
+    return {name: imported(name) for name in FILES}
 
 
 def belongs(module, to):
@@ -93,7 +98,7 @@ def test_the_package_root_has_exactly_the_listed_files():
 
 @pytest.mark.parametrize("package", DOORS)
 def test_a_heavy_dependency_is_imported_only_where_listed(package):
-    importers = {name for name, modules in GRAPH.items() if any(belongs(m, (package,)) for m in modules)}
+    importers = {name for name, modules in graph().items() if any(belongs(m, (package,)) for m in modules)}
     assert importers, f"nothing imports {package}: take it from this list"
     assert not {name for name in importers if not belongs(name, DOORS[package])}
 
@@ -101,7 +106,7 @@ def test_a_heavy_dependency_is_imported_only_where_listed(package):
 def test_a_module_imports_only_from_its_own_layer_and_below():
     upwards = {
         f"{name} imports {other}"
-        for name, modules in GRAPH.items()
+        for name, modules in graph().items()
         for other in modules & FILES.keys()
         if name != "pipeline" and layer_of(other) < layer_of(name)
     }
@@ -111,14 +116,17 @@ def test_a_module_imports_only_from_its_own_layer_and_below():
 def test_serving_knows_nothing_of_a_run_but_for_scoring():
     running = ("pipeline.driver", "pipeline.cluster", "pipeline.worker")
     knowing = {
-        name for name in FILES if belongs(name, ("pipeline.serving",)) if any(belongs(m, running) for m in GRAPH[name])
+        name
+        for name in FILES
+        if belongs(name, ("pipeline.serving",))
+        if any(belongs(m, running) for m in graph()[name])
     }
     assert knowing == {"pipeline.serving.scoring"}
 
 
 def test_module_imports_have_no_cycle():
     """What imports nothing that is left leaves, until nothing is left."""
-    left = {name: modules & FILES.keys() for name, modules in GRAPH.items()}
+    left = {name: modules & FILES.keys() for name, modules in graph().items()}
     while leaves := [name for name, modules in left.items() if not modules & left.keys()]:
         for name in leaves:
             del left[name]
@@ -126,13 +134,13 @@ def test_module_imports_have_no_cycle():
 
 
 def test_every_module_and_name_imported_from_the_package_exists():
-    ours = {module for modules in GRAPH.values() for module in modules if belongs(module, ("pipeline",))}
+    ours = {module for modules in graph().values() for module in modules if belongs(module, ("pipeline",))}
     assert ours <= FILES.keys()
     names = {name: bound(name) for name in FILES}
     absent = {
         f"{name} imports {node.module}.{alias.name}"
-        for name, nodes in NODES.items()
-        for node in nodes
+        for name in FILES
+        for node in nodes(name)
         if isinstance(node, ast.ImportFrom) and belongs(node.module, ("pipeline",))
         for alias in node.names
         if alias.name not in names[node.module] and f"{node.module}.{alias.name}" not in FILES

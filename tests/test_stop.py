@@ -45,6 +45,11 @@ def workflow(tmp_path_factory):
     return workflow.model_copy(update={"storage": workflow.storage.model_copy(update={"device": 1 << 18})})
 
 
+@pytest.fixture(scope="module")
+def expected(workflow):
+    return run(workflow, **SIZES)
+
+
 def write_workflow(workflow, folder):
     path = folder / "written.py"
     text = workflow.model_dump_json()
@@ -66,7 +71,7 @@ def child(seconds, *argv):
         pytest.param(signal.SIGTERM, ["--serial"], id="term", marks=pytest.mark.prove),
     ],
 )
-def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, tmp_path, number, flags):
+def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, expected, tmp_path, number, flags):
     run_dir = tmp_path / "run"
     argv = [write_workflow(workflow, tmp_path), "--run-dir", str(run_dir), *flags]
     process = child(0.2, *argv)
@@ -84,7 +89,7 @@ def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, tmp_p
         Workflow.model_validate_json((run_dir / "workflow.json").read_text()), run_dir, chunk_rows=1024
     )
     assert 0 < resumed.committer.position.batch < 15
-    assert resumed.run()["fingerprint"] == run(workflow, **SIZES)["fingerprint"]
+    assert resumed.run()["fingerprint"] == expected["fingerprint"]
 
 
 @pytest.mark.prove
@@ -101,7 +106,7 @@ def test_a_second_signal_ends_the_process_at_once_by_that_signal(workflow, tmp_p
     assert process.returncode == -number
 
 
-def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, tmp_path):
+def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, expected, tmp_path):
     """In this process: a signal while block 7 trains."""
     driver = make_driver(workflow, tmp_path, **SIZES)
     watch = driver._watch
@@ -117,7 +122,6 @@ def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, tmp_path)
     assert 8 <= driver.committer.position.batch <= 13
     assert "commit 1 stands" in driver.what_stands()
     assert json.loads((tmp_path / "commits" / "000001.json").read_text())["commit"]["state"]["trained"] > 0
-    expected = run(workflow, **SIZES)
     assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == expected["fingerprint"]
 
 

@@ -1,5 +1,8 @@
 """A workflow validates itself: a typo is an error with the field's path."""
 
+import os
+import sys
+
 import pytest
 from conftest import make_workflow
 from hypothesis import given, settings
@@ -8,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipeline.messages.sizes import MemoryShare, format_size, parse_size
 from pipeline.models import DeepFM
-from pipeline.workflow import Data, Size, Workflow
+from pipeline.workflow import Data, Size, Workflow, load
 
 
 def make_fields():
@@ -212,3 +215,16 @@ def test_a_frozen_denominator_with_too_small_an_eps_is_refused(tmp_path):
         with_merge(1e-8)
     for taken in (with_merge(1e-4), with_merge(1e-8, k=1), with_merge(1e-8, denominator="local")):
         assert taken.optimizer.merge
+
+
+def test_a_file_that_changed_within_a_second_is_read_as_it_is(tmp_path, monkeypatch):
+    """Bytecode is kept for a file's size and second."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "changed.py"
+    for name in ("one", "two"):
+        written = make_workflow(tmp_path).model_copy(update={"name": name}).model_dump_json()
+        path.write_text(
+            f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({written!r})\n"
+        )
+        os.utime(path, (1, 1))
+        assert load(path).name == name

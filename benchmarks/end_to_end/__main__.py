@@ -7,8 +7,10 @@
                                                             left out where FBGEMM is not installed (`fbgemm_way`)
 
 Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam. Only the rows of (e) use row-wise Adagrad, since
-FBGEMM has no Adam on the CPU, so (a) does more work. Figures are examples per second, medians of interleaved repeats;
-(a) is compared with the faster variant of (e). Figures of the pipeline include filling and draining it.
+FBGEMM has no Adam on the CPU, so (a) does more work. With "compiled" behind the number of hidden units the dense model
+is compiled, with "bf16" its products are in bfloat16: in (a), and in the same way in (d) and the tuned (c) and (e).
+Figures are examples per second, medians of interleaved repeats; (a) is compared with the faster variant of (e). Figures
+of the pipeline include filling and draining it.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +29,7 @@ import numpy as np
 from benchmarks.cases import DIM, Case, dense_ids, keys_per_field, make_workflow
 from benchmarks.common import arguments, finish, in_own_process, machine, spread
 from benchmarks.end_to_end import fbgemm_way
+from benchmarks.end_to_end.advantages import COMPILED, COMPILED_BF16, EAGER, Advantages
 from benchmarks.end_to_end.dask_cost import dask_cost
 from benchmarks.end_to_end.torch_way import Ceiling, Sparse
 from benchmarks.table import drop_log_pages, raw_row_rate, warm_log_pages
@@ -36,6 +40,8 @@ from pipeline.records import Span
 from pipeline.stages import STAGES
 
 SMALL, WIDE = (64,), (400, 400, 400)
+ADVANTAGES = {"64 compiled": (SMALL, COMPILED), "400 compiled bf16": (WIDE, COMPILED_BF16)}
+"""Cases with the same advantages on all sides, by the end of their names."""
 
 
 @dataclass(frozen=True)
@@ -74,22 +80,33 @@ class Bench:
             "b64": self._open("b64", SMALL, False, scale.blocks),
             "trivial": self._open("trivial", (), True, scale.wide_blocks),
         }
-        for name, blocks in (("a64", scale.blocks), ("a400", 2), ("b64", scale.blocks), ("trivial", 2)):
-            self.cases[name].stretches.run(blocks)
+        for name, (hidden, advantages) in ADVANTAGES.items():
+            blocks = scale.blocks if hidden == SMALL else scale.wide_blocks
+            self.cases[f"a{name}"] = self._open(f"a{name}".replace(" ", "_"), hidden, True, blocks, advantages)
+        short = ("a400", "trivial", "a400 compiled bf16")
+        for name, case in self.cases.items():
+            case.stretches.run(2 if name in short else scale.blocks)
         ids, labels = dense_ids(self.cases["a64"].stretches.driver.setup.workflow, scale.torch_batches * scale.batch)
         self._num_ids = sum(keys_per_field(scale.keys_in_memory))
         np.savez(tmp / "ids.npz", ids=ids, labels=labels)
         self._sparse = {h: Sparse(ids, labels, self._num_ids, DIM, h) for h in (SMALL, WIDE)}
         self._ceiling = {h: Ceiling(ids.shape[1], scale.batch, DIM, h) for h in (SMALL, WIDE)}
+        fast = ADVANTAGES.items()
+        self._fast_sparse = {n: Sparse(ids, labels, self._num_ids, DIM, h, given) for n, (h, given) in fast}
+        self._fast_ceiling = {n: Ceiling(ids.shape[1], scale.batch, DIM, h, given) for n, (h, given) in fast}
         self.rates: dict[str, list[float]] = defaultdict(list)
         self.spans: dict[str, list[Span]] = defaultdict(list)
         self.rows_from_disk: list[float] = []
 
-    def _open(self, name: str, hidden: tuple[int, ...], in_memory: bool, blocks: int) -> Case:
+    def _open(
+        self, name: str, hidden: tuple[int, ...], in_memory: bool, blocks: int, advantages: Advantages = EAGER
+    ) -> Case:
         scale = self.scale
         keys = scale.keys_in_memory if in_memory else scale.keys_on_disk
         examples = scale.data_batches * scale.batch
         workflow = make_workflow(name, self._data, keys, examples, hidden, **scale.case(in_memory))
+        given = {"compile": advantages.compile, "precision": "bfloat16" if advantages.bfloat16 else "float32"}
+        workflow = workflow.model_copy(update={"model": workflow.model.model_copy(update=given)})
         return Case(workflow, self._tmp / name, self._client, blocks)
 
     def torch(self) -> dict[str, float]:
@@ -101,9 +118,18 @@ class Bench:
             rates[f"c{name} tuned"] = self._sparse[hidden].train(batches, batch)
             rates[f"d{name}"] = self._ceiling[hidden].train(batches)
             for tuned in (0, 1) if fbgemm_way.installed() else ():
-                numbers = (self.scale.keys_in_memory, tuned, batches, batch, *hidden)
-                rates[f"e{name}" + " tuned" * tuned] = in_own_process("end_to_end.fbgemm_way", data, *numbers)
+                rates[f"e{name}" + " tuned" * tuned] = self._fbgemm(tuned, EAGER, batches, hidden)
+        for name, (hidden, advantages) in ADVANTAGES.items():
+            batches = self.scale.torch_batches // (1 if hidden == SMALL else 2)
+            rates[f"c{name}"] = self._fast_sparse[name].train(batches, self.scale.batch)
+            rates[f"d{name}"] = self._fast_ceiling[name].train(batches)
+            if fbgemm_way.installed():
+                rates[f"e{name}"] = self._fbgemm(1, advantages, batches, hidden)
         return rates
+
+    def _fbgemm(self, tuned: int, advantages: Advantages, batches: int, hidden: tuple[int, ...]) -> float:
+        numbers = (self.scale.keys_in_memory, tuned, *advantages.numbers, batches, self.scale.batch, *hidden)
+        return in_own_process("end_to_end.fbgemm_way", self._tmp / "ids.npz", *numbers)
 
     def repeat(self) -> None:
         for name, rate in self.torch().items():
@@ -119,6 +145,8 @@ class Bench:
         examples = self.scale.blocks * self.scale.block_batches * self.scale.batch
         self.rows_from_disk.append((b64.disk_rows_read - before) / examples)
         self._measure("a400", "a400")
+        for name in ADVANTAGES:
+            self._measure(f"a{name}", f"a{name}")
 
     def _measure(self, case: str, name: str) -> None:
         rate, spans = self.cases[case].stretches.run(self.cases[case].blocks)
@@ -175,7 +203,23 @@ def report(bench: Bench, dask: dict[str, float]) -> None:
         "dask_cpu_vs_serial": dask["cpu"],
         "dask_wall_vs_serial": dask["wall"],
         **fbgemm,
+        **with_advantages(m),
     })  # fmt: skip
+
+
+def with_advantages(m: Mapping[str, float]) -> dict[str, float]:
+    """(a), compiled, beside the best peer with the same advantages or fewer, the peers as they are run today (float32,
+    eager) and the ceiling. `m`: medians by the name of the case."""
+    today = max(rate for name, rate in m.items() if name in ("c400", "c400 tuned", "e400", "e400 tuned"))
+    peers = {n: max(m[p] for p in (f"c{n}", f"e{n}") if p in m) for n in ADVANTAGES}
+    eager = max(m[p] for p in ("c64", "c64 tuned", "e64", "e64 tuned") if p in m)
+    return {
+        "a_vs_best_mlp64_compiled": m["a64 compiled"] / max(eager, peers["64 compiled"]),
+        "a_vs_best_mlp400_bf16": m["a400 compiled bf16"] / peers["400 compiled bf16"],
+        "a_vs_ceiling_mlp400_bf16": m["a400 compiled bf16"] / m["d400 compiled bf16"],
+        "a_vs_eager_peers_mlp400_bf16": m["a400 compiled bf16"] / today,
+        "a_vs_ceiling_mlp64_compiled": m["a64 compiled"] / m["d64 compiled"],
+    }
 
 
 def main() -> None:

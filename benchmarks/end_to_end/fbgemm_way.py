@@ -8,9 +8,9 @@ are put in FBGEMM's order, field by field, before the clock starts. The first-or
 width 4 (FBGEMM's minimum), whose sum over the fields is all that DeepFM needs: with the allocator tuned, this is 8 %
 faster than rows of width 20 that hold both (17 is no multiple of 4), and 6 % faster than 26 more tables.
 
-`python -m benchmarks.end_to_end.fbgemm_way DATA.npz KEYS TUNED BATCHES BATCH_SIZE HIDDEN...` prints examples per
-second; KEYS is the argument of `keys_per_field`, TUNED 0 for the C allocator as torch finds it and 1 for our setting
-of it.
+`python -m benchmarks.end_to_end.fbgemm_way DATA.npz KEYS TUNED COMPILE BFLOAT16 BATCHES BATCH_SIZE HIDDEN...` prints
+examples per second; KEYS is the argument of `keys_per_field`, TUNED 0 for the C allocator as torch finds it and 1 for
+our setting of it, COMPILE and BFLOAT16 are 1 for a dense model that has these `Advantages`.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from benchmarks.cases import DIM, keys_per_field
+from benchmarks.end_to_end.advantages import EAGER, Advantages
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.models import DeepFM
 
@@ -64,8 +64,9 @@ class Fbgemm:
     """One table per field, and one of all keys' first-order weights; ids and labels are in memory, batch by batch."""
 
     def __init__(
-        self, ids_NF: np.ndarray, labels_N: np.ndarray, rows: Sequence[int], dim: int, hidden: Sequence[int], batch: int
-    ) -> None:
+        self, ids_NF: np.ndarray, labels_N: np.ndarray, rows: Sequence[int], dim: int, hidden: Sequence[int],
+        batch: int, advantages: Advantages = EAGER,
+    ) -> None:  # fmt: skip
         num_fields = len(rows)
         of_field_NF = torch.from_numpy(ids_NF - np.cumsum([0, *rows[:-1]]))
         self._shape = (batch, num_fields, dim)
@@ -82,6 +83,7 @@ class Fbgemm:
             nn.init.normal_(table, std=0.01)
         nn.init.zeros_(self.first_order.split_embedding_weights()[0])
         self.model = DeepFM(num_fields, 0, dim, hidden)
+        self._loss_of = advantages.loss_of(self.model)
         self._optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3, fused=True)
 
     def look_up(self, at: int) -> tuple[Tensor, Tensor]:
@@ -93,8 +95,7 @@ class Fbgemm:
         """Train on a batch; return its loss from before the update."""
         self._optimizer.zero_grad(set_to_none=True)
         embeddings, first = self.look_up(at)
-        output = self.model(torch.empty(len(first), 0), embeddings, first)
-        loss = binary_cross_entropy_with_logits(output, self._labels[at])
+        loss = self._loss_of(embeddings, first, self._labels[at])
         loss.backward()
         self._optimizer.step()
         return loss.detach()
@@ -109,10 +110,11 @@ class Fbgemm:
 
 def main() -> None:
     data = np.load(sys.argv[1])
-    keys, tuned, num_batches, batch_size, *hidden = map(int, sys.argv[2:])
+    keys, tuned, compiles, bfloat16, num_batches, batch_size, *hidden = map(int, sys.argv[2:])
     if tuned:
         keep_freed_memory()
-    way = Fbgemm(data["ids"], data["labels"], keys_per_field(keys), DIM, hidden, batch_size)
+    advantages = Advantages(bool(compiles), bool(bfloat16))
+    way = Fbgemm(data["ids"], data["labels"], keys_per_field(keys), DIM, hidden, batch_size, advantages)
     way.train(3)
     print(way.train(num_batches))
 

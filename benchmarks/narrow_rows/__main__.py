@@ -7,7 +7,7 @@ with the same seed, and two standard errors of this mean. The seed decides the o
 and the rounding. Each run leaves one JSON file in --out and is not repeated; the table shows all that is there.
 `--real` names the folder with frappe_x1 and criteo_1tb_sample; cases whose data is not there are left out.
 
-The last line is JSON: `worst_mean`, the difference of means that is farthest from 0, and `worst_error`, the largest two
+The last line is JSON: `worst_mean`, the largest mean difference, with either sign, and `worst_error`, the largest two
 standard errors, over all cases of at least ten seeds, and the number of these.
 """
 
@@ -62,7 +62,7 @@ def differences(out: Path, case: str, semantics: str, stored: str, seeds: int) -
 
 def print_table(out: Path, args: argparse.Namespace) -> dict[str, float]:
     means, errors = [0.0], [0.0]
-    cells = 0
+    cells = 0.0
     print(f"{'case':18}{'semantics':10}{'format':22}{'seeds':>6}{'mean':>11}{'2 errors':>11}{'float32':>9}")
     for case, semantics, stored in product(CASES, SEMANTICS, list(STORED)[1:]):
         found = differences(out, case, semantics, stored, args.seeds)
@@ -76,7 +76,7 @@ def print_table(out: Path, args: argparse.Namespace) -> dict[str, float]:
             cells += 1
             means.append(mean)
             errors.append(error)
-    return {"worst_mean": max(means, key=abs), "worst_error": max(errors), "cells": cells}
+    return {"worst_mean": max(map(abs, means)), "worst_error": max(errors), "cells": cells}
 
 
 def main() -> None:

@@ -138,7 +138,8 @@ class WorkerPool:
     def close(self) -> None:
         """End the processes that this pool started, whatever they are doing."""
         for nanny in list(self.cluster.workers.values()) if self.cluster else ():
-            nanny.auto_restart = False
+            # Else it starts a process in place of the one that is killed, and closing waits for that process.
+            nanny.close_gracefully("the pool closes")
         self._kill()
         # Errors of a scheduler whose workers were killed do not matter here.
         with suppress(NoAnswer, OSError):

@@ -33,6 +33,9 @@ ATTEMPTS = {"commit": 3, "disk": 2, "window": 1, "map": 1}
 in the log or on the disk."""
 
 SAME_COMMAND = "the same command"
+COMPILING = (
+    "compiling the dense model while the first blocks are read: up to half a minute, a few seconds if its cache has it"
+)
 CORRECTED_COMMAND = f"once that is corrected, {SAME_COMMAND}"
 
 MakeCrew = Callable[[Folder, Commits], Crew]
@@ -106,7 +109,8 @@ class Driver:
             with on_signal(self.pauses.stop), self.progress:
                 dashboard = f"dashboard: {self.crew.dashboard}" if self.crew.dashboard else None
                 stands = self.what_stands() if self.committer.newest else None
-                for line in filter(None, (dashboard, stands, *self.warnings)):
+                compiles = COMPILING if self.setup.workflow.model.compile and not self._is_over else None
+                for line in filter(None, (dashboard, stands, *self.warnings, compiles)):
                     self._say(line)
                 result = self._go_on()
         except (OSError, MemoryError, PipelineError) as error:

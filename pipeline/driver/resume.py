@@ -6,10 +6,9 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
-from pathlib import Path
+from importlib.util import find_spec
 from typing import Any
 
 from pipeline.commits.manifest import RESERVE_NAME, Manifest
@@ -17,6 +16,8 @@ from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Identity, as_json, differences
 from pipeline.driver.result import OUTPUTS
+from pipeline.machine.compiler import CACHE, compiler, compiler_version
+from pipeline.machine.processor import processor
 from pipeline.settings import read_json
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.folder import Folder
@@ -27,13 +28,13 @@ HARMLESS = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.device",
     "storage.host", "storage.disk", "storage.read", "storage.map", "storage.policy", "storage.log_multiple",
     "storage.log_growth", "storage.direct", "schedule.block_batches", "schedule.look_ahead", "schedule.epochs",
-    "commit", "metrics", "workers", "device",
+    "commit", "metrics", "workers", "device", "model.compile_cache",
 )  # fmt: skip
 """Settings that may differ, since they change no bit of the result (more epochs change no bit of the earlier ones). The
 data are compared by their identity and the device by the environment instead."""
 TOLD = (
     "optimizer.dense", "optimizer.max_grad_norm", "optimizer.rows.lr", "optimizer.rows.l2", "optimizer.rows.clip",
-    "schedule.plateau", "schedule.threads",
+    "schedule.plateau", "schedule.threads", "model.compile",
 )  # fmt: skip
 """Settings that may differ, with a warning: the result is then not that of a single workflow."""
 MAX_TOLD, MAX_VALUE = 8, 60
@@ -43,6 +44,8 @@ PROCESSOR_VARIABLES = (
     "NUMBA_CPU_FEATURES", "NUMBA_CPU_NAME", "NUMBA_ENABLE_AVX", "ONEDNN_MAX_CPU_ISA", "OPENBLAS_CORETYPE",
 )  # fmt: skip
 """Environment variables that choose the processor instructions which libraries use, and so may change bits."""
+COMPILER_VARIABLES = ("TORCHINDUCTOR_", "TORCH_COMPILE_", "TORCHDYNAMO_", "TRITON_")
+"""Beginnings of the names of variables that set torch's compiler."""
 
 
 def description(
@@ -50,21 +53,28 @@ def description(
 ) -> dict[str, Any]:
     """Describe the run, as JSON values, for its commits and for the comparison on resuming. `device`: model of the
     device; `world`: number of workers."""
+    compiled = compiled_by(device != "cpu") if workflow.model.compile else {}
     return {
         "workflow": json.loads(workflow.model_dump_json()),
         "data": as_json(identity),
         "steps_of_epoch": steps_of_epoch,
-        "environment": environment() | {"device": device, "workers": str(world)},
+        "environment": environment() | {"device": device, "workers": str(world)} | compiled,
     }
 
 
 def environment() -> dict[str, str]:
     """Environment that can change bits: processor model, versions of libraries, and variables that choose processor
     instructions."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
-    processor = next((line.split(":")[1].strip() for line in lines if "model name" in line), platform.machine())
     variables = {name: os.environ[name] for name in PROCESSOR_VARIABLES if name in os.environ}
-    return {"processor": processor} | {name: version(name) for name in ("numba", "numpy", "torch")} | variables
+    return {"processor": processor()} | {name: version(name) for name in ("numba", "numpy", "torch")} | variables
+
+
+def compiled_by(on_gpu: bool) -> dict[str, str]:
+    """Environment that can change the bits of a compiled dense part: the version of the C++ compiler, on a GPU also
+    that of triton, and variables that set torch's compiler."""
+    names = sorted(name for name in os.environ if name.startswith(COMPILER_VARIABLES) and name != CACHE)
+    triton = {"triton": version("triton")} if on_gpu and find_spec("triton") else {}
+    return {"compiler": compiler_version(compiler())} | triton | {name: os.environ[name] for name in names}
 
 
 def check_same_run(

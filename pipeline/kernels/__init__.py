@@ -24,12 +24,18 @@ def digest_of_sources() -> str:
 if not config.CACHE_DIR:
     config.CACHE_DIR = str(Path(__file__).parent / "__pycache__" / digest_of_sources())
 
-cpu = njit(nogil=True, cache=True, error_model="numpy")
-gpu = cuda.jit(cache=True)
+BLOCK_THREADS = 256
+BLOCKS_AT_ONCE = 4
+"""Number of blocks that a multiprocessor of a GPU runs at once at least, so that enough rows are on their way while
+others wait for memory. It has 65,536 registers: the compiler gives a thread at most 64."""
 
 
-def gpu_blocks_of(threads: int) -> Any:
-    """Return a decorator like `gpu` for kernels with blocks of `threads` threads, so large that the compiler must limit
-    the registers per thread."""
+def gpu_blocks_of(threads: int, at_once: int) -> Any:
+    """Return a decorator of CUDA kernels with blocks of `threads` threads, of which a multiprocessor runs `at_once`."""
     # The simulator does not support launch bounds.
-    return gpu if config.ENABLE_CUDASIM else cuda.jit(cache=True, launch_bounds=threads)
+    bounds = {} if config.ENABLE_CUDASIM else {"launch_bounds": (threads, at_once)}
+    return cuda.jit(cache=True, **bounds)
+
+
+cpu = njit(nogil=True, cache=True, error_model="numpy")
+gpu = gpu_blocks_of(BLOCK_THREADS, BLOCKS_AT_ONCE)

@@ -43,25 +43,13 @@ def catch_up(
     Adam has decayed never-trained rows to zero (for callers that only read weights); the largest learning rate.
     """
     args = (
-        rule,
-        floats_SW,
-        words_SW,
-        weights_at,
-        last_at,
-        rows_P,
-        width,
-        dim,
-        step,
-        rates_T4,
-        begins_T,
-        settings,
-        ahead,
-    )
+        floats_SW, words_SW, weights_at, last_at, rows_P, width, dim, step, rates_T4, begins_T, settings, ahead,
+    )  # fmt: skip
     if on_host(words_SW):
-        catch_up_cpu(*args)
-    elif rule in (SGD, ADAGRAD, ADAM):
+        catch_up_cpu(rule, *args)
+    elif rule in CATCH_UP_CUDA:
         lanes = lanes_for(width)
-        launch(catch_up_cuda, len(rows_P), *args, lanes, lanes=lanes)
+        launch(CATCH_UP_CUDA[rule], len(rows_P), *args, lanes, lanes=lanes)
         launch(mark_cuda, len(rows_P), words_SW, last_at, rows_P, step)
     else:
         launch(catch_up_rowwise_cuda, len(rows_P), *args)
@@ -119,30 +107,41 @@ def catch_up_cpu(
             rowwise_absent(row_W, weights_at, totals_at, dim, width, last, step, rates_T4, begins_T, ahead[2], ahead[4])
 
 
-@gpu
-def catch_up_cuda(
-    rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int,
-    step: int, rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...], lanes: int,
-) -> None:  # fmt: skip
-    """One thread per weight. `mark_cuda` sets the last step afterwards, since all threads of a row read it."""
-    lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
-    for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
-        row_W, last = floats_SW[rows_P[p]], np.int64(words_SW[rows_P[p], last_at])
-        if last < step:
-            for c in range(weights_at + lane, weights_at + width, lanes):
-                one, two = c + width, c + 2 * width
-                if rule == ADAM and last == 0 and step > ahead[3]:
-                    row_W[c] = 0
-                elif rule == ADAM:
-                    weight, m, v = adam_absent(row_W[c], row_W[one], row_W[two], last, step, rates_T4, settings, ahead)
-                    row_W[c], row_W[one], row_W[two] = weight, m, v
-                elif rule == SGD:
-                    row_W[c] = np.float64(row_W[c]) * shrinkage(last, step, rates_T4, begins_T, 0.0, False)
-                else:
-                    weight, total = adagrad_absent(
-                        row_W[c], row_W[one], last, step, rates_T4, begins_T, ahead[2], ahead[4]
-                    )
-                    row_W[c], row_W[one] = weight, total
+def _cuda_kernel_of(rule: int) -> Any:
+    """Make the CUDA kernel of one rule, which is a constant in it: so a kernel needs only its own rule's registers."""
+
+    @gpu
+    def catch_up_cuda(
+        floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int, step: int,
+        rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...], lanes: int,
+    ) -> None:  # fmt: skip
+        """One thread per weight. `mark_cuda` sets the last step afterwards, since all threads of a row read it."""
+        lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
+        for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
+            row_W, last = floats_SW[rows_P[p]], np.int64(words_SW[rows_P[p], last_at])
+            if last < step:
+                for c in range(weights_at + lane, weights_at + width, lanes):
+                    one, two = c + width, c + 2 * width
+                    if rule == ADAM and last == 0 and step > ahead[3]:
+                        row_W[c] = 0
+                    elif rule == ADAM:
+                        weight, m, v = adam_absent(
+                            row_W[c], row_W[one], row_W[two], last, step, rates_T4, settings, ahead
+                        )
+                        row_W[c], row_W[one], row_W[two] = weight, m, v
+                    elif rule == SGD:
+                        row_W[c] = np.float64(row_W[c]) * shrinkage(last, step, rates_T4, begins_T, 0.0, False)
+                    else:
+                        weight, total = adagrad_absent(
+                            row_W[c], row_W[one], last, step, rates_T4, begins_T, ahead[2], ahead[4]
+                        )
+                        row_W[c], row_W[one] = weight, total
+
+    return catch_up_cuda
+
+
+CATCH_UP_CUDA = {rule: _cuda_kernel_of(rule) for rule in (SGD, ADAGRAD, ADAM)}
+"""The CUDA kernel of each rule that catches up every weight by itself."""
 
 
 @gpu
@@ -154,15 +153,20 @@ def mark_cuda(words_SW: U32, last_at: int, rows_P: I32, step: int) -> None:
 
 @gpu
 def catch_up_rowwise_cuda(
-    rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int,
-    step: int, rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...],
+    floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, width: int, dim: int, step: int,
+    rates_T4: F32, begins_T: I32, settings: tuple[Any, ...], ahead: tuple[Any, ...],
 ) -> None:  # fmt: skip
     """One thread per row."""
     for p in range(cuda.grid(1), rows_P.size, cuda.gridsize(1)):
         row_W, last = floats_SW[rows_P[p]], np.int64(words_SW[rows_P[p], last_at])
         if last < step:
-            totals_at = weights_at + width
-            rowwise_absent(row_W, weights_at, totals_at, 0, dim, last, step, rates_T4, begins_T, ahead[2], ahead[4])
-            totals_at += dim > 0
-            rowwise_absent(row_W, weights_at, totals_at, dim, width, last, step, rates_T4, begins_T, ahead[2], ahead[4])
+            # One call in a loop: two calls are two copies of the function, and need 156 registers.
+            begin, end, total_at = 0, dim, weights_at + width
+            while begin < width:
+                if begin < end:
+                    rowwise_absent(
+                        row_W, weights_at, total_at, begin, end, last, step, rates_T4, begins_T, ahead[2], ahead[4]
+                    )
+                    total_at += 1
+                begin, end = end, width
             words_SW[rows_P[p], last_at] = np.uint32(step)

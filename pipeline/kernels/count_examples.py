@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numba import cuda, uint32
 
-from pipeline.kernels import cpu, gpu
+from pipeline.kernels import BLOCK_THREADS, cpu, gpu
 from pipeline.kernels.launch import launch, on_host
 from pipeline.records import I32, TILE
 
@@ -55,6 +55,7 @@ def count_examples_cpu(source_V: I32, starts_P: I32, num_fields: int, counts_P: 
 
 @gpu
 def count_examples_cuda(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
-    seen = cuda.local.array(TILE_WORDS, uint32)
+    # Memory on the multiprocessor; the threads of a warp write to different banks.
+    seen = cuda.shared.array((TILE_WORDS, BLOCK_THREADS), uint32)[:, cuda.threadIdx.x]
     for p in range(cuda.grid(1), counts_P.size, cuda.gridsize(1)):
         counts_P[p] = count_one(source_V, starts_P[p], starts_P[p + 1], num_fields, seen)

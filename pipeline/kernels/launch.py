@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from numba import config, cuda
 
+from pipeline.kernels import BLOCK_THREADS
+
 if not config.ENABLE_CUDASIM:
     # Numba warns of every grid that does not fill the GPU, but a small batch is not a mistake.
     cuda.dispatcher.config.CUDA_LOW_OCCUPANCY_WARNINGS = 0
 
-BLOCK_THREADS = 256
 MAX_BLOCKS = 1 << 12
 """Maximum size of the grid, more than any GPU runs at once; with more items a thread takes several."""
 WARP = 32

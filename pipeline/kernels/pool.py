@@ -170,14 +170,14 @@ def pool_bags_cuda(
     lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
     for b in range(begin + group, end, cuda.gridsize(1) // lanes):
         for m in range(multi_M.size):
-            first, bag_end = bags_MB[m, b], bags_MB[m, b + 1]
+            bag = inverse_V[bags_MB[m, b] : bags_MB[m, b + 1]]
             scale = np.float32(1)
-            if mean_M[m] != 0 and bag_end > first:
-                scale = np.float32(1) / np.float32(bag_end - first)
+            if mean_M[m] != 0 and bag.size > 0:
+                scale = np.float32(1) / np.float32(bag.size)
             for c in range(lane, weights_PC.shape[1], lanes):
                 total = np.float32(0)
-                for o in range(first, bag_end):
-                    total += weights_PC[inverse_V[o], c]
+                for p in bag:
+                    total += weights_PC[p, c]
                 if c < embeddings_BFD.shape[2]:
                     embeddings_BFD[b, multi_M[m], c] = total * scale
                 elif first_BF.size > 0:

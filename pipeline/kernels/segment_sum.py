@@ -159,7 +159,7 @@ def first_from(source_V: I32, begin: int, end: int, minimum: int) -> int:
     return begin
 
 
-@gpu_blocks_of(LONG_THREADS)
+@gpu_blocks_of(LONG_THREADS, 1)
 def long_sums_cuda(
     grads_GD: F32, first_G: F32, source_V: I32, starts_P: I32, scale_G: F32, tile_G: int, out_PC: F32, lanes: int
 ) -> None:

@@ -24,6 +24,7 @@ from pipeline.kernels.row_rules import (
     FTRL,
     L2,
     ROWWISE_ADAGRAD,
+    RULE_NUMBERS,
     SGD,
     SIZE,
     adagrad_weight,
@@ -45,15 +46,14 @@ def update_rows(
     step, the next word its number of occurrences (modulo 2^32).
     """
     args = (
-        rule, floats_SW, words_SW, weights_at, last_at, rows_P, grads_PC, starts_P, dim, step, rates_T4, settings,
-        whole,
+        floats_SW, words_SW, weights_at, last_at, rows_P, grads_PC, starts_P, dim, step, rates_T4, settings, whole,
     )  # fmt: skip
     if on_host(words_SW):
-        update_rows_cpu(*args)
+        update_rows_cpu(rule, *args)
     else:
         # Row-wise Adagrad has one accumulator for many weights, so one thread updates a whole row.
         lanes = 1 if rule == ROWWISE_ADAGRAD else lanes_for(grads_PC.shape[1])
-        launch(update_rows_cuda, len(rows_P), *args, lanes, lanes=lanes)
+        launch(UPDATE_ROWS_CUDA[rule], len(rows_P), *args, lanes, lanes=lanes)
 
 
 @cpu
@@ -156,38 +156,48 @@ def update_rows_cpu(
             mark(words_SW, row, last_at, step, starts_P[p + 1] - starts_P[p])
 
 
-@gpu
-def update_rows_cuda(
-    rule: int, floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32,
-    starts_P: I32, dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool, lanes: int,
-) -> None:  # fmt: skip
-    width = grads_PC.shape[1]
-    size, eps, l2, factor = rates_T4[step, SIZE], rates_T4[step, EPS], rates_T4[step, L2], rates_T4[step, FACTOR]
-    if whole:
-        l2, factor = rates_T4.dtype.type(0), rates_T4.dtype.type(1)
-    lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
-    for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
-        row, row_W = rows_P[p], floats_SW[rows_P[p]]
-        if rule == ROWWISE_ADAGRAD:
-            rowwise_row(row_W, weights_at, grads_PC[p], dim, l2, factor, eps, size)
-        else:
-            for c in range(lane, width, lanes):
-                at, one, two = weights_at + c, weights_at + width + c, weights_at + 2 * width + c
-                weight = row_W[at]
-                grad = full_gradient(grads_PC[p, c], weight, l2, factor)
-                if rule == ADAM:
-                    weight, m, v = adam_weight(
-                        weight, row_W[one], row_W[two], grad, settings[0], settings[1], eps, size
-                    )
-                    row_W[at], row_W[one], row_W[two] = weight, m, v
-                elif rule == SGD:
-                    row_W[at] = weight - product(size, grad)
-                elif rule == ADAGRAD:
-                    weight, total = adagrad_weight(weight, row_W[one], grad, eps, size)
-                    row_W[at], row_W[one] = weight, total
-                else:
-                    row_W[one], row_W[two] = ftrl_sums(weight, row_W[one], row_W[two], grad, size)
-                    row_W[at] = ftrl_weight(row_W[one], row_W[two], settings[0], settings[1], settings[2], size)
-        if lane == 0:
-            words_SW[row, last_at] = np.uint32(step)
-            words_SW[row, last_at + 1] += np.uint32(starts_P[p + 1] - starts_P[p])
+def _cuda_kernel_of(rule: int) -> Any:
+    """Make the CUDA kernel of one rule, which is a constant in it. A kernel of all rules would need 117 registers a
+    thread."""
+
+    @gpu
+    def update_rows_cuda(
+        floats_SW: F32, words_SW: U32, weights_at: int, last_at: int, rows_P: I32, grads_PC: F32, starts_P: I32,
+        dim: int, step: int, rates_T4: F32, settings: tuple[Any, ...], whole: bool, lanes: int,
+    ) -> None:  # fmt: skip
+        width = grads_PC.shape[1]
+        size, eps, l2, factor = rates_T4[step, SIZE], rates_T4[step, EPS], rates_T4[step, L2], rates_T4[step, FACTOR]
+        if whole:
+            l2, factor = rates_T4.dtype.type(0), rates_T4.dtype.type(1)
+        lane, group = cuda.grid(1) % lanes, cuda.grid(1) // lanes
+        for p in range(group, rows_P.size, cuda.gridsize(1) // lanes):
+            row, row_W = rows_P[p], floats_SW[rows_P[p]]
+            if rule == ROWWISE_ADAGRAD:
+                rowwise_row(row_W, weights_at, grads_PC[p], dim, l2, factor, eps, size)
+            else:
+                for c in range(lane, width, lanes):
+                    at, one, two = weights_at + c, weights_at + width + c, weights_at + 2 * width + c
+                    weight = row_W[at]
+                    grad = full_gradient(grads_PC[p, c], weight, l2, factor)
+                    if rule == ADAM:
+                        weight, m, v = adam_weight(
+                            weight, row_W[one], row_W[two], grad, settings[0], settings[1], eps, size
+                        )
+                        row_W[at], row_W[one], row_W[two] = weight, m, v
+                    elif rule == SGD:
+                        row_W[at] = weight - product(size, grad)
+                    elif rule == ADAGRAD:
+                        weight, total = adagrad_weight(weight, row_W[one], grad, eps, size)
+                        row_W[at], row_W[one] = weight, total
+                    else:
+                        row_W[one], row_W[two] = ftrl_sums(weight, row_W[one], row_W[two], grad, size)
+                        row_W[at] = ftrl_weight(row_W[one], row_W[two], settings[0], settings[1], settings[2], size)
+            if lane == 0:
+                words_SW[row, last_at] = np.uint32(step)
+                words_SW[row, last_at + 1] += np.uint32(starts_P[p + 1] - starts_P[p])
+
+    return update_rows_cuda
+
+
+UPDATE_ROWS_CUDA = tuple(_cuda_kernel_of(rule) for rule in range(len(RULE_NUMBERS)))
+"""The CUDA kernel of each rule."""

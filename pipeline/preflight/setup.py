@@ -10,6 +10,7 @@ from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
+from pipeline.preflight.check_compiler import check_compiler
 from pipeline.preflight.check_memory import check_memory
 from pipeline.preflight.check_model import DenseFacts, check_model
 from pipeline.preflight.first_window import rehearse
@@ -65,6 +66,8 @@ def check(
     dense = check_model(workflow, row)
     storage = with_device_in_bytes(workflow.storage, device.free_bytes())
     check_memory(storage, device, world if here else 0)
+    if workflow.model.compile and here:
+        check_compiler(device.on_gpu)
     ensure(workflow.data)
     source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
     for remark in remarks(workflow.data):

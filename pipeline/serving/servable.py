@@ -21,7 +21,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
-from pipeline.optimizer import formats_of_rows
 from pipeline.records import F32, U32, U64, Array
 from pipeline.serving.caught_up import CaughtUp, Known
 from pipeline.serving.features import Features
@@ -30,7 +29,7 @@ from pipeline.serving.pages import PageFormat
 from pipeline.serving.workflows import checked_workflow
 from pipeline.settings import Amount, Count, Digest, PlainName, Share, Strict, read_json
 from pipeline.storage.files import Damaged, checksum
-from pipeline.storage.layout import RowLayout
+from pipeline.storage.layout import RowLayout, formats_of_rows
 from pipeline.workflow import Workflow
 
 SERVABLE_MANIFEST = "manifest.json"

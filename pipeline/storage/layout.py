@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pipeline.kernels.narrow_rows import BFLOAT16, FLOAT16_WORD, FULL_WORD
+from pipeline.optimizer import RowOptimizerConfig
 from pipeline.records import I32, U32, U64
 
 KEY_WORDS = 2
@@ -31,6 +32,14 @@ the embedding and one for the first-order weight."""
 
 NUMBER_FORMATS = {"float32": FULL_WORD, "bfloat16": BFLOAT16, "float16": FLOAT16_WORD}
 """Numbers of the formats of a row's values, by name."""
+
+
+def formats_of_rows(rows: RowOptimizerConfig) -> tuple[str, ...]:
+    """Number formats of the weights and of each part of an optimizer's state; empty if all are float32."""
+    stored = rows.storage
+    of_part = {"rowwise_adagrad_sum": "float32", "adam_v": stored.v or stored.state}
+    formats = (stored.weights, *(of_part.get(name, stored.state) for name in STATE[rows.kind]))
+    return () if set(formats) == {"float32"} else formats
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from pipeline.optimizer import formats_of_rows
 from pipeline.records import FieldLayout
-from pipeline.storage.layout import RowLayout
+from pipeline.storage.layout import RowLayout, formats_of_rows
 from pipeline.workflow import Workflow
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, zeros_like
 
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
@@ -43,6 +43,11 @@ class Embed:
         num_examples = self._spread.spread(weights_PC, index, bags_MB)
         embeddings, first = self._tensors
         return embeddings[:num_examples], first[:num_examples]
+
+    def zeros(self, num_examples: int) -> tuple[Tensor, Tensor]:
+        """Zeros in the shape and layout of what `spread` returns, in memory of their own."""
+        embeddings, first = (zeros_like(tensor[:num_examples]) for tensor in self._tensors)
+        return embeddings, first
 
     def sum_gradients(self, grads_BFD: F32, first_BF: F32, index: BatchIndex, bags_MB: I32) -> F32:
         """[P, C] gradients of the batch's unique keys; valid until the next call."""

@@ -16,6 +16,9 @@ from pipeline.workflow import Workflow
 
 TINY = 1e-30
 Loss = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+Pass = Callable[[Tensor, Tensor, Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]]
+"""Forward pass and loss: of numbers [B, X], embeddings [B, F, D], first-order weights [B, F], labels [B, T] and weights
+[B] or None, the outputs, detached, and the loss."""
 
 
 def binary_cross_entropy(output: Tensor, labels_BT: Tensor, weights_B: Tensor | None) -> Tensor:
@@ -31,15 +34,19 @@ class Forward:
     """Forward pass of the dense model. Belongs to `train`; its buffers are reused for every batch."""
 
     def __init__(
-        self, workflow: Workflow, model: torch.nn.Module, device: Device, where: torch.device, maximum: int
-    ) -> None:
-        """`maximum`: number of examples of the largest batch."""
+        self, workflow: Workflow, model: torch.nn.Module, device: Device, where: torch.device, maximum: int,
+        full: int = 0,
+    ) -> None:  # fmt: skip
+        """`maximum`: number of examples of the largest batch; `full`: of a full training batch."""
         self._model, self._where = model, where
         self._loss: Loss = getattr(model, "loss", binary_cross_entropy)
         self._precision = getattr(torch, workflow.model.precision)
         columns = (len(workflow.data.numbers), len(workflow.data.labels), 1)
         self._columns = [device.empty((maximum, width), np.float32) for width in columns]
         self._tensors = [tensor_of(column) for column in self._columns]
+        self._full, self._weighted = full, workflow.data.weight is not None
+        self.of_full_batch: Pass = self.run
+        """Pass of a full training batch. All other batches take `run`."""
 
     def batch_loss(
         self, examples: Examples, batch: int, embeddings: Tensor, first: Tensor, results_K4: Tensor
@@ -47,11 +54,23 @@ class Forward:
         """Return outputs and loss. Also writes the loss and its weight to the first two columns of `results_K4`."""
         begin, end = examples.block.batch_bounds(batch)
         numbers, labels, weights = self._aligned(examples, begin, end)
-        output = self._forward(numbers, embeddings, first)
-        loss = self._loss(output, labels, weights)
+        run = self.of_full_batch if self._model.training and end - begin == self._full else self.run
+        output, loss = run(numbers, embeddings, first, labels, weights)
         results_K4[batch, 0] = loss.detach()
         results_K4[batch, 1] = end - begin if weights is None else weights.sum()
         return output, loss
+
+    def run(
+        self, numbers: Tensor, embeddings: Tensor, first: Tensor, labels: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Run a `Pass`, eagerly."""
+        output = self._forward(numbers, embeddings, first)
+        return output.detach(), self._loss(output, labels, weights)
+
+    def columns_of_full_batch(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Numbers [B, X], labels [B, T] and weights [B] with the layout of a full batch's, all zero."""
+        numbers, labels, weights = (torch.zeros_like(tensor[: self._full]) for tensor in self._tensors)
+        return numbers, labels, weights[:, 0] if self._weighted else None
 
     def logits(self, numbers_BX: F32, embeddings: Tensor, first: Tensor) -> Tensor:
         """Return the outputs, [B] or [B, T], of a batch with these numbers."""

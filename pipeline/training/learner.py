@@ -32,12 +32,14 @@ from pipeline.records import (
     FieldLayout,
     OwnedKeys,
     Plan,
+    Rank,
     Staged,
     Unique,
 )
 from pipeline.storage.slab import Slab
 from pipeline.training.block_metrics import BlockMetrics, Truth, truth_of
 from pipeline.training.build import Shape, build_model
+from pipeline.training.compiled import Compiled, made_up_inputs
 from pipeline.training.dense_state import load_dense, save_dense
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward
@@ -86,7 +88,14 @@ class Learner:
         # A batch with which a smaller one was merged has at most two examples more per worker.
         maximum = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2
         self._embed = Embed(layout, row, maximum, threads, device)
-        self._forward = Forward(workflow, self.model, device, self._torch.where, maximum)
+        rank = Rank(group.rank, group.world) if group else Rank()
+        self._full = rank.size_of(workflow.schedule.batch_size)
+        self._forward = Forward(workflow, self.model, device, self._torch.where, maximum, self._full)
+        self._compiled: Compiled | None = None
+        if workflow.model.compile:
+            inputs = made_up_inputs(self._forward, self._embed, self._full)
+            self._compiled = Compiled(self._forward.run, inputs, self.model, self._torch, workflow)
+            self._forward.of_full_batch = self._compiled
         self.block_metrics = BlockMetrics(evaluation, alone=group is None)
         self._progressive = workflow.metrics.progressive
         self._threads, self._seed = workflow.schedule.threads, workflow.seed
@@ -101,8 +110,20 @@ class Learner:
             load_dense(self.model, self.dense.optimizer, saved)
         self.rows.rates.load(saved)
 
+    def prepare(self, blocks: Sequence[Block]) -> None:
+        """Begin to compile the dense part, if that is set and not done, and one of these blocks has a full batch.
+        Returns at once."""
+        if self._compiled and any(block.trains and block.num_examples >= block.batch_size for block in blocks):
+            self._compiled.begin()
+
+    def settle(self) -> None:
+        """Wait until nothing but the caller uses the model."""
+        if self._compiled:
+            self._compiled.settle()
+
     def close(self) -> None:
         """Release the references to row memory."""
+        self.settle()
         self._reader_of = None
 
     def learn(
@@ -141,6 +162,8 @@ class Learner:
         return self.block_metrics.of(block, results_K4, scores_NT, truth)
 
     def _set_up(self, block: Block, plan: Plan, staged: Staged) -> None:
+        if self._compiled:
+            self._compiled.check()
         if torch.get_num_threads() != self._threads:
             torch.set_num_threads(self._threads)
         self.model.train(block.trains)
@@ -231,7 +254,7 @@ class Learner:
 def _keep(output: Tensor, block: Block, batch: int, scores_NT: Tensor) -> None:
     """Copy a batch's outputs, [B] or [B, T], to its place among the block's."""
     begin, end = block.batch_bounds(batch)
-    scores_NT[begin:end] = output.detach().reshape(end - begin, -1)
+    scores_NT[begin:end] = output.reshape(end - begin, -1)
 
 
 def _gradient(leaf: Tensor) -> Tensor:

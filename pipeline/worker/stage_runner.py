@@ -108,6 +108,7 @@ class StageRunner:
         self._next = dict.fromkeys(STAGES, blocks[0].number)
         self._refused = FirstRefused(self._last + 1, self._last + 1)
         self._num_staged = blocks[0].number
+        self.tiers.learner.prepare(blocks)
 
     def _read_already(self) -> dict[int, Flight]:
         """Blocks of the new stretch that are still in their read buffers: read, perhaps deduplicated, then refused."""
@@ -156,6 +157,7 @@ class StageRunner:
     def drain(self) -> list[StageResult]:
         """Wait for the device, and return the results of finished blocks not yet reported. Raises PipelineError if a
         block failed."""
+        self.tiers.learner.settle()
         try:
             spans = [StageResult(span.stage, span.number, span) for span in self.tiers.device.drain()]
             last = [StageResult("train", t.block.number, trained=_found(t)) for t in self._unreported]
@@ -264,7 +266,7 @@ def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:
     # CuPy's OutOfMemoryError is a MemoryError; torch's is not.
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return no_room(error, tiers.sizes, look_ahead, tiers.device)
-    return f"{type(error).__name__}: {error}"
+    return str(error) if isinstance(error, PipelineError) else f"{type(error).__name__}: {error}"
 
 
 def _slots(at: int, rows: int) -> slice:

@@ -12,7 +12,17 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PRECISIONS = ("float32", "bfloat16")
 RATIOS = {
-    "end_to_end": {"a_vs_c_mlp64", "a_vs_d_mlp400", "b_vs_a", "b_vs_limit", "dask_cost"},
+    "end_to_end": {
+        "a_vs_c_mlp64",
+        "a_vs_d_mlp400",
+        "b_vs_a",
+        "b_vs_limit",
+        "dask_cost",
+        "a_vs_best_mlp64_compiled",
+        "a_vs_best_mlp400_bf16",
+        "a_vs_ceiling_mlp400_bf16",
+        "a_vs_eager_peers_mlp400_bf16",
+    },
     "disk": {
         "raw_100_cold",
         "raw_1000_warm",
@@ -39,6 +49,9 @@ RATIOS = {
     },
     "criteo_shape": {f"{name}_{precision}" for name in ("a_vs_aim", "a_vs_d", "b_vs_a") for precision in PRECISIONS},
     "kernels.gpu": set(),
+    "kernels.occupancy": {"most_registers", "most_stack", "least_occupancy"},
+    "narrow_rows": {"worst_mean", "worst_error", "cells"},
+    "scale": {"map_bytes_per_key", "longest_plan_ms", "plan_vs_train"},
     "large_batch": {"bayes_auc", "base_1", "base_with_clip_1", "none_4", "cowclip_4", "cowclip_warm_up_off_4"},
     "accuracy": {
         "steps_apart_DeepFM",

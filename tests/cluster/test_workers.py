@@ -8,6 +8,7 @@ import time
 from contextlib import closing
 from functools import partial
 
+import depth
 import psutil
 import pytest
 from conftest import write_data
@@ -44,7 +45,7 @@ def three():
 
 @pytest.fixture
 def workflow(small_workflow):
-    made = small_workflow()
+    made = small_workflow(epochs=2 if depth.PROVES else 1)
     commit = made.commit.model_copy(update={"every_blocks": 2, "every_minutes": None})
     return made.model_copy(update={"workers": WORKERS, "commit": commit})
 
@@ -181,6 +182,15 @@ def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
     assert result["fingerprint"] == before["fingerprint"]
     assert result["epochs"] == before["epochs"]
     assert verify(tmp_path / "run") == 0
+
+
+@pytest.mark.prove
+def test_a_pool_that_lost_a_worker_closes_without_waiting_for_another_in_its_place(pool):
+    os.kill(next(iter(pool.client.run(os.getpid).values())), signal.SIGKILL)
+    start = time.monotonic()
+    pool.close()
+    assert time.monotonic() - start < pools.CLOSE_SECONDS / 2
+    pool._open()
 
 
 @pytest.mark.prove

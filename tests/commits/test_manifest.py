@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 
+import depth
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -70,12 +71,14 @@ def test_a_manifest_comes_back_as_it_was(tmp_path_factory, manifest):
     assert commits.numbers() == [manifest.number]
 
 
+@pytest.mark.deep
 def test_a_changed_byte_of_a_manifest_is_detected(commits):
     publish(commits, made(1, "best", [0, 7]))
     file = commits.manifest_file(1)
     content = file.read_bytes()
     for at in range(len(content)):
-        for changed in (content[at] ^ 1, content[at] ^ 32, 0xFF, ord(" "), ord("0")):
+        changes = (content[at] ^ 1, content[at] ^ 32, 0xFF, ord(" "), ord("0"))
+        for changed in changes if depth.PROVES else changes[at % 2 :][:1]:
             if changed != content[at]:
                 file.write_bytes(content[:at] + bytes([changed]) + content[at + 1 :])
                 with pytest.raises(Damaged, match=r"000001\.json: .*verify RUN_DIR"):

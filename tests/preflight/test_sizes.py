@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from hypothesis import example, given, settings
+from depth import examples
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pipeline.messages.sizes import format_size_down, parse_size
@@ -54,7 +55,7 @@ def windows(draw):
     return FirstWindow(tuple(keys), tuple(unions))
 
 
-@settings(deadline=None, max_examples=300)
+@examples(100, 300)
 @given(STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows())
 @example(make_storage(device=0, host=1024, disk=165_888, read=1, chunk_rows=1024), 1, 0, 0, FirstWindow((0,), (0,)))
 def test_fit_on_a_gpu_keeps_every_cap_and_holds_every_block(storage, row_bytes, window_bytes, look_ahead, window):
@@ -78,7 +79,7 @@ def test_a_share_is_resolved_into_bytes():
     assert with_device_in_bytes(make_storage(device=7), 4000).device == 7
 
 
-@settings(deadline=None, max_examples=300)
+@examples(100, 300)
 @given(
     STORAGES, st.integers(1, 2000), st.integers(0, 1 << 21), st.integers(0, 4), windows(), st.integers(0, 1 << 20),
     st.sampled_from([1, 2, 16]),
@@ -108,7 +109,7 @@ def test_fit_keeps_every_cap_and_holds_every_block(
     assert explained["disk log"] <= storage.disk
 
 
-@settings(deadline=None, max_examples=100)
+@examples(50, 100)
 @given(st.sampled_from(["device", "host", "read", "disk"]), st.integers(1, 2000), st.integers(0, 3), windows())
 def test_a_message_names_the_smallest_sufficient_cap(name, row_bytes, look_ahead, window):
     """The size that the message names is enough, and a tenth less, by which it is rounded at most, is not."""

@@ -7,9 +7,9 @@ import pytest
 from pydantic import ValidationError
 
 from pipeline.kernels.narrow_rows import BFLOAT16, FULL_WORD
-from pipeline.optimizer import ROW_OPTIMIZERS, Adagrad, Adam, RowStorage, RowWiseAdagrad, Sgd, formats_of_rows
+from pipeline.optimizer import ROW_OPTIMIZERS, Adagrad, Adam, RowStorage, RowWiseAdagrad, Sgd
 from pipeline.records import RESERVED
-from pipeline.storage.layout import RowLayout, row_keys
+from pipeline.storage.layout import RowLayout, formats_of_rows, row_keys
 from pipeline.storage.wide_rows import widened, write_first_rows
 
 STORED = ["float32", "bfloat16", "float16", {"weights": "bfloat16"}, {"state": "bfloat16"}]

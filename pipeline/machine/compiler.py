@@ -1,0 +1,51 @@
+"""The C++ compiler that makes machine code of a compiled dense model: torch's choice of it, found without torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sysconfig
+import tempfile
+from functools import cache
+from pathlib import Path
+
+CACHE = "TORCHINDUCTOR_CACHE_DIR"
+"""Environment variable that names torch's cache of compiled code; torch reads it whenever it compiles."""
+PROGRAM = "#include <Python.h>\n#include <omp.h>\n#include <vector>\nint threads() { return omp_get_max_threads(); }\n"
+"""A program that needs what all compiled models need: the headers of C++, OpenMP and Python."""
+TRY_SECONDS = 60
+"""Time limit for this program, which takes about half a second."""
+
+
+def compiler() -> str:
+    """Command of the compiler: the environment's CXX, else g++."""
+    return os.environ.get("CXX", "g++")
+
+
+@cache
+def compiler_version(command: str) -> str:
+    """First line of what the compiler says of its version; "none" if it cannot be run."""
+    try:
+        said = subprocess.run([command, "--version"], capture_output=True, text=True, timeout=TRY_SECONDS, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return "none"
+    return (said.stdout.splitlines() or [command])[0]
+
+
+def try_compiler(command: str) -> str:
+    """Compile a small program. Returns why it failed, in one line; empty if it did not."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, library = Path(folder, "try.cpp"), Path(folder, "try.so")
+        source.write_text(PROGRAM)
+        include = sysconfig.get_path("include")
+        options = ["-fopenmp", "-shared", "-fPIC", f"-I{include}", str(source), "-o", str(library)]
+        try:
+            done = subprocess.run([command, *options], capture_output=True, text=True, timeout=TRY_SECONDS, check=False)
+        except FileNotFoundError:
+            return f"there is no {command}"
+        except subprocess.TimeoutExpired:
+            return f"{command} does not end within {TRY_SECONDS} s"
+        except OSError as error:
+            return f"{command} cannot be run: {error.strerror}"
+    wrong = [line for line in done.stderr.splitlines() if "error" in line] or [f"it ends with {done.returncode}"]
+    return f"{command} fails: {wrong[0]}" if done.returncode else ""

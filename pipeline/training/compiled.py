@@ -1,0 +1,169 @@
+"""The compiled dense part: forward pass, loss, and backward pass down to the embeddings, made one graph by torch.
+
+The graph is for a full training batch and for one number of threads; all other batches run eagerly. It is compiled in a
+thread of its own, with made-up inputs, while the first blocks are read.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pipeline.errors import PipelineError
+from pipeline.machine.compiler import CACHE, compiler, compiler_version
+from pipeline.machine.processor import processor
+from pipeline.training.embed import Embed
+from pipeline.training.forward import Forward, Pass
+from pipeline.training.torch_device import TorchDevice
+from pipeline.workflow import Workflow
+
+OF_TORCH = r"`torch\.jit\.script_method` is deprecated|The \.grad attribute of a Tensor that is not a leaf"
+"""Beginnings of warnings by which torch's compiler complains of its own code: when it is imported, and when a model
+leaves torch in the middle of its forward pass."""
+MAX_REASON = 300
+"""Maximum number of characters of torch's reason in a message."""
+
+Inputs = tuple[Tensor, Tensor, Tensor, Tensor, Tensor | None]
+
+
+def made_up_inputs(forward: Forward, embed: Embed, full: int) -> Callable[[], Inputs]:
+    """Return a function that makes inputs of a `Pass` with the layout of a full batch of `full` examples, all zero."""
+
+    def make() -> Inputs:
+        numbers, labels, weights = forward.columns_of_full_batch()
+        embeddings, first = embed.zeros(full)
+        return numbers, embeddings.requires_grad_(), first.requires_grad_(), labels, weights
+
+    return make
+
+
+class Compiled:
+    """A compiled `Pass`. The same code gives the same bits, also from a cache; other compilers, processors or numbers
+    of threads make other code. Belongs to `train`, but for the thread that compiles."""
+
+    def __init__(
+        self, run: Pass, inputs: Callable[[], Inputs], model: torch.nn.Module, device: TorchDevice, workflow: Workflow
+    ) -> None:
+        self._run, self._inputs, self._model, self._device = run, inputs, model, device
+        self._threads, self._cache = workflow.schedule.threads, workflow.model.compile_cache
+        self._pass: Pass | None = None
+        self._failure: BaseException | None = None
+        self._thread: Thread | None = None
+
+    def begin(self) -> None:
+        """Begin to compile, unless that was done before. Until `settle` nobody else may use the model."""
+        if self._thread is None:
+            self._thread = Thread(target=self._try_to_compile, name="compile", daemon=True)
+            self._thread.start()
+
+    def settle(self) -> None:
+        """Wait until it is compiled."""
+        if self._thread:
+            self._thread.join()
+
+    def check(self) -> None:
+        """Wait until it is compiled, if that has begun. Raises PipelineError if torch could not."""
+        self.settle()
+        if self._failure:
+            raise PipelineError(self._text(self._failure)) from self._failure
+
+    def __call__(
+        self, numbers: Tensor, embeddings: Tensor, first: Tensor, labels: Tensor, weights: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Run the pass. Raises PipelineError if torch could not compile it, or would have to do so too often."""
+        self.begin()
+        self.check()
+        assert self._pass, "it was neither compiled nor refused"
+        try:
+            # Beyond its limit torch would go on eagerly, with bits that depend on what was compiled before.
+            with torch._dynamo.config.patch(fail_on_recompile_limit_hit=True):
+                return self._pass(numbers, embeddings, first, labels, weights)
+        except (torch._dynamo.exc.TorchDynamoException, torch._dynamo.exc.FailOnRecompileLimitHit) as error:
+            raise PipelineError(self._text(error)) from error
+
+    def _try_to_compile(self) -> None:
+        try:
+            with self._device.stream():
+                self._compile()
+        except Exception as error:
+            self._failure = error
+
+    def _compile(self) -> None:
+        # Compiled code is for torch's number of threads, which is a property of each thread of Python.
+        torch.set_num_threads(self._threads)
+        os.environ[CACHE] = str(cache_folder(self._cache))
+        warnings.filterwarnings("ignore", OF_TORCH)
+        compile_: Any = torch.compile
+        compiled = compile_(self._run, dynamic=False, options=options(self._device), **isolated())
+        devices = [self._device.where] if self._device.where.type == "cuda" else []
+        with untouched(self._model), torch.random.fork_rng(devices=devices):
+            self._model.train()
+            inputs = self._inputs()
+            # Forward and backward are both compiled now. Gradients are returned, not added to the parameters'.
+            _, loss = compiled(*inputs)
+            wanted = [tensor for tensor in (*inputs, *self._model.parameters()) if tensor is not None]
+            torch.autograd.grad(loss, [tensor for tensor in wanted if tensor.requires_grad], allow_unused=True)
+        self._pass = compiled
+
+    def _text(self, error: BaseException) -> str:
+        name = type(self._model).__name__
+        if isinstance(error, torch._dynamo.exc.FailOnRecompileLimitHit):
+            return (
+                f"the dense model {name} changes as it trains, and torch would have to compile it at every step: keep "
+                "what changes in buffers, or set model.compile to false"
+            )
+        # What follows is advice for those who look for the error in torch.
+        told, _, _ = str(error).partition("Set TORCHDYNAMO_VERBOSE")
+        reason = " ".join(told.split())[:MAX_REASON] or type(error).__name__
+        return f"torch cannot compile the dense model {name}: {reason}; change it, or set model.compile to false"
+
+
+def options(device: TorchDevice) -> dict[str, Any]:
+    """Options of torch's compiler. On a GPU it must not choose by measured times among kernels that add in another
+    order. Random numbers come from the generator that each step seeds, on either device."""
+    return {"deterministic": True} if device.where.type == "cuda" else {}
+
+
+def isolated() -> dict[str, bool]:
+    """Argument of torch.compile, where it is known, that counts each learner's compilations by themselves: a process
+    that trains one model after another would reach torch's limit."""
+    return {name: True for name in inspect.signature(torch.compile).parameters if name == "isolate_recompiles"}
+
+
+def cache_folder(chosen: Path | None) -> Path:
+    """Folder of compiled code: within the chosen folder, by default torch's own, one for each compiler and processor,
+    neither of which torch compares when it finds code there."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    own = hashlib.blake2b(f"{compiler_version(compiler())} {processor()}".encode(), digest_size=6).hexdigest()
+    folder = (chosen or Path(os.environ.get(CACHE) or default_cache_dir())).expanduser().absolute()
+    return folder if folder.name == own else folder / own
+
+
+@contextmanager
+def untouched(model: torch.nn.Module) -> Iterator[None]:
+    """Give a model back the buffers and the mode that it had before."""
+    before = [(module, name, held, held.clone()) for module, name, held in _buffers(model)]
+    training = model.training
+    try:
+        yield
+    finally:
+        for module, name, held, value in before:
+            held.copy_(value)
+            module._buffers[name] = held
+        model.train(training)
+
+
+def _buffers(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, Tensor]]:
+    for module in model.modules():
+        yield from ((module, name, held) for name, held in module._buffers.items() if held is not None)
