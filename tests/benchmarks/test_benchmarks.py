@@ -51,7 +51,6 @@ RATIOS = {
     "kernels.gpu": set(),
     "kernels.occupancy": {"most_registers", "most_stack", "least_occupancy"},
     "narrow_rows": {"worst_mean", "worst_error", "cells"},
-    "scale": {"map_bytes_per_key", "longest_plan_ms", "plan_vs_train"},
     "large_batch": {"bayes_auc", "base_1", "base_with_clip_1", "none_4", "cowclip_4", "cowclip_warm_up_off_4"},
     "accuracy": {
         "steps_apart_DeepFM",
