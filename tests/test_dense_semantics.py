@@ -97,9 +97,10 @@ def test_other_betas_train_the_same_bits_as_the_plain_loop(root, betas, semantic
     assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
+@pytest.mark.parametrize("stored", ["float32", {"state": "bfloat16"}], ids=["float32", "narrow state"])
 @pytest.mark.parametrize("kind", some([Ftrl, Adam], Ftrl))
-def test_rows_without_an_embedding_train_the_same_bits_as_the_plain_loop(root, kind):
-    workflow = workflow_of(root, Optimizer(rows=kind(lr=0.1, semantics="dense"), dense=DENSE))
+def test_rows_without_an_embedding_train_the_same_bits_as_the_plain_loop(root, kind, stored):
+    workflow = workflow_of(root, Optimizer(rows=kind(lr=0.1, semantics="dense", storage=stored), dense=DENSE))
     model = workflow.model.model_copy(update={"kind": LR, "embedding_dim": 0, "args": {}})
     workflow = workflow.model_copy(update={"model": model})
     assert run(workflow, **THREE_TIERS)["fingerprint"] == Reference(workflow).train().fingerprint()

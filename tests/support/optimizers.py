@@ -1,6 +1,6 @@
 """Every row optimizer, in both semantics, with its options."""
 
-from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Ftrl, Optimizer, RowWiseAdagrad, Sgd
+from pipeline.optimizer import Adagrad, Adam, CowClip, DenseAdam, Optimizer, RowWiseAdagrad, Sgd
 
 DENSE = DenseAdam(lr=0.01)
 DENSE_ADAM = {"lr": 0.05, "semantics": "dense", "l2": 0.01}
@@ -30,7 +30,6 @@ EXACT = {
     "dense row-wise in bfloat16": Optimizer(
         rows=RowWiseAdagrad(lr=0.05, semantics="dense", storage="bfloat16"), dense=DENSE
     ),
-    "ftrl, only state in bfloat16": Optimizer(rows=Ftrl(lr=0.1, l1=0.01, storage={"state": "bfloat16"}), dense=DENSE),
 }
 """Optimizers whose catch-up goes step by step, so the plain loop, which moves every row at every step, has the same
 bits."""
