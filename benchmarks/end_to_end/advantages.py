@@ -1,4 +1,4 @@
-"""What the pipeline's dense part may have beside the usual way, given to the programs that it is compared with."""
+"""Advantages of the pipeline's dense part over the usual way, given to the programs that it is compared with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every CUDA kernel takes of a GPU, with no GPU present, and the time that an H100's memory would need for it.
+"""Registers, shared memory and occupancy of every CUDA kernel, with no GPU present, and the time of an H100's memory.
 
 Registers and shared memory are what `ptxas` assigns. Occupancy: threads that a multiprocessor runs at once, relative to
 those that it can hold. Bytes: of every array, what one batch makes the kernel read and write, each byte once; what lies

@@ -72,7 +72,7 @@ SIGNATURES: dict[str, list[tuple[Any, ...]]] = {
 
 @dataclass(frozen=True)
 class Assembled:
-    """What a kernel takes of a GPU; bytes of one block are shared, all else is of one thread."""
+    """Needs of a kernel: bytes of one block are shared, all else is of one thread."""
 
     registers: int
     stack_bytes: int
@@ -82,7 +82,7 @@ class Assembled:
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What blocks share on one multiprocessor of a GPU."""
+    """Resources of one multiprocessor of a GPU, which its blocks share."""
 
     shared_bytes: int
     threads: int = 2_048

@@ -30,6 +30,7 @@ from pipeline.kernels.half_lanes import (
     widen_float16s,
 )
 from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.init_rows import GOLDEN
 from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
 from pipeline.records import F32, I32, U32
@@ -41,7 +42,6 @@ FULL_WORD, BFLOAT16, FLOAT16_WORD = range(3)
 FORMAT, NARROW_AT, NUM_VALUES, WIDE_AT = range(4)
 """Columns of `parts_N4`."""
 
-STREAM = 0x9E3779B97F4A7C15
 ROUNDING = 0x5851F42D4C957F2D
 """Constant that tells the random bits of rounding from those of first rows."""
 NEAREST = 1 << 31
@@ -82,7 +82,7 @@ def narrow_rows(wide_PX: U32, rows_P: I32, parts_N4: I32, seed: int, step: int, 
 def stream_of(seed: int, step: int) -> np.uint64:
     """Random bits of a step, which those of each row are made from."""
     mask = (1 << 64) - 1
-    return np.uint64(mix_reference((mix_reference((seed ^ ROUNDING) & mask) + step * STREAM) & mask))
+    return np.uint64(mix_reference((mix_reference((seed ^ ROUNDING) & mask) + step * GOLDEN) & mask))
 
 
 def noise_reference(seed: int, step: int, key: int, place: int) -> int:
@@ -98,7 +98,7 @@ def noise_reference(seed: int, step: int, key: int, place: int) -> int:
 
 
 def round_reference(value: np.float32, number_format: int, noise: int) -> np.float32:
-    """The value as it is stored: one of its two neighbours in the format, chosen by 32 random bits."""
+    """Return the value as it is stored: one of its two neighbours in the format, chosen by 32 random bits."""
     if number_format == FULL_WORD or not np.isfinite(value) or value == 0:
         return value
     exponent = max(math.frexp(value)[1] - 1, -126)
@@ -117,7 +117,7 @@ def row_noise(key: np.uint64, stream: np.uint64) -> np.uint32:
 
 @cpu
 def value_noise(of_row: np.uint32, place: int) -> np.uint32:
-    """Random bits of one value; products of 32 bits, so that the compiler can vectorize over values."""
+    """Random bits of one value, as in `half_lanes`, whose vectors have products of 32 bits."""
     x = np.uint32(of_row + np.uint32(np.uint32(place) * np.uint32(0x9E3779B9)))
     x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(16))) * np.uint32(0x7FEB352D))
     x = np.uint32(np.uint32(x ^ np.uint32(x >> np.uint32(15))) * np.uint32(0x846CA68B))

@@ -30,8 +30,8 @@ def parts_of(number_format, width):
 
 
 def stored(values, number_format, seed=0, step=1, first_key=5):
-    """What is read back, from the slab and from staging, after these values [U, C] were stored, as rows of the keys
-    from `first_key` on."""
+    """Store values [U, C] as rows of the keys from `first_key` on; return them as they are read back, from the slab and
+    from staging."""
     values = np.asarray(values, np.float32)
     parts, words, wide_words = parts_of(number_format, values.shape[1])
     wide = np.zeros((len(values), wide_words), np.uint32)

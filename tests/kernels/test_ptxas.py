@@ -26,7 +26,7 @@ def test_a_kernel_fits_its_launch_without_spilling(name, capability):
 
 
 def test_a_spill_is_noticed():
-    """With half the registers that it takes, a kernel must spill."""
+    """A kernel must spill with half of the registers that it takes."""
     name = "update_rows.update_rows_cuda[adam]"
     text = ptx(name, SIGNATURES[name][0], (9, 0))
     assert assemble(text.replace(".minnctapersm 4", ".minnctapersm 8"), (9, 0)).spilled_bytes > 0
