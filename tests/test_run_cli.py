@@ -506,6 +506,16 @@ def test_a_share_of_memory_is_refused_for_workers_of_a_scheduler(refused, workfl
     assert "give it as a size" in said
 
 
+def test_a_processor_without_bfloat16_is_told_before_the_run(small_workflow, monkeypatch):
+    workflow = small_workflow()
+    workflow = workflow.model_copy(update={"model": workflow.model.model_copy(update={"precision": "bfloat16"})})
+    for fast in (True, False):
+        monkeypatch.setattr("pipeline.preflight.setup.fast_in_bfloat16", lambda fast=fast: fast)
+        said = []
+        set_up(workflow, RAM, said.append)
+        assert ["no instructions for it" in line for line in said] == [True] * (not fast)
+
+
 def test_the_memory_of_this_machine_limits_only_its_own_workers(workflow_file, monkeypatch):
     monkeypatch.setattr(limits, "memory", lambda: 1 << 20)
     workflow = run.override(run.load(workflow_file), ["storage.disk=1 GiB"])

@@ -16,7 +16,7 @@ from benchmarks.common import arguments, finish, machine
 from benchmarks.kernels.cases import LAYOUT, NOISE_BYTES, Case, zipf_keys
 from benchmarks.kernels.dedup import dedup_case, index_of_batch, stage_case
 from benchmarks.kernels.peers import versions
-from benchmarks.kernels.rows import adam_case, find_case, move_cases, segment_sum_case
+from benchmarks.kernels.rows import WIDTHS, adam_case, find_case, move_cases, segment_sum_case, variants
 from pipeline.machine.memory import keep_freed_memory
 
 ROUNDS = 5
@@ -46,8 +46,7 @@ def run(scale: Scale, measured: Callable[[Case], None]) -> None:
     index = index_of_batch(keys_V, scale.block_batches)
     measured(segment_sum_case(index, LAYOUT.num_fields))
     measured(adam_case(scale.adam_rows, index))
-    # D = 16, and D = 10 as in CowClip, whose rows are no multiple of a vector.
-    for words in (56, 38):
+    for words in WIDTHS:
         for case in move_cases(scale.slab_rows, scale.moved_rows, words):
             measured(case)
     measured(find_case(scale.map_keys, scale.moved_rows))
@@ -57,6 +56,7 @@ def main() -> None:
     args = arguments("kernels", __doc__ or "")
     print(machine())
     print(versions())
+    print(variants())
     keep_freed_memory()
     repeats = 2 if args.quick else ROUNDS * args.repeats
     noise = np.ones(1 << 20 if args.quick else NOISE_BYTES, np.uint8)

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 
 from benchmarks.cases import DIM
 from benchmarks.kernels.cases import Case, Run, all_cores, by_threads
 from benchmarks.kernels.limits import copies, read_lines_only, read_rows_only
 from benchmarks.kernels.peers import adam_peers, find_peers, gather_peers, scatter_peers, segment_sum_peers
+from pipeline.kernels.hint import AHEAD
 from pipeline.kernels.row_rules import ADAM, adam_size
 from pipeline.kernels.rows import gather_rows, scatter_rows
 from pipeline.kernels.segment_sum import segment_sum
+from pipeline.kernels.stream import streams_by
 from pipeline.kernels.update_rows import update_rows
 from pipeline.machine.memory import aligned_empty
 from pipeline.machine.threads import Threads
@@ -22,6 +25,8 @@ from pipeline.storage.key_map import KeyMap
 from pipeline.storage.layout import WEIGHTS_AT, RowLayout
 
 ROW = RowLayout(DIM, True)
+WIDTHS = (ROW.num_words, 38)
+"""Words of the rows that are moved: D = 16, and D = 10 as in CowClip, whose rows are no multiple of a vector."""
 SETS = 3
 """Number of sets of rows, used in turn, so that a repeat does not find its rows in a cache."""
 
@@ -66,6 +71,20 @@ def move_cases(num_rows: int, count: int, words: int = ROW.num_words) -> list[Ca
             ratios["random_reads_vs_copy_1t"] = ("copy 1t", "limit: random rows only read 1t")
         cases.append(Case(f"{name} {size}", "row", count, runs, ratios))
     return cases
+
+
+def variants() -> str:
+    """Variants that the kernels choose on this processor and for these widths, and why."""
+    features = llvm.get_host_cpu_features()
+    vector = next(bits for bits, name in ((512, "avx512f"), (256, "avx2"), (128, "")) if features.get(name, not name))
+    lines = [f"Numba compiles for {llvm.get_host_cpu_name()}, whose vectors have {vector} bits"]
+    for words in WIDTHS:
+        by = streams_by(filled(1, words, np.uint32, 0))
+        kind = f"streaming stores of {by} bytes, since the rows are multiples of it" if by else "ordinary stores"
+        lines.append(f"gather and scatter of rows of {4 * words} bytes: {kind}")
+    lines.append(f"rows, gradients and lines of the key map are prefetched {AHEAD} ahead, gradients {2 * AHEAD}")
+    lines.append("segment sum, Adam, dedup, find: one variant on every processor")
+    return "\n".join(lines)
 
 
 def segment_sum_case(index: BatchIndex, num_fields: int) -> Case:

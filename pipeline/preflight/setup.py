@@ -12,7 +12,7 @@ from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
 from pipeline.preflight.check_compiler import check_compiler
 from pipeline.preflight.check_memory import check_memory
-from pipeline.preflight.check_model import DenseFacts, check_model
+from pipeline.preflight.check_model import DenseFacts, check_model, fast_in_bfloat16
 from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.remarks import remarks
 from pipeline.preflight.sizes import Fit, with_device_in_bytes
@@ -68,6 +68,11 @@ def check(
     check_memory(storage, device, world if here else 0)
     if workflow.model.compile and here:
         check_compiler(device.on_gpu)
+    if workflow.model.precision == "bfloat16" and here and not (device.on_gpu or fast_in_bfloat16()):
+        say(
+            "warning: model.precision is bfloat16, and this processor has no instructions for it, so that the dense "
+            "model may be ten times slower and more; set float32"
+        )
     ensure(workflow.data)
     source = Source(workflow.data, workflow.seed, share_of(workflow.schedule.threads), workflow.metrics.group)
     for remark in remarks(workflow.data):
