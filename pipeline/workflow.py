@@ -151,6 +151,9 @@ class Model(Strict):
     """Folder that keeps compiled code from run to run. `~` is expanded. By default torch's own."""
 
 
+Policy = Literal["clock", "lru", "lfu", "lfu_aged", "foresight"]
+
+
 class Storage(Strict):
     """Hard caps on memory and disk. `device` and `host` each cover the tier's slab and its ring of buffers."""
 
@@ -175,8 +178,12 @@ class Storage(Strict):
     direct: bool = False
     """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as one
     more tier, which no cap covers."""
-    policy: Literal["clock"] = "clock"
-    """Policy that chooses which rows leave device and host; "clock" takes rows that were not used lately."""
+    device_policy: Policy = "clock"
+    """Policy that chooses which rows leave the device: "clock" takes rows that were not used lately, "lru" those not
+    used for longest, "lfu" those used by the fewest blocks ("lfu_aged": lately), "foresight" those whose next use is
+    farthest. It changes the speed and no bit of the result."""
+    host_policy: Policy = "clock"
+    """Policy that chooses which rows leave the host for the disk. HierPS has "lru" on the device and "lfu" here."""
 
     @property
     def device_bytes(self) -> int:

@@ -23,6 +23,7 @@ from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.cluster.local import local_client
 from pipeline.optimizer import Optimizer
+from pipeline.storage.policies import POLICIES
 from pipeline.storage.shards import Shards
 from pipeline.workflow import Category, Workflow
 
@@ -46,6 +47,15 @@ def test_a_run_through_three_tiers_equals_the_plain_trainer(small_workflow: Call
     result = run(workflow, **THREE_TIERS)
     assert result["tiers"]["disk"]["rows_in"] > 100
     assert result["tiers"]["host"]["hits"] > 10
+    assert result["fingerprint"] == Reference(workflow).train().fingerprint()
+
+
+@pytest.mark.parametrize("device", some(POLICIES, "lru", "foresight"))
+@pytest.mark.parametrize("host", some(POLICIES, "lfu", "foresight"))
+def test_no_policy_changes_the_result(small_workflow: Callable[..., Workflow], device: str, host: str) -> None:
+    workflow = small_workflow(storage={"device_policy": device, "host_policy": host})
+    result = run(workflow, **THREE_TIERS)
+    assert result["tiers"]["disk"]["rows_in"] > 100
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 

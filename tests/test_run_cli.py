@@ -156,7 +156,7 @@ def test_a_value_nested_too_deeply_is_refused_in_one_message(refused, workflow_f
         ("optimizer.rows.lr=NaN", "optimizer.rows.lr: "),
         ("model=5", "model: "),
         ("model.kind=nowhere.Model", "model.kind: "),
-        ("storage.policy=lru", "storage.policy: Input should be 'clock' (got 'lru')"),
+        ("storage.host_policy=mru", "storage.host_policy: Input should be 'clock', 'lru'"),
     ],
 )
 def test_a_wrong_setting_is_refused_with_its_reason(refused, workflow_file, setting, said):

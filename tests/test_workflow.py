@@ -114,7 +114,7 @@ def test_an_unknown_field_is_refused_by_its_path(path, value):
         ("model.embedding_dim", -1), ("model.init_std", -0.1), ("optimizer", {"rows": {"lr": 0.0}}),
         ("optimizer", {"dense": {"beta1": 1.0}}), ("storage.device", -1), ("storage.device", 1.5),
         ("storage.device", True), ("storage.device", None), ("storage.chunk_rows", 1000), ("storage.chunk_rows", 0),
-        ("storage.policy", "lru"), ("schedule.batch_size", 0), ("schedule.batch_size", "32"),
+        ("storage.host_policy", "mru"), ("schedule.batch_size", 0), ("schedule.batch_size", "32"),
         ("schedule.batch_size", True), ("schedule.look_ahead", 0), ("schedule.block_batches", 0),
         ("schedule.threads", 0), ("schedule.epochs", 0), ("device", "gpu"), ("model.precision", "float16"),
     ],

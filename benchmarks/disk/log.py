@@ -27,6 +27,7 @@ from pipeline.storage.key_map import DEVICE, place
 from pipeline.storage.layout import row_keys
 from pipeline.storage.log import Log, keys_file, rows_file
 from pipeline.storage.places import Caps, Places
+from pipeline.storage.policies import Uses
 from pipeline.storage.slab import Slab
 
 IN_CACHE = 512
@@ -141,9 +142,9 @@ def _committed(folder: Path, rows_UW: U32) -> float:
     log, chunks, commits = make_log(folder / "table.zarr"), Chunks(CHUNK_ROWS), Commits(folder, Files(), 2)
     commits.files.make_folder(commits.folder)
     device, host = Slab(len(rows_UW), NUM_WORDS), Slab(0, NUM_WORDS)
-    places = Places(len(rows_UW), 0, "clock", Caps(1 << 20, 1 << 34), chunks)
+    places = Places(len(rows_UW), 0, ("clock", "clock"), Caps(1 << 20, 1 << 34), chunks)
     keys_U = row_keys(rows_UW)
-    slots = places.device.take(keys_U)
+    slots = places.device.take(keys_U, Uses.none(len(keys_U)))
     places.map.insert(keys_U, place(DEVICE, slots))
     device.scatter(slots, rows_UW)
     chunk_RW = aligned_empty((CHUNK_ROWS, NUM_WORDS), np.uint32)
@@ -168,7 +169,7 @@ def rebuild_seconds(folder: Path, num_chunks: int) -> float:
              for c in range(num_chunks)]  # fmt: skip
     states = tuple(ChunkState(c, 0, *sums) for c, sums in enumerate(files))
     manifest = Manifest(1, None, 1, (num_rows,), num_rows, LAYOUT.describe(), CHUNK_ROWS, states, {}, ("",), {})
-    places = Places(0, 0, "clock", Caps(1 << 20, 1 << 36), Chunks(CHUNK_ROWS))
+    places = Places(0, 0, ("clock", "clock"), Caps(1 << 20, 1 << 36), Chunks(CHUNK_ROWS))
     start = time.perf_counter()
     open_log(folder / "log", LAYOUT, places, [manifest], speed_of(folder, False), Files()).close()
     seconds = time.perf_counter() - start

@@ -48,15 +48,17 @@ class Source:
     num_examples: dict[str, int]
 
     def __init__(
-        self, data: Data, seed: int, num_threads: int = 1, group: str | None = None, scoring: Scoring | None = None
-    ) -> None:
-        """Read every file's metadata. `group`: the column that `metrics.group` names.
+        self, data: Data, seed: int, num_threads: int = 1, group: str | None = None, scoring: Scoring | None = None,
+        keys_only: bool = False,
+    ) -> None:  # fmt: skip
+        """Read every file's metadata. `group`: the column that `metrics.group` names. `keys_only`: read nothing but
+        categorical columns; labels, weights and numbers are left out of the blocks.
 
         Raises ValueError if a pattern or a column does not fit the files.
         """
         self._threads = Threads(num_threads, "read")
         self._seed, self._shuffle_window = seed, data.shuffle_window
-        columns = columns_of(data, group)
+        columns = [c for c in columns_of(data, group) if c.is_category or not keys_only]
         read = [c for c in columns if not (scoring and c.setting == "data.labels")]
         check = SchemaCheck(read, scoring.kinds if scoring else None)
         self._groups: dict[str, list[RowGroup]] = {}
@@ -74,9 +76,9 @@ class Source:
             raise ValueError(f"data.train: no file of {', '.join(data.train)} has rows; name files that have")
         self.layout = layout_of(data, check.kinds)
         self._widths = Widths(
-            num_labels=len(data.labels),
-            weighted=data.weight is not None,
-            num_numbers=len(data.numbers),
+            num_labels=0 if keys_only else len(data.labels),
+            weighted=data.weight is not None and not keys_only,
+            num_numbers=0 if keys_only else len(data.numbers),
             num_single=len(self.layout.single_S),
             num_multi=len(self.layout.multi_M),
             grouped=group is not None,

@@ -26,8 +26,8 @@ from pipeline.workflow import Workflow
 ANEW = "go back to the version of this package that wrote it, or begin anew with --fresh"
 HARMLESS = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.device",
-    "storage.host", "storage.disk", "storage.read", "storage.map", "storage.policy", "storage.log_multiple",
-    "storage.log_growth", "storage.direct", "schedule.block_batches", "schedule.look_ahead", "schedule.epochs",
+    "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy",
+    "storage.host_policy", "storage.log_multiple", "storage.log_growth", "storage.direct", "schedule.block_batches", "schedule.look_ahead", "schedule.epochs",
     "commit", "metrics", "workers", "device", "model.compile_cache",
 )  # fmt: skip
 """Settings that may differ, since they change no bit of the result (more epochs change no bit of the earlier ones). The
@@ -37,6 +37,8 @@ TOLD = (
     "schedule.plateau", "schedule.threads", "model.compile",
 )  # fmt: skip
 """Settings that may differ, with a warning: the result is then not that of a single workflow."""
+REMOVED = ("policy",)
+"""Settings of `storage` that earlier versions of this package had, and that change no bit."""
 MAX_TOLD, MAX_VALUE = 8, 60
 """Maximum number of differences that a message names, and of characters of a value in it."""
 PROCESSOR_VARIABLES = (
@@ -131,7 +133,8 @@ def _completed(workflow: Mapping[str, Any], present: Mapping[str, Any]) -> Mappi
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
         raise ValueError(f"model.kind of the commit's workflow is not the name of a class: {_short(model)}; {ANEW}")
-    importable = {**workflow, "model": model | {"kind": present["model"]["kind"]}}
+    storage = {name: value for name, value in dict(workflow.get("storage", {})).items() if name not in REMOVED}
+    importable = {**workflow, "model": model | {"kind": present["model"]["kind"]}, "storage": storage}
     try:
         completed = json.loads(read_json(Workflow, json.dumps(importable)).model_dump_json())
     except ValueError as error:

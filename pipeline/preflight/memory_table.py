@@ -31,7 +31,11 @@ def table(sizes: Sizes, look_ahead: int, others: Sequence[Line] = ()) -> list[Li
         ("shuffle window", sizes.window_bytes, "with one row group"),
         ("key map", sizes.map_bytes, f"at most; 12 to 16 bytes a key, so {sizes.map_bytes // 16:,} keys or more"),
         *others,
-        ("slot marks", 22 * (sizes.device_rows + sizes.host_rows), "key, copy, free list and policy of each slot"),
+        (
+            "slot marks",
+            34 * (sizes.device_rows + sizes.host_rows),
+            "key, copy, free list, uses and policy of each slot",
+        ),
     ]
 
 

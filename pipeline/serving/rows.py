@@ -84,4 +84,4 @@ class CommitRows:
 def places_of(manifest: Manifest, map_bytes: int) -> Places:
     """Empty places of a table that is only read."""
     table = manifest.table
-    return Places(0, 0, "clock", Caps(1 << 62, map_bytes), Chunks(table.chunk_rows, 2.0, 0.0, table.shards))
+    return Places(0, 0, ("clock", "clock"), Caps(1 << 62, map_bytes), Chunks(table.chunk_rows, 2.0, 0.0, table.shards))

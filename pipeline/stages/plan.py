@@ -26,6 +26,7 @@ from pipeline.records import I32, I64, Block, Moves, OwnedKeys, Plan, Refusal, U
 from pipeline.stages.to_disk import Going, send_to_disk
 from pipeline.storage.key_map import DEVICE, DISK, HOST, place, row_of, tier_of
 from pipeline.storage.places import NO_COPY, Places
+from pipeline.storage.policies import Uses
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,17 +204,19 @@ def _apply(
     to_host_E, to_disk_E = victims_E[: leaving.to_host], victims_E[leaving.to_host :]
     going = send_to_disk(to_disk_E, leaving.host_victims, host_S, places)
     host_slots = found.host_slots
+    arriving = Uses.none(len(found.arrivals_A))
+    arriving.set(np.arange(len(host_slots), dtype=np.int32) + len(found.new_U), host.uses.of(host_slots))
     host.release(host_slots)
-    host_into = host.take(device.keys_S[to_host_E])
+    host_into = host.take(device.keys_S[to_host_E], device.uses.of(to_host_E))
     host.copies_S[host_into] = device.copies_S[to_host_E]
     host_keys = device.keys_S[to_host_E]
     device.release(victims_E)
     arrival_keys_A = found.unique.keys_U[found.arrivals_A]
-    arrival_slots = device.take(arrival_keys_A)
+    arrival_slots = device.take(arrival_keys_A, arriving)
 
     rows_U = row_of(found.places_U).astype(np.int32)
     rows_U[found.arrivals_A] = arrival_slots
-    device.policy.touch(rows_U)
+    places.use(rows_U)
     num_new = len(found.new_U)
     places.map.insert(arrival_keys_A[:num_new], place(DEVICE, arrival_slots[:num_new]))
     to_disk_at = np.concatenate([*(shard.at_N for shard in going.disk_writes), going.copies])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pipeline.records import I32, I64, RESERVED, U64
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import MIN_BYTES, KeyMap
-from pipeline.storage.policies import POLICIES
+from pipeline.storage.policies import POLICIES, Uses
 
 NO_COPY = -1
 SCANNED = 1 << 16
@@ -27,7 +27,8 @@ class Slots:
         self.copies_S: I64 = np.full(num_slots, NO_COPY, np.int64)
         """[S] log position of an identical copy of the slot's row, written by a commit; NO_COPY if the row has changed
         since."""
-        self.policy = POLICIES[policy](num_slots)
+        self.uses = Uses.none(num_slots)
+        self.policy = POLICIES[policy](self.uses)
         self._free: I32 = np.arange(num_slots - 1, -1, -1, dtype=np.int32)
         self.num_free = num_slots
 
@@ -43,13 +44,15 @@ class Slots:
             changed = (self.keys_S[part] != RESERVED) & (self.copies_S[part] == NO_COPY)
             yield (first + np.flatnonzero(changed)).astype(np.int32)
 
-    def take(self, keys_U: U64) -> I32:
-        """Assign a free slot to each key; there must be enough. The slots start without a copy in the log."""
+    def take(self, keys_U: U64, uses: Uses) -> I32:
+        """Assign a free slot to each key; there must be enough. The slots start without a copy in the log. `uses`: uses
+        of these rows so far."""
         assert len(keys_U) <= self.num_free
         slots_U = self._free[self.num_free - len(keys_U) : self.num_free].copy()
         self.num_free -= len(keys_U)
         self.keys_S[slots_U] = keys_U
         self.copies_S[slots_U] = NO_COPY
+        self.uses.set(slots_U, uses)
         self.policy.touch(slots_U)
         return slots_U
 
@@ -78,13 +81,24 @@ class Places:
     """All that `plan` knows about rows: key map, slots, policies, the log's tail. It belongs to `plan` and runs ahead
     of the bytes; it agrees with them once the pipeline is drained."""
 
-    def __init__(self, device_rows: int, host_rows: int, policy: str, caps: Caps, chunks: Chunks) -> None:
+    def __init__(self, device_rows: int, host_rows: int, policies: tuple[str, str], caps: Caps, chunks: Chunks) -> None:
+        """`policies`: names of those of device and host."""
         self.map = KeyMap()
-        self.device = Slots(device_rows, policy)
-        self.host = Slots(host_rows, policy)
+        self.device = Slots(device_rows, policies[0])
+        self.host = Slots(host_rows, policies[1])
+        self.trained = 0
+        """Number of training blocks planned."""
         self.caps = caps
         self.chunks = chunks
         self.begin_growth()
+
+    def use(self, slots_U: I32) -> None:
+        """Record that a training block, the next one, uses the rows in these slots of the device."""
+        uses = self.device.uses
+        uses.last_N[slots_U] = self.trained
+        uses.count_N[slots_U] += 1
+        self.trained += 1
+        self.device.policy.touch(slots_U)
 
     @property
     def _slab_chunks(self) -> int:

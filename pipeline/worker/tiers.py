@@ -69,7 +69,8 @@ class Tiers:
         """Buffer of one chunk for `write_back`; commits use it while nothing is in flight."""
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, config.shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
-        self.places = Places(sizes.device_rows, sizes.host_rows, storage.policy, caps, chunks)
+        policies = (storage.device_policy, storage.host_policy)
+        self.places = Places(sizes.device_rows, sizes.host_rows, policies, caps, chunks)
         opens = read_log if config.scratch else open_log
         self.log = opens(
             config.run_dir / "table.zarr", self.row, self.places, config.kept, config.speed, files, storage.direct

@@ -8,7 +8,7 @@ import zarr
 from contract import made_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine import ROW, make_log
+from machine import ROW, make_log, take
 
 from pipeline.commits.fingerprint import fingerprint, table_hash
 from pipeline.commits.flush import flush
@@ -34,7 +34,7 @@ def finished(rows, tiers, stale=(), seed=0):
     chunk_RW = np.empty((CHUNK, ROW.num_words), np.uint32)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(rows))
-    places = Places(SLOTS, SLOTS, "clock", Caps(1 << 20, 1 << 30), Chunks(CHUNK))
+    places = Places(SLOTS, SLOTS, ("clock", "clock"), Caps(1 << 20, 1 << 30), Chunks(CHUNK))
     with tempfile.TemporaryDirectory() as folder:
         log = make_log(Path(folder) / "table.zarr", CHUNK)
         slabs = [Slab(SLOTS, ROW.num_words), Slab(SLOTS, ROW.num_words)]
@@ -45,8 +45,8 @@ def finished(rows, tiers, stale=(), seed=0):
         for tier, slots in ((DEVICE, places.device), (HOST, places.host)):
             mine = order[tiers[order] == tier]
             # Slots are used in no order, and some are free again.
-            others = slots.take(np.arange(1000, 1000 + int(rng.integers(0, SLOTS - len(mine) + 1)), dtype=np.uint64))
-            at = slots.take(row_keys(rows[mine]))
+            others = take(slots, np.arange(1000, 1000 + int(rng.integers(0, SLOTS - len(mine) + 1)), dtype=np.uint64))
+            at = take(slots, row_keys(rows[mine]))
             slots.release(others)
             slabs[tier].scatter(at, rows[mine])
             places.map.insert(row_keys(rows[mine]), place(tier, at))

@@ -8,7 +8,7 @@ import pytest
 from depth import examples, some
 from hypothesis import given
 from hypothesis import strategies as st
-from machine import Machine, make_log, read
+from machine import Machine, make_log, read, take
 from sharded import TABLES
 
 from pipeline.commits.flush import flush
@@ -184,10 +184,10 @@ def test_merging_stays_within_the_cap_of_the_disk(tmp_path, shards):
 def test_a_commit_takes_at_most_one_chunk_of_memory(tmp_path):
     """Beyond the buffer that the run has anyway; 30,000 changed rows of 224 bytes in chunks of 8,192."""
     row, num_rows, chunk_rows = RowLayout(embedding_dim=16, first_order=True), 30_000, 8192
-    places = Places(num_rows, 0, "clock", Caps(1 << 20, 1 << 30), Chunks(chunk_rows))
+    places = Places(num_rows, 0, ("clock", "clock"), Caps(1 << 20, 1 << 30), Chunks(chunk_rows))
     device, log = Slab(num_rows, row.num_words), make_log(tmp_path / "log", chunk_rows, row=row)
     keys_U = np.arange(num_rows, dtype=np.uint64)
-    slots = places.device.take(keys_U)
+    slots = take(places.device, keys_U)
     device.words_SW[slots, :2] = keys_U.reshape(-1, 1).view(np.uint32)
     places.map.insert(keys_U, place(DEVICE, slots))
     chunk_RW = np.empty((chunk_rows, row.num_words), np.uint32)

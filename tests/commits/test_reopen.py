@@ -22,7 +22,7 @@ from pipeline.storage.shards import Shards, shard_of
 def reopened(path, manifest, shards=None):
     """Places and log as of this commit."""
     shards = shards or Shards.all(manifest.num_shards)
-    places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=shards))
+    places = Places(9, 9, ("clock", "clock"), Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=shards))
     log = make_log(path, manifest.chunk_rows, checksums([manifest]), shards=shards)
     try:
         rebuild(places, log, manifest)
@@ -143,7 +143,9 @@ def test_shards_dealt_differently_keep_every_row_and_every_file(sharded):
     found = {}
     for owned in ((0, 1), (2, 3), ()):
         part = manifest.part(owned)
-        places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=Shards(4, owned)))
+        places = Places(
+            9, 9, ("clock", "clock"), Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=Shards(4, owned))
+        )
         open_log(path, ROW, places, [manifest], SPEED, Files()).close()
         keys = np.array(list(at), np.uint64)
         places_N = places.map.find(keys)
@@ -176,13 +178,13 @@ def test_cleaning_clears_its_own_shards_and_no_others(sharded):
 
 def test_a_table_with_another_number_of_shards_is_refused(sharded):
     path, manifest = sharded
-    places = Places(9, 9, "clock", Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=Shards.all(8)))
+    places = Places(9, 9, ("clock", "clock"), Caps(1 << 20, 1 << 30), Chunks(manifest.chunk_rows, shards=Shards.all(8)))
     with pytest.raises(ValueError, match=r"in 4 shards, but this workflow .* in 8 shards"):
         open_log(path, ROW, places, [manifest], SPEED, Files())
 
 
 def test_a_map_too_small_for_the_keys_of_the_commit_is_refused_with_the_size_to_set(left):
     path, manifest = left
-    places = Places(9, 9, "clock", Caps(1 << 20, 100), Chunks(manifest.chunk_rows))
+    places = Places(9, 9, ("clock", "clock"), Caps(1 << 20, 100), Chunks(manifest.chunk_rows))
     with pytest.raises(ValueError, match=r"storage.map is 100 B, but the 30 keys .* --set 'storage.map=640 KiB'"):
         open_log(path, ROW, places, [manifest], SPEED, Files())

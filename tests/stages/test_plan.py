@@ -15,6 +15,7 @@ from pipeline.records import Plan, Refusal
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.to_disk import FILL_SHARE
 from pipeline.storage.key_map import KeyMap, bytes_for
+from pipeline.storage.policies import POLICIES
 from pipeline.storage.shards import Shards
 
 KEYS = st.one_of(st.integers(0, 12), st.integers(0, 40), st.sampled_from([0, 64, 128, 2**32 - 2]))
@@ -25,14 +26,16 @@ TRACES = st.lists(st.lists(KEYS, unique=True, max_size=12), min_size=1, max_size
 @given(
     TRACES, st.integers(0, 3), st.integers(6, 40), st.one_of(st.sampled_from([0, 1]), st.integers(2, 30)),
     st.integers(4, 14), st.integers(3, 14), st.sampled_from([20, 30, 40, PLENTY]), st.sampled_from([1.1, 2.0, 4.0]),
-    st.sampled_from(TABLES), st.data(),
+    st.sampled_from(TABLES), st.tuples(*[st.sampled_from([*POLICIES])] * 2), st.data(),
 )  # fmt: skip
 def test_every_row_is_kept_and_stays_while_the_window_needs_it(
-    trace, look_ahead, device_rows, host_rows, staging, outgoing, disk_chunks, multiple, shards, data
+    trace, look_ahead, device_rows, host_rows, staging, outgoing, disk_chunks, multiple, shards, policies, data
 ):
     splits = [data.draw(st.sampled_from(["train", "train", "train", "validation"])) for _ in trace]
     commits = {n for n in range(len(trace)) if data.draw(st.sampled_from([True, False, False]))}
-    places = make_places(device_rows, host_rows, disk_chunks, multiple=multiple, growth=0.0, shards=shards)
+    places = make_places(
+        device_rows, host_rows, disk_chunks, multiple=multiple, growth=0.0, shards=shards, policies=policies
+    )
     # So that growth is refused in short traces, too; after a commit there is room for eight chunks of each shard.
     places.chunks.allowance = data.draw(st.integers(0, 8))
     replay(trace, splits, look_ahead, places, RingRows(staging, outgoing), commits)
@@ -60,10 +63,11 @@ def test_a_long_run_loses_no_row(host_rows, look_ahead, growth, shards):
 
 
 @settings(deadline=None, max_examples=30)
-@given(TRACES, st.integers(0, 2))
-def test_planning_is_deterministic(trace, look_ahead):
+@given(TRACES, st.integers(0, 2), st.tuples(*[st.sampled_from([*POLICIES])] * 2))
+def test_planning_is_deterministic(trace, look_ahead, policies):
     def run():
-        return replay(trace, ["train"] * len(trace), look_ahead, make_places(30, 5), RingRows(12, 12))
+        places = make_places(30, 5, policies=policies)
+        return replay(trace, ["train"] * len(trace), look_ahead, places, RingRows(12, 12))
 
     for one, other in zip(run(), run(), strict=True):
         assert type(one) is type(other)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from machine import take
 from sharded import SOME
 
 from pipeline.records import RESERVED
@@ -21,7 +22,7 @@ def test_a_slot_is_given_out_once_and_never_lost(num_slots, steps, random):
             num = min(num, num_slots - len(held))
             keys = list(range(next_key, next_key + num))
             next_key += num
-            taken = slots.take(np.array(keys, np.uint64)).tolist()
+            taken = take(slots, keys).tolist()
             assert not held.keys() & set(taken)
             assert len(set(taken)) == num
             held |= dict(zip(taken, keys, strict=True))
@@ -37,12 +38,12 @@ def test_a_slot_is_given_out_once_and_never_lost(num_slots, steps, random):
 def test_no_more_slots_are_given_out_than_exist():
     slots = Slots(2, "clock")
     with pytest.raises(AssertionError):
-        slots.take(np.arange(3, dtype=np.uint64))
+        take(slots, range(3))
 
 
 def test_the_occupied_mask_is_a_copy():
     slots = Slots(2, "clock")
-    slots.take(np.array([5], np.uint64))
+    take(slots, [5])
     slots.occupied()[:] = 0
     assert slots.occupied().sum() == 1
 
@@ -54,26 +55,26 @@ def changed(slots):
 def test_a_scan_in_parts_names_every_changed_slot_once(monkeypatch):
     monkeypatch.setattr("pipeline.storage.places.SCANNED", 4)
     slots = Slots(10, "clock")
-    at = slots.take(np.arange(9, dtype=np.uint64))
+    at = take(slots, range(9))
     slots.copies_S[at[[1, 5]]] = 3
     assert changed(slots) == sorted(np.delete(at, [1, 5]).tolist())
 
 
 def test_the_next_row_of_a_slot_has_no_copy_of_the_one_before():
     slots = Slots(3, "clock")
-    at = slots.take(np.array([5, 6], np.uint64))
+    at = take(slots, [5, 6])
     assert changed(slots) == sorted(at.tolist())
     slots.copies_S[at] = [70, 80]
     assert changed(slots) == []
     slots.release(at[:1])
     assert changed(slots) == [], "a free slot has nothing to write"
-    again = slots.take(np.array([7], np.uint64))
+    again = take(slots, [7])
     assert changed(slots) == again.tolist()
     assert slots.copies_S[again].tolist() == [NO_COPY]
 
 
 def make_places(device_rows=3, host_rows=2, disk_chunks=1 << 20, map_bytes=1 << 20, **changes):
-    return Places(device_rows, host_rows, "clock", Caps(disk_chunks, map_bytes), Chunks(4, **changes))
+    return Places(device_rows, host_rows, ("clock", "clock"), Caps(disk_chunks, map_bytes), Chunks(4, **changes))
 
 
 def test_new_places_are_empty():

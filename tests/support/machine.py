@@ -19,6 +19,7 @@ from pipeline.storage.files import Files
 from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import Log, TableFormat, metadata
 from pipeline.storage.places import Caps, Places
+from pipeline.storage.policies import Uses
 from pipeline.storage.shards import ONE_SHARD
 from pipeline.storage.slab import Slab
 
@@ -39,6 +40,11 @@ def make_log(path, chunk_rows, checksums=None, row=ROW, shards=ONE_SHARD):
     return Log(Path(path), TableFormat(row, chunk_rows, shards), SPEED, files, checksums)
 
 
+def take(slots, keys):
+    """Slots for new rows of these keys."""
+    return slots.take(np.array(keys, np.uint64), Uses.none(len(keys)))
+
+
 class Machine:
     """A process that has some shards of a table open. It turns the numbers it is given into keys of these shards."""
 
@@ -47,7 +53,7 @@ class Machine:
         shards=ONE_SHARD,
     ):  # fmt: skip
         chunks = Chunks(chunk_rows, multiple, growth, shards)
-        self.places = Places(device_rows, host_rows, "clock", Caps(disk_chunks, 1 << 30), chunks)
+        self.places = Places(device_rows, host_rows, ("clock", "clock"), Caps(disk_chunks, 1 << 30), chunks)
         self.device, self.host = Slab(device_rows, WORDS), Slab(host_rows, WORDS)
         self.log = make_log(path, chunk_rows, shards=shards)
         self.chunk_RW = np.empty((chunk_rows, WORDS), np.uint32)

@@ -17,6 +17,7 @@ from pipeline.storage.shards import ONE_SHARD, shard_of
 
 CHUNK = 4
 PLENTY = 1 << 30
+CLOCKS = ("clock", "clock")
 
 
 def make_unique(number, keys, split="train"):
@@ -28,10 +29,23 @@ def make_unique(number, keys, split="train"):
 
 
 def make_places(
-    device_rows, host_rows, disk_chunks=PLENTY, map_bytes=PLENTY, multiple=2.0, growth=1e6, shards=ONE_SHARD
+    device_rows,
+    host_rows,
+    disk_chunks=PLENTY,
+    map_bytes=PLENTY,
+    multiple=2.0,
+    growth=1e6,
+    shards=ONE_SHARD,
+    policies=CLOCKS,
 ):
     chunks = Chunks(CHUNK, multiple, growth, shards)
-    return Places(device_rows, host_rows, "clock", Caps(disk_chunks, map_bytes), chunks)
+    return Places(device_rows, host_rows, policies, Caps(disk_chunks, map_bytes), chunks)
+
+
+def policy_state(policy):
+    """All state of a policy's own, without the uses that it shares with its slots."""
+    state = {name: value for name, value in vars(policy).items() if name != "_uses"}
+    return {name: value.tobytes() if isinstance(value, np.ndarray) else value for name, value in state.items()}
 
 
 def state_of(places):
@@ -41,8 +55,8 @@ def state_of(places):
     arrays += [chunks._stale_C, chunks._on_disk._of_C, chunks._on_disk._chunk_O]
     numbers = [*chunks.tails, chunks.present, chunks.growth, chunks.allowance]
     for slots in (places.device, places.host):
-        arrays += [slots.keys_S, slots.copies_S, slots._free, slots.policy._marked_S]
-        numbers += [slots.num_free, slots.policy._hand]
+        arrays += [slots.keys_S, slots.copies_S, slots._free, slots.uses.last_N, slots.uses.count_N, slots.uses.next_N]
+        numbers += [slots.num_free, policy_state(slots.policy)]
     return [array.tobytes() for array in arrays], numbers
 
 

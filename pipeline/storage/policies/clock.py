@@ -7,14 +7,15 @@ from numpy.typing import NDArray
 
 from pipeline.kernels.clock import scan
 from pipeline.records import I32
+from pipeline.storage.policies.uses import Uses
 
 
 class Clock:
     """The clock scan of ScaleFreeCTR with one in-use mark per slot. Slots that the window in flight needs are pinned by
     `plan`, which does not offer them."""
 
-    def __init__(self, num_slots: int) -> None:
-        self._marked_S = np.zeros(num_slots, np.uint8)
+    def __init__(self, uses: Uses) -> None:
+        self._marked_S = np.zeros(len(uses.last_N), np.uint8)
         self._hand = 0
 
     def touch(self, slots_U: I32) -> None:

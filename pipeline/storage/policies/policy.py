@@ -8,15 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.records import I32
+from pipeline.storage.policies.uses import Uses
 
 
 class Policy(Protocol):
-    """A policy chooses among rows that no block of the window needs. It sees slots, never rows.
+    """A policy chooses among rows that no block of the window needs. It sees slots and their uses, never rows.
 
     Only `plan` calls it, in block order, so its choices depend on the sequence of keys and on nothing else.
     """
 
-    def __init__(self, num_slots: int) -> None: ...
+    def __init__(self, uses: Uses) -> None:
+        """`uses`: uses of the row in each slot, kept up to date by `Slots`."""
 
     def touch(self, slots_U: I32) -> None:
         """Record that the block being planned uses or fills these slots. Slots of the device are touched whenever a

@@ -1,0 +1,64 @@
+"""Unique keys of blocks, read from the categorical columns alone: for keys that are needed long before their rows, or
+without them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pipeline.data.buffer import BufferTooSmall, ReadBuffer
+from pipeline.data.source import Source
+from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
+from pipeline.machine.threads import Threads
+from pipeline.records import I32, U64, Block, Examples
+from pipeline.workflow import Data
+
+MARGIN = 1.25
+"""Factor of the buffer over the bytes that a block is predicted to take; a longer block makes it larger."""
+
+
+class KeyReader:
+    """Reader of any block's unique keys; cheapest in order. Only one thread may use it at a time."""
+
+    def __init__(self, data: Data, seed: int, num_threads: int = 1) -> None:
+        """Read every file's metadata. Raises ValueError if a pattern or a column does not fit the files."""
+        self.source = Source(data, seed, num_threads, keys_only=True)
+        self._threads = Threads(num_threads, "keys")
+        self._tables = [KeyTable() for _ in range(num_threads)]
+        self._block = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
+        self._buffer = ReadBuffer(0)
+
+    def unique_keys(self, block: Block) -> U64:
+        """Unique keys [U] of the whole block, in the order of `dedup` in a run with one worker."""
+        examples = self._read(block)
+        keys: list[U64] = [np.empty(0, np.uint64)] * block.num_batches
+
+        def some(begin: int, end: int) -> None:
+            table = self._tables.pop()
+            for batch in range(begin, end):
+                keys_V = examples.keys_V[examples.batch_starts[batch] : examples.batch_starts[batch + 1]]
+                table.clear()
+                table.add(keys_V, keys_V.view(np.int32)[: len(keys_V)])
+                keys[batch] = table.keys_U.copy()
+            self._tables.append(table)
+
+        self._threads.split(block.num_batches, some, minimum=1)
+        self._block.clear()
+        for keys_P in keys:
+            numbers_P: I32 = np.empty(len(keys_P), np.int32)
+            self._block.add(keys_P, numbers_P)
+        return self._block.keys_U.copy()
+
+    def _read(self, block: Block) -> Examples:
+        needed = int(MARGIN * self.source.block_bytes(block.num_examples, block.num_batches))
+        while True:
+            if self._buffer.limit_bytes < needed:
+                self._buffer = ReadBuffer(needed)
+            try:
+                return self.source.read(block, self._buffer)
+            except BufferTooSmall as error:
+                needed = int(MARGIN * error.needed_bytes)
+
+    def close(self) -> None:
+        """End the threads and close the files. May be called twice."""
+        self._threads.close()
+        self.source.close()

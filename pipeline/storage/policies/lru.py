@@ -1,0 +1,25 @@
+"""LRU policy: the rows that were not used for longest leave."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels.lowest import lowest
+from pipeline.records import I32
+from pipeline.storage.policies.uses import Uses
+
+
+class LRU:
+    """Least recently used, counted in blocks. With `LFU` below it on the host it is the chain of HierPS."""
+
+    def __init__(self, uses: Uses) -> None:
+        self._uses = uses
+
+    def touch(self, slots_U: I32) -> None:
+        """Do nothing: the last use is known from the uses."""
+
+    def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
+        victims_E = np.empty(num, np.int32)
+        lowest(self._uses.last_N, self._uses.last_N, evictable_S, victims_E)
+        return victims_E
