@@ -28,6 +28,9 @@ from pipeline.schedule import BlockSchedule
 from pipeline.storage.log import Log, rows_file
 from pipeline.worker.worker import Worker
 
+ANNOUNCED = 160
+"""Blocks beyond a stretch of which a policy may want to know the keys."""
+
 
 class Stretches:
     """A run that is measured in parts: `run` trains the next blocks and returns when they have finished."""
@@ -52,6 +55,7 @@ class Stretches:
         """Examples per second, with filling and draining of the pipeline, and the spans of the stages."""
         blocks = self._blocks[self._at : self._at + num_blocks]
         self._at += num_blocks
+        self.worker.announce(self._blocks[self._at : self._at + ANNOUNCED])
         spans: list[Span] = []
         self.worker.stages.start(blocks, self._look_ahead)
         numbers = range(blocks[0].number, blocks[-1].number + 1)

@@ -68,6 +68,8 @@ class Block:
     """Optimizer steps taken before this block, over the whole run."""
     closes_split: bool
     """True for the last block of this split in this epoch."""
+    agenda_batch: int = 0
+    """Number of batches of the whole run before the block's first one, evaluations included."""
 
     @property
     def trains(self) -> bool:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from pipeline.records import Refusal, StageResult
 from pipeline.stages import STAGES
 
-FAR_AHEAD = STAGES[: STAGES.index("plan")]
+FAR_AHEAD = STAGES[: STAGES.index("scan")]
 """Stages that run up to 2L blocks ahead of `train`."""
 Task = tuple[str, int]
 Future = Any
@@ -33,7 +33,8 @@ def edges(stage: str, i: int, look_ahead: int) -> list[Task]:
         "dedup": [("read", i)],
         # Of all workers: the executor of several waits for each one's task.
         "unite": [("dedup", i)],
-        "plan": [("unite", i + ahead) for ahead in range(look_ahead + 1)],
+        "scan": [("plan", i - 1)],
+        "plan": [("scan", i), *(("unite", i + ahead) for ahead in range(look_ahead + 1))],
         "prefetch": [("plan", i), ("write_back", i - look_ahead - 1)],
         "upload": [("prefetch", i)],
         "train": [("upload", i)],

@@ -151,7 +151,7 @@ class Model(Strict):
     """Folder that keeps compiled code from run to run. `~` is expanded. By default torch's own."""
 
 
-Policy = Literal["clock", "lru", "lfu", "lfu_aged", "foresight"]
+PolicyName = Literal["clock", "lru", "lfu", "lfu_aged", "foresight"]
 
 
 class Storage(Strict):
@@ -178,12 +178,26 @@ class Storage(Strict):
     direct: bool = False
     """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as one
     more tier, which no cap covers."""
-    device_policy: Policy = "clock"
+    device_policy: PolicyName = "clock"
     """Policy that chooses which rows leave the device: "clock" takes rows that were not used lately, "lru" those not
     used for longest, "lfu" those used by the fewest blocks ("lfu_aged": lately), "foresight" those whose next use is
     farthest. It changes the speed and no bit of the result."""
-    host_policy: Policy = "clock"
+    host_policy: PolicyName = "clock"
     """Policy that chooses which rows leave the host for the disk. HierPS has "lru" on the device and "lfu" here."""
+    known_examples: Annotated[int, Field(ge=0)] = 1 << 23
+    """Number of coming examples whose keys the policy "foresight" knows; they are read twice for it."""
+    known: Size = 512 << 20
+    """Covers the keys that the policy "foresight" knows; it knows fewer examples if they take more."""
+
+    @property
+    def foresees(self) -> bool:
+        """True if a policy needs the keys of coming blocks."""
+        return "foresight" in (self.device_policy, self.host_policy)
+
+    @property
+    def known_bytes(self) -> int:
+        """Bytes of RAM for the keys of coming blocks."""
+        return self.known if self.foresees else 0
 
     @property
     def device_bytes(self) -> int:

@@ -44,6 +44,13 @@ def one_shape(tmp_path_factory: pytest.TempPathFactory) -> Workflow:
 
 
 @pytest.fixture(scope="module")
+def foresees(workflow: Workflow) -> Workflow:
+    """Both tiers choose by next uses, known for three blocks ahead."""
+    policies = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": 18}
+    return workflow.model_copy(update={"storage": workflow.storage.model_copy(update=policies)})
+
+
+@pytest.fixture(scope="module")
 def expected(workflow: Workflow, one_shape: Workflow) -> dict[str, str]:
     return {w.data.root.name: Reference(w).train().fingerprint() for w in (workflow, one_shape)}
 
@@ -79,10 +86,13 @@ def overtake_by_one_block(stage: str) -> Gate:
     return lambda task: [(stage, task[1] + 1)] if task[0] == stage and task[1] % 2 == 0 else []
 
 
+@pytest.mark.parametrize("data", ["workflow", "foresees"])
+@pytest.mark.parametrize("late", [("write_back", "prefetch", L), ("scan", "dedup", L), ("plan", "read", L)])
 def test_a_task_delayed_within_its_edges_never_changes_the_result(
-    workflow: Workflow, expected: dict[str, str], tmp_path: Path
+    request: pytest.FixtureRequest, expected: dict[str, str], tmp_path: Path, data: str, late: tuple[str, str, int]
 ) -> None:
-    assert outcome(workflow, tmp_path, hold("write_back", "prefetch", L), **SIZES) == expected[workflow.data.root.name]
+    case: Workflow = request.getfixturevalue(data)
+    assert outcome(case, tmp_path, hold(*late), **SIZES) == expected[case.data.root.name]
 
 
 OTHER_BITS = "[0-9a-f]{32}"
@@ -103,6 +113,8 @@ EDGES = [
     ("plan", "unite", 0, hold("dedup", "plan", 0), "workflow", f"raised plan .*{NO_RECORD}"),
     ("plan", "unite", 1, hold("dedup", "plan", -1), "workflow", f"raised plan .*{NO_RECORD}"),
     ("plan", "unite", L, hold("dedup", "plan", -L), "workflow", f"raised plan .*{NO_RECORD}"),
+    ("scan", "plan", -1, hold("plan", "scan", 1), "foresees", "raised scan .*not planned yet"),
+    ("plan", "scan", 0, hold("scan", "plan", 0), "foresees", f"raised plan .*{NO_RECORD}"),
     ("prefetch", "plan", 0, hold("plan", "prefetch", 0), "workflow", f"raised prefetch .*{NO_RECORD}"),
     (
         "prefetch", "write_back", -L - 1, hold("write_back", "prefetch", L + 1), "workflow",

@@ -59,6 +59,35 @@ def test_no_policy_changes_the_result(small_workflow: Callable[..., Workflow], d
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
+FORESIGHT = {"device_policy": "foresight", "host_policy": "foresight"}
+
+
+@pytest.mark.parametrize("known_examples", some([0, 6, 30, 1 << 20], 30))
+@pytest.mark.parametrize(("look_ahead", "block_batches"), some([(1, 1), (2, 3), (4, 16)], (2, 3), several=True))
+def test_no_number_of_known_examples_changes_the_result(
+    small_workflow: Callable[..., Workflow], client: Any, look_ahead: int, block_batches: int, known_examples: int
+) -> None:
+    storage = FORESIGHT | {"known_examples": known_examples}
+    workflow = small_workflow(block_batches=block_batches, look_ahead=look_ahead, storage=storage)
+    fingerprint = Reference(workflow).train().fingerprint()
+    results = [run(workflow, with_dask, **THREE_TIERS) for with_dask in (None, client)]
+    assert [result["fingerprint"] for result in results] == [fingerprint] * 2
+    assert results[0]["tiers"] == results[1]["tiers"], "what is known depends on the order of tasks"
+
+
+def test_known_keys_without_room_are_fewer_and_the_run_says_so_once(
+    small_workflow: Callable[..., Workflow], tmp_path: Path
+) -> None:
+    workflow = small_workflow(storage=FORESIGHT | {"known": "18 KiB"})
+    driver, said = make_driver(workflow, tmp_path, **THREE_TIERS), []
+    driver._say = said.append  # type: ignore[method-assign]
+    assert driver.run()["fingerprint"] == Reference(workflow).train().fingerprint()
+    (told,) = [line for line in said if "storage.known is" in line]
+    assert "the keys of 8,388,608 coming examples take more: at times those of " in told
+    (scanner,) = [worker.stages._scanner for worker in [driver.crew.worker]]
+    assert 0 < scanner.least_batches < 20
+
+
 @pytest.mark.parametrize("with_dask", [False, True])
 @pytest.mark.parametrize("num_shards", some([2, 4, 16], 4))
 def test_the_number_of_shards_never_changes_the_result(

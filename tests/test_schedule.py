@@ -53,16 +53,17 @@ TABLE = [
     ("read", 10, 2, {("read", 9), ("train", 5)}),
     ("dedup", 10, 2, {("dedup", 9), ("read", 10)}),
     ("unite", 10, 2, {("unite", 9), ("dedup", 10)}),
-    ("plan", 10, 2, {("plan", 9), ("unite", 10), ("unite", 11), ("unite", 12)}),
+    ("scan", 10, 2, {("scan", 9), ("plan", 9)}),
+    ("plan", 10, 2, {("plan", 9), ("scan", 10), ("unite", 10), ("unite", 11), ("unite", 12)}),
     ("prefetch", 10, 2, {("prefetch", 9), ("plan", 10), ("write_back", 7)}),
     ("upload", 10, 2, {("upload", 9), ("prefetch", 10)}),
     ("train", 10, 2, {("train", 9), ("upload", 10)}),
     ("write_back", 10, 2, {("write_back", 9), ("train", 10)}),
     ("read", 10, 0, {("read", 9), ("train", 9)}),
-    ("plan", 10, 0, {("plan", 9), ("unite", 10)}),
+    ("plan", 10, 0, {("plan", 9), ("scan", 10), ("unite", 10)}),
     ("prefetch", 10, 0, {("prefetch", 9), ("plan", 10), ("write_back", 9)}),
     ("read", 10, 4, {("read", 9), ("train", 1)}),
-    ("plan", 0, 1, {("plan", -1), ("unite", 0), ("unite", 1)}),
+    ("plan", 0, 1, {("plan", -1), ("scan", 0), ("unite", 0), ("unite", 1)}),
     ("prefetch", 10, 4, {("prefetch", 9), ("plan", 10), ("write_back", 5)}),
 ]
 
@@ -123,10 +124,10 @@ def test_a_run_shorter_than_the_window_passes_every_stage_of_every_block(num_blo
     assert len(watched) == num_blocks * len(STAGES) == len(executor.after)
 
 
-def test_all_seven_stages_train_the_same_as_the_plain_trainer(small_workflow, monkeypatch):
+def test_every_stage_of_one_worker_trains_the_same_as_the_plain_trainer(small_workflow, monkeypatch):
     stages = tuple(stage for stage in STAGES if stage != "unite")
     monkeypatch.setattr(OnHost, "idle", frozenset())
-    workflow = small_workflow()
+    workflow = small_workflow(storage={"host_policy": "foresight"})
     result = run(workflow, device_rows=130, host_rows=24)
     assert set(result["stages"]) == set(stages)
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()

@@ -49,18 +49,21 @@ def check_machines(machines: Sequence[WorkerInfo], device: str, storage: Storage
             most = format_size_down(int(SHARE_OF_LIMIT * machine.memory_limit))
             raise ValueError(
                 f"worker {rank} on {machine.host} has a memory limit of {format_size_down(machine.memory_limit)}, and "
-                f"storage's {names_in_ram(machine)} add up to {format_size_up(in_ram)}: more than {SHARE_OF_LIMIT:.0%} "
-                f"of it; lower them to {most} together, or start the worker without a limit (--memory-limit 0)"
+                f"storage's {names_in_ram(machine, storage)} add up to {format_size_up(in_ram)}: more than "
+                f"{SHARE_OF_LIMIT:.0%} of it; lower them to {most} together, or start the worker without a limit "
+                "(--memory-limit 0)"
             )
 
 
 def caps_in_ram(machine: WorkerInfo, storage: Storage) -> int:
     """Bytes of its machine's RAM that a worker's caps allow it."""
-    return (0 if machine.gpu else storage.device_bytes) + storage.host + storage.read + storage.map
+    device = 0 if machine.gpu else storage.device_bytes
+    return device + storage.host + storage.read + storage.map + storage.known_bytes
 
 
-def names_in_ram(machine: WorkerInfo) -> str:
-    return f"{'' if machine.gpu else 'device, '}host, read and map"
+def names_in_ram(machine: WorkerInfo, storage: Storage) -> str:
+    known = ", known" if storage.foresees else ""
+    return f"{'' if machine.gpu else 'device, '}host{known}, read and map"
 
 
 def check_workers_memory(machines: Sequence[WorkerInfo], storage: Storage) -> None:
@@ -73,7 +76,7 @@ def check_workers_memory(machines: Sequence[WorkerInfo], storage: Storage) -> No
                 each = format_size_down(there_is // len(sharing))
                 whose = "its control group may have" if group else "its machine has"
                 raise ValueError(
-                    f"worker {rank} on {machine.host}: storage's {names_in_ram(machine)} of {len(sharing)} "
+                    f"worker {rank} on {machine.host}: storage's {names_in_ram(machine, storage)} of {len(sharing)} "
                     f"worker{'s' * (len(sharing) > 1)} there add up to {format_size_up(wanted)}, and {whose} "
                     f"{format_size_down(there_is)}; lower them to {each} a worker, or start fewer workers there"
                 )

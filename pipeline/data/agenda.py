@@ -157,6 +157,11 @@ class Agenda:
         minimum = self._min_last_batch if split == "train" and whole else 1
         return whole + (rest >= minimum)
 
+    def _batches_before(self, leg: Leg) -> int:
+        """Number of batches of all legs before this one; a test apart comes after all of them."""
+        before = self.legs[: self.legs.index(leg)] if leg in self.legs else self.legs
+        return sum(self._num_batches(other.split) for other in before)
+
     def _block(self, number: int, leg: Leg, first_batch: int, block_batches: int) -> Block:
         batches = self._num_batches(leg.split)
         num_batches = min(block_batches, batches - first_batch)
@@ -173,4 +178,5 @@ class Agenda:
             batch_size=self._batch_size,
             first_step=steps + (first_batch if leg.split == "train" else 0),
             closes_split=first_batch + num_batches == batches,
+            agenda_batch=self._batches_before(leg) + first_batch,
         )

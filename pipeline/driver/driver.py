@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from itertools import takewhile
 from typing import Any
 
 from pipeline.cluster.crew import Crew, WorkerLost
@@ -19,6 +20,7 @@ from pipeline.driver.result import WORKFLOW, earlier_result, write_outputs, writ
 from pipeline.driver.resume import check_newest, description, known_speed, remove_leftovers
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import discard_output, on_signal
+from pipeline.messages.sizes import format_size_down
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Seen, larger_caps
@@ -66,6 +68,7 @@ class Driver:
         self.progress = progress or Progress(self.agenda.total_examples)
         self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder)]
         self.warnings: list[str] = []
+        self._shortage_told = False
         self._recovery = Recovery()
         self.commits = Commits(folder.path, folder.files, workflow.commit.keep)
         kept = self._read_commits(folder)
@@ -196,7 +199,33 @@ class Driver:
         every = self.setup.workflow.commit.every_blocks
         blocks, following = self.agenda.stretch(self.pace.block_batches, begin, every)
         self.crew.each(Worker.set_learning_rates, *self.best.learning_rates(self.history))
-        return self.crew.run(blocks, self.pace.look_ahead, self._watch), following
+        foresees = self.setup.workflow.storage.foresees
+        if foresees:
+            self.crew.each(Worker.announce, self._coming(following))
+        refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)
+        if foresees:
+            self._tell_shortage()
+        return refusal, following
+
+    def _tell_shortage(self) -> None:
+        """Tell once if the keys of fewer examples are known than the workflow asks for."""
+        least = [batches for batches in self.crew.each(Worker.least_known) if batches is not None]
+        if least and not self._shortage_told:
+            self._shortage_told = True
+            storage, batch_size = self.setup.workflow.storage, self.setup.workflow.schedule.batch_size
+            self._say(
+                f"storage.known is {format_size_down(storage.known)}, and the keys of {storage.known_examples:,} "
+                f"coming examples take more: at times those of {min(least) * batch_size:,} are known; raise it, or "
+                "lower storage.known_examples"
+            )
+
+    def _coming(self, begin: Block | None) -> list[Block]:
+        """Blocks from `begin` on whose keys may be needed before it is trained."""
+        if begin is None:
+            return []
+        needed = begin.agenda_batch + self.setup.workflow.storage.known_examples // begin.batch_size
+        coming = self.agenda.blocks(self.pace.block_batches, begin)
+        return list(takewhile(lambda block: block.agenda_batch <= needed, coming))
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal

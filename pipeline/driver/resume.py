@@ -26,9 +26,10 @@ from pipeline.workflow import Workflow
 ANEW = "go back to the version of this package that wrote it, or begin anew with --fresh"
 HARMLESS = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.device",
-    "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy",
-    "storage.host_policy", "storage.log_multiple", "storage.log_growth", "storage.direct", "schedule.block_batches", "schedule.look_ahead", "schedule.epochs",
-    "commit", "metrics", "workers", "device", "model.compile_cache",
+    "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy", "storage.host_policy",
+    "storage.known_examples", "storage.known", "storage.log_multiple", "storage.log_growth", "storage.direct",
+    "schedule.block_batches", "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "workers", "device",
+    "model.compile_cache",
 )  # fmt: skip
 """Settings that may differ, since they change no bit of the result (more epochs change no bit of the earlier ones). The
 data are compared by their identity and the device by the environment instead."""

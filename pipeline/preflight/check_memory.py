@@ -12,14 +12,17 @@ def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
     """Raises ValueError if this machine's memory, or a worker's GPU, cannot hold the caps. `storage`: caps per worker,
     the device's in bytes; `workers`: number of workers on this machine."""
     in_ram = {"device": storage.device_bytes, "host": storage.host, "read": storage.read, "map": storage.map}
+    if storage.foresees:
+        in_ram["known"] = storage.known
     if device.on_gpu and (wanted := in_ram.pop("device")) > (free := device.free_bytes()):
         raise ValueError(
             f"storage.device is {format_size_down(wanted)}, and {format_size_down(free)} of the GPU's memory are free; "
             f'lower it to "{format_size_down(free * 4 // 5)}", so that the model has room, or less'
         )
     if (wanted := workers * sum(in_ram.values())) > (there_is := limits.memory()):
-        names, of_all = ", ".join(list(in_ram)[:-1]), f" of {workers} workers" if workers > 1 else ""
+        *names, last = in_ram
+        of_all = f" of {workers} workers" if workers > 1 else ""
         raise ValueError(
-            f"storage.{names} and map{of_all} add up to {format_size_up(wanted)}, and this machine has "
+            f"storage.{', '.join(names)} and {last}{of_all} add up to {format_size_up(wanted)}, and this machine has "
             f"{format_size_down(there_is)}, limits of control groups counted; lower one of them"
         )

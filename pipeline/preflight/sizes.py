@@ -51,6 +51,8 @@ class Sizes:
     read_ring_bytes: int
     window_bytes: int
     map_bytes: int
+    known_bytes: int = 0
+    """Bytes for the keys of coming blocks; 0 if no policy needs them."""
     gpu_bytes: int = 0
     """Bytes on the GPU for copies of the read buffers, indices and dedup's workspace; 0 without a GPU. With a GPU both
     rings are in both tiers."""
@@ -128,6 +130,7 @@ def fit(
         read_ring_bytes=ring_bytes,
         window_bytes=window_bytes,
         map_bytes=storage.map,
+        known_bytes=storage.known_bytes,
         gpu_bytes=beside,
     )
 

@@ -109,10 +109,11 @@ def _find(unique: Unique | OwnedKeys, places: Places) -> _Found:
 
 def _plan_evaluation(found: _Found, places: Places) -> Plan:
     """Plan a block that evaluates: rows that are not on the device are read into staging and used from there. No row
-    moves, and no metadata changes."""
+    moves, and no metadata changes but the next uses of known keys."""
     rows_U = row_of(found.places_U).astype(np.int32)
     rows_U[found.arrivals_A] = -1 - np.arange(len(found.arrivals_A), dtype=np.int32)
     none = np.empty(0, np.int32)
+    places.next_uses.use_up(found.unique.block)
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=found.unique.keys_U[found.arrivals_A],
         num_new=len(found.new_U), arrival_host_slots=found.host_slots,
@@ -226,6 +227,7 @@ def _apply(
             [place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), places.chunks.places_of(to_disk_at)]
         ),
     )
+    places.next_uses.use_up(found.unique.block)
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
         arrival_host_slots=host_slots, arrival_disk_at=arrival_disk_at,

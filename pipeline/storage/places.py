@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline.records import I32, I64, RESERVED, U64
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.key_map import MIN_BYTES, KeyMap
+from pipeline.storage.next_uses import NextUses
 from pipeline.storage.policies import POLICIES, Uses
 
 NO_COPY = -1
@@ -86,6 +87,7 @@ class Places:
         self.map = KeyMap()
         self.device = Slots(device_rows, policies[0])
         self.host = Slots(host_rows, policies[1])
+        self.next_uses = NextUses(self.map, self.device.uses, self.host.uses)
         self.trained = 0
         """Number of training blocks planned."""
         self.caps = caps

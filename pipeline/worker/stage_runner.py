@@ -22,6 +22,7 @@ from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
 from pipeline.records import (
     U32,
+    U64,
     Block,
     BlockResult,
     Examples,
@@ -40,7 +41,9 @@ from pipeline.stages.dedup import KeyOwners, Workspace
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.prefetch import prefetch
 from pipeline.stages.read import read
+from pipeline.stages.scan import Scanner, scan
 from pipeline.stages.train import move, train
+from pipeline.stages.unique_keys import KeyReader
 from pipeline.stages.unite import STOPPED_ELSEWHERE
 from pipeline.stages.write_back import write_back
 from pipeline.storage.wide_rows import write_first_rows
@@ -59,6 +62,7 @@ class StageRunner:
         self.source, self.tiers = source, tiers
         device, sizes = tiers.device, tiers.sizes
         owners = KeyOwners(membership.owner_of_shard, membership.rank.world) if membership else None
+        self._owners = owners
         self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")
         work = Workspace(source.layout, self._dedup_threads, owners)
         self._staging: U32 = device.pinned((sizes.staging_rows, tiers.row.num_words), np.uint32)
@@ -72,11 +76,16 @@ class StageRunner:
         self._peers: Peers = (
             OtherWorkers(membership, owners, source.layout.num_fields, counts) if membership and owners else NoPeers()
         )
-        idle = self._placement.idle | self._peers.idle
+        self._key_reader, self._scanner = None, None
+        if tiers.foresees:
+            self._key_reader = KeyReader(workflow.data, workflow.seed, share_of(workflow.schedule.threads))
+            self._scanner = Scanner(self._unique_keys, workflow.storage)
+        self._coming: Sequence[Block] = ()
+        idle = self._placement.idle | self._peers.idle | (frozenset() if self._scanner else frozenset({"scan"}))
         self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)
         """Names of the stages that have something to do on this worker."""
         self._stage: dict[str, Callable[[int], Refusal | Plan | None]] = {
-            "read": self._read, "dedup": self._dedup, "unite": self._unite, "plan": self._plan,
+            "read": self._read, "dedup": self._dedup, "unite": self._unite, "scan": self._scan, "plan": self._plan,
             "prefetch": self._prefetch, "upload": self._upload, "train": self._train, "write_back": self._write_back,
         }  # fmt: skip
         self._new_rows = partial(write_first_rows, tiers.row, workflow.seed, workflow.model.init_std)
@@ -86,6 +95,14 @@ class StageRunner:
         """Trained blocks whose result has not been fetched yet."""
         self.pause: str | None = None
         """Reason why no further block may be planned, or None; the driver sets it from any thread."""
+
+    def announce(self, coming: Sequence[Block]) -> None:
+        """Take note of the blocks that follow those of the next `start`, as far as `scan` needs them."""
+        self._coming = coming
+
+    @property
+    def least_known(self) -> int | None:
+        return self._scanner.least_batches if self._scanner else None
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
         """Divide the rings for this look-ahead, and expect the first of `blocks`. Nothing may be in flight."""
@@ -102,12 +119,15 @@ class StageRunner:
                 self._placement.start(rings.read, buffer_bytes)
             except MemoryError as error:
                 raise PipelineError(no_room(error, sizes, look_ahead, self.tiers.device)) from error
+        if self._scanner:
+            self._scanner.begin([*blocks, *self._coming], self.tiers.places.next_uses)
         self._rings = rings
         self._room = RingRows(sizes.staging_rows // rings.staging, sizes.outgoing_rows // rings.outgoing)
         self._flights = self._read_already()
         self._next = dict.fromkeys(STAGES, blocks[0].number)
         self._refused = FirstRefused(self._last + 1, self._last + 1)
         self._num_staged = blocks[0].number
+        self._scanned = -1
         self.tiers.learner.prepare(blocks)
 
     def _read_already(self) -> dict[int, Flight]:
@@ -194,7 +214,19 @@ class StageRunner:
         flight = self._flights.get(i) or Flight(self._blocks[i])
         self._peers.unite(flight, i >= self._refused.here)
 
+    def _scan(self, i: int) -> None:
+        scan(self._blocks[i], expect(Scanner, self._scanner), self.tiers.places)
+        self._scanned = i
+
+    def _unique_keys(self, block: Block) -> U64:
+        """Unique keys of the shards of this worker that any worker needs for the block."""
+        keys_U = expect(KeyReader, self._key_reader).unique_keys(block)
+        if self._owners is None:
+            return keys_U
+        return keys_U[self._owners.of(keys_U) == self._peers.rank.number]
+
     def _plan(self, i: int) -> Plan | Refusal:
+        assert i == self._scanned or not self._scanner, "expected the keys that scan adds, got None"
         window = range(i, min(i + self._look_ahead, self._last) + 1)
         if self.pause or i >= self._refused.anywhere:
             planned: Plan | Refusal = Refusal(self._blocks[i], "pause", self.pause or STOPPED_ELSEWHERE)
@@ -247,6 +279,8 @@ class StageRunner:
     def close(self) -> None:
         """Release threads and memory. May be called twice."""
         self._dedup_threads.close()
+        if self._key_reader:
+            self._key_reader.close()
         self._flights.clear()
         self._unreported.clear()
         self._read_ring = []

@@ -70,6 +70,8 @@ class Tiers:
         chunks = Chunks(sizes.chunk_rows, storage.log_multiple, storage.log_growth, config.shards)
         caps = Caps(sizes.disk_chunks, sizes.map_bytes)
         policies = (storage.device_policy, storage.host_policy)
+        self.foresees = storage.foresees and config.scratch is None
+        """True if policies choose by the keys of coming blocks. A scoring moves no rows."""
         self.places = Places(sizes.device_rows, sizes.host_rows, policies, caps, chunks)
         opens = read_log if config.scratch else open_log
         self.log = opens(

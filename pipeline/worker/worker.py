@@ -70,6 +70,15 @@ class Worker:
         clean(self.tiers.log.path, self._config.kept, self._files, self._config.shards)
         self._hold_reserve()
 
+    def announce(self, coming: Sequence[Block]) -> None:
+        """Take note of the blocks that follow those of the next `start`, as far as `scan` needs them."""
+        self.stages.announce(coming)
+
+    def least_known(self) -> int | None:
+        """Minimum number of batches beyond a block whose keys were known because storage.known had no room for more;
+        None if it always had."""
+        return self.stages.least_known
+
     def start(self, blocks: Sequence[Block], look_ahead: int) -> Sequence[str]:
         """Begin a stretch of these blocks; returns the names of the stages that have something to do here."""
         self.stages.start(blocks, look_ahead)

@@ -29,7 +29,7 @@ from pipeline.stages import STAGES
 from pipeline.worker import placement, stage_runner
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
-ALONE = tuple(stage for stage in STAGES if stage not in ("unite", "upload"))
+ALONE = tuple(stage for stage in STAGES if stage not in ("unite", "scan", "upload"))
 BAD_BLOCK = 7
 
 

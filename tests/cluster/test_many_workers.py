@@ -106,6 +106,26 @@ def test_a_step_of_several_workers_is_that_of_one(
     check_step(few_keys, name, world, min(step, 90 // batch_size - 1), **changes)
 
 
+@pytest.mark.parametrize("known_examples", some([0, 30, 1 << 20], 30))
+def test_several_workers_train_the_same_rows_whatever_policies_choose(tmp_path: Path, known_examples: int) -> None:
+    """Each worker knows the keys of its own shards in the blocks to come."""
+    root = write_data(tmp_path / "data", num_train=120, num_keys=400)
+    clock = workflow_of(root, RULES["clipped norm"], batch_size=6, block_batches=1)
+    policies = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": known_examples}
+    foresight = clock.model_copy(update={"storage": clock.storage.model_copy(update=policies)})
+    rows, moves = [], []
+    for name, workflow in (("clock", clock), ("foresight", foresight), ("again", foresight)):
+        with crew_driver(workflow, tmp_path / name, 3, device_rows=30, host_rows=3) as driver:
+            train(driver)
+            rows.append(rows_of(driver))
+            moves.append(driver.history.tiers.counts())
+    for other in rows[1:]:
+        assert other.keys() == rows[0].keys()
+        assert all(np.array_equal(other[key], words) for key, words in rows[0].items())
+    assert moves[0]["trained"]["disk_hits"] > 100
+    assert moves[1] == moves[2], "what is known depends on the order of tasks"
+
+
 @pytest.fixture(scope="module")
 def long_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """102 batches of 6 examples, and one of 2."""

@@ -18,7 +18,6 @@ from pipeline.stages import STAGES
 from pipeline.worker.flight import RingLengths
 from pipeline.workflow import Workflow
 
-ALONE = [stage for stage in STAGES if stage != "unite"]
 Edges = Callable[[str, int, int], list[Task]]
 Gate = Callable[[Task], list[Task]]
 """Function that returns the tasks for which a task is held, besides its edges; tasks that do not exist are ignored."""
@@ -85,7 +84,10 @@ def outcome(
     if not check_order:
         driver.crew.worker.stages._expect = lambda stage, number: None  # type: ignore[method-assign]
     executor = GatedExecutor(driver.crew.worker.stages.run, numbers, gate)
-    schedule = BlockSchedule(numbers, look_ahead, ALONE, executor, _ignore, edges)
+    # As if the device had its own memory: with `upload`.
+    names = {*driver.crew.worker.stages.names, "upload"}
+    stages = [stage for stage in STAGES if stage in names]
+    schedule = BlockSchedule(numbers, look_ahead, stages, executor, _ignore, edges)
     try:
         refusal: Refusal | None = schedule.run()
     except PipelineError as error:

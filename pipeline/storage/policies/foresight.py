@@ -9,7 +9,7 @@ from pipeline.kernels.lowest import lowest
 from pipeline.records import I32
 from pipeline.storage.policies.uses import UNKNOWN_USE, Uses
 
-MAX_COUNT = np.int32(1 << 20)
+COUNTED_UP_TO = np.int32(1 << 20)
 
 
 class Foresight:
@@ -24,7 +24,7 @@ class Foresight:
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         uses, victims_E = self._uses, np.empty(num, np.int32)
-        unknown_S = np.minimum(uses.count_N, MAX_COUNT - 1)
-        value_S = np.where(uses.next_N == UNKNOWN_USE, unknown_S, np.maximum(UNKNOWN_USE - uses.next_N, MAX_COUNT))
+        unknown_S = np.minimum(uses.count_N, COUNTED_UP_TO - 1)
+        value_S = np.where(uses.next_N == UNKNOWN_USE, unknown_S, np.maximum(UNKNOWN_USE - uses.next_N, COUNTED_UP_TO))
         lowest(value_S, uses.last_N, evictable_S, victims_E)
         return victims_E

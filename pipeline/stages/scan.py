@@ -1,0 +1,67 @@
+"""scan: keys of coming blocks, long before they are read, for policies that choose by next uses."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from pipeline.records import U64, Block
+from pipeline.storage.next_uses import NextUses
+from pipeline.storage.places import Places
+from pipeline.workflow import Storage
+
+FREE_SHARE = 8
+"""Divisor of the device's slots: no keys are read while more than 1/8 of them are free. A table that fits costs
+nothing."""
+MAX_BLOCKS = 4
+"""Maximum number of blocks whose keys one call reads, so that the first calls do not hold up training."""
+
+
+class Scanner:
+    """What `scan` keeps from block to block: the blocks to come, and keys that were read but have no room yet."""
+
+    def __init__(self, unique_keys: Callable[[Block], U64], storage: Storage) -> None:
+        """`unique_keys`: reader of a block's unique keys."""
+        self._unique_keys, self._examples, self.max_bytes = unique_keys, storage.known_examples, storage.known
+        self.coming: deque[Block] = deque()
+        self._held: tuple[Block, U64] | None = None
+        self.least_batches: int | None = None
+        """Minimum number of batches beyond a block whose keys were known because `max_bytes` had no room for more; None
+        if it always had."""
+
+    def begin(self, blocks: Iterable[Block], next_uses: NextUses) -> None:
+        """Go on with these blocks, of which the first may be known already."""
+        self.coming = deque(block for block in blocks if block.agenda_batch >= next_uses.end)
+
+    def until(self, block: Block) -> int:
+        """Batch of the agenda before which blocks are to be known when this one is planned."""
+        return block.agenda_batch + block.num_batches + -(-self._examples // block.batch_size)
+
+    def keys_of(self, block: Block) -> U64:
+        """Unique keys of a block. They are kept until the next call, since they may have no room now."""
+        if self._held is None or self._held[0] != block:
+            self._held = block, self._unique_keys(block)
+        return self._held[1]
+
+
+def scan(block: Block, scanner: Scanner, places: Places) -> None:
+    """Read the keys of blocks to come, as many examples beyond `block` as are asked for. Fewer if they have no room,
+    and none until rows may have to leave: that depends on the numbers of keys alone, since the blocks before `block`
+    are planned."""
+    next_uses, device = places.next_uses, places.device
+    first = next_uses.end_of_first
+    assert first is None or first > block.agenda_batch, "the keys of a block that was not planned yet still take room"
+    if device.num_free > len(device.keys_S) // FREE_SHARE:
+        return
+    end, coming, added = block.agenda_batch + block.num_batches, scanner.coming, 0
+    while coming and coming[0].agenda_batch < scanner.until(block) and added < MAX_BLOCKS:
+        if coming[0].agenda_batch + coming[0].num_batches > block.agenda_batch:
+            keys_U = scanner.keys_of(coming[0])
+            if next_uses.bytes_with(len(keys_U)) > scanner.max_bytes:
+                known = max(0, coming[0].agenda_batch - end)
+                least = scanner.least_batches
+                scanner.least_batches = known if least is None else min(known, least)
+                break
+            next_uses.add(coming[0], keys_U)
+            added += 1
+        coming.popleft()

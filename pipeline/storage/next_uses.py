@@ -1,0 +1,123 @@
+"""Next uses of keys, as far as the keys of coming blocks are known: `scan` adds blocks, `plan` uses them up."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.kernels.link_keys import NEVER, enter_keys, link_keys
+from pipeline.records import I32, I64, U64, Block
+from pipeline.storage.key_map import DEVICE, HOST, KeyMap, row_of, tier_of
+from pipeline.storage.policies import UNKNOWN_USE, Uses
+
+MIN_ENTRIES = 1 << 10
+ENTRIES_PER_KEY = 3
+"""Entries of the table per distinct key when it is made; it is made anew when half of it is full."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A known block: batches `begin` to `end` of the agenda, and the number of its first key among all occurrences."""
+
+    begin: int
+    end: int
+    first: int
+    keys_U: U64
+
+
+class NextUses:
+    """Known blocks, from the next one that is planned on, and for each of their keys the next known block that uses
+    it. It belongs to `scan` and `plan`, which never run at the same time."""
+
+    def __init__(self, key_map: KeyMap, device: Uses, host: Uses) -> None:
+        """`device`, `host`: uses of the slots, whose next uses are kept up to date."""
+        self._map, self._slabs = key_map, ((DEVICE, device), (HOST, host))
+        self._known: deque[_Known] = deque()
+        self._first = self._end = 0
+        """Numbers of the first occurrence of the known blocks, and of the next one to come."""
+        self._base = 0
+        """Number of the occurrence that `_next_N` begins with."""
+        self._next_N: I32 = np.empty(0, np.int32)
+        self._table_keys_E: U64 = np.empty(MIN_ENTRIES, np.uint64)
+        self._table_E: I64 = np.full(MIN_ENTRIES, NEVER, np.int64)
+        self._num_entries = 0
+
+    @property
+    def end_of_first(self) -> int | None:
+        """Batch of the agenda with which the first known block ends; None if none is known."""
+        return self._known[0].end if self._known else None
+
+    @property
+    def end(self) -> int:
+        """Batch of the agenda up to which blocks are known; 0 if none is."""
+        return self._known[-1].end if self._known else 0
+
+    def bytes_with(self, num_keys: int) -> int:
+        """Bytes of everything once a block of `num_keys` unique keys is added."""
+        num = self._end - self._first + num_keys
+        return 8 * num + 4 * self._room_for(num_keys) + 16 * self._entries_for(num_keys)
+
+    def add(self, block: Block, keys_U: U64) -> None:
+        """Add a block after the known ones, with its unique keys."""
+        begin, first = block.agenda_batch, self._end
+        earlier_U = self._link(keys_U)
+        self._make_room(len(keys_U))
+        self._end += len(keys_U)
+        self._next_N[first - self._base : self._end - self._base] = UNKNOWN_USE
+        is_known_U = earlier_U >= self._first
+        self._next_N[earlier_U[is_known_U] - self._base] = begin
+        fresh_N = keys_U[~is_known_U]
+        self._set(fresh_N, np.full(len(fresh_N), begin, np.int32))
+        self._known.append(_Known(begin, begin + block.num_batches, first, keys_U))
+
+    def use_up(self, block: Block) -> None:
+        """Forget the known blocks that end with this one, which was planned: the next uses of their keys are those
+        after it."""
+        while self._known and self._known[0].end <= block.agenda_batch + block.num_batches:
+            known = self._known.popleft()
+            begin, self._first = known.first, known.first + len(known.keys_U)
+            self._set(known.keys_U, self._next_N[begin - self._base : self._first - self._base])
+
+    def _set(self, keys_N: U64, next_N: I32) -> None:
+        """Set the next uses of the rows of these keys that lie on device or host."""
+        places_N = self._map.find(keys_N)
+        tier_N = tier_of(places_N)
+        for tier, uses in self._slabs:
+            here_N = tier_N == tier
+            uses.next_N[row_of(places_N[here_N])] = next_N[here_N]
+
+    def _link(self, keys_U: U64) -> I64:
+        """Numbers [U] of the newest earlier occurrences of the keys, which get the next numbers themselves."""
+        if (size := self._entries_for(len(keys_U))) != len(self._table_E) or self._is_full(len(keys_U)):
+            live_E = self._table_E >= self._first
+            keys_N, occurrences_N = self._table_keys_E[live_E], self._table_E[live_E]
+            self._table_keys_E, self._table_E = np.empty(size, np.uint64), np.full(size, NEVER, np.int64)
+            enter_keys(keys_N, occurrences_N, self._table_keys_E, self._table_E)
+            self._num_entries = len(keys_N)
+        earlier_U = np.empty(len(keys_U), np.int64)
+        self._num_entries += link_keys(keys_U, self._end, self._table_keys_E, self._table_E, earlier_U)
+        return earlier_U
+
+    def _is_full(self, num_new: int) -> bool:
+        return 2 * (self._num_entries + num_new) > len(self._table_E)
+
+    def _entries_for(self, num_new: int) -> int:
+        """Size of the table with `num_new` more keys. If it is full, keys that no known block has are left out."""
+        if not self._is_full(num_new):
+            return len(self._table_E)
+        live = np.count_nonzero(self._table_E >= self._first)
+        return max(MIN_ENTRIES, 1 << int(ENTRIES_PER_KEY * (live + num_new)).bit_length())
+
+    def _room_for(self, num: int) -> int:
+        """Size of the array of next uses with `num` more of them."""
+        fits = self._end + num - self._base <= len(self._next_N)
+        return len(self._next_N) if fits else 5 * (self._end - self._first + num) // 4
+
+    def _make_room(self, num: int) -> None:
+        """Make room for `num` more next uses, in place of those that were used up."""
+        if self._end + num - self._base > len(self._next_N):
+            grown_N = np.empty(self._room_for(num), np.int32)
+            grown_N[: self._end - self._first] = self._next_N[self._first - self._base : self._end - self._base]
+            self._next_N, self._base = grown_N, self._first
