@@ -139,14 +139,10 @@ def test_several_workers_train_compiled_shares_to_the_same_bits(make, merge, tmp
     assert once == again
 
 
-# With fewer layers of the same kind, each of which is compiled by itself.
-FEWER = {"AutoInt": {"attention_layers": 2}, "DCNMix": {"cross_layers": 2, "experts": 2, "rank": 4}}
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_each_model_learns_compiled_what_it_learns_eagerly(make, name):
     kind, args = MODELS[name]
-    workflow = make(kind=kind, args=args | FEWER.get(name, {}))
+    workflow = make(kind=kind, args=args)
     workflow = changed(workflow, optimizer__dense=workflow.optimizer.dense.model_copy(update={"eps": 1e-4}))
     losses = [run(changed(workflow, model__compile=compiles))["epochs"][-1]["logloss"] for compiles in (False, True)]
     assert losses[1] == pytest.approx(losses[0], rel=1e-2)
