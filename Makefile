@@ -3,6 +3,8 @@ PYTHON ?= python3
 # Tests also wait for processes: three at a time are faster than two, also on two cores.
 JOBS ?= 3
 VENV := .venv
+# A process that crashes ends the run: in its place others would do the same test, and crash, eight times more.
+APART := --dist loadfile --max-worker-restart 0
 # Tests start hundreds of processes, each of which would compile every module anew.
 unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
@@ -14,8 +16,8 @@ run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py --tables
 
 test: $(VENV)/test
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile
-	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/simulated
+	$(BIN)/python -m pytest -n $(JOBS) $(APART)
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) $(APART) tests/simulated
 
 # What is deeper than `make test`: every form of each promise, more examples, whole processes, benchmarks in their quick
 # form. What one needs of the machine besides, it says where it is skipped: a C compiler, namespaces (unshare), a file
@@ -23,16 +25,16 @@ test: $(VENV)/test
 PROVE ?=
 PROVE_JOBS ?= 2
 prove: $(VENV)/test
-	$(BIN)/python -m pytest -n $(PROVE_JOBS) --dist loadfile -m "prove or deep" --timeout 1200 $(PROVE)
-	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) --dist loadfile -m "prove or deep" tests/simulated $(PROVE)
+	$(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --timeout 1200 $(PROVE)
+	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" tests/simulated $(PROVE)
 
 # docs/messages.md, from the errors that tests provoke: all of it anew, or only what TESTS=tests/storage adds and changes.
 TESTS ?=
 RECORDED := $(VENV)/messages
 messages: $(VENV)/test
 	rm -rf $(RECORDED)
-	RECORD_MESSAGES=$(RECORDED) $(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
-	$(if $(TESTS),,RECORD_MESSAGES=$(RECORDED) NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadfile tests/simulated)
+	RECORD_MESSAGES=$(RECORDED) $(BIN)/python -m pytest -n $(JOBS) $(APART) $(TESTS)
+	$(if $(TESTS),,RECORD_MESSAGES=$(RECORDED) NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) $(APART) tests/simulated)
 	$(BIN)/python tests/support/error_page.py $(if $(TESTS),,--anew) $(RECORDED)
 
 # On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.

@@ -2,6 +2,7 @@
 
 import logging
 import multiprocessing
+import os
 import threading
 import time
 from types import SimpleNamespace
@@ -169,12 +170,14 @@ def test_only_a_lost_connection_that_nobody_waits_for_is_left_out_of_the_log(err
 
 
 def spin(until):
-    while not until.is_set():
+    """Keep a core busy, for as long as the test's process is there to end it."""
+    parent = os.getppid()
+    while not until.is_set() and os.getppid() == parent:
         sum(range(1000))
 
 
 @pytest.mark.prove
-def test_200_clusters_open_and_close_in_turn_beside_busy_processes():
+def test_sixty_clusters_open_and_close_in_turn_beside_busy_processes():
     context = multiprocessing.get_context("spawn")
     until = context.Event()
     busy = [context.Process(target=spin, args=(until,), daemon=True) for _ in range(2)]
@@ -182,7 +185,7 @@ def test_200_clusters_open_and_close_in_turn_beside_busy_processes():
         process.start()
     threads = threading.active_count()
     try:
-        for number in range(200):
+        for number in range(60):
             with local_client() as client:
                 executor = DaskExecutor(client, StageResult)
                 assert executor.result(executor.submit("train", number, [])) == StageResult("train", number)

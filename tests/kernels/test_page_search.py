@@ -21,7 +21,7 @@ def pages_of(fences, keys, search=find_pages):
     return pages_P.tolist()
 
 
-@examples(150, 3000)
+@examples(150, 1000)
 @given(
     st.lists(PREFIX, min_size=1, max_size=60).map(sorted),
     st.lists(st.tuples(PREFIX, st.integers(0, TOP)), max_size=40),

@@ -25,6 +25,7 @@ from pipeline.workflow import Commit
 
 pytestmark = [pytest.mark.prove, pytest.mark.timeout(900)]
 DEEP = {"hidden": (5,), "batch_norm": True, "dropout": 0.3}
+PRECISIONS = ("float32", "bfloat16")
 ROOT = Path(__file__).parents[2]
 
 
@@ -58,7 +59,7 @@ def client():
         yield client
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_tiers_executors_blocks_and_resumes_change_no_bit(make, client, precision, tmp_path, monkeypatch):
     workflow = make(precision=precision)
     whole = run(workflow)["fingerprint"]
@@ -85,28 +86,30 @@ import sys
 from pathlib import Path
 from harness import run
 from pipeline.workflow import Workflow
-print(run(Workflow.model_validate_json(Path(sys.argv[1]).read_text()), device_rows=130, host_rows=24)["fingerprint"])
+for file in sys.argv[1:]:
+    print(run(Workflow.model_validate_json(Path(file).read_text()), device_rows=130, host_rows=24)["fingerprint"])
 """
 
 
-def fingerprint_in_own_process(workflow, folder):
-    file = folder / "workflow.json"
-    file.write_text(workflow.model_dump_json())
+def fingerprints_in_own_process(workflows, folder):
+    files = [folder / f"workflow{number}.json" for number in range(len(workflows))]
+    for file, workflow in zip(files, workflows, strict=True):
+        file.write_text(workflow.model_dump_json())
     paths = os.pathsep.join([str(ROOT), str(ROOT / "tests"), str(ROOT / "tests/support")])
-    command = [sys.executable, "-W", "error", "-c", CHILD, str(file)]
+    command = [sys.executable, "-W", "error", "-c", CHILD, *map(str, files)]
     done = subprocess.run(command, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return done.stdout.split()[-1]
+    return done.stdout.split()[-len(files) :]
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-def test_fresh_processes_with_cold_and_warm_caches_have_the_same_bits(make, precision, tmp_path):
-    found = {
-        fingerprint_in_own_process(make(precision=precision, compile_cache=tmp_path / cache), tmp_path)
-        for cache in ("one", "one", "other")
-    }
-    assert len(found) == 1
-    assert any((tmp_path / "one").iterdir())
+def test_fresh_processes_with_cold_and_warm_caches_have_the_same_bits(make, cache, tmp_path):
+    """The warm one is what this process made."""
+    here = [run(make(precision=precision), **SIZES)["fingerprint"] for precision in PRECISIONS]
+    for folder in (cache, tmp_path / "cold"):
+        assert folder.exists() == (folder is cache)
+        workflows = [make(precision=precision, compile_cache=folder) for precision in PRECISIONS]
+        assert fingerprints_in_own_process(workflows, tmp_path) == here
+        assert any(folder.iterdir())
 
 
 def test_one_graph_is_compiled_and_made_up_inputs_have_the_layout_of_true_ones(make):

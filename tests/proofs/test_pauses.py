@@ -12,7 +12,7 @@ from runs import EPOCHS, Job
 
 TTL = 5.0
 """Seconds: the least that Dask takes."""
-PAUSES = 3
+PAUSES = 2
 """In each run."""
 SEED = 11
 
@@ -51,7 +51,7 @@ WHO = {
 @pytest.mark.prove
 @pytest.mark.parametrize(
     ("who", "number"),
-    [(who, n) for who, runs in zip(WHO, (3, 2, 1, 2, 2), strict=True) for n in range(runs)],
+    [(who, n) for who, runs in zip(WHO, (2, 1, 1, 1, 1), strict=True) for n in range(runs)],
     ids=lambda value: str(value).replace(" ", "-"),
 )
 def test_a_pause_longer_than_the_ttl_changes_nothing(job, expected, tmp_path, who, number):

@@ -67,7 +67,7 @@ def contents(examples):
 
 
 @given(tables())
-@examples(25, 400)
+@examples(25, 200)
 def test_training_scoring_and_requests_have_the_same_keys_and_numbers(table):
     categories = tuple(Category(name=name) for name in ("number", "text", "numbers", "texts"))
     with tempfile.TemporaryDirectory() as folder:

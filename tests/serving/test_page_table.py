@@ -79,7 +79,7 @@ def refuse_direct(path, flags, *more, real=os.open, **named):
     return real(path, flags, *more, **named)
 
 
-CASES = [(dim, precision, 100_000) for dim, precision in itertools.product((8, 16, 64, 1100), PRECISION_NUMBERS)]
+CASES = [(dim, precision, 20_000) for dim, precision in itertools.product((8, 16, 64, 1100), PRECISION_NUMBERS)]
 QUICK = [(16, "float32", 400), (8, "int8", 400), (64, "float16", 300), (1100, "int8", 100)]
 
 
@@ -159,7 +159,7 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("rows")
 
 
-@examples(50, 2000)
+@examples(50, 500)
 @given(
     st.sampled_from([PageFormat(250, False), PageFormat(500, True, "float16"), PageFormat(1000, True, "int8")]),
     st.sets(KEY, max_size=80), st.lists(st.integers(0, 2**32), max_size=3),

@@ -70,7 +70,7 @@ KEY = st.one_of(
 )
 
 
-@examples(120, 3000)
+@examples(120, 1000)
 @given(st.sets(KEY, max_size=60).map(sorted))
 def test_keys_with_equal_top_bits_share_a_page_or_are_refused(keys):
     prefixes = [key >> 32 for key in keys]

@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from conftest import make_table, make_workflow, write_data
 from evaluated_runs import bits_of, train_and_evaluate
+from forked import killed_and_finished
 from many_rules import Squared
 from test_stop import ROOT
 from whole_runs import gated
@@ -322,22 +322,10 @@ def test_a_killed_scoring_of_two_workers_goes_on_to_the_bytes_of_an_undisturbed_
 
 @pytest.mark.prove
 def test_twenty_kills_of_a_scoring_leave_the_same_bytes(trained, tmp_path):
-    whole = tmp_path / "whole"
     arguments = [trained.run_dir, f"{trained.workflow.data.root}/test-*.parquet", "--keep", "item"]
-    begun = time.monotonic()
-    subprocess.run(command("pipeline.serving.score", *arguments, "--out", whole), cwd=ROOT, check=True)
-    takes = time.monotonic() - begun
-    rng = np.random.default_rng(3)
-    for number in range(20):
-        out = Path(tmp_path / f"killed{number % 4}")
-        process = subprocess.Popen(command("pipeline.serving.score", *arguments, "--out", out), cwd=ROOT)
-        time.sleep(takes * rng.uniform(0.3, 1.0))
-        process.kill()
-        process.wait()
-    for number in range(4):
-        out = tmp_path / f"killed{number}"
-        subprocess.run(command("pipeline.serving.score", *arguments, "--out", out), cwd=ROOT, check=True)
-        assert contents(out) == contents(whole)
+    subprocess.run(command("pipeline.serving.score", *arguments, "--out", tmp_path / "whole"), cwd=ROOT, check=True)
+    for out in killed_and_finished(main, arguments, tmp_path, seed=3):
+        assert contents(out) == contents(tmp_path / "whole")
 
 
 def test_a_damaged_record_of_a_scoring_is_refused_with_the_ways_out(trained, tmp_path, capsys):

@@ -5,7 +5,6 @@ import pickle
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -18,11 +17,12 @@ from conftest import make_workflow, write_data
 from depth import some
 from evaluated_runs import bits_of, train_and_evaluate
 from every_model import MODELS
+from forked import killed_and_finished
 from harness import make_driver
 from machine import ROW, Machine
 from many_rules import Squared
 from test_open_run import OPTIMIZERS
-from test_scoring import OWN, command, contents
+from test_scoring import OWN, contents
 from test_stop import ROOT
 
 import pipeline
@@ -449,19 +449,8 @@ def test_a_bfloat16_run_is_exported_in_float32_with_the_difference_told(root, tm
 
 @pytest.mark.prove
 def test_twenty_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_path):
-    rng, whole = np.random.default_rng(4), contents(servable)
-    argv = command("pipeline.serving.export", trained.run_dir, "--commit", "last", "--out")
-    begun = time.monotonic()
-    subprocess.run([*argv, tmp_path / "whole"], cwd=ROOT, check=True)
-    takes = time.monotonic() - begun
-    for number in range(20):
-        process = subprocess.Popen([*argv, tmp_path / f"killed{number % 4}"], cwd=ROOT, stderr=subprocess.DEVNULL)
-        time.sleep(takes * rng.uniform(0.1, 1.0))
-        process.kill()
-        process.wait()
-    for number in range(4):
-        out = tmp_path / f"killed{number}"
-        subprocess.run([*argv, out], cwd=ROOT, check=True)
+    whole = contents(servable)
+    for out in killed_and_finished(export_main, [trained.run_dir, "--commit", "last"], tmp_path, seed=4):
         assert contents(out) == whole
 
 

@@ -63,21 +63,21 @@ def same(found, sent):
     assert repr(found.to_pydict()) == repr(sent.to_pydict())
 
 
-@examples(30, 2000)
+@examples(30, 500)
 @given(tables([name for name, kind in DATATYPES.items() if kind.json], text=pa.string()))
 def test_a_table_in_json_is_read_as_it_was_sent(made):
     inputs, table = made
     same(read_request(json_request(table, inputs), None, inputs, OUTPUTS).table, table)
 
 
-@examples(30, 2000)
+@examples(30, 500)
 @given(tables(texts=st.binary()))
 def test_a_table_in_binary_data_is_read_as_it_was_sent(made):
     inputs, table = made
     same(read_request(*binary_request(table, inputs), inputs, OUTPUTS).table, table)
 
 
-@examples(30, 2000)
+@examples(30, 500)
 @given(tables(text=pa.large_string()), st.integers(1, 3))
 def test_a_table_in_arrow_is_read_as_it_was_sent_in_any_order_of_columns_and_number_of_batches(made, rows):
     inputs, table = made

@@ -1,0 +1,56 @@
+"""Commands in processes that begin with every module imported, since a server that has them forks each process: a kill
+at any instant is one of the command's work."""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+
+import numpy as np
+
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload([
+    "pipeline.serving.commit", "pipeline.serving.exporting", "pipeline.serving.scoring",
+    # What torch imports when it exports a model.
+    "torch._dynamo", "torch.export._trace", "torch.onnx._internal.exporter._core", "onnx", "onnxscript",
+])  # fmt: skip
+"""A module that is not installed is left out."""
+
+Main = Callable[[Sequence[str]], int]
+
+
+def ends(main: Main, argv: Sequence[str]) -> None:
+    sys.exit(main(argv))
+
+
+def forked(main: Main, *argv: object) -> ForkServerProcess:
+    process = CONTEXT.Process(target=ends, args=(main, [*map(str, argv)]))
+    process.start()
+    return process
+
+
+def finished(main: Main, *argv: object) -> None:
+    process = forked(main, *argv)
+    process.join()
+    assert process.exitcode == 0
+
+
+def killed_and_finished(main: Main, argv: Sequence[object], folder: Path, seed: int, kills: int = 20) -> list[Path]:
+    """Outputs of a command that was killed at random instants, so many kills in all, and was then called once more."""
+    finished(main, *argv, "--out", folder / "first")
+    begun = time.monotonic()
+    finished(main, *argv, "--out", folder / "measured")
+    takes = time.monotonic() - begun
+    rng, outputs = np.random.default_rng(seed), [folder / f"killed{number}" for number in range(4)]
+    for number in range(kills):
+        process = forked(main, *argv, "--out", outputs[number % 4])
+        time.sleep(takes * rng.uniform(0, 1))
+        process.kill()
+        process.join()
+    for out in outputs:
+        finished(main, *argv, "--out", out)
+    return outputs
