@@ -35,10 +35,9 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.run", "pipeline.verify",
-    "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.replay", "pipeline.driver", "pipeline.cluster",
-    "pipeline.worker", "pipeline.preflight", "pipeline.schedule", "pipeline.stages", "pipeline.training",
-    "pipeline.commits",
+    "pipeline.__main__", "pipeline.notebook", "pipeline.replay", "pipeline.run", "pipeline.verify",
+    "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
+    "pipeline.preflight", "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits",
     "pipeline.optim", "pipeline.comm", "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device",
     "pipeline.models", "pipeline.workflow", "pipeline.optimizer", "pipeline.kernels", "pipeline.records",
     "pipeline.machine", "pipeline.messages", "pipeline.settings", "pipeline.errors",
