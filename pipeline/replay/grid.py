@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from pipeline.monitor.history import json_value
@@ -125,14 +125,16 @@ class Grid:
                 for uses, keys_U in zip(of_workers, trace.keys(block), strict=True):
                     uses.add(keys_U, block.trains)
 
-    def run(self, watch: Callable[[int], None] = lambda examples: None) -> None:
+    def run(self, say: Callable[[str], None] = lambda line: None) -> None:
         """Run all simulations side by side: the one that is farthest behind goes on, so that blocks are read about
-        once. `watch` is called with the number of examples that all have passed."""
+        once. `say` is called at every tenth of the examples that all have passed."""
         behind = [(0, n) for n in range(len(self._runs))]
-        heapify(behind)
+        total, said = self._traces[0].agenda.total_examples, 0
         while behind:
             examples, n = heappop(behind)
-            watch(examples)
+            if 10 * examples // total > said:
+                said = 10 * examples // total
+                say(f"{examples:,} of {total:,} examples")
             block = next(self._runs[n], None)
             if block:
                 heappush(behind, (examples + block.num_examples, n))
