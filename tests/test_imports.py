@@ -35,7 +35,7 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.run", "pipeline.verify",
+    "pipeline.__main__", "pipeline.notebook", "pipeline.replay", "pipeline.run", "pipeline.verify",
     "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
     "pipeline.preflight", "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits",
     "pipeline.optim", "pipeline.comm", "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device",

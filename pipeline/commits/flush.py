@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from pipeline.records import I64, U32, U64
 from pipeline.storage.key_map import DEVICE, DISK, HOST, row_of, tier_of
 from pipeline.storage.layout import row_keys
-from pipeline.storage.log import Log
 from pipeline.storage.places import Places, Slots
 from pipeline.storage.shards import shard_of
-from pipeline.storage.tier import Tier, check_keys
+from pipeline.storage.tier import KeyedTier, Tier, check_keys
 
 Settle = Callable[[Any, U64, I64], None]
 """Callback that records new log positions: called with the rows' slots or old positions, keys, and new positions."""
@@ -32,7 +31,7 @@ class FlushedRows:
     merged: int
 
 
-def flush(places: Places, device: Tier, host: Tier, log: Log, chunk_RW: U32) -> FlushedRows:
+def flush(places: Places, device: Tier, host: Tier, log: KeyedTier, chunk_RW: U32) -> FlushedRows:
     """Write all of these rows, as one stream of chunks per shard; only the last chunk of a stream has padding.
     `chunk_RW` is a buffer of one chunk. Raises Damaged if a row has another key than the one expected there.
     """
@@ -79,7 +78,7 @@ def _to_merge(places: Places, changed_S: I64) -> I64:
 class _Stream:
     """Writer of one shard's chunks: collects rows in a buffer and writes it whenever it is full."""
 
-    def __init__(self, places: Places, log: Log, chunk_RW: U32, shard: int) -> None:
+    def __init__(self, places: Places, log: KeyedTier, chunk_RW: U32, shard: int) -> None:
         self._places, self._log, self._chunk_RW, self._shard = places, log, chunk_RW, shard
         self._filled = 0
         self._parts: list[tuple[Settle, Any, int]] = []
@@ -138,7 +137,7 @@ def is_live(places: Places, keys_N: U64, at_N: I64) -> NDArray[np.bool_]:
     return live_N
 
 
-def live_at(places: Places, log: Log, chunk: int) -> tuple[I64, U64]:
+def live_at(places: Places, log: KeyedTier, chunk: int) -> tuple[I64, U64]:
     """Positions and keys of a chunk's live rows."""
     at_R, keys_R = chunk * log.chunk_rows + np.arange(log.chunk_rows), log.keys(chunk)
     live_R = is_live(places, keys_R, at_R)

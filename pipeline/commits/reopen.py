@@ -11,7 +11,7 @@ import numpy as np
 from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.kernels.key_map import UNKNOWN
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.records import RESERVED
+from pipeline.records import RESERVED, U64
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.files import Damaged, Files, refuse_links
 from pipeline.storage.key_map import bytes_for, most_bytes_for
@@ -116,21 +116,26 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
     chunks.load(manifest.tails, log.checksums)
     for chunk in manifest.chunks:
         _check_size(log, chunk.number)
-        keys_R = log.keys(chunk.number)
-        used = np.flatnonzero(keys_R != RESERVED)
-        chunks.hold(chunk.number, len(used))
-        keys_N, at_N = keys_R[used], chunk.number * log.chunk_rows + used
-        places_N = places.map.find(keys_N)
-        new_N = places_N == UNKNOWN
-        chunks.forget(chunks.positions_of(places_N[~new_N]))
-        places.map.insert(keys_N[new_N], chunks.places_of(at_N[new_N]))
-        places.map.move(keys_N[~new_N], chunks.places_of(at_N[~new_N]))
+        insert_chunk(places, chunk.number, log.keys(chunk.number))
     wrong = [c.number for c in manifest.chunks if chunks.stale(c.number) != c.stale]
     if wrong or len(places.map) != manifest.live_rows:
         raise Damaged(
             f"{log.path}: commit {manifest.number} has {len(places.map):,} keys in the log, expected "
             f"{manifest.live_rows:,}; chunks with a wrong number of stale rows: {wrong}; {DETAILS}"
         )
+
+
+def insert_chunk(places: Places, chunk: int, keys_R: U64) -> None:
+    """Insert the keys of a chunk of the log into the map; earlier versions of them become stale."""
+    chunks = places.chunks
+    used = np.flatnonzero(keys_R != RESERVED)
+    chunks.hold(chunk, len(used))
+    keys_N, at_N = keys_R[used], chunk * chunks.rows + used
+    places_N = places.map.find(keys_N)
+    new_N = places_N == UNKNOWN
+    chunks.forget(chunks.positions_of(places_N[~new_N]))
+    places.map.insert(keys_N[new_N], chunks.places_of(at_N[new_N]))
+    places.map.move(keys_N[~new_N], chunks.places_of(at_N[~new_N]))
 
 
 def _check_size(log: Log, chunk: int) -> None:

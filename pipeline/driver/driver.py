@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from itertools import takewhile
 from typing import Any
 
 from pipeline.cluster.crew import Crew, WorkerLost
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
+from pipeline.driver.coming import ComingBlocks
 from pipeline.driver.committer import Committer
 from pipeline.driver.observers import MetricsFile, Observer, TerminalDisplay
 from pipeline.driver.pace import Pace
@@ -18,9 +18,9 @@ from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
 from pipeline.driver.result import WORKFLOW, earlier_result, write_outputs, write_result
 from pipeline.driver.resume import check_newest, description, known_speed, remove_leftovers
+from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import discard_output, on_signal
-from pipeline.messages.sizes import format_size_down
 from pipeline.monitor.history import History
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Seen, larger_caps
@@ -67,8 +67,9 @@ class Driver:
         self.pace = Pace(setup)
         self.progress = progress or Progress(self.agenda.total_examples)
         self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder)]
+        self._record = StretchFile(folder, workflow.storage)
         self.warnings: list[str] = []
-        self._shortage_told = False
+        self._coming = ComingBlocks(setup)
         self._recovery = Recovery()
         self.commits = Commits(folder.path, folder.files, workflow.commit.keep)
         kept = self._read_commits(folder)
@@ -101,6 +102,7 @@ class Driver:
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
+        self._record.opened(self.crew, [manifest.number for manifest in kept], resets=True)
         self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
 
     def run(self) -> dict[str, Any] | None:
@@ -199,33 +201,17 @@ class Driver:
         every = self.setup.workflow.commit.every_blocks
         blocks, following = self.agenda.stretch(self.pace.block_batches, begin, every)
         self.crew.each(Worker.set_learning_rates, *self.best.learning_rates(self.history))
-        foresees = self.setup.workflow.storage.foresees
-        if foresees:
-            self.crew.each(Worker.announce, self._coming(following))
-        refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)
-        if foresees:
-            self._tell_shortage()
+        self._coming.announce(self.crew, following, self.pace.block_batches)
+        refusal = self._run(blocks)
+        if remark := self._coming.shortage(self.crew):
+            self._say(remark)
         return refusal, following
 
-    def _tell_shortage(self) -> None:
-        """Tell once if the keys of fewer examples are known than the workflow asks for."""
-        least = [batches for batches in self.crew.each(Worker.least_known) if batches is not None]
-        if least and not self._shortage_told:
-            self._shortage_told = True
-            storage, batch_size = self.setup.workflow.storage, self.setup.workflow.schedule.batch_size
-            self._say(
-                f"storage.known is {format_size_down(storage.known)}, and the keys of {storage.known_examples:,} "
-                f"coming examples take more: at times those of {min(least) * batch_size:,} are known; raise it, or "
-                "lower storage.known_examples"
-            )
-
-    def _coming(self, begin: Block | None) -> list[Block]:
-        """Blocks from `begin` on whose keys may be needed before it is trained."""
-        if begin is None:
-            return []
-        needed = begin.agenda_batch + self.setup.workflow.storage.known_examples // begin.batch_size
-        coming = self.agenda.blocks(self.pace.block_batches, begin)
-        return list(takewhile(lambda block: block.agenda_batch <= needed, coming))
+    def _run(self, blocks: Sequence[Block]) -> Refusal | None:
+        """Run the pipeline over these blocks, or to the first refused one. Returns the refusal, if any."""
+        refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)
+        self._record.stretched(self.crew, blocks, self.pace.block_batches, self.pace.look_ahead, refusal)
+        return refusal
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal
@@ -249,6 +235,7 @@ class Driver:
                 self.crew.open([opened])
             except ValueError as error:
                 raise PipelineError(str(error)) from error
+            self._record.opened(self.crew, [opened.number], resets=False)
         if remark:
             self._say(remark)
         return epoch
@@ -262,7 +249,7 @@ class Driver:
                 observer.on_early_end(self.agenda.num_examples.get("test", 0))
         blocks = self.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self.pauses.signal:
-            refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)
+            refusal = self._run(blocks)
             if refusal and refusal.what != "pause" and not (refusal.what == "window" and self._reduce(refusal)):
                 raise self._too_small(f"the test of epoch {epoch + 1} was refused", refusal)
             blocks = self.agenda.test(epoch, self.pace.block_batches, refusal.block.first_batch) if refusal else []
@@ -274,12 +261,15 @@ class Driver:
         epoch_ended = begin is None or (begin.trains and begin.first_batch == 0)
         best = workflow.commit.keep_best and epoch_ended and self.best.is_last(self.history)
         speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
+        name, at_least = "best" if best else None, max((r.needed + 1 for r in refused if r.what == "commit"), default=0)
+        self._record.committing(self.committer.number, name, at_least)
         self.committer.commit(
             lambda: {**self._description, **self.history.state(), "position": position, "speed": speed},
-            name="best" if best else None,
-            at_least=max((r.needed + 1 for r in refused if r.what == "commit"), default=0),
+            name=name,
+            at_least=at_least,
             give_up=any(r.what == "disk" for r in refused),
         )
+        self._record.committed(self.commits.numbers())
         self.pauses.go_on()
 
     def _reduce(self, refusal: Refusal) -> bool:

@@ -25,9 +25,9 @@ class Scanner:
         self._unique_keys, self._examples, self.max_bytes = unique_keys, storage.known_examples, storage.known
         self.coming: deque[Block] = deque()
         self._held: tuple[Block, U64] | None = None
-        self.least_batches: int | None = None
-        """Minimum number of batches beyond a block whose keys were known because `max_bytes` had no room for more; None
-        if it always had."""
+        self.least_known: int | None = None
+        """Minimum number of examples beyond a block whose keys were known because `max_bytes` had no room for more;
+        None if it always had."""
 
     def begin(self, blocks: Iterable[Block], next_uses: NextUses) -> None:
         """Go on with these blocks, of which the first may be known already."""
@@ -58,9 +58,8 @@ def scan(block: Block, scanner: Scanner, places: Places) -> None:
         if coming[0].agenda_batch + coming[0].num_batches > block.agenda_batch:
             keys_U = scanner.keys_of(coming[0])
             if next_uses.bytes_with(len(keys_U)) > scanner.max_bytes:
-                known = max(0, coming[0].agenda_batch - end)
-                least = scanner.least_batches
-                scanner.least_batches = known if least is None else min(known, least)
+                known = max(0, coming[0].agenda_batch - end) * block.batch_size
+                scanner.least_known = known if scanner.least_known is None else min(known, scanner.least_known)
                 break
             next_uses.add(coming[0], keys_U)
             added += 1

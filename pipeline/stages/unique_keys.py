@@ -29,7 +29,7 @@ class KeyReader:
 
     def unique_keys(self, block: Block) -> U64:
         """Unique keys [U] of the whole block, in the order of `dedup` in a run with one worker."""
-        examples = self._read(block)
+        examples = self.read(block)
         keys: list[U64] = [np.empty(0, np.uint64)] * block.num_batches
 
         def some(begin: int, end: int) -> None:
@@ -48,7 +48,8 @@ class KeyReader:
             self._block.add(keys_P, numbers_P)
         return self._block.keys_U.copy()
 
-    def _read(self, block: Block) -> Examples:
+    def read(self, block: Block) -> Examples:
+        """Keys of all values of a block, without the rest of the examples, in memory that the next block takes."""
         needed = int(MARGIN * self.source.block_bytes(block.num_examples, block.num_batches))
         while True:
             if self._buffer.limit_bytes < needed:

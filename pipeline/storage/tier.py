@@ -27,6 +27,15 @@ class Tier(Protocol):
         """Release the tier's resources. May be called twice."""
 
 
+class KeyedTier(Tier, Protocol):
+    """The disk tier, which also has the keys of its rows apart from them."""
+
+    chunk_rows: int
+
+    def keys(self, chunk: int) -> U64:
+        """[R] key of each row of a chunk; RESERVED for padding."""
+
+
 def check_keys(tier: Tier, at_U: I32 | I64, rows_UW: U32, keys_U: U64) -> None:
     """Raises Damaged if a row that was read has another key than the one expected there."""
     got_U = row_keys(rows_UW)

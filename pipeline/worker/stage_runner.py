@@ -102,7 +102,7 @@ class StageRunner:
 
     @property
     def least_known(self) -> int | None:
-        return self._scanner.least_batches if self._scanner else None
+        return self._scanner.least_known if self._scanner else None
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
         """Divide the rings for this look-ahead, and expect the first of `blocks`. Nothing may be in flight."""
@@ -129,6 +129,12 @@ class StageRunner:
         self._num_staged = blocks[0].number
         self._scanned = -1
         self.tiers.learner.prepare(blocks)
+
+    @property
+    def planned_to(self) -> int:
+        """Number of the first block of the stretch that this worker did not plan; after the last one if it planned
+        all."""
+        return min(self._refused.here, self._next["plan"])
 
     def _read_already(self) -> dict[int, Flight]:
         """Blocks of the new stretch that are still in their read buffers: read, perhaps deduplicated, then refused."""

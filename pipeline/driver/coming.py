@@ -1,0 +1,45 @@
+"""Blocks that follow a stretch, whose keys policies want to know."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from pipeline.cluster.crew import Crew
+from pipeline.messages.sizes import format_size_down
+from pipeline.preflight.setup import Setup
+from pipeline.records import Block
+from pipeline.worker.worker import Worker
+
+
+class ComingBlocks:
+    """Announces coming blocks to the workers, and tells once if the keys of some have no room. Does neither if no
+    policy needs them."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._storage, self._agenda = setup.workflow.storage, setup.agenda
+        self._told = not self._storage.foresees
+
+    def announce(self, crew: Crew, begin: Block | None, block_batches: int) -> None:
+        """Announce the blocks from `begin` on, the first one after the next stretch (None: there is none)."""
+        if not self._storage.foresees:
+            return
+        coming: list[Block] = []
+        if begin is not None:
+            until = begin.agenda_batch + self._storage.known_examples // begin.batch_size
+            blocks = self._agenda.blocks(block_batches, begin)
+            coming = list(takewhile(lambda block: block.agenda_batch <= until, blocks))
+        crew.each(Worker.announce, coming)
+
+    def shortage(self, crew: Crew) -> str | None:
+        """Return a remark if the keys of fewer examples are known than the workflow asks for; the first time only."""
+        if self._told:
+            return None
+        least = [examples for examples in crew.each(Worker.least_known) if examples is not None]
+        if not least:
+            return None
+        self._told = True
+        storage = self._storage
+        return (
+            f"storage.known is {format_size_down(storage.known)}, and the keys of {storage.known_examples:,} coming "
+            f"examples take more: at times those of {min(least):,} are known; raise it, or lower storage.known_examples"
+        )

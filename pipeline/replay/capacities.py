@@ -1,0 +1,42 @@
+"""Capacities of one worker's tiers, as far as `plan` and commits depend on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from pipeline.preflight.sizes import Sizes
+from pipeline.workflow import Storage
+
+NO_LIMIT = 1 << 48
+
+
+@dataclass(frozen=True, slots=True)
+class Capacities:
+    """Rows of slabs and rings, and caps of disk and map, of one worker."""
+
+    device_rows: int
+    host_rows: int
+    staging_rows: int = NO_LIMIT
+    """Rows of the whole ring, which is divided among L + 1 buffers."""
+    outgoing_rows: int = NO_LIMIT
+    chunk_rows: int = 8192
+    disk_chunks: int = NO_LIMIT
+    map_bytes: int = NO_LIMIT
+    log_multiple: float = 2.0
+    log_growth: float = 1.0
+
+    @classmethod
+    def of(cls, sizes: Sizes, storage: Storage) -> Capacities:
+        """Capacities of a run with these sizes."""
+        return cls(
+            sizes.device_rows, sizes.host_rows, sizes.staging_rows, sizes.outgoing_rows, sizes.chunk_rows,
+            sizes.disk_chunks, sizes.map_bytes, storage.log_multiple, storage.log_growth,
+        )  # fmt: skip
+
+    def sampled(self, share: float) -> Capacities:
+        """Capacities for this share of all keys. The map is not limited, since a small one takes more per key."""
+        rows = {
+            name: max(1, round(share * getattr(self, name)))
+            for name in ("device_rows", "host_rows", "staging_rows", "outgoing_rows", "chunk_rows")
+        }
+        return replace(self, **rows, map_bytes=NO_LIMIT)

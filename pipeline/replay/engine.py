@@ -1,0 +1,176 @@
+"""Simulation of a run on keys alone: `plan` and the metadata of commits, as the driver takes them.
+
+    trace = BatchTrace({"train": [keys of batch 0, keys of batch 1, ...]})
+    totals = simulate(trace, Capacities(device_rows=1000, host_rows=4000), ("lru", "lfu"), look_ahead=2)
+    totals.tiers.report(...)        # hits and traffic of each tier, as in result.json
+    totals.series                   # block by block
+
+No row, model or disk log is needed. Commits come at the ends of epochs, every `every_blocks` blocks and where a block
+is refused; none by time or signal. So the sums equal those of a run with one worker in which these and readers' locks
+on commits play no part, no decision hangs on a metric and no block is too long for its read buffer. With several
+workers they do as long as no block is refused: how far the others planned ahead of a refusal depends on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Protocol
+
+from pipeline.data.agenda import START
+from pipeline.driver.driver import ATTEMPTS
+from pipeline.preflight.first_window import reductions
+from pipeline.records import Block, Moves, Plan, Refusal, Unique
+from pipeline.replay.capacities import Capacities
+from pipeline.replay.key_tiers import KeyCommit, KeyLog, KeyTiers, named_by
+from pipeline.replay.totals import Totals
+from pipeline.replay.trace import Trace
+from pipeline.stages.plan import RingRows
+from pipeline.storage.places import Places
+
+CLOCKS = ("clock", "clock")
+
+
+class Foresee(Protocol):
+    """Function that makes the keys of coming blocks known to a worker's policies."""
+
+    def __call__(self, trace: Trace, rank: int, places: Places, block: Block) -> None:
+        """Called before each plan of a block, for each worker."""
+
+
+def know_nothing(trace: Trace, rank: int, places: Places, block: Block) -> None:
+    """Do nothing: policies know no more than the blocks that were planned."""
+
+
+class ReplayedCrew:
+    """The workers of a replay, and their log: plans blocks, takes and opens commits."""
+
+    def __init__(self, foresee: Foresee = know_nothing) -> None:
+        self._foresee = foresee
+        self._log: KeyLog | None = None
+        self.tiers: Sequence[KeyTiers] = ()
+        self.kept: list[KeyCommit] = []
+        self.totals = Totals()
+
+    def open(
+        self, trace: Trace, capacities: Sequence[Capacities], policies: tuple[str, str], kept: Sequence[KeyCommit] = ()
+    ) -> None:
+        """Begin with empty slabs and the last of these commits, or with an empty table. `trace`: keys by owner;
+        `capacities`: of each worker. Chunks have the same number of rows each time."""
+        log = self._log = self._log or KeyLog(capacities[0].chunk_rows)
+        log.keep(named_by(kept))
+        self._trace, self._capacities, self.kept = trace, capacities, list(kept)
+        self.tiers = [
+            KeyTiers(of_worker, policies, log, shards)
+            for of_worker, shards in zip(capacities, trace.shards, strict=True)
+        ]
+        for tiers in self.tiers if kept else ():
+            tiers.open(kept[-1], kept)
+        self.totals.chunks = sum(tiers.places.chunks.present for tiers in self.tiers)
+
+    def plan(self, blocks: Sequence[Block], look_ahead: int, ranks: Sequence[int]) -> Refusal | None:
+        """Plan the first of `blocks` on these workers; the other blocks are those that follow in its stretch. Returns
+        the first worker's refusal, if any."""
+        window, block = blocks[: look_ahead + 1], blocks[0]
+        moves: list[Moves | None] = [None] * len(self.tiers)
+        refusals = []
+        for rank in ranks:
+            tiers, capacities = self.tiers[rank], self._capacities[rank]
+            room = RingRows(capacities.staging_rows // (look_ahead + 1), capacities.outgoing_rows // (look_ahead + 1))
+            self._foresee(self._trace, rank, tiers.places, block)
+            planned = tiers.plan([Unique(one, self._trace.keys(one)[rank], ()) for one in window], room)
+            if isinstance(planned, Plan):
+                moves[rank] = planned.moves
+            else:
+                refusals.append(planned)
+        if any(moves):
+            self.totals.add(block, moves)
+        return refusals[0] if refusals else None
+
+    def flush(self, number: int, name: str | None = None) -> KeyCommit:
+        """Write all changed rows to the log, and return the commit that names its chunks."""
+        disk = self.totals.disk
+        for flushed in [tiers.flush() for tiers in self.tiers]:
+            disk.rows_changed += flushed.changed
+            disk.rows_merged += flushed.merged
+        disk.commits += 1
+        tails = tuple(map(max, zip(*(tiers.places.chunks.tails for tiers in self.tiers), strict=True)))
+        stale = {chunk: count for tiers in self.tiers for chunk, count in tiers.stale().items()}
+        return KeyCommit(number, name, tails, dict(sorted(stale.items())))
+
+    def settle(self, kept: Sequence[KeyCommit], at_least: int) -> None:
+        """Delete the chunks that none of these commits names. `at_least`: see `Committer.commit`."""
+        assert self._log
+        self.kept = list(kept)
+        self._log.keep(named_by(kept))
+        for tiers in self.tiers:
+            tiers.settle(kept, at_least)
+        self.totals.chunks = sum(tiers.places.chunks.present for tiers in self.tiers)
+
+
+class Simulation:
+    """A run that is being simulated."""
+
+    def __init__(
+        self, trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
+        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2, foresee: Foresee = know_nothing,
+    ) -> None:  # fmt: skip
+        """`capacities`: of each worker; `policies`: names of those of device and host. The others: as the workflow's
+        settings."""
+        self._crew = ReplayedCrew(foresee)
+        self._crew.open(trace, [capacities] * len(trace.shards), policies)
+        self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
+        self._look_ahead, self._block_batches = look_ahead, block_batches
+        self.totals = self._crew.totals
+
+    def steps(self) -> Iterator[Block]:
+        """Run to the end; yields each block before it is planned, again if it was refused. The loop is that of
+        `Driver._train`."""
+        begin = self._agenda.block_at(START, self._block_batches)
+        refused: list[Refusal] = []
+        while begin:
+            blocks, following = self._agenda.stretch(self._block_batches, begin, self._every_blocks)
+            refusal = yield from self._stretch(blocks)
+            begin = refusal.block if refusal else following
+            if refusal and refusal.what == "window" and self._reduce(refusal):
+                continue
+            refused = [r for r in refused if begin and r.block.number == begin.number]
+            refused += [refusal] if refusal else []
+            self._commit(refused)
+            if refusal and [r.what for r in refused].count(refusal.what) >= ATTEMPTS[refusal.what]:
+                self.totals.stopped = refusal
+                return
+
+    def _stretch(self, blocks: Sequence[Block]) -> Generator[Block, None, Refusal | None]:
+        everyone = range(len(self._crew.tiers))
+        for n, block in enumerate(blocks):
+            yield block
+            if refusal := self._crew.plan(blocks[n : n + self._look_ahead + 1], self._look_ahead, everyone):
+                return refusal
+        return None
+
+    def _commit(self, refused: Sequence[Refusal]) -> None:
+        """Take a commit, as `Driver._commit` does. `refused`: refusals that it must make room for."""
+        kept = self._crew.kept
+        kept = [*kept, self._crew.flush(kept[-1].number + 1 if kept else 1)]
+        give_up = any(r.what == "disk" for r in refused)
+        at_least = max((r.needed + 1 for r in refused if r.what == "commit"), default=0)
+        self._crew.settle(kept[-1 if give_up else -self._keep :], at_least)
+
+    def _reduce(self, refusal: Refusal) -> bool:
+        """Take a smaller pace, as `Pace.reduce` does; returns False if it is already at its minimum."""
+        batches = self._block_batches if self._look_ahead else min(self._block_batches, refusal.block.num_batches)
+        smaller = reductions(self._look_ahead, batches)[1:]
+        if smaller:
+            self._look_ahead, self._block_batches = smaller[0]
+        return bool(smaller)
+
+
+def simulate(
+    trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
+    block_batches: int = 16, every_blocks: int | None = None, keep: int = 2, foresee: Foresee = know_nothing,
+) -> Totals:  # fmt: skip
+    """Simulate a run to its end; arguments as those of `Simulation`."""
+    simulation = Simulation(trace, capacities, policies, look_ahead, block_batches, every_blocks, keep, foresee)
+    for _ in simulation.steps():
+        pass
+    return simulation.totals

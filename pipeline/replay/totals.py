@@ -1,0 +1,84 @@
+"""Hits and traffic of a replay: of each worker, of all together, and block by block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+
+from pipeline.monitor.history import DiskTotals
+from pipeline.monitor.tiers import TierTotals
+from pipeline.records import Block, Moves, Refusal
+
+
+@dataclass(frozen=True, slots=True)
+class BlockMoves:
+    """Row counts of one block's plans."""
+
+    block: Block
+    moves: tuple[Moves | None, ...]
+    """Of each worker; None for one that did not plan the block."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Totals up to a block, to which a run may go back."""
+
+    workers: tuple[dict[str, dict[str, int]], ...] = ()
+    disk: DiskTotals = field(default_factory=DiskTotals)
+    num_blocks: int = 0
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over all blocks that were planned, those planned twice because of a refusal included, as in a run."""
+
+    workers: list[TierTotals] = field(default_factory=list)
+    disk: DiskTotals = field(default_factory=DiskTotals)
+    """Counts of commits; seconds and bytes are 0."""
+    series: list[BlockMoves] = field(default_factory=list)
+    chunks: int = 0
+    """Chunks on disk after the last commit."""
+    stopped: Refusal | None = None
+    """The refusal that ended the run."""
+
+    def add(self, block: Block, moves: Sequence[Moves | None]) -> None:
+        """Add the plans of a block; `moves` has one entry for each worker."""
+        self.workers += [TierTotals() for _ in moves[len(self.workers) :]]
+        self.series.append(BlockMoves(block, tuple(moves)))
+        for totals, of_worker in zip(self.workers, moves, strict=False):
+            if of_worker:
+                totals.add(of_worker)
+
+    def snapshot(self) -> Snapshot:
+        """Copy of the present totals."""
+        counts = tuple(deepcopy(totals.counts()) for totals in self.workers)
+        return Snapshot(counts, replace(self.disk), len(self.series))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to these totals."""
+        self.workers = [TierTotals() for _ in snapshot.workers]
+        for totals, counts in zip(self.workers, snapshot.workers, strict=True):
+            totals.load(counts)
+        self.disk = replace(snapshot.disk)
+        del self.series[snapshot.num_blocks :]
+
+    @property
+    def tiers(self) -> TierTotals:
+        """Sums of all workers."""
+        return total_of(self.workers)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Sums of all `Moves`, apart for training and evaluation, in the form of `TierTotals.counts`."""
+        return self.tiers.counts()
+
+
+def total_of(parts: Sequence[TierTotals]) -> TierTotals:
+    """Sum of the totals of several workers or samples."""
+    total = TierTotals()
+    counts = total.counts()
+    for part in parts:
+        for kind, of_kind in part.counts().items():
+            for name, count in of_kind.items():
+                counts[kind][name] += count
+    return total

@@ -1,0 +1,140 @@
+"""The keys of a run's blocks, by owner: from files, from arrays, or a sample of either."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.data.agenda import Agenda
+from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
+from pipeline.records import I32, U64, Block, Examples, Rank
+from pipeline.stages.dedup import KeyOwners
+from pipeline.stages.unique_keys import KeyReader
+from pipeline.storage.shards import ONE_SHARD, Shards, deal_shards
+
+RECENT = 64
+"""Number of blocks whose keys a trace remembers, for the windows of several simulations at once."""
+
+
+Extent = tuple[str, int, int, int]
+"""Split, epoch, first batch and number of batches of a block."""
+
+
+class Trace(Protocol):
+    """Working sets of all blocks of a run."""
+
+    @property
+    def agenda(self) -> Agenda:
+        """All blocks of the run."""
+
+    @property
+    def shards(self) -> Sequence[Shards]:
+        """Shards of each worker, in the order of ranks."""
+
+    @property
+    def keys(self) -> Callable[[Block], tuple[U64, ...]]:
+        """Function that returns the working set [U] of each worker, in the order in which that worker's `plan` gets it.
+        The arrays must not be changed."""
+
+
+def shards_of(num_shards: int, world: int) -> tuple[Shards, ...]:
+    """Shards of each of `world` workers that all reach every shard."""
+    ranks = [str(rank) for rank in range(world)]
+    owned = deal_shards(num_shards, ranks, dict.fromkeys(ranks, range(num_shards)))
+    return tuple(Shards(num_shards, owned[rank]) for rank in ranks)
+
+
+class Recent:
+    """Keys of blocks, made when they are first asked for, and remembered for a while."""
+
+    def __init__(self, make: Callable[[Block], tuple[U64, ...]]) -> None:
+        self._make = make
+        self._recent: OrderedDict[Extent, tuple[U64, ...]] = OrderedDict()
+
+    def __call__(self, block: Block) -> tuple[U64, ...]:
+        extent = extent_of(block)
+        if extent not in self._recent:
+            self._recent[extent] = self._make(block)
+            if len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
+        return self._recent[extent]
+
+
+def extent_of(block: Block) -> Extent:
+    """Batches of a block, whatever its number."""
+    return block.split, block.epoch, block.first_batch, block.num_batches
+
+
+class BatchTrace:
+    """Trace of batches given as arrays, the same in every epoch. For benchmarks and tests: an example is a batch."""
+
+    def __init__(
+        self, splits: Mapping[str, Sequence[U64]], epochs: int = 1, shards: Sequence[Shards] = (ONE_SHARD,)
+    ) -> None:
+        """`splits`: keys of each batch of "train", "validation" and "test"; a key may come more than once."""
+        self.agenda = Agenda({split: len(batches) for split, batches in splits.items()}, 1, epochs)
+        self.shards = shards
+        self._splits, self._divide, self._table = splits, Divide(shards), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
+        self.keys = Recent(self._keys)
+
+    def _keys(self, block: Block) -> tuple[U64, ...]:
+        batches = self._splits[block.split][block.first_batch : block.first_batch + block.num_batches]
+        return self._divide(first_appearances(batches, self._table))
+
+
+class FileTrace:
+    """Trace of a run on the files of a workflow."""
+
+    def __init__(self, reader: KeyReader, agenda: Agenda, shards: Sequence[Shards] = (ONE_SHARD,)) -> None:
+        self.agenda, self.shards = agenda, shards
+        self._reader, self._divide, self._table = reader, Divide(shards), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
+        self.keys = Recent(lambda block: self._divide(self._read(block)))
+
+    def _read(self, block: Block) -> U64:
+        """Unique keys of a block in the order of all workers: those of the first worker's part come first."""
+        world = len(self.shards)
+        if world == 1:
+            return self._reader.unique_keys(block)
+        examples, num_single = self._reader.read(block), len(self._reader.source.layout.single_S)
+        parts = (
+            part_of(examples, batch, Rank(rank, world), num_single)
+            for rank in range(world)
+            for batch in range(block.num_batches)
+        )
+        return first_appearances(parts, self._table)
+
+
+def part_of(examples: Examples, batch: int, rank: Rank, num_single: int) -> U64:
+    """Keys of one worker's part of a batch, in the order in which that worker reads them."""
+    begin, end = examples.block.batch_bounds(batch)
+    size = end - begin
+    first, last = rank.bounds(size)
+    keys_V, bags_MB = examples.keys_V[examples.batch_starts[batch] :], examples.bags[batch]
+    single = [keys_V[field * size + first : field * size + last] for field in range(num_single)]
+    return np.concatenate([*single, *(keys_V[bag_B[first] : bag_B[last]] for bag_B in bags_MB)])
+
+
+class Divide:
+    """Division of keys among the owners of their shards."""
+
+    def __init__(self, shards: Sequence[Shards]) -> None:
+        owner = {shard: rank for rank, mine in enumerate(shards) for shard in mine.owned}
+        self._owners = KeyOwners([owner[shard] for shard in range(shards[0].num)], len(shards))
+
+    def __call__(self, keys_U: U64) -> tuple[U64, ...]:
+        if self._owners.world == 1:
+            return (keys_U,)
+        owner_U = self._owners.of(keys_U)
+        return tuple(keys_U[owner_U == rank] for rank in range(self._owners.world))
+
+
+def first_appearances(parts: Iterable[U64], table: KeyTable) -> U64:
+    """Distinct keys of all parts, in order of first appearance. The table is cleared first."""
+    table.clear()
+    for keys_V in parts:
+        numbers_V: I32 = np.empty(len(keys_V), np.int32)
+        table.add(keys_V, numbers_V)
+    return table.keys_U.copy()
