@@ -39,7 +39,7 @@ class Scale:
     block_batches: int = 16
     keys: int = 20_000_000
     keys_that_fit: int = 2_000_000
-    data_batches: int = 1920
+    data_batches: int = 1280
     ring_rows: int = 1_200_000
     blocks: int = 8
     warm_blocks: int = 40

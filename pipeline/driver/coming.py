@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
+from collections.abc import Iterable
 
 from pipeline.cluster.crew import Crew
 from pipeline.messages.sizes import format_size_down
 from pipeline.preflight.setup import Setup
 from pipeline.records import Block
 from pipeline.worker.worker import Worker
+
+
+def as_far_as_known(coming: Iterable[Block], known_examples: int) -> list[Block]:
+    """Blocks of `coming`, which follow a stretch, whose keys may be known while its last block is planned."""
+    known: list[Block] = []
+    for block in coming:
+        first = known[0] if known else block
+        if block.agenda_batch > first.agenda_batch + known_examples // block.batch_size:
+            break
+        known.append(block)
+    return known
 
 
 class ComingBlocks:
@@ -23,12 +34,8 @@ class ComingBlocks:
         """Announce the blocks from `begin` on, the first one after the next stretch (None: there is none)."""
         if not self._storage.foresees:
             return
-        coming: list[Block] = []
-        if begin is not None:
-            until = begin.agenda_batch + self._storage.known_examples // begin.batch_size
-            blocks = self._agenda.blocks(block_batches, begin)
-            coming = list(takewhile(lambda block: block.agenda_batch <= until, blocks))
-        crew.each(Worker.announce, coming)
+        coming = self._agenda.blocks(block_batches, begin) if begin else []
+        crew.each(Worker.announce, as_far_as_known(coming, self._storage.known_examples))
 
     def shortage(self, crew: Crew) -> str | None:
         """Return a remark if the keys of fewer examples are known than the workflow asks for; the first time only."""

@@ -43,6 +43,8 @@ class Opened(Strict):
     policies: tuple[str, str]
     log_multiple: float
     log_growth: float
+    known_examples: Count
+    known: Count
     workers: tuple[WorkerSizes, ...]
 
 
@@ -99,6 +101,7 @@ class StretchFile:
             Opened(
                 commit=kept[-1] if kept else 0, kept=tuple(kept), resets=resets,
                 policies=(s.device_policy, s.host_policy), log_multiple=s.log_multiple, log_growth=s.log_growth,
+                known_examples=s.known_examples, known=s.known,
                 workers=tuple(workers),
             )
         )  # fmt: skip

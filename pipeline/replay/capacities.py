@@ -24,13 +24,17 @@ class Capacities:
     map_bytes: int = NO_LIMIT
     log_multiple: float = 2.0
     log_growth: float = 1.0
+    known_examples: int = 0
+    known_bytes: int = 0
+    """Examples beyond a block whose keys the policy "foresight" knows, and bytes that they may take."""
 
     @classmethod
     def of(cls, sizes: Sizes, storage: Storage) -> Capacities:
         """Capacities of a run with these sizes."""
         return cls(
             sizes.device_rows, sizes.host_rows, sizes.staging_rows, sizes.outgoing_rows, sizes.chunk_rows,
-            sizes.disk_chunks, sizes.map_bytes, storage.log_multiple, storage.log_growth,
+            sizes.disk_chunks, sizes.map_bytes, storage.log_multiple, storage.log_growth, storage.known_examples,
+            storage.known,
         )  # fmt: skip
 
     def sampled(self, share: float) -> Capacities:
@@ -39,4 +43,4 @@ class Capacities:
             name: max(1, round(share * getattr(self, name)))
             for name in ("device_rows", "host_rows", "staging_rows", "outgoing_rows", "chunk_rows")
         }
-        return replace(self, **rows, map_bytes=NO_LIMIT)
+        return replace(self, **rows, map_bytes=NO_LIMIT, known_bytes=round(share * self.known_bytes))

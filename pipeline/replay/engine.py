@@ -13,10 +13,10 @@ workers they do as long as no block is refused: how far the others planned ahead
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from pipeline.data.agenda import START
+from pipeline.driver.coming import as_far_as_known
 from pipeline.driver.driver import ATTEMPTS
 from pipeline.preflight.first_window import reductions
 from pipeline.records import Block, Moves, Plan, Refusal, Unique
@@ -25,27 +25,15 @@ from pipeline.replay.key_tiers import KeyCommit, KeyLog, KeyTiers, named_by
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
 from pipeline.stages.plan import RingRows
-from pipeline.storage.places import Places
+from pipeline.stages.scan import Scanner, scan
 
 CLOCKS = ("clock", "clock")
-
-
-class Foresee(Protocol):
-    """Function that makes the keys of coming blocks known to a worker's policies."""
-
-    def __call__(self, trace: Trace, rank: int, places: Places, block: Block) -> None:
-        """Called before each plan of a block, for each worker."""
-
-
-def know_nothing(trace: Trace, rank: int, places: Places, block: Block) -> None:
-    """Do nothing: policies know no more than the blocks that were planned."""
 
 
 class ReplayedCrew:
     """The workers of a replay, and their log: plans blocks, takes and opens commits."""
 
-    def __init__(self, foresee: Foresee = know_nothing) -> None:
-        self._foresee = foresee
+    def __init__(self) -> None:
         self._log: KeyLog | None = None
         self.tiers: Sequence[KeyTiers] = ()
         self.kept: list[KeyCommit] = []
@@ -65,7 +53,23 @@ class ReplayedCrew:
         ]
         for tiers in self.tiers if kept else ():
             tiers.open(kept[-1], kept)
+        self._scanners = [self._scanner(rank) for rank in range(len(self.tiers)) if "foresight" in policies]
         self.totals.chunks = sum(tiers.places.chunks.present for tiers in self.tiers)
+
+    def _scanner(self, rank: int) -> Scanner:
+        of_worker, trace = self._capacities[rank], self._trace
+        return Scanner(lambda block: trace.keys(block)[rank], of_worker.known_examples, of_worker.known_bytes)
+
+    def start(self, blocks: Sequence[Block], coming: Iterable[Block]) -> None:
+        """Begin a stretch of these blocks, which `coming` follow."""
+        known = as_far_as_known(coming, self._capacities[0].known_examples) if self._scanners else []
+        for scanner, tiers in zip(self._scanners, self.tiers, strict=False):
+            scanner.begin([*blocks, *known], tiers.places.next_uses)
+
+    def scan(self, block: Block, rank: int) -> None:
+        """Scan ahead of a block, which need not be planned afterwards."""
+        if self._scanners:
+            scan(block, self._scanners[rank], self.tiers[rank].places)
 
     def plan(self, blocks: Sequence[Block], look_ahead: int, ranks: Sequence[int]) -> Refusal | None:
         """Plan the first of `blocks` on these workers; the other blocks are those that follow in its stretch. Returns
@@ -76,7 +80,7 @@ class ReplayedCrew:
         for rank in ranks:
             tiers, capacities = self.tiers[rank], self._capacities[rank]
             room = RingRows(capacities.staging_rows // (look_ahead + 1), capacities.outgoing_rows // (look_ahead + 1))
-            self._foresee(self._trace, rank, tiers.places, block)
+            self.scan(block, rank)
             planned = tiers.plan([Unique(one, self._trace.keys(one)[rank], ()) for one in window], room)
             if isinstance(planned, Plan):
                 moves[rank] = planned.moves
@@ -112,11 +116,11 @@ class Simulation:
 
     def __init__(
         self, trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
-        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2, foresee: Foresee = know_nothing,
+        block_batches: int = 16, every_blocks: int | None = None, keep: int = 2,
     ) -> None:  # fmt: skip
         """`capacities`: of each worker; `policies`: names of those of device and host. The others: as the workflow's
         settings."""
-        self._crew = ReplayedCrew(foresee)
+        self._crew = ReplayedCrew()
         self._crew.open(trace, [capacities] * len(trace.shards), policies)
         self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
         self._look_ahead, self._block_batches = look_ahead, block_batches
@@ -129,6 +133,7 @@ class Simulation:
         refused: list[Refusal] = []
         while begin:
             blocks, following = self._agenda.stretch(self._block_batches, begin, self._every_blocks)
+            self._crew.start(blocks, self._agenda.blocks(self._block_batches, following) if following else ())
             refusal = yield from self._stretch(blocks)
             begin = refusal.block if refusal else following
             if refusal and refusal.what == "window" and self._reduce(refusal):
@@ -167,10 +172,10 @@ class Simulation:
 
 def simulate(
     trace: Trace, capacities: Capacities, policies: tuple[str, str] = CLOCKS, look_ahead: int = 2,
-    block_batches: int = 16, every_blocks: int | None = None, keep: int = 2, foresee: Foresee = know_nothing,
+    block_batches: int = 16, every_blocks: int | None = None, keep: int = 2,
 ) -> Totals:  # fmt: skip
     """Simulate a run to its end; arguments as those of `Simulation`."""
-    simulation = Simulation(trace, capacities, policies, look_ahead, block_batches, every_blocks, keep, foresee)
+    simulation = Simulation(trace, capacities, policies, look_ahead, block_batches, every_blocks, keep)
     for _ in simulation.steps():
         pass
     return simulation.totals

@@ -60,6 +60,7 @@ class RecordedRun:
             Capacities(
                 worker.device_rows, worker.host_rows, chunk_rows=worker.chunk_rows, disk_chunks=worker.disk_chunks,
                 map_bytes=worker.map_bytes, log_multiple=opened.log_multiple, log_growth=opened.log_growth,
+                known_examples=opened.known_examples, known_bytes=opened.known,
             )
             for worker in opened.workers
         ]  # fmt: skip
@@ -74,9 +75,14 @@ class RecordedRun:
         return [commit for commit, _ in self._commits.values()]
 
     def _stretch(self, stretched: Stretched) -> Iterator[Block]:
-        blocks = blocks_of(stretched, self._trace.agenda)
+        blocks, coming = blocks_of(stretched, self._trace.agenda)
+        self._crew.start(blocks, coming)
         for n, block in enumerate(blocks):
             ranks = [rank for rank, until in enumerate(stretched.until) if block.number < until]
+            for rank, until in enumerate(stretched.until) if stretched.why else ():
+                if block.number == until:
+                    # Its keys were scanned before its plan was refused.
+                    self._crew.scan(block, rank)
             if ranks:
                 yield block
                 refusal = self._crew.plan(blocks[n:], stretched.look_ahead, ranks)
@@ -87,12 +93,15 @@ class RecordedRun:
                     )
 
 
-def blocks_of(stretched: Stretched, agenda: Agenda) -> list[Block]:
-    """Blocks of a recorded stretch. Raises ValueError if the run has no such blocks."""
+def blocks_of(stretched: Stretched, agenda: Agenda) -> tuple[list[Block], Iterator[Block]]:
+    """Blocks of a recorded stretch, and those that follow it. Raises ValueError if the run has no such blocks."""
     s, leg = stretched, Leg(stretched.split, stretched.epoch)
+    coming: Iterator[Block] = iter(())
     if leg in agenda.legs:
         begin = agenda.block_at(Position(s.epoch, s.split, s.first_batch), s.block_batches)
-        blocks = list(islice(agenda.blocks(s.block_batches, begin), s.num_blocks)) if begin else []
+        if begin:
+            coming = agenda.blocks(s.block_batches, begin)
+        blocks = list(islice(coming, s.num_blocks))
     else:
         blocks = agenda.test(s.epoch, s.block_batches, s.first_batch)
     if len(blocks) != s.num_blocks:
@@ -100,4 +109,4 @@ def blocks_of(stretched: Stretched, agenda: Agenda) -> list[Block]:
             f"the record does not fit these data: it has {s.num_blocks:,} blocks of {s.block_batches} batches from "
             f"epoch {s.epoch + 1}, {s.split}, batch {s.first_batch} on, and there are {len(blocks):,}; {OTHER_DATA}"
         )
-    return [replace(block, number=s.number + n) for n, block in enumerate(blocks)]
+    return [replace(block, number=s.number + n) for n, block in enumerate(blocks)], coming

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from pipeline.records import U64, Block
 from pipeline.storage.next_uses import NextUses
 from pipeline.storage.places import Places
-from pipeline.workflow import Storage
 
 FREE_SHARE = 8
 """Divisor of the device's slots: no keys are read while more than 1/8 of them are free. A table that fits costs
@@ -20,9 +19,10 @@ MAX_BLOCKS = 4
 class Scanner:
     """What `scan` keeps from block to block: the blocks to come, and keys that were read but have no room yet."""
 
-    def __init__(self, unique_keys: Callable[[Block], U64], storage: Storage) -> None:
-        """`unique_keys`: reader of a block's unique keys."""
-        self._unique_keys, self._examples, self.max_bytes = unique_keys, storage.known_examples, storage.known
+    def __init__(self, unique_keys: Callable[[Block], U64], examples: int, max_bytes: int) -> None:
+        """`unique_keys`: reader of a block's unique keys. `examples`: number of examples beyond a block whose keys its
+        `plan` is to know; `max_bytes`: bytes that known keys may take."""
+        self._unique_keys, self._examples, self.max_bytes = unique_keys, examples, max_bytes
         self.coming: deque[Block] = deque()
         self._held: tuple[Block, U64] | None = None
         self.least_known: int | None = None

@@ -79,7 +79,8 @@ class StageRunner:
         self._key_reader, self._scanner = None, None
         if tiers.foresees:
             self._key_reader = KeyReader(workflow.data, workflow.seed, share_of(workflow.schedule.threads))
-            self._scanner = Scanner(self._unique_keys, workflow.storage)
+            storage = workflow.storage
+            self._scanner = Scanner(self._unique_keys, storage.known_examples, storage.known)
         self._coming: Sequence[Block] = ()
         idle = self._placement.idle | self._peers.idle | (frozenset() if self._scanner else frozenset({"scan"}))
         self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)

@@ -3,7 +3,6 @@
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pytest
 from conftest import make_workflow
 from crew_threads import make_crew_driver, train
@@ -13,9 +12,6 @@ from hypothesis import strategies as st
 from replaying import counts_of_commits, simulated, trained, with_settings
 
 from pipeline.monitor.tiers import TierTotals
-from pipeline.replay.capacities import Capacities
-from pipeline.replay.engine import simulate
-from pipeline.replay.trace import BatchTrace
 from pipeline.storage.policies import POLICIES
 
 CHAIN = ("lru", "lfu")
@@ -83,12 +79,9 @@ def test_a_map_that_is_full_ends_the_simulated_run_too(data_root):
     assert driver.history.tiers.counts()["trained"]["keys"] == 0
 
 
-def test_coming_keys_can_be_made_known_before_each_plan():
-    trace = BatchTrace({"train": [np.arange(n, n + 9, dtype=np.uint64) for n in range(8)]})
-    planned_before = []
-    foresee = lambda trace, rank, places, block: planned_before.append((places.trained, block))  # noqa: E731
-    totals = simulate(trace, Capacities(20, 10), look_ahead=1, block_batches=2, foresee=foresee)
-    assert planned_before == list(enumerate(trace.agenda.blocks(2)))
-    assert [one.block for one in totals.series] == list(trace.agenda.blocks(2))
-    assert [one.moves[0].new for one in totals.series] == [10, 2, 2, 2]
-    assert totals.tiers.report({"device": 20, "host": 10}, 8, 0, 0)["device"]["hits"] == 24
+def test_foresight_knows_as_much_in_a_simulation_as_in_a_run(data_root):
+    workflow = with_settings(make_workflow(data_root, look_ahead=1, block_batches=2))
+    policies = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": 30}
+    foresight = workflow.model_copy(update={"storage": workflow.storage.model_copy(update=policies)})
+    counts = [check_equal(one, **SMALL).history.tiers.counts()["trained"] for one in (workflow, foresight)]
+    assert counts[1]["disk_hits"] < counts[0]["disk_hits"]

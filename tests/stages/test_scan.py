@@ -23,7 +23,7 @@ class Scan:
         self.next_uses = NextUses(KeyMap(), Uses.none(0), Uses.none(0))
         self.device = SimpleNamespace(keys_S=np.empty(80, np.uint64), num_free=0)
         self.places = SimpleNamespace(next_uses=self.next_uses, device=self.device)
-        self.scanner = Scanner(self._keys, SimpleNamespace(known_examples=examples, known=known))
+        self.scanner = Scanner(self._keys, examples, known)
         self.scanner.begin(blocks, self.next_uses)
 
     def _keys(self, block):
