@@ -6,6 +6,7 @@ import ctypes
 import math
 import mmap
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,11 @@ def _mapped(num_bytes: int) -> NDArray[np.uint8]:
         with suppress(OSError):
             memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.uint8)
+
+
+def resident_bytes() -> int:
+    """Bytes of RAM that this process takes now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
 
 
 def share_one_arena() -> None:
