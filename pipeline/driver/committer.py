@@ -35,6 +35,11 @@ class Committer:
         """Position at which a run resumes from the newest commit."""
         return Position(**self.newest.state["position"]) if self.newest else START
 
+    @property
+    def number(self) -> int:
+        """Number of the next commit."""
+        return self.newest.number + 1 if self.newest else 1
+
     def what_stands(self, is_over: bool, best_is_tested: bool, command: str) -> str:
         """Describe the newest commit for the user, and what `command` does. `is_over`: training is finished.
         `best_is_tested`: the best epoch is tested after training."""
@@ -58,7 +63,7 @@ class Committer:
         before the next commit. `give_up`: keep no older commit without a name.
         """
         start = time.perf_counter()
-        number = self.newest.number + 1 if self.newest else 1
+        number = self.number
         flushed = self._crew.each(Worker.flush, number)
         replicas = self._crew.replicas()
         dense = tuple(self._commits.write_dense(number, arrays, replica) for replica, arrays in enumerate(replicas))

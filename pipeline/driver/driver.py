@@ -17,6 +17,7 @@ from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
 from pipeline.driver.result import WORKFLOW, earlier_result, write_outputs, write_result
 from pipeline.driver.resume import check_newest, description, known_speed, remove_leftovers
+from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import discard_output, on_signal
 from pipeline.monitor.history import History
@@ -65,6 +66,7 @@ class Driver:
         self.pace = Pace(setup)
         self.progress = progress or Progress(self.agenda.total_examples)
         self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder)]
+        self._record = StretchFile(folder, workflow.storage)
         self.warnings: list[str] = []
         self._recovery = Recovery()
         self.commits = Commits(folder.path, folder.files, workflow.commit.keep)
@@ -98,6 +100,7 @@ class Driver:
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
+        self._record.opened(self.crew, [manifest.number for manifest in kept], resets=True)
         self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
 
     def run(self) -> dict[str, Any] | None:
@@ -196,7 +199,13 @@ class Driver:
         every = self.setup.workflow.commit.every_blocks
         blocks, following = self.agenda.stretch(self.pace.block_batches, begin, every)
         self.crew.each(Worker.set_learning_rates, *self.best.learning_rates(self.history))
-        return self.crew.run(blocks, self.pace.look_ahead, self._watch), following
+        return self._run(blocks), following
+
+    def _run(self, blocks: Sequence[Block]) -> Refusal | None:
+        """Run the pipeline over these blocks, or to the first refused one. Returns the refusal, if any."""
+        refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)
+        self._record.stretched(self.crew, blocks, self.pace.block_batches, self.pace.look_ahead, refusal)
+        return refusal
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
         """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal
@@ -220,6 +229,7 @@ class Driver:
                 self.crew.open([opened])
             except ValueError as error:
                 raise PipelineError(str(error)) from error
+            self._record.opened(self.crew, [opened.number], resets=False)
         if remark:
             self._say(remark)
         return epoch
@@ -233,7 +243,7 @@ class Driver:
                 observer.on_early_end(self.agenda.num_examples.get("test", 0))
         blocks = self.agenda.test(epoch, self.pace.block_batches)
         while blocks and not self.pauses.signal:
-            refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)
+            refusal = self._run(blocks)
             if refusal and refusal.what != "pause" and not (refusal.what == "window" and self._reduce(refusal)):
                 raise self._too_small(f"the test of epoch {epoch + 1} was refused", refusal)
             blocks = self.agenda.test(epoch, self.pace.block_batches, refusal.block.first_batch) if refusal else []
@@ -245,12 +255,15 @@ class Driver:
         epoch_ended = begin is None or (begin.trains and begin.first_batch == 0)
         best = workflow.commit.keep_best and epoch_ended and self.best.is_last(self.history)
         speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
+        name, at_least = "best" if best else None, max((r.needed + 1 for r in refused if r.what == "commit"), default=0)
+        self._record.committing(self.committer.number, name, at_least)
         self.committer.commit(
             lambda: {**self._description, **self.history.state(), "position": position, "speed": speed},
-            name="best" if best else None,
-            at_least=max((r.needed + 1 for r in refused if r.what == "commit"), default=0),
+            name=name,
+            at_least=at_least,
             give_up=any(r.what == "disk" for r in refused),
         )
+        self._record.committed(self.commits.numbers())
         self.pauses.go_on()
 
     def _reduce(self, refusal: Refusal) -> bool:

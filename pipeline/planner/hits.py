@@ -12,15 +12,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from pipeline.data.agenda import Leg
 from pipeline.monitor.tiers import COUNTS
 from pipeline.preflight.explain import HEAPS_GROWTH
 from pipeline.preflight.setup import Setup
-from pipeline.records import U64, Block
 from pipeline.replay.capacities import NO_LIMIT, Capacities
 from pipeline.replay.engine import Simulation
+from pipeline.replay.sample import SampledTrace
 from pipeline.replay.totals import BlockMoves
 from pipeline.replay.trace import FileTrace, Trace, shards_of
 from pipeline.stages.unique_keys import KeyReader
@@ -84,18 +82,6 @@ class Forecast:
         return {tier: hits / asked if asked > 0 else math.nan for tier, (hits, asked) in pairs.items()}
 
 
-class SampledTrace:
-    """Trace of one key in `rate`, a power of two."""
-
-    def __init__(self, trace: Trace, rate: int) -> None:
-        self.agenda, self.shards = trace.agenda, trace.shards
-        self._trace, self._mask = trace, np.uint64(rate - 1)
-
-    def keys(self, block: Block) -> tuple[U64, ...]:
-        found = self._trace.keys(block)
-        return found if not self._mask else tuple(keys_U[keys_U & self._mask == 0] for keys_U in found)
-
-
 def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUES) -> Forecast:
     """Replay the run, or its beginning, and extrapolate the rest. Raises ValueError as a run would if data is bad."""
     workflow, fit = setup.workflow, setup.fit
@@ -107,17 +93,18 @@ def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUE
     shards = shards_of(workflow.workers.num_shards(setup.world), setup.world)
     reader = KeyReader(workflow.data, workflow.seed, workflow.schedule.threads)
     try:
-        trace = SampledTrace(FileTrace(reader, setup.agenda, shards), rate)
+        trace: Trace = FileTrace(reader, setup.agenda, shards)
+        sampled = SampledTrace(trace, 1 / rate, 0) if rate > 1 else None
         capacities = Capacities.of(fit.sizes, workflow.storage)
         if rate > 1:
             # By chance a sampled block may have more keys than its share of a ring's buffer.
             capacities = replace(capacities.sampled(1 / rate), staging_rows=NO_LIMIT, outgoing_rows=NO_LIMIT)
         simulation = Simulation(
-            trace, capacities,
+            sampled or trace, capacities,
             (workflow.storage.device_policy, workflow.storage.host_policy), fit.look_ahead, fit.block_batches,
             workflow.commit.every_blocks, workflow.commit.keep,
         )  # fmt: skip
-        replay = Replay(simulation, setup, rate)
+        replay = Replay(simulation, setup, rate, sampled)
         replay.run(max_values / max(1.0, values_of_example))
     finally:
         reader.close()
@@ -127,8 +114,8 @@ def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUE
 class Replay:
     """A simulation that is run as far as it may, and what it leaves to extrapolate."""
 
-    def __init__(self, simulation: Simulation, setup: Setup, rate: int) -> None:
-        self._simulation, self._agenda, self._rate = simulation, setup.agenda, rate
+    def __init__(self, simulation: Simulation, setup: Setup, rate: int, sampled: SampledTrace | None) -> None:
+        self._simulation, self._agenda, self._rate, self._sampled = simulation, setup.agenda, rate, sampled
         self._batch_size = setup.workflow.schedule.batch_size
         self._growth = setup.workflow.storage.log_growth
         self._keys_after: list[tuple[float, float]] = []
@@ -181,7 +168,7 @@ class Replay:
     def _leg(self, leg: Leg, series: Sequence[BlockMoves], steady: dict[str, float]) -> LegForecast:
         """Counts of a leg: those that were replayed, and for its other examples the steady ones."""
         examples = self._agenda.num_examples[leg.split]
-        rows = {name: self._rate * value for name, value in _sum(series).items()}
+        rows = self._rows(series)
         seen = sum(of.block.num_examples for of in series)
         batches = -(-examples // self._batch_size)
         blocks = float(len(series)) if seen >= examples else batches / self._simulation.block_batches
@@ -198,12 +185,23 @@ class Replay:
             rows = {name: value + more[name] for name, value in rows.items()}
         return LegForecast(leg, blocks, batches, examples, rows)
 
+    def _rows(self, series: Sequence[BlockMoves]) -> dict[str, float]:
+        """Sums of the moves of these blocks. How many keys they have is known: what the sample has too many of, or too
+        few, are frequent keys, which are found on the device."""
+        moves = [of_worker for of in series for of_worker in of.moves if of_worker]
+        rows = {name: float(self._rate * sum(getattr(of_worker, name) for of_worker in moves)) for name in COUNTS}
+        if self._sampled:
+            known = sum(self._sampled.num_keys(of.block) for of in series)
+            rows["device_hits"] = max(0.0, rows["device_hits"] + known - rows["keys"])
+            rows["keys"] = float(known)
+        return rows
+
     def _steady(self, by_leg: dict[Leg, list[BlockMoves]]) -> dict[str, float]:
         """Rows of an example, by name, in the last third of the training blocks that were replayed."""
         trained = [of for leg, series in by_leg.items() if leg.split == "train" for of in series]
         last = trained[-max(1, len(trained) // 3) :]
         examples = sum(of.block.num_examples for of in last)
-        return {name: self._rate * value / max(1, examples) for name, value in _sum(last).items()}
+        return {name: value / max(1, examples) for name, value in self._rows(last).items()}
 
     def _keys_of_epoch(self) -> float:
         """Number of keys after the first epoch, by Heaps' law: a power of the number of examples."""
@@ -215,8 +213,3 @@ class Replay:
         if 0 < half_examples < examples and half_keys:
             growth = min(1.0, math.log(keys / half_keys) / math.log(examples / half_examples))
         return keys * (self._agenda.num_examples["train"] / max(1.0, examples)) ** growth
-
-
-def _sum(series: Sequence[BlockMoves]) -> dict[str, float]:
-    moves = [of_worker for of in series for of_worker in of.moves if of_worker]
-    return {name: float(sum(getattr(of_worker, name) for of_worker in moves)) for name in COUNTS}

@@ -7,14 +7,13 @@ evaluation moves no rows in a run; here it may bring rows in, so that the bound 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from pipeline.kernels.key_map import UNKNOWN
-from pipeline.records import I32, I64, U64, Block
-from pipeline.replay.trace import Trace
+from pipeline.records import I32, I64, U64
 from pipeline.storage.key_map import KeyMap
 
 NO_USE = np.int32(np.iinfo(np.int32).max)
@@ -41,32 +40,39 @@ class NextUses:
     """Working sets of all blocks of one worker, as numbers of keys, and the next use of each. 8 bytes a key of a
     block."""
 
-    def __init__(self, working_sets: Iterable[tuple[U64, bool]]) -> None:
-        """`working_sets`: distinct keys of each block, and whether the block trains."""
-        numbers, known = KeyMap(), 0
-        self.first: list[int] = []
-        """Number of keys of each block that no block had before."""
+    def __init__(self) -> None:
+        self._numbers = KeyMap()
         self.keys: list[I32] = []
         """Per block [U] numbers of its keys."""
         self.trains: list[bool] = []
-        for keys_U, trains in working_sets:
-            found_U = numbers.find(keys_U)
-            new_U = found_U == UNKNOWN
-            found_U[new_U] = known + np.arange(np.count_nonzero(new_U))
-            numbers.insert(keys_U[new_U], found_U[new_U])
-            self.first.append(int(np.count_nonzero(new_U)))
-            known += self.first[-1]
-            self.keys.append(found_U.astype(np.int32))
-            self.trains.append(trains)
-        self.num_keys = known
-        self.uses: list[I32] = []
-        """Per block [U] number of the next block that has each of its keys; NO_USE if none has."""
-        next_N: I32 = np.full(known, NO_USE, np.int32)
+        self.first: list[int] = []
+        """Number of keys of each block that no block had before."""
+
+    @property
+    def num_keys(self) -> int:
+        return len(self._numbers)
+
+    def add(self, keys_U: U64, trains: bool) -> None:
+        """Add the next block, with these distinct keys."""
+        numbers_U = self._numbers.find(keys_U)
+        new_U = numbers_U == UNKNOWN
+        num_new = int(np.count_nonzero(new_U))
+        numbers_U[new_U] = self.num_keys + np.arange(num_new)
+        self._numbers.insert(keys_U[new_U], numbers_U[new_U])
+        self.keys.append(numbers_U.astype(np.int32))
+        self.trains.append(trains)
+        self.first.append(num_new)
+
+    @cached_property
+    def uses(self) -> list[I32]:
+        """Per block [U] number of the next block that has each of its keys; NO_USE if none has. Computed once, when all
+        blocks are added."""
+        uses: list[I32] = []
+        next_N: I32 = np.full(self.num_keys, NO_USE, np.int32)
         for block in range(len(self.keys) - 1, -1, -1):
-            numbers_U = self.keys[block]
-            self.uses.append(next_N[numbers_U])
-            next_N[numbers_U] = block
-        self.uses.reverse()
+            uses.append(next_N[self.keys[block]])
+            next_N[self.keys[block]] = block
+        return uses[::-1]
 
 
 def belady(next_uses: NextUses, capacity: int) -> Bound:
@@ -97,8 +103,3 @@ def belady_series(next_uses: NextUses, capacity: int) -> list[Bound]:
             held_N[held[leave]] = False
             held = np.delete(held, leave)
     return bounds
-
-
-def next_uses_of(trace: Trace, blocks: Sequence[Block]) -> list[NextUses]:
-    """Next uses of each worker's keys in these blocks."""
-    return [NextUses((trace.keys(block)[rank], block.trains) for block in blocks) for rank in range(len(trace.shards))]

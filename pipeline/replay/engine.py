@@ -44,23 +44,28 @@ def know_nothing(trace: Trace, rank: int, places: Places, block: Block) -> None:
 class ReplayedCrew:
     """The workers of a replay, and their log: plans blocks, takes and opens commits."""
 
-    def __init__(
-        self, trace: Trace, capacities: Sequence[Capacities], policies: tuple[str, str], keep: int,
-        foresee: Foresee = know_nothing,
-    ) -> None:  # fmt: skip
-        """`capacities`: of each worker; `keep`: number of most recent commits to keep."""
-        self._trace, self._capacities, self._policies, self._keep = trace, capacities, policies, keep
+    def __init__(self, foresee: Foresee = know_nothing) -> None:
         self._foresee = foresee
-        self._log = KeyLog(capacities[0].chunk_rows)
+        self._log: KeyLog | None = None
+        self.tiers: Sequence[KeyTiers] = ()
         self.kept: list[KeyCommit] = []
         self.totals = Totals()
-        self._open_empty()
 
-    def _open_empty(self) -> None:
+    def open(
+        self, trace: Trace, capacities: Sequence[Capacities], policies: tuple[str, str], kept: Sequence[KeyCommit] = ()
+    ) -> None:
+        """Begin with empty slabs and the last of these commits, or with an empty table. `trace`: keys by owner;
+        `capacities`: of each worker. Chunks have the same number of rows each time."""
+        log = self._log = self._log or KeyLog(capacities[0].chunk_rows)
+        log.keep(named_by(kept))
+        self._trace, self._capacities, self.kept = trace, capacities, list(kept)
         self.tiers = [
-            KeyTiers(capacities, self._policies, self._log, shards)
-            for capacities, shards in zip(self._capacities, self._trace.shards, strict=True)
+            KeyTiers(of_worker, policies, log, shards)
+            for of_worker, shards in zip(capacities, trace.shards, strict=True)
         ]
+        for tiers in self.tiers if kept else ():
+            tiers.open(kept[-1], kept)
+        self.totals.chunks = sum(tiers.places.chunks.present for tiers in self.tiers)
 
     def plan(self, blocks: Sequence[Block], look_ahead: int, ranks: Sequence[int]) -> Refusal | None:
         """Plan the first of `blocks` on these workers; the other blocks are those that follow in its stretch. Returns
@@ -81,32 +86,25 @@ class ReplayedCrew:
             self.totals.add(block, moves)
         return refusals[0] if refusals else None
 
-    def commit(self, name: str | None = None, at_least: int = 0, give_up: bool = False) -> KeyCommit:
-        """Take a commit. Arguments as those of `Committer.commit`. Returns the commit."""
+    def flush(self, number: int, name: str | None = None) -> KeyCommit:
+        """Write all changed rows to the log, and return the commit that names its chunks."""
         disk = self.totals.disk
         for flushed in [tiers.flush() for tiers in self.tiers]:
             disk.rows_changed += flushed.changed
             disk.rows_merged += flushed.merged
         disk.commits += 1
-        number = self.kept[-1].number + 1 if self.kept else 1
         tails = tuple(map(max, zip(*(tiers.places.chunks.tails for tiers in self.tiers), strict=True)))
         stale = {chunk: count for tiers in self.tiers for chunk, count in tiers.stale().items()}
-        commit = KeyCommit(number, name, tails, dict(sorted(stale.items())))
-        self.settle(self._to_keep([*self.kept, commit], give_up), at_least)
-        return commit
+        return KeyCommit(number, name, tails, dict(sorted(stale.items())))
 
-    def _to_keep(self, commits: list[KeyCommit], give_up: bool) -> list[KeyCommit]:
-        """Commits that `Commits.kept` keeps if no reader holds any."""
-        named = {commit.name: commit for commit in commits if commit.name}
-        last = commits[-1 if give_up else -self._keep :]
-        return [commit for commit in commits if commit in last or commit in named.values()]
-
-    def settle(self, kept: list[KeyCommit], at_least: int) -> None:
-        """Delete the chunks that no kept commit names."""
-        self.kept = kept
+    def settle(self, kept: Sequence[KeyCommit], at_least: int) -> None:
+        """Delete the chunks that none of these commits names. `at_least`: see `Committer.commit`."""
+        assert self._log
+        self.kept = list(kept)
         self._log.keep(named_by(kept))
         for tiers in self.tiers:
             tiers.settle(kept, at_least)
+        self.totals.chunks = sum(tiers.places.chunks.present for tiers in self.tiers)
 
 
 class Simulation:
@@ -118,8 +116,9 @@ class Simulation:
     ) -> None:  # fmt: skip
         """`capacities`: of each worker; `policies`: names of those of device and host. The others: as the workflow's
         settings."""
-        self._crew = ReplayedCrew(trace, [capacities] * len(trace.shards), policies, keep, foresee)
-        self._agenda, self._every_blocks = trace.agenda, every_blocks
+        self._crew = ReplayedCrew(foresee)
+        self._crew.open(trace, [capacities] * len(trace.shards), policies)
+        self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
         self.look_ahead, self.block_batches = look_ahead, block_batches
         self.totals = self._crew.totals
 
@@ -141,10 +140,7 @@ class Simulation:
                 continue
             refused = [r for r in refused if begin and r.block.number == begin.number]
             refused += [refusal] if refusal else []
-            self._crew.commit(
-                at_least=max((r.needed + 1 for r in refused if r.what == "commit"), default=0),
-                give_up=any(r.what == "disk" for r in refused),
-            )
+            self._commit(refused)
             if refusal and [r.what for r in refused].count(refusal.what) >= ATTEMPTS[refusal.what]:
                 self.totals.stopped = refusal
                 return
@@ -156,6 +152,14 @@ class Simulation:
             if refusal := self._crew.plan(blocks[n : n + self.look_ahead + 1], self.look_ahead, everyone):
                 return refusal
         return None
+
+    def _commit(self, refused: Sequence[Refusal]) -> None:
+        """Take a commit, as `Driver._commit` does. `refused`: refusals that it must make room for."""
+        kept = self._crew.kept
+        kept = [*kept, self._crew.flush(kept[-1].number + 1 if kept else 1)]
+        give_up = any(r.what == "disk" for r in refused)
+        at_least = max((r.needed + 1 for r in refused if r.what == "commit"), default=0)
+        self._crew.settle(kept[-1 if give_up else -self._keep :], at_least)
 
     def _reduce(self, refusal: Refusal) -> bool:
         """Take a smaller pace, as `Pace.reduce` does; returns False if it is already at its minimum."""

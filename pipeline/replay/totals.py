@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 
 from pipeline.monitor.history import DiskTotals
 from pipeline.monitor.tiers import TierTotals
@@ -19,6 +20,15 @@ class BlockMoves:
     """Of each worker; None for one that did not plan the block."""
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Totals up to a block, to which a run may go back."""
+
+    workers: tuple[dict[str, dict[str, int]], ...] = ()
+    disk: DiskTotals = field(default_factory=DiskTotals)
+    num_blocks: int = 0
+
+
 @dataclass(slots=True)
 class Totals:
     """Sums over all blocks that were planned, those planned twice because of a refusal included, as in a run."""
@@ -27,6 +37,8 @@ class Totals:
     disk: DiskTotals = field(default_factory=DiskTotals)
     """Counts of commits; seconds and bytes are 0."""
     series: list[BlockMoves] = field(default_factory=list)
+    chunks: int = 0
+    """Chunks on disk after the last commit."""
     stopped: Refusal | None = None
     """The refusal that ended the run."""
 
@@ -37,6 +49,19 @@ class Totals:
         for totals, of_worker in zip(self.workers, moves, strict=False):
             if of_worker:
                 totals.add(of_worker)
+
+    def snapshot(self) -> Snapshot:
+        """Copy of the present totals."""
+        counts = tuple(deepcopy(totals.counts()) for totals in self.workers)
+        return Snapshot(counts, replace(self.disk), len(self.series))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to these totals."""
+        self.workers = [TierTotals() for _ in snapshot.workers]
+        for totals, counts in zip(self.workers, snapshot.workers, strict=True):
+            totals.load(counts)
+        self.disk = replace(snapshot.disk)
+        del self.series[snapshot.num_blocks :]
 
     @property
     def tiers(self) -> TierTotals:

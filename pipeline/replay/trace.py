@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,19 +16,28 @@ from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.shards import ONE_SHARD, Shards, deal_shards
 
 RECENT = 64
-"""Number of blocks whose keys a trace of files remembers, for the windows of several simulations at once."""
+"""Number of blocks whose keys a trace remembers, for the windows of several simulations at once."""
+
+
+Extent = tuple[str, int, int, int]
+"""Split, epoch, first batch and number of batches of a block."""
 
 
 class Trace(Protocol):
     """Working sets of all blocks of a run."""
 
-    agenda: Agenda
-    shards: Sequence[Shards]
-    """Shards of each worker, in the order of ranks."""
+    @property
+    def agenda(self) -> Agenda:
+        """All blocks of the run."""
 
-    def keys(self, block: Block) -> tuple[U64, ...]:
-        """Working set [U] of each worker, in the order in which that worker's `plan` gets it. The arrays must not be
-        changed."""
+    @property
+    def shards(self) -> Sequence[Shards]:
+        """Shards of each worker, in the order of ranks."""
+
+    @property
+    def keys(self) -> Callable[[Block], tuple[U64, ...]]:
+        """Function that returns the working set [U] of each worker, in the order in which that worker's `plan` gets it.
+        The arrays must not be changed."""
 
 
 def shards_of(num_shards: int, world: int) -> tuple[Shards, ...]:
@@ -36,6 +45,27 @@ def shards_of(num_shards: int, world: int) -> tuple[Shards, ...]:
     ranks = [str(rank) for rank in range(world)]
     owned = deal_shards(num_shards, ranks, dict.fromkeys(ranks, range(num_shards)))
     return tuple(Shards(num_shards, owned[rank]) for rank in ranks)
+
+
+class Recent:
+    """Keys of blocks, made when they are first asked for, and remembered for a while."""
+
+    def __init__(self, make: Callable[[Block], tuple[U64, ...]]) -> None:
+        self._make = make
+        self._recent: OrderedDict[Extent, tuple[U64, ...]] = OrderedDict()
+
+    def __call__(self, block: Block) -> tuple[U64, ...]:
+        extent = extent_of(block)
+        if extent not in self._recent:
+            self._recent[extent] = self._make(block)
+            if len(self._recent) > RECENT:
+                self._recent.popitem(last=False)
+        return self._recent[extent]
+
+
+def extent_of(block: Block) -> Extent:
+    """Batches of a block, whatever its number."""
+    return block.split, block.epoch, block.first_batch, block.num_batches
 
 
 class BatchTrace:
@@ -48,8 +78,9 @@ class BatchTrace:
         self.agenda = Agenda({split: len(batches) for split, batches in splits.items()}, 1, epochs)
         self.shards = shards
         self._splits, self._divide, self._table = splits, Divide(shards), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
+        self.keys = Recent(self._keys)
 
-    def keys(self, block: Block) -> tuple[U64, ...]:
+    def _keys(self, block: Block) -> tuple[U64, ...]:
         batches = self._splits[block.split][block.first_batch : block.first_batch + block.num_batches]
         return self._divide(first_appearances(batches, self._table))
 
@@ -60,15 +91,7 @@ class FileTrace:
     def __init__(self, reader: KeyReader, agenda: Agenda, shards: Sequence[Shards] = (ONE_SHARD,)) -> None:
         self.agenda, self.shards = agenda, shards
         self._reader, self._divide, self._table = reader, Divide(shards), KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
-        self._recent: OrderedDict[tuple[str, int, int, int], tuple[U64, ...]] = OrderedDict()
-
-    def keys(self, block: Block) -> tuple[U64, ...]:
-        at = (block.split, block.epoch, block.first_batch, block.num_batches)
-        if at not in self._recent:
-            self._recent[at] = self._divide(self._read(block))
-            if len(self._recent) > RECENT:
-                self._recent.popitem(last=False)
-        return self._recent[at]
+        self.keys = Recent(lambda block: self._divide(self._read(block)))
 
     def _read(self, block: Block) -> U64:
         """Unique keys of a block in the order of all workers: those of the first worker's part come first."""

@@ -110,6 +110,12 @@ class StageRunner:
         self._num_staged = blocks[0].number
         self.tiers.learner.prepare(blocks)
 
+    @property
+    def planned_to(self) -> int:
+        """Number of the first block of the stretch that this worker did not plan; after the last one if it planned
+        all."""
+        return min(self._refused.here, self._next["plan"])
+
     def _read_already(self) -> dict[int, Flight]:
         """Blocks of the new stretch that are still in their read buffers: read, perhaps deduplicated, then refused."""
         flights = self._flights.values() if self._peers.keeps_reads else ()

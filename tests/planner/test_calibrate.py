@@ -2,28 +2,25 @@
 
 import pytest
 from depth import some
-from test_machine import EXAMPLES
+from made_machines import LAPTOP
 
 from pipeline.planner import calibrate
 from pipeline.planner.calibrate import CACHE_FOLDER, cache_file, this_machine
-from pipeline.planner.machine import load_machine
-
-MADE_UP = load_machine(EXAMPLES / "laptop.toml")
 
 
 @pytest.fixture
 def measured(tmp_path, monkeypatch):
     """What was said while it was measured: a line for each time. Measuring gives a made-up machine."""
     monkeypatch.setenv(CACHE_FOLDER, str(tmp_path / "cache"))
-    monkeypatch.setattr(calibrate, "calibrate", lambda folder, direct: MADE_UP)
+    monkeypatch.setattr(calibrate, "calibrate", lambda folder, direct: LAPTOP)
     said = []
     return lambda direct=False: (this_machine(tmp_path, direct, said.append), len(said))
 
 
 def test_a_machine_is_measured_once_for_each_way_to_read_the_disk(measured, tmp_path):
-    assert measured() == (MADE_UP, 1)
-    assert measured() == (MADE_UP, 1)
-    assert measured(direct=True) == (MADE_UP, 2)
+    assert measured() == (LAPTOP, 1)
+    assert measured() == (LAPTOP, 1)
+    assert measured(direct=True) == (LAPTOP, 2)
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
@@ -35,9 +32,9 @@ def test_a_damaged_file_is_measured_anew_and_replaced(measured, tmp_path, damage
     path = cache_file(tmp_path, False)
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
-    assert measured() == (MADE_UP, 2)
+    assert measured() == (LAPTOP, 2)
     assert path.read_bytes() == whole
-    assert measured() == (MADE_UP, 2)
+    assert measured() == (LAPTOP, 2)
 
 
 def test_other_versions_are_measured_anew(measured, tmp_path, monkeypatch):
@@ -50,8 +47,8 @@ def test_other_versions_are_measured_anew(measured, tmp_path, monkeypatch):
 
 def test_without_a_place_for_the_file_every_command_measures(measured, tmp_path):
     (tmp_path / "cache").write_text("a file, so that no folder can be made")
-    assert measured() == (MADE_UP, 1)
-    assert measured() == (MADE_UP, 2)
+    assert measured() == (LAPTOP, 1)
+    assert measured() == (LAPTOP, 2)
 
 
 def test_the_file_is_in_the_users_cache_folder(tmp_path, monkeypatch):

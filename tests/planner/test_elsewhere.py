@@ -3,15 +3,12 @@
 from dataclasses import replace
 
 import pytest
-from test_machine import EXAMPLES
+from made_machines import LAPTOP
 
 from pipeline.device.device import RAM
 from pipeline.models import DNN
 from pipeline.planner.elsewhere import count_operations, work_elsewhere
-from pipeline.planner.machine import load_machine
 from pipeline.preflight.setup import set_up
-
-LAPTOP = load_machine(EXAMPLES / "laptop.toml")
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """The constants of a machine that is not here: the shipped examples, and one message for each mistake in a file."""
 
 import re
-from pathlib import Path
 
 import pytest
+from made_machines import EXAMPLES
 
 from pipeline.planner.machine import load_machine
 
-EXAMPLES = Path(__file__).parents[2] / "workflows" / "machines"
-LAPTOP = (EXAMPLES / "laptop.toml").read_text()
+TEXT = (EXAMPLES / "laptop.toml").read_text()
 
 
 @pytest.mark.parametrize(("name", "gpus"), [("h100", 1), ("h100x8", 8), ("laptop", 0)])
@@ -39,7 +38,7 @@ def test_no_shipped_machine_is_left_out_here():
 )
 def test_a_wrong_file_is_one_message_with_file_field_and_value(tmp_path, old, new, said):
     path = tmp_path / "mine.toml"
-    path.write_text(LAPTOP.replace(old, new))
+    path.write_text(TEXT.replace(old, new))
     with pytest.raises(ValueError, match=re.escape(said)) as raised:
         load_machine(path)
     assert str(raised.value).startswith(f"--on {path}")
@@ -47,7 +46,7 @@ def test_a_wrong_file_is_one_message_with_file_field_and_value(tmp_path, old, ne
 
 def test_a_file_without_rates_and_no_file_are_told(tmp_path):
     path = tmp_path / "mine.toml"
-    path.write_text(LAPTOP.partition("[rates]")[0])
+    path.write_text(TEXT.partition("[rates]")[0])
     with pytest.raises(ValueError, match=r"needs 'rates', from which the cost .* see workflows/machines"):
         load_machine(path)
     with pytest.raises(ValueError, match=r"none.toml cannot be read: .*No such file"):

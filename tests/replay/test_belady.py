@@ -8,7 +8,7 @@ from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.replay.belady import NextUses, belady, belady_series, next_uses_of
+from pipeline.replay.belady import NextUses, belady, belady_series
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.engine import simulate
 from pipeline.replay.trace import BatchTrace
@@ -17,8 +17,11 @@ from pipeline.storage.policies import POLICIES
 SETS = st.lists(st.frozensets(st.integers(0, 5), min_size=1, max_size=3), min_size=1, max_size=7)
 
 
-def keys_of(sets):
-    return [np.array(sorted(keys), np.uint64) for keys in sets]
+def uses_of(working_sets, trains=True):
+    uses = NextUses()
+    for keys in working_sets:
+        uses.add(np.array(sorted(keys), np.uint64), trains)
+    return uses
 
 
 def best(sets, capacity):
@@ -43,7 +46,7 @@ def best(sets, capacity):
 @examples(40, 1000)
 @given(SETS, st.integers(3, 5))
 def test_the_bound_is_the_best_of_all_evictions(sets, capacity):
-    bound = belady(NextUses((keys_U, True) for keys_U in keys_of(sets)), capacity)
+    bound = belady(uses_of(sets), capacity)
     assert bound.hits == best(tuple(sets), capacity)
     assert bound.keys == sum(map(len, sets))
     assert bound.first == len(frozenset().union(*sets))
@@ -56,7 +59,9 @@ def test_no_policy_has_more_hits_than_the_bound(device):
         [rng.zipf(1.2, 60).astype(np.uint64) % np.uint64(3000) for _ in range(num)] for num in (60, 12)
     )
     trace = BatchTrace({"train": train, "validation": validation}, epochs=2)
-    (uses,) = next_uses_of(trace, list(trace.agenda.blocks(2)))
+    uses = NextUses()
+    for block in trace.agenda.blocks(2):
+        uses.add(trace.keys(block)[0], block.trains)
     for host in sorted(POLICIES):
         totals = simulate(trace, Capacities(250, 150), (device, host), look_ahead=1, block_batches=2)
         counts = totals.counts()
@@ -68,7 +73,7 @@ def test_no_policy_has_more_hits_than_the_bound(device):
 
 
 def test_a_cache_of_all_keys_misses_first_uses_alone():
-    uses = NextUses((keys_U, False) for keys_U in keys_of([{1, 2}, {2, 3}, {1, 3}]))
+    uses = uses_of([{1, 2}, {2, 3}, {1, 3}], trains=False)
     bound = belady(uses, 3)
     assert (bound.keys, bound.hits, bound.first) == (6, 3, 3)
-    assert np.isnan(belady(NextUses([]), 3).hit_rate)
+    assert np.isnan(belady(NextUses(), 3).hit_rate)

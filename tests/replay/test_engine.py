@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import make_workflow
-from crew_threads import NUM_SHARDS, make_crew_driver, train
+from crew_threads import make_crew_driver, train
 from depth import examples, some
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,7 +70,7 @@ def test_each_worker_has_the_moves_of_its_twin(data_root, tmp_path, world):
     driver.crew.after = lambda rank, done: of_each[rank].add(done.moves) if done.moves else None
     train(driver)
     driver.crew.close()
-    totals = simulated(workflow, world, NUM_SHARDS, **sizes)
+    totals = simulated(workflow, world, **sizes)
     assert [worker.counts() for worker in totals.workers] == [worker.counts() for worker in of_each]
     assert totals.counts() == driver.history.tiers.counts()
     assert counts_of_commits(totals.disk) == counts_of_commits(driver.history.disk)

@@ -1,14 +1,19 @@
 """Runs and their replays, to be compared."""
 
+from crew_threads import NUM_SHARDS, ONE, make_crew_driver
 from harness import make_driver, sizes_of
 from machine import Unsynced
 
 from pipeline.data.agenda import Agenda
+from pipeline.driver.observers import Observer
+from pipeline.driver.stretches import STRETCHES, read_events
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.engine import simulate
+from pipeline.replay.record import RecordedRun
 from pipeline.replay.trace import FileTrace, shards_of
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.files import Files
+from pipeline.storage.shards import Shards
 
 
 def with_settings(workflow, policies=("clock", "clock"), **commit):
@@ -26,7 +31,7 @@ def trace_of(workflow, world=1, num_shards=1):
     return FileTrace(reader, agenda, shards_of(num_shards, world)), reader
 
 
-def simulated(workflow, world=1, num_shards=1, **sizes):
+def simulated(workflow, world=1, num_shards=NUM_SHARDS, **sizes):
     """Totals of the simulated run of a workflow with these sizes (see harness.sizes_of)."""
     trace, reader = trace_of(workflow, world, num_shards)
     storage, schedule, commit = workflow.storage, workflow.schedule, workflow.commit
@@ -39,17 +44,61 @@ def simulated(workflow, world=1, num_shards=1, **sizes):
 
 
 def trained(workflow, run_dir, **sizes):
-    """The driver of a run that has ended, its workers closed, and the refusal that ended it. Nothing waits for the
-    disk."""
+    """The driver of a run that has ended, its workers closed, and the refusal that ended it."""
+    driver = opened(workflow, run_dir, **sizes)
+    return driver, to_the_end(driver)
+
+
+def opened(workflow, run_dir, world=ONE, **sizes):
+    """Driver of a session in which nothing waits for the disk."""
     files = Files()
     files.system = Unsynced()
-    driver = make_driver(workflow, run_dir, files=files, **sizes)
+    if world == ONE:
+        return make_driver(workflow, run_dir, files=files, shards=Shards.all(NUM_SHARDS), **sizes)
+    driver = make_crew_driver(workflow, run_dir, world, **sizes)
+    for one in (driver.folder.files, *(worker._files for worker in driver.crew.workers)):
+        one.system = files.system
+    return driver
+
+
+def to_the_end(driver):
+    """Train all that is left, and close the workers. Returns the refusal that ended it, if any."""
     driver._begin()
-    with driver.progress:
-        refusal = driver._train()
-    driver.crew.close()
-    driver._source.close()
-    return driver, refusal
+    try:
+        with driver.progress:
+            return driver._train()
+    finally:
+        driver.crew.close()
+        driver._source.close()
+
+
+class Killed(Exception):
+    pass
+
+
+class Stop(Observer):
+    """Ends a session after so many trained blocks: by a signal, or as a kill does."""
+
+    def __init__(self, driver, blocks, kills):
+        self._driver, self._left, self._kills = driver, blocks, kills
+
+    def on_stage(self, done):
+        self._left -= done.trained is not None
+        if not self._left and self._kills:
+            raise Killed
+        if not self._left:
+            self._driver.pauses.stop("SIGINT")
+
+
+def replayed(workflow, run_dir):
+    """Totals of the replay of a run by its record."""
+    reader, schedule = KeyReader(workflow.data, workflow.seed), workflow.schedule
+    agenda = Agenda(reader.source.num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None)
+    run = RecordedRun(lambda shards: FileTrace(reader, agenda, shards))
+    for _ in run.follow(read_events(run_dir / STRETCHES)):
+        pass
+    reader.close()
+    return run.totals
 
 
 def counts_of_commits(disk):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from conftest import make_workflow
-from test_machine import EXAMPLES
+from made_machines import EXAMPLES
 
 from pipeline.run import main
 

@@ -1,0 +1,153 @@
+"""stretches.jsonl: what a run did to the places of its rows, for `pipeline replay`: its stretches, commits, and commits
+that it opened. A line is an event; one that was only partly written is followed by an `Opened`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from pipeline.cluster.crew import Crew
+from pipeline.records import Block, Refusal
+from pipeline.settings import Count, Strict, read_json
+from pipeline.storage.folder import Folder
+from pipeline.worker.worker import Worker
+from pipeline.workflow import Storage
+
+STRETCHES = "stretches.jsonl"
+
+
+class WorkerSizes(Strict):
+    """Sizes of one worker, and its shards; see `Worker.layout`."""
+
+    device_rows: Count
+    host_rows: Count
+    chunk_rows: Count
+    disk_chunks: Count
+    map_bytes: Count
+    num_shards: Count
+    shards: tuple[Count, ...]
+
+
+class Opened(Strict):
+    """All workers began with the rows in the log of a commit, or with none, and with empty slabs."""
+
+    event: Literal["open"] = "open"
+    commit: Count
+    """0: none."""
+    kept: tuple[Count, ...]
+    """Commits that existed then."""
+    resets: bool
+    """True if the counts of blocks begin anew from those of the commit, too."""
+    policies: tuple[str, str]
+    log_multiple: float
+    log_growth: float
+    workers: tuple[WorkerSizes, ...]
+
+
+class Stretched(Strict):
+    """Blocks that were planned without a drain."""
+
+    event: Literal["stretch"] = "stretch"
+    split: str
+    epoch: Count
+    first_batch: Count
+    """Place of the first block."""
+    number: Count
+    """Number of the first block."""
+    num_blocks: Count
+    """Number of blocks up to the next commit that was due."""
+    block_batches: Count
+    look_ahead: Count
+    until: tuple[Count, ...]
+    """Of each worker, the number of the first block that it did not plan."""
+    why: str | None
+    """Kind of the refusal that ended it; None if all blocks were planned."""
+
+
+class Committing(Strict):
+    """All workers write a commit, unless an `Opened` of an earlier commit follows."""
+
+    event: Literal["commit"] = "commit"
+    commit: Count
+    name: str | None
+    at_least: Count
+
+
+class Committed(Strict):
+    """A commit was published, and all commits but the kept ones were deleted."""
+
+    event: Literal["kept"] = "kept"
+    kept: tuple[Count, ...]
+
+
+RunEvent = Opened | Stretched | Committing | Committed
+
+
+class StretchFile:
+    """Writes the record of a run, event by event."""
+
+    def __init__(self, folder: Folder, storage: Storage) -> None:
+        self._path, self._storage = folder.path / STRETCHES, storage
+
+    def opened(self, crew: Crew, kept: Sequence[int], resets: bool) -> None:
+        """Record that the workers opened the last of the commits `kept`, or none. `resets`: see `Opened`."""
+        s = self._storage
+        workers = [WorkerSizes(**layout) for layout in crew.each(Worker.layout)]
+        self._write(
+            Opened(
+                commit=kept[-1] if kept else 0, kept=tuple(kept), resets=resets,
+                policies=(s.device_policy, s.host_policy), log_multiple=s.log_multiple, log_growth=s.log_growth,
+                workers=tuple(workers),
+            )
+        )  # fmt: skip
+
+    def stretched(
+        self, crew: Crew, blocks: Sequence[Block], block_batches: int, look_ahead: int, refusal: Refusal | None
+    ) -> None:
+        """Record a stretch of `blocks` that has been drained; `refusal` ended it early."""
+        first = blocks[0]
+        self._write(
+            Stretched(
+                split=first.split, epoch=first.epoch, first_batch=first.first_batch, number=first.number,
+                num_blocks=len(blocks), block_batches=block_batches, look_ahead=look_ahead,
+                until=tuple(crew.each(Worker.planned_to)), why=refusal.what if refusal else None,
+            )
+        )  # fmt: skip
+
+    def committing(self, number: int, name: str | None, at_least: int) -> None:
+        """Record that a commit is about to be written; arguments as those of `Committer.commit`."""
+        self._write(Committing(commit=number, name=name, at_least=at_least))
+
+    def committed(self, kept: Sequence[int]) -> None:
+        """Record that the commit was published, and that these commits are left."""
+        self._write(Committed(kept=tuple(kept)))
+
+    def _write(self, event: RunEvent) -> None:
+        # A kill may have left a part of a line.
+        before = "\n" if isinstance(event, Opened) else ""
+        with self._path.open("a") as file:
+            file.write(f"{before}{event.model_dump_json()}\n")
+
+
+def read_events(path: Path) -> Iterator[RunEvent]:
+    """Read the record of a run. Raises ValueError, with the line, if one is not an event, and OSError if there is no
+    file."""
+    lines = [(n, line) for n, line in enumerate(path.read_text().split("\n"), 1) if line]
+    for (n, line), (_, following) in pairwise([*lines, (0, "")]):
+        try:
+            yield read_json(_kind_of(line), line)
+        except ValueError as error:
+            if not following.startswith('{"event":"open"'):
+                raise ValueError(f"{path}, line {n}: it is not an event of a run: {error}") from error
+
+
+def _kind_of(line: str) -> type[RunEvent]:
+    """Kind of event of a line. Raises ValueError if it is not the beginning of one."""
+    kinds: tuple[type[RunEvent], ...] = (Opened, Stretched, Committing, Committed)
+    begins = line.removeprefix('{"event":"').partition('"')[0]
+    for kind in kinds:
+        if kind.model_fields["event"].default == begins:
+            return kind
+    raise ValueError(f"event: {begins[:20]!r} is none")

@@ -1,0 +1,102 @@
+"""python -m pipeline replay WORKFLOW|RUN: the hits of each tier, from the keys of the data alone, without training.
+
+Of a workflow a run is simulated. Of a run directory the run itself is replayed by its record, exactly."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+from pathlib import Path
+
+from pipeline.errors import PipelineError, error_text, refuse_remote
+from pipeline.machine.signals import heed_interrupts
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Exit code 0 on success, 2 if an argument, the data or the record are wrong, 130 after an
+    interrupt."""
+    args = replay_arguments().parse_args(argv)
+    try:
+        refuse_remote("the workflow or run", args.target)
+        share, pairs = share_of_keys(args.sample), policy_pairs(args.policies)
+        refuse_remote("--picture", args.picture)
+        # These imports take seconds, and a mistake in the arguments is told without them.
+        from pipeline.replay.command import Order, replay
+
+        heed_interrupts()
+        order = Order(args.target, args.workflow, args.set, args.workers, share, pairs, args.sizes, not args.no_bound)
+        found = replay(order, say)
+        if args.picture:
+            args.picture.write_text(found.picture())
+        print(found.table())
+        print(json.dumps(found.as_json()))
+    except (ValueError, OSError, MemoryError, PipelineError) as error:
+        print(f"error: {error_text(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def say(line: str) -> None:
+    """Print a line to stderr: stdout has the table and one line of JSON."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def replay_arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m pipeline replay", description=__doc__)
+    parser.add_argument("target", type=Path, metavar="WORKFLOW|RUN", help="a workflow's file, or a run directory")
+    parser.add_argument("--workflow", type=Path, help="of a run whose model is your own: the workflow's file")
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
+    parser.add_argument("--workers", type=int, metavar="N", help="number of workers (default: 1, or those of the run)")
+    parser.add_argument("--sample", default="1", metavar="SHARE", help="share of keys to look at, such as 1/16")
+    parser.add_argument(
+        "--policies", nargs="+", default=[], metavar="DEVICE:HOST",
+        help="pairs of policies, such as lru:lfu, or all (default: those of the workflow)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sizes", nargs="+", default=[], metavar="SIZE",
+        help="storage.device and storage.host: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor of both, such as 1/2",
+    )  # fmt: skip
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="write a picture of disk reads against memory")
+    parser.add_argument(
+        "--no-bound", action="store_true", help="leave out the bound, which takes 8 bytes a key a block"
+    )
+    return parser
+
+
+def share_of_keys(text: str) -> float:
+    """Share of a text such as "1/16". Raises ValueError if it is none."""
+    try:
+        share = float(Fraction(text))
+    except (ValueError, ZeroDivisionError):
+        share = 0.0
+    if not 0 < share <= 1:
+        raise ValueError(f"--sample {text}: expected a share of the keys above 0 and up to 1, such as 1/16")
+    return share
+
+
+def policy_pairs(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of policies of device and host. Raises ValueError, with the known names, if one is unknown."""
+    from pipeline.storage.policies import POLICIES
+
+    if list(texts) == ["all"]:
+        return list(product(POLICIES, POLICIES))
+    pairs = []
+    for text in texts:
+        device, _, host = text.partition(":")
+        if device not in POLICIES or host not in POLICIES:
+            raise ValueError(
+                f"--policies {text}: expected DEVICE:HOST, such as lru:lfu, of the policies {', '.join(POLICIES)}; or "
+                "all"
+            )
+        pairs.append((device, host))
+    return pairs
+
+
+if __name__ == "__main__":
+    sys.exit(main())

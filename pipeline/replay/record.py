@@ -1,0 +1,100 @@
+"""Replay of a run by its record: the same stretches, commits and openings, at the same blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+
+from pipeline.data.agenda import Agenda, Leg, Position
+from pipeline.driver.stretches import Committed, Committing, Opened, RunEvent, Stretched
+from pipeline.records import Block
+from pipeline.replay.capacities import Capacities
+from pipeline.replay.engine import ReplayedCrew
+from pipeline.replay.key_tiers import KeyCommit
+from pipeline.replay.totals import Snapshot, Totals
+from pipeline.replay.trace import Trace
+from pipeline.storage.shards import Shards
+
+MakeTrace = Callable[[Sequence[Shards]], Trace]
+"""Function that makes the trace of a session by the shards of its workers."""
+
+
+class RecordedRun:
+    """A run that is replayed event by event."""
+
+    def __init__(self, trace_of: MakeTrace) -> None:
+        self._trace_of = trace_of
+        self._crew = ReplayedCrew()
+        self._commits: dict[int, tuple[KeyCommit, Snapshot]] = {}
+        """Commits by number, with the totals up to each."""
+        self._at_least = 0
+
+    @property
+    def totals(self) -> Totals:
+        return self._crew.totals
+
+    def follow(self, events: Iterable[RunEvent]) -> Iterator[Block]:
+        """Do what the run did; yields each block before it is planned. Raises ValueError if the run did something that
+        cannot follow from these data and the events before."""
+        for event in events:
+            match event:
+                case Opened():
+                    self._open(event)
+                case Stretched():
+                    yield from self._stretch(event)
+                case Committing():
+                    self._commits[event.commit] = self._crew.flush(event.commit, event.name), self.totals.snapshot()
+                    self._at_least = event.at_least
+                case Committed():
+                    self._crew.settle(self._kept(event.kept), self._at_least)
+
+    def _open(self, opened: Opened) -> None:
+        kept = self._kept(opened.kept)
+        if opened.resets:
+            self.totals.restore(self._commits[opened.commit][1] if kept else Snapshot())
+        self._trace = self._trace_of([Shards(worker.num_shards, worker.shards) for worker in opened.workers])
+        capacities = [
+            Capacities(
+                worker.device_rows, worker.host_rows, chunk_rows=worker.chunk_rows, disk_chunks=worker.disk_chunks,
+                map_bytes=worker.map_bytes, log_multiple=opened.log_multiple, log_growth=opened.log_growth,
+            )
+            for worker in opened.workers
+        ]  # fmt: skip
+        self._crew.open(self._trace, capacities, opened.policies, kept)
+
+    def _kept(self, numbers: Sequence[int]) -> list[KeyCommit]:
+        """Commits of these numbers. Raises ValueError if the record does not have one."""
+        for number in numbers:
+            if number not in self._commits:
+                raise ValueError(f"the record of the run has no commit {number}: it began before there were records")
+        return [self._commits[number][0] for number in numbers]
+
+    def _stretch(self, stretched: Stretched) -> Iterator[Block]:
+        blocks = blocks_of(stretched, self._trace.agenda)
+        for n, block in enumerate(blocks):
+            ranks = [rank for rank, until in enumerate(stretched.until) if block.number < until]
+            if ranks:
+                yield block
+                refusal = self._crew.plan(blocks[n:], stretched.look_ahead, ranks)
+                if refusal:
+                    raise ValueError(
+                        f"the record does not fit these data: the run planned block {block.number} (epoch "
+                        f"{block.epoch + 1}, batch {block.first_batch}), and here {refusal.message}"
+                    )
+
+
+def blocks_of(stretched: Stretched, agenda: Agenda) -> list[Block]:
+    """Blocks of a recorded stretch. Raises ValueError if the run has no such blocks."""
+    s, leg = stretched, Leg(stretched.split, stretched.epoch)
+    if leg in agenda.legs:
+        begin = agenda.block_at(Position(s.epoch, s.split, s.first_batch), s.block_batches)
+        blocks = list(islice(agenda.blocks(s.block_batches, begin), s.num_blocks)) if begin else []
+    else:
+        blocks = agenda.test(s.epoch, s.block_batches, s.first_batch)
+    if len(blocks) != s.num_blocks:
+        raise ValueError(
+            f"the record does not fit these data: it has {s.num_blocks:,} blocks of {s.block_batches} batches from "
+            f"epoch {s.epoch + 1}, {s.split}, batch {s.first_batch} on, and there are {len(blocks):,}"
+        )
+    return [replace(block, number=s.number + n) for n, block in enumerate(blocks)]

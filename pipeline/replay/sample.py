@@ -1,0 +1,99 @@
+"""Sample of a trace's keys by their hashes (SHARDS; Waldspurger et al., FAST 2015), and what it says of the whole.
+
+All uses of a key are in the sample, or none, so that a cache of a share of the rows sees the distances of the whole
+trace. The sample has two halves, each simulated for itself, as two samples would be: their difference tells the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.records import U64, Block
+from pipeline.replay.belady import Bound
+from pipeline.replay.totals import Totals
+from pipeline.replay.trace import Extent, Recent, Trace, extent_of
+
+HALVES = 2
+
+
+class SampledTrace:
+    """Trace of those keys whose mixed hash lies in part `part`, when all hashes are cut into parts of size `share`."""
+
+    def __init__(self, trace: Trace, share: float, part: int) -> None:
+        self.agenda, self.shards, self.share = trace.agenda, trace.shards, share
+        self._trace = trace
+        self._begin, self._end = (np.uint64(min((1 << 64) - 1, int(edge * share * 2**64))) for edge in (part, part + 1))
+        self._num_keys: dict[Extent, int] = {}
+        self.keys = Recent(self._keys)
+
+    def _keys(self, block: Block) -> tuple[U64, ...]:
+        whole = self._trace.keys(block)
+        self._num_keys[extent_of(block)] = sum(map(len, whole))
+        return tuple(keys_U[self._is_in(keys_U)] for keys_U in whole)
+
+    def _is_in(self, keys_U: U64) -> np.ndarray:
+        mixed_U = mix(keys_U)
+        return (mixed_U >= self._begin) & (mixed_U < self._end)
+
+    def num_keys(self, block: Block) -> int:
+        """Number of keys of a block that was asked for before, whether they are in the sample or not."""
+        return self._num_keys[extent_of(block)]
+
+
+def mix(keys_U: U64) -> U64:
+    """Hash of keys that has nothing to do with the bits that their shard and their place in the map follow from: the
+    finalizer of SplitMix64."""
+    mixed_U = keys_U + np.uint64(0x9E3779B97F4A7C15)
+    mixed_U = (mixed_U ^ (mixed_U >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed_U = (mixed_U ^ (mixed_U >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed_U ^ (mixed_U >> np.uint64(31))
+
+
+RowCounts = dict[str, dict[str, int]]
+"""Row counts in the form of `TierTotals.counts`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Counts of the whole by a sample."""
+
+    counts: RowCounts
+    errors: dict[str, float]
+    """Standard error of the hit rates of "device" and of "memory" (device or host), as shares of all keys."""
+
+
+def estimate_counts(halves: Sequence[tuple[SampledTrace, Totals]]) -> Estimate:
+    """Estimate the counts of the whole from those of both halves."""
+    scaled = [scale(trace, totals) for trace, totals in halves]
+    counts = {
+        of: {name: round(sum(half[of][name] for half in scaled) / len(scaled)) for name in scaled[0][of]}
+        for of in scaled[0]
+    }
+    rates = [hit_shares(half) for half in scaled]
+    return Estimate(counts, {tier: abs(rates[0][tier] - rates[-1][tier]) / 2 for tier in rates[0]})
+
+
+def scale(trace: SampledTrace, totals: Totals) -> RowCounts:
+    """Counts of the whole by one half. How many keys the blocks have is known: what the sample has too many of, or too
+    few, are frequent keys, which are found on the device (SHARDS-adj)."""
+    counts = {of: {name: round(n / trace.share) for name, n in names.items()} for of, names in totals.counts().items()}
+    for of, trains in (("trained", True), ("evaluated", False)):
+        known = sum(trace.num_keys(one.block) for one in totals.series if one.block.trains == trains)
+        counts[of]["device_hits"] = max(0, counts[of]["device_hits"] + known - counts[of]["keys"])
+        counts[of]["keys"] = known
+    return counts
+
+
+def scale_bound(bound: Bound, share: float, known: int) -> Bound:
+    """Bound of the whole by that of a sample. `known`: number of keys of all blocks."""
+    keys, hits, first = (round(n / share) for n in (bound.keys, bound.hits, bound.first))
+    return Bound(known, max(0, hits + known - keys), first)
+
+
+def hit_shares(counts: Mapping[str, Mapping[str, int]]) -> dict[str, float]:
+    """Shares of all keys that were found on the device, and in memory: on the device or the host."""
+    keys, device, host = (sum(counts[of][name] for of in counts) for name in ("keys", "device_hits", "host_hits"))
+    return {"device": device / max(1, keys), "memory": (device + host) / max(1, keys)}

@@ -1,0 +1,81 @@
+"""The replay of a run by its record has its moves exactly, whatever happened to the run."""
+
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from conftest import make_workflow
+from crew_threads import ONE
+from depth import examples
+from hypothesis import given
+from hypothesis import strategies as st
+from replaying import Killed, Stop, counts_of_commits, opened, replayed, to_the_end, with_settings
+
+from pipeline.monitor.tiers import TierTotals
+from pipeline.optimizer import Plateau
+from pipeline.storage.policies import POLICIES
+
+SESSIONS = st.lists(
+    st.tuples(
+        st.sampled_from([ONE, ONE, 1, 2, 3]), st.integers(1, 9), st.booleans(), st.sampled_from(sorted(POLICIES)),
+        st.sampled_from(sorted(POLICIES)), st.integers(1, 4), st.integers(1, 3),
+    ),
+    max_size=3,
+)  # fmt: skip
+"""Of each session before the last: workers, trained blocks until it stops, whether it is killed, policies, L, k."""
+
+
+def check_replayed(workflow, run_dir, driver):
+    totals = replayed(workflow, run_dir)
+    assert totals.counts() == driver.history.tiers.counts()
+    assert counts_of_commits(totals.disk) == counts_of_commits(driver.history.disk)
+    return totals
+
+
+@examples(6, 80)
+@given(
+    SESSIONS, st.sampled_from([ONE, 1, 2, 3]), st.integers(60, 160), st.integers(0, 60), st.integers(150, 400),
+    st.sampled_from([0, 2, 1 << 20]), st.sampled_from([None, 1e-6]), st.sampled_from([None, 2]), st.integers(1, 3),
+)  # fmt: skip
+def test_signals_kills_refusals_and_workers_do_not_matter(
+    data_root, sessions, world, device_rows, host_rows, ring_rows, spare, every_minutes, every_blocks, keep
+):
+    workflow = make_workflow(data_root)
+    sizes = {"device_rows": device_rows, "host_rows": host_rows, "ring_rows": ring_rows, "chunk_rows": 4}
+    # Each of up to six shards may begin a chunk, and eight per shard may always be added.
+    sizes["disk_chunks"] = (device_rows + host_rows) // 4 + 60 + spare
+    commit = {"every_minutes": every_minutes, "every_blocks": every_blocks, "keep": keep}
+    with tempfile.TemporaryDirectory() as path:
+        run_dir = Path(path)
+        for workers, blocks, kills, device, host, look_ahead, block_batches in sessions:
+            pace = {"look_ahead": look_ahead, "block_batches": block_batches}
+            schedule = workflow.schedule.model_copy(update=pace)
+            changed = workflow.model_copy(update={"schedule": schedule})
+            driver = opened(with_settings(changed, (device, host), **commit), run_dir, workers, **sizes)
+            driver._observers.append(Stop(driver, blocks, kills))
+            with suppress(Killed):
+                to_the_end(driver)
+        driver = opened(with_settings(workflow, **commit), run_dir, world, **sizes)
+        to_the_end(driver)
+        check_replayed(workflow, run_dir, driver)
+
+
+@pytest.mark.parametrize("world", [2, pytest.param(3, marks=pytest.mark.prove)])
+def test_each_worker_is_replayed(data_root, tmp_path, world):
+    workflow = with_settings(make_workflow(data_root), ("lru", "lfu"), every_blocks=2)
+    driver = opened(workflow, tmp_path, world, device_rows=150 // world, host_rows=24 // world, ring_rows=90)
+    of_each = [TierTotals() for _ in range(world)]
+    driver.crew.after = lambda rank, done: of_each[rank].add(done.moves) if done.moves else None
+    to_the_end(driver)
+    totals = check_replayed(workflow, tmp_path, driver)
+    assert [worker.counts() for worker in totals.workers] == [worker.counts() for worker in of_each]
+
+
+def test_the_test_of_the_best_epoch_is_replayed(data_root, tmp_path):
+    workflow = make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1))
+    workflow = with_settings(workflow)
+    driver = opened(workflow, tmp_path, device_rows=120, host_rows=24)
+    driver.run()
+    assert driver.history.epochs[-1]["split"] == "test"
+    check_replayed(workflow, tmp_path, driver)

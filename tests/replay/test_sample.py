@@ -1,0 +1,65 @@
+"""A sample of the keys tells the hit rates of all, and how far it may be off."""
+
+import numpy as np
+import pytest
+from depth import some
+
+from pipeline.replay.belady import Bound
+from pipeline.replay.capacities import Capacities
+from pipeline.replay.engine import simulate
+from pipeline.replay.sample import SampledTrace, estimate_counts, hit_shares, mix, scale_bound
+from pipeline.replay.trace import BatchTrace, shards_of
+
+NUM_KEYS = 60_000
+
+
+def zipf_trace(num_batches=60, per_batch=4000, shards=None, seed=3):
+    rng = np.random.default_rng(seed)
+    cumulative = np.cumsum(1 / np.arange(1, NUM_KEYS + 1) ** 1.05)
+    names = rng.integers(0, 1 << 63, NUM_KEYS).astype(np.uint64)
+    draw = lambda: names[np.searchsorted(cumulative, rng.random(per_batch) * cumulative[-1])]  # noqa: E731
+    splits = {"train": [draw() for _ in range(num_batches)], "validation": [draw() for _ in range(4)]}
+    return BatchTrace(splits, epochs=2, **({"shards": shards} if shards else {}))
+
+
+@pytest.mark.parametrize(
+    ("share", "policies", "world"),
+    some(
+        [(1 / 8, ("clock", "clock"), 1), (1 / 8, ("lru", "lfu"), 2), (1 / 4, ("lfu_aged", "lru"), 1)],
+        (1 / 8, ("lru", "lfu"), 2), several=True,
+    ),
+)  # fmt: skip
+def test_a_sample_is_within_two_points_of_the_whole(share, policies, world):
+    trace = zipf_trace(shards=shards_of(8, world))
+    capacities = Capacities(device_rows=9000 // world, host_rows=9000 // world, chunk_rows=256)
+    pace = {"look_ahead": 1, "block_batches": 2, "every_blocks": 10}
+    whole = simulate(trace, capacities, policies, **pace).counts()
+    halves = [SampledTrace(trace, share / 2, half) for half in range(2)]
+    sampled = [(half, simulate(half, capacities.sampled(share / 2), policies, **pace)) for half in halves]
+    found = estimate_counts(sampled)
+    for tier, exact in hit_shares(whole).items():
+        assert hit_shares(found.counts)[tier] == pytest.approx(exact, abs=0.02)
+        assert found.errors[tier] < 0.02
+    for of, counts in whole.items():
+        assert found.counts[of]["keys"] == counts["keys"]
+        assert found.counts[of]["disk_hits"] == pytest.approx(counts["disk_hits"], rel=0.1, abs=500)
+
+
+def test_parts_of_all_keys_are_distinct_and_complete():
+    trace = zipf_trace(num_batches=2)
+    block = next(trace.agenda.blocks(2))
+    parts = [SampledTrace(trace, 1 / 4, part) for part in range(4)]
+    keys = np.concatenate([part.keys(block)[0] for part in parts])
+    assert sorted(keys.tolist()) == sorted(trace.keys(block)[0].tolist())
+    assert all(part.num_keys(block) == len(keys) for part in parts)
+    sizes = [len(part.keys(block)[0]) for part in parts]
+    assert max(sizes) < 1.2 * min(sizes)
+
+
+def test_the_mixed_hash_is_that_of_splitmix64():
+    # The first number of the generator with seed 0.
+    assert mix(np.array([0], np.uint64)).tolist() == [0xE220A8397B1DCDAF]
+
+
+def test_what_a_sample_has_too_little_of_counts_as_hits():
+    assert scale_bound(Bound(keys=90, hits=40, first=20), 0.1, 1000) == Bound(1000, 500, 200)
