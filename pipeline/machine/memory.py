@@ -66,6 +66,13 @@ def keep_freed_memory() -> None:
     _mallopt((mmap_max, 0), (trim_threshold, 2**31 - 1))
 
 
+def return_freed_memory() -> None:
+    """Return what the C allocator keeps of freed blocks to the system, once. A no-op without glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def _mallopt(*settings: tuple[int, int]) -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:

@@ -25,7 +25,7 @@ from pipeline.kernels.read_rows import PAGE_BYTES, make_scratch, read_rows
 from pipeline.kernels.rows import gather_rows
 from pipeline.kernels.tag import set_tags
 from pipeline.machine import limits
-from pipeline.machine.memory import aligned_empty, resident_bytes
+from pipeline.machine.memory import aligned_empty, resident_bytes, return_freed_memory
 from pipeline.machine.processor import processor
 from pipeline.planner.machine import Machine
 from pipeline.planner.timing import fastest
@@ -56,6 +56,8 @@ def this_machine(folder: Path, direct: bool, say: Callable[[str], None]) -> Mach
         return read_sealed(path, Machine)
     say(f"measuring this machine, once, for some seconds ({path} keeps it) ...")
     machine = calibrate(folder, direct)
+    # What was measured with must not count as RAM of a run.
+    return_freed_memory()
     # Without a place for the file the next command measures again.
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -90,7 +90,7 @@ class Prediction:
     commit_bytes: float
     """Of an average commit."""
     ram_bytes: float
-    """Peak of all workers of the machine."""
+    """Peak of all processes of the machine."""
     disk_bytes: float
     """Of the run directory, at the end."""
     map_bytes: float
@@ -129,7 +129,7 @@ def predict(of: Basis) -> Prediction:
         commits=commits,
         commit_seconds=commit_seconds,
         commit_bytes=rows * (of.row_bytes + KEY_BYTES) + of.dense_bytes,
-        ram_bytes=setup.world * sum(ram_of_worker(of).values()),
+        ram_bytes=ram_of_all(of),
         disk_bytes=disk_at_end(of, commits),
         map_bytes=setup.world * bytes_for(int(forecast.keys / setup.world)),
         price=None if machine.price_per_hour is None else machine.price_per_hour * seconds / 3600,
@@ -224,7 +224,7 @@ def reading(of: Basis, rows: float) -> Cost:
 
 def _cached_share(of: Basis, log_bytes: float) -> float:
     """Share of the logs that the page cache can hold."""
-    left = of.machine.ram - of.setup.world * sum(ram_of_worker(of).values())
+    left = of.machine.ram - ram_of_all(of)
     return min(1.0, max(0.0, left / max(1.0, of.setup.world * log_bytes)))
 
 
@@ -261,6 +261,12 @@ def _timed_commits(of: Basis, seconds: float) -> int:
     """Number of commits that come by time between the others."""
     minutes, others = of.setup.workflow.commit.every_minutes, max(1, of.forecast.commits)
     return others * int(seconds / others / (60 * minutes)) if minutes else 0
+
+
+def ram_of_all(of: Basis) -> float:
+    """Peak bytes of RAM of all workers and, if they have processes of their own, of the driver."""
+    driver = of.work.process_bytes if of.setup.world > 1 else 0
+    return of.setup.world * sum(ram_of_worker(of).values()) + driver
 
 
 def ram_of_worker(of: Basis) -> dict[str, float]:
