@@ -29,8 +29,8 @@ PLANNED_BYTES, DEDUP_BYTES = 20, 120
 """Bytes of index arrays for each unique key of a block in flight, and of `dedup`'s tables for one of a block."""
 MARK_BYTES = 34
 """Bytes of metadata for each slot."""
-MEASURED_BYTES = 64 << 20
-"""RAM with which a new run measures the disk; the C allocator keeps it."""
+MEASURED_BYTES = 32 << 20
+"""RAM with which a new run measures the disk, 64 MiB, which the C allocator keeps and uses again in part."""
 FILES_OF_CHUNK, FILES_OF_COMMIT = 2, 12
 """Number of files of a chunk, and of files and folders besides that a commit makes durable."""
 
