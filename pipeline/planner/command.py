@@ -77,8 +77,10 @@ def set_up_elsewhere(workflow: Workflow, machine: Machine, workers: int | None, 
     """Check the workflow and divide its caps as that machine would. Raises ValueError if it does not fit there."""
     if workflow.device == "cuda" and not machine.gpus:
         raise ValueError(f"device is cuda, and {machine.name} has no GPU (gpus is 0); set device to auto")
-    on_gpu = machine.gpus > 0 and workflow.device != "cpu"
-    world = workers or (machine.workers if on_gpu else 1)
+    on_gpu = machine.gpus > 0
+    if on_gpu and workflow.device == "cpu":
+        raise ValueError(f"device is cpu, and the rates of {machine.name} are those of its GPUs; set device to auto")
+    world = workers or machine.workers
     if on_gpu and world > machine.gpus:
         raise ValueError(f"--workers {world}: {machine.name} has {machine.gpus} GPUs, and each worker needs one")
     schedule = workflow.schedule

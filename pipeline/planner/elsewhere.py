@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from pipeline.data.source import Source
+from pipeline.machine.threads import share_of
 from pipeline.planner.machine import ComputeRates, Machine
 from pipeline.planner.timing import Cost
 from pipeline.planner.work import Work, values_of_example
@@ -27,6 +28,10 @@ SCORED = 1 / 3
 ROW_PASSES, VALUE_PASSES = 3, 4
 """Passes over the rows of a batch's keys (look up, read and write in the update), and over its embeddings (spread and
 read, gradients written and summed)."""
+
+DEDUP_BYTES_ON_GPU = 150
+"""Bytes that `dedup` moves for a value where it runs on the GPU, which it does with one worker: hash table, positions
+and sorting, each written and read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +94,18 @@ def work_elsewhere(setup: Setup, source: Source, machine: Machine) -> Work:
     dense += counted.calls * rates.operation_seconds
     moved = ROW_PASSES * keys * row.num_bytes + VALUE_PASSES * 4 * row.num_weights * values * batch
     step = dense + moved / rates.memory_bytes_per_second
-    cores = 1.0 if machine.gpus else min(machine.cores, workflow.schedule.threads)
+    on_gpu = setup.fit.sizes.on_gpu
+    cores = 1.0 if on_gpu else min(machine.cores, workflow.schedule.threads)
     columns = values + len(workflow.data.numbers) + len(workflow.data.labels)
+    threads = share_of(workflow.schedule.threads)
     read, dedup = columns * rates.read_seconds_per_value, rates.dedup_seconds_per_value
+    of_value = Cost(dedup / threads, dedup)
+    if on_gpu and setup.world == 1:
+        of_value = Cost(DEDUP_BYTES_ON_GPU / rates.memory_bytes_per_second)
     first = row.num_bytes / machine.copy_bytes_per_second + row.num_weights * rates.dedup_seconds_per_value
-    activations = 0 if machine.gpus else int(counted.num_bytes)
+    activations = 0 if on_gpu else int(counted.num_bytes)
     return Work(
-        values, example_bytes, keys, Cost(read, read), Cost(dedup, dedup), Cost(first, first),
+        values, example_bytes, keys, Cost(read / threads, read), of_value, Cost(first, first),
         Cost(step, step * cores), Cost(step * SCORED, step * SCORED * cores), rates.beside,
         machine.process_bytes + activations,
     )  # fmt: skip

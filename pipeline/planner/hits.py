@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from pipeline.data.agenda import Leg
+from pipeline.machine.limits import cpus
 from pipeline.monitor.tiers import COUNTS
 from pipeline.preflight.explain import HEAPS_GROWTH
 from pipeline.preflight.setup import Setup
@@ -91,7 +92,7 @@ def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUE
     )
     rate = 1 << math.ceil(math.log2(max(1.0, too_large)))
     shards = shards_of(workflow.workers.num_shards(setup.world), setup.world)
-    reader = KeyReader(workflow.data, workflow.seed, workflow.schedule.threads)
+    reader = KeyReader(workflow.data, workflow.seed, cpus())
     try:
         trace: Trace = FileTrace(reader, setup.agenda, shards)
         sampled = SampledTrace(trace, 1 / rate, 0) if rate > 1 else None

@@ -73,6 +73,7 @@ def test_workers_of_the_other_machine_may_be_fewer(explained):
         (("--on", "none.toml"), "none.toml cannot be read"),
         (("--on", EXAMPLES / "laptop.toml", "--scheduler", "tcp://localhost:1"), "--on and --scheduler exclude each"),
         (("--on", EXAMPLES / "laptop.toml", "--set", "device=cuda"), "device is cuda, and laptop with eight cores has"),
+        (("--on", EXAMPLES / "h100.toml", "--set", "device=cpu"), "device is cpu, and the rates of one H100 with NVMe"),
         (("--on", EXAMPLES / "h100.toml", "--workers", "2"), "--workers 2: one H100 with NVMe has 1 GPUs"),
         (("--on", EXAMPLES / "h100.toml", "--set", "storage.device=90 GiB"), "are free; lower it to"),
     ],
