@@ -83,16 +83,19 @@ def replay(order: Order, say: Callable[[str], None]) -> Found:
     checked = check(workflow, device, say, world)
     reader = KeyReader(workflow.data, workflow.seed, workflow.schedule.threads)
     try:
-        found = Found(workflow.name, [], [], order.share)
+        cells: list[Cell] = []
+        bounds: list[BoundCell] = []
+        equals = None
         if is_run and order.share == 1 and not order.workers:
-            cell = _as_it_ran(events, checked, reader)
-            found.cells.append(cell)
-            found = replace(found, equals_result=_equals_result(cell, order.target))
+            cells.append(_as_it_ran(events, checked, reader))
+            equals = _equals_result(cells[0], order.target)
         if not is_run or order.share < 1 or order.workers or order.policies or order.sizes:
-            sizes = [_size(text, checked, device, say) for text in order.sizes or ["1"]]
             shards = shards_of(workflow.workers.num_shards(world), world)
-            _simulate(found, order, workflow, sizes, FileTrace(reader, checked.agenda, shards))
-        return found
+            grid = Grid(FileTrace(reader, checked.agenda, shards), workflow, order.share)
+            sizes = [_size(text, checked, device, say) for text in order.sizes or ["1"]]
+            bounds += _simulate(grid, order, workflow, sizes, say)
+            cells += grid.cells()
+        return Found(workflow.name, cells, bounds, order.share, equals)
     finally:
         reader.close()
         checked.source.close()
@@ -123,7 +126,9 @@ def _events(run_dir: Path) -> list[RunEvent]:
         )
     events = list(read_events(run_dir / STRETCHES))
     if not events or not isinstance(events[0], Opened):
-        raise ValueError(f"{run_dir / STRETCHES} does not begin with the opening of a run")
+        raise ValueError(
+            f"{run_dir / STRETCHES} does not begin with the opening of a run; replay the workflow's file instead"
+        )
     return events
 
 
@@ -150,18 +155,18 @@ def _storage(text: str, storage: Storage) -> Storage:
     return storage.model_copy(update={"device": device, "host": host})
 
 
-def _simulate(found: Found, order: Order, workflow: Workflow, sizes: Sequence[GridSize], trace: FileTrace) -> None:
-    """Simulate all pairs of policies with all sizes, and add them to what was found."""
-    grid = Grid(trace, workflow, order.share)
+def _simulate(
+    grid: Grid, order: Order, workflow: Workflow, sizes: Sequence[GridSize], say: Callable[[str], None]
+) -> list[BoundCell]:
+    """Simulate all pairs of policies with all sizes; returns the bounds. `say` is called with the progress."""
     own = (workflow.storage.device_policy, workflow.storage.host_policy)
     for size in sizes:
         for pair in order.policies or [own]:
             grid.simulate(size, pair)
         if order.bounds:
             grid.look_at(size.block_batches)
-    grid.run()
-    found.cells.extend(grid.cells())
-    found.bounds.extend(grid.bounds(size) for size in sizes if order.bounds)
+    grid.run(say)
+    return [grid.bounds(size) for size in sizes] if order.bounds else []
 
 
 def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) -> Cell:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from typing import Any
 
 from pipeline.monitor.history import json_value
@@ -14,7 +14,7 @@ from pipeline.records import Block
 from pipeline.replay.belady import Bound, NextUses, belady
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.engine import Simulation
-from pipeline.replay.sample import HALVES, RowCounts, SampledTrace, estimate_counts, hit_shares, scale_bound
+from pipeline.replay.sample import PARTS, RowCounts, SampledTrace, estimate_counts, hit_shares, scale_bound
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
 from pipeline.workflow import Storage, Workflow
@@ -91,8 +91,8 @@ class Grid:
     def __init__(self, trace: Trace, workflow: Workflow, share: float = 1.0) -> None:
         """`share`: of the keys that are simulated; 1: all."""
         self._workflow, self._world = workflow, len(trace.shards)
-        self._share = share / HALVES if share < 1 else 1.0
-        self._traces = [SampledTrace(trace, self._share, half) for half in range(HALVES)] if share < 1 else [trace]
+        self._share = share / PARTS if share < 1 else 1.0
+        self._traces = [SampledTrace(trace, self._share, part) for part in range(PARTS)] if share < 1 else [trace]
         self._runs: list[Iterator[Block]] = []
         self._simulated: list[tuple[GridSize, tuple[str, str], list[Totals]]] = []
         self._uses: dict[int, list[list[NextUses]]] = {}
@@ -125,14 +125,16 @@ class Grid:
                 for uses, keys_U in zip(of_workers, trace.keys(block), strict=True):
                     uses.add(keys_U, block.trains)
 
-    def run(self, watch: Callable[[int], None] = lambda examples: None) -> None:
+    def run(self, say: Callable[[str], None] = lambda line: None) -> None:
         """Run all simulations side by side: the one that is farthest behind goes on, so that blocks are read about
-        once. `watch` is called with the number of examples that all have passed."""
+        once. `say` is called at every tenth of the examples that all have passed."""
         behind = [(0, n) for n in range(len(self._runs))]
-        heapify(behind)
+        total, said = self._traces[0].agenda.total_examples, 0
         while behind:
             examples, n = heappop(behind)
-            watch(examples)
+            if 10 * examples // total > said:
+                said = 10 * examples // total
+                say(f"{examples:,} of {total:,} examples")
             block = next(self._runs[n], None)
             if block:
                 heappush(behind, (examples + block.num_examples, n))
@@ -166,7 +168,7 @@ class Grid:
             return total
         blocks = self._traces[0].agenda.blocks(block_batches)
         sampled = [trace for trace in self._traces if isinstance(trace, SampledTrace)]
-        return scale_bound(total, HALVES * self._share, sum(map(sampled[0].num_keys, blocks)))
+        return scale_bound(total, PARTS * self._share, sum(map(sampled[0].num_keys, blocks)))
 
 
 @dataclass(frozen=True, slots=True)

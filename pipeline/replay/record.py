@@ -19,6 +19,8 @@ from pipeline.storage.shards import Shards
 MakeTrace = Callable[[Sequence[Shards]], Trace]
 """Function that makes the trace of a session by the shards of its workers."""
 
+OTHER_DATA = "name the data that the run read, with --set data.root=FOLDER"
+
 
 class RecordedRun:
     """A run that is replayed event by event."""
@@ -27,7 +29,7 @@ class RecordedRun:
         self._trace_of = trace_of
         self._crew = ReplayedCrew()
         self._commits: dict[int, tuple[KeyCommit, Snapshot]] = {}
-        """Commits by number, with the totals up to each."""
+        """Kept commits by number, and the one that is being written, with the totals up to each."""
         self._at_least = 0
 
     @property
@@ -68,7 +70,8 @@ class RecordedRun:
         for number in numbers:
             if number not in self._commits:
                 raise ValueError(f"the record of the run has no commit {number}: it began before there were records")
-        return [self._commits[number][0] for number in numbers]
+        self._commits = {number: self._commits[number] for number in numbers}
+        return [commit for commit, _ in self._commits.values()]
 
     def _stretch(self, stretched: Stretched) -> Iterator[Block]:
         blocks = blocks_of(stretched, self._trace.agenda)
@@ -80,7 +83,7 @@ class RecordedRun:
                 if refusal:
                     raise ValueError(
                         f"the record does not fit these data: the run planned block {block.number} (epoch "
-                        f"{block.epoch + 1}, batch {block.first_batch}), and here {refusal.message}"
+                        f"{block.epoch + 1}, batch {block.first_batch}), and here {refusal.message}; {OTHER_DATA}"
                     )
 
 
@@ -95,6 +98,6 @@ def blocks_of(stretched: Stretched, agenda: Agenda) -> list[Block]:
     if len(blocks) != s.num_blocks:
         raise ValueError(
             f"the record does not fit these data: it has {s.num_blocks:,} blocks of {s.block_batches} batches from "
-            f"epoch {s.epoch + 1}, {s.split}, batch {s.first_batch} on, and there are {len(blocks):,}"
+            f"epoch {s.epoch + 1}, {s.split}, batch {s.first_batch} on, and there are {len(blocks):,}; {OTHER_DATA}"
         )
     return [replace(block, number=s.number + n) for n, block in enumerate(blocks)]

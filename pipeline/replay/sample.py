@@ -1,13 +1,15 @@
 """Sample of a trace's keys by their hashes (SHARDS; Waldspurger et al., FAST 2015), and what it says of the whole.
 
 All uses of a key are in the sample, or none, so that a cache of a share of the rows sees the distances of the whole
-trace. The sample has two halves, each simulated for itself, as two samples would be: their difference tells the error.
+trace. The sample has four parts, each simulated for itself, as four samples would be: their differences tell the error.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import stdev
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from pipeline.replay.belady import Bound
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Extent, Recent, Trace, extent_of
 
-HALVES = 2
+PARTS = 4
 
 
 class SampledTrace:
@@ -65,19 +67,20 @@ class Estimate:
     """Standard error of the hit rates of "device" and of "memory" (device or host), as shares of all keys."""
 
 
-def estimate_counts(halves: Sequence[tuple[SampledTrace, Totals]]) -> Estimate:
-    """Estimate the counts of the whole from those of both halves."""
-    scaled = [scale(trace, totals) for trace, totals in halves]
+def estimate_counts(parts: Sequence[tuple[SampledTrace, Totals]]) -> Estimate:
+    """Estimate the counts of the whole from those of two parts or more."""
+    scaled = [scale(trace, totals) for trace, totals in parts]
     counts = {
-        of: {name: round(sum(half[of][name] for half in scaled) / len(scaled)) for name in scaled[0][of]}
+        of: {name: round(sum(part[of][name] for part in scaled) / len(scaled)) for name in scaled[0][of]}
         for of in scaled[0]
     }
-    rates = [hit_shares(half) for half in scaled]
-    return Estimate(counts, {tier: abs(rates[0][tier] - rates[-1][tier]) / 2 for tier in rates[0]})
+    shares = [hit_shares(part) for part in scaled]
+    errors = {tier: stdev(part[tier] for part in shares) / math.sqrt(len(shares)) for tier in shares[0]}
+    return Estimate(counts, errors)
 
 
 def scale(trace: SampledTrace, totals: Totals) -> RowCounts:
-    """Counts of the whole by one half. How many keys the blocks have is known: what the sample has too many of, or too
+    """Counts of the whole by one part. How many keys the blocks have is known: what the sample has too many of, or too
     few, are frequent keys, which are found on the device (SHARDS-adj)."""
     counts = {of: {name: round(n / trace.share) for name, n in names.items()} for of, names in totals.counts().items()}
     for of, trains in (("trained", True), ("evaluated", False)):

@@ -14,6 +14,7 @@ import pytest
 from conftest import write_data
 from crew import crew_driver
 from harness import make_driver
+from replaying import replayed
 from runs import listening
 
 from pipeline.cluster import pool as pools
@@ -182,6 +183,7 @@ def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
     assert result["fingerprint"] == before["fingerprint"]
     assert result["epochs"] == before["epochs"]
     assert verify(tmp_path / "run") == 0
+    assert replayed(workflow, tmp_path / "run").counts() == driver.history.tiers.counts()
 
 
 @pytest.mark.prove

@@ -366,9 +366,9 @@ def test_a_test_that_no_cap_holds_ends_the_run_with_the_epoch_and_the_reason():
     refusal = Refusal(None, "map", "the key map is full")
     driver = SimpleNamespace(
         pauses=SimpleNamespace(go_on=lambda **named: None, signal=None),
-        pace=SimpleNamespace(block_batches=1, look_ahead=1), _watch=None,
+        pace=SimpleNamespace(block_batches=1, look_ahead=1),
         agenda=SimpleNamespace(test=lambda epoch, block_batches: ["block"]),
-        crew=SimpleNamespace(run=lambda *args: refusal), committer=SimpleNamespace(position=None),
+        _run=lambda blocks: refusal, committer=SimpleNamespace(position=None),
         _too_small=lambda what, refusal: PipelineError(f"{what}: {refusal.message}"),
     )  # fmt: skip
     driver.agenda.end = None

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import Killed, Stop, counts_of_commits, opened, replayed, to_the_end, with_settings
 
+from pipeline.driver.stretches import STRETCHES
 from pipeline.monitor.tiers import TierTotals
 from pipeline.optimizer import Plateau
 from pipeline.storage.policies import POLICIES
@@ -56,6 +57,9 @@ def test_signals_kills_refusals_and_workers_do_not_matter(
             driver._observers.append(Stop(driver, blocks, kills))
             with suppress(Killed):
                 to_the_end(driver)
+            if kills:
+                with (run_dir / STRETCHES).open("a") as record:
+                    record.write('{"event":"stretch","spl')
         driver = opened(with_settings(workflow, **commit), run_dir, world, **sizes)
         to_the_end(driver)
         check_replayed(workflow, run_dir, driver)
@@ -78,4 +82,26 @@ def test_the_test_of_the_best_epoch_is_replayed(data_root, tmp_path):
     driver = opened(workflow, tmp_path, device_rows=120, host_rows=24)
     driver.run()
     assert driver.history.epochs[-1]["split"] == "test"
+    check_replayed(workflow, tmp_path, driver)
+
+
+@pytest.mark.parametrize("published", [False, True])
+def test_a_kill_within_a_commit_leaves_no_doubt(data_root, tmp_path, monkeypatch, published):
+    workflow, sizes = with_settings(make_workflow(data_root), every_blocks=2), {"device_rows": 120, "host_rows": 24}
+    driver = opened(workflow, tmp_path, **sizes)
+    publish = driver.commits.publish
+
+    def killed(manifest):
+        if manifest.number < 3:
+            return publish(manifest)
+        if published:
+            publish(manifest)
+        raise Killed
+
+    monkeypatch.setattr(driver.commits, "publish", killed)
+    with pytest.raises(Killed):
+        to_the_end(driver)
+    driver = opened(workflow, tmp_path, **sizes)
+    assert driver.committer.newest.number == 2 + published
+    to_the_end(driver)
     check_replayed(workflow, tmp_path, driver)

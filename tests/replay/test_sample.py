@@ -7,7 +7,7 @@ from depth import some
 from pipeline.replay.belady import Bound
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.engine import simulate
-from pipeline.replay.sample import SampledTrace, estimate_counts, hit_shares, mix, scale_bound
+from pipeline.replay.sample import PARTS, SampledTrace, estimate_counts, hit_shares, mix, scale_bound
 from pipeline.replay.trace import BatchTrace, shards_of
 
 NUM_KEYS = 60_000
@@ -34,8 +34,8 @@ def test_a_sample_is_within_two_points_of_the_whole(share, policies, world):
     capacities = Capacities(device_rows=9000 // world, host_rows=9000 // world, chunk_rows=256)
     pace = {"look_ahead": 1, "block_batches": 2, "every_blocks": 10}
     whole = simulate(trace, capacities, policies, **pace).counts()
-    halves = [SampledTrace(trace, share / 2, half) for half in range(2)]
-    sampled = [(half, simulate(half, capacities.sampled(share / 2), policies, **pace)) for half in halves]
+    parts = [SampledTrace(trace, share / PARTS, part) for part in range(PARTS)]
+    sampled = [(part, simulate(part, capacities.sampled(share / PARTS), policies, **pace)) for part in parts]
     found = estimate_counts(sampled)
     for tier, exact in hit_shares(whole).items():
         assert hit_shares(found.counts)[tier] == pytest.approx(exact, abs=0.02)
