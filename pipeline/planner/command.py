@@ -12,11 +12,12 @@ from pipeline.driver.session import Session, plan_session
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.affinity import layout_lines
 from pipeline.machine.limits import cpus
+from pipeline.planner.basis import Basis
 from pipeline.planner.calibrate import this_machine
 from pipeline.planner.elsewhere import work_elsewhere
 from pipeline.planner.hits import forecast
 from pipeline.planner.machine import DeviceElsewhere, Machine, load_machine
-from pipeline.planner.predict import Basis, predict
+from pipeline.planner.predict import predict
 from pipeline.planner.told import in_words, values
 from pipeline.planner.work import Work, measure_work
 from pipeline.preflight.explain import explain, explained

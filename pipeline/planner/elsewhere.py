@@ -14,8 +14,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from pipeline.data.source import Source
 from pipeline.machine.threads import share_of
 from pipeline.planner.machine import ComputeRates, Machine
+from pipeline.planner.read_cost import values_of_example
 from pipeline.planner.timing import Cost
-from pipeline.planner.work import Work, values_of_example
+from pipeline.planner.work import Work
 from pipeline.preflight.setup import Setup
 from pipeline.records import Rank
 from pipeline.training.build import build_model

@@ -8,7 +8,8 @@ from typing import Any
 
 from pipeline.messages.sizes import format_size_up
 from pipeline.monitor.history import json_value
-from pipeline.planner.predict import Basis, Prediction
+from pipeline.planner.basis import Basis
+from pipeline.planner.predict import Prediction
 
 TIERS = ("device", "host")
 WORTH_TELLING = 0.995
@@ -31,8 +32,8 @@ def in_words(p: Prediction, of: Basis) -> list[str]:
         f"commits:  {p.commits:,}, each {duration(p.commit_seconds)} and {format_size_up(int(p.commit_bytes))}"
     )
     lines.append(
-        f"at most:  {format_size_up(int(p.ram_bytes))} of RAM; at the end {format_size_up(int(p.disk_bytes))} on disk, "
-        f"key map {format_size_up(int(p.map_bytes))}"
+        f"at most:  {format_size_up(int(p.ram_bytes))} of RAM; at the end {int(of.forecast.keys):,} keys, "
+        f"{format_size_up(int(p.disk_bytes))} on disk, key map {format_size_up(int(p.map_bytes))}"
     )
     if p.price is not None:
         epochs = max(1, of.setup.workflow.schedule.epochs)

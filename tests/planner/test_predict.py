@@ -8,9 +8,12 @@ import pytest
 from pipeline.data.agenda import Leg
 from pipeline.device.device import RAM
 from pipeline.monitor.tiers import COUNTS
+from pipeline.planner.basis import Basis
+from pipeline.planner.costs import exchanging, reading, stage_costs
 from pipeline.planner.hits import Forecast, LegForecast
 from pipeline.planner.machine import Machine
-from pipeline.planner.predict import Basis, block_times, exchanging, predict, ram_of_worker, reading, stage_costs
+from pipeline.planner.predict import block_times, predict
+from pipeline.planner.space import ram_of_worker
 from pipeline.planner.timing import Cost
 from pipeline.planner.told import in_words, values
 from pipeline.planner.work import Work
