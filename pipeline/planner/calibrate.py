@@ -67,11 +67,13 @@ def this_machine(folder: Path, direct: bool, say: Callable[[str], None]) -> Mach
 
 def cache_file(folder: Path, direct: bool) -> Path:
     """Path of the file for this machine, the disk of `folder`, and how its log is read."""
-    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    within = Path(os.environ.get(CACHE_FOLDER) or Path(caches) / "pipeline")
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    within = os.path.expanduser(os.environ.get(CACHE_FOLDER) or caches / "pipeline")
+    # A user without a home folder has no cache folder.
+    within = tempfile.gettempdir() if within.startswith("~") else within
     told = [processor(), limits.cpus(), limits.memory(), os.stat(folder).st_dev, direct, platform.python_version()]
     key = hashlib.blake2b(repr([*told, *map(version, VERSIONS)]).encode(), digest_size=6).hexdigest()
-    return within.expanduser().absolute() / f"machine-{key}.json"
+    return Path(within).absolute() / f"machine-{key}.json"
 
 
 def calibrate(folder: Path, direct: bool) -> Machine:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from argparse import Namespace
 from collections.abc import Callable
+from functools import partial
 
 from pipeline.driver.open import affinities_for, shared_by
 from pipeline.driver.session import Session, plan_session
@@ -31,7 +33,9 @@ NO_SCHEDULER = "the workers of --scheduler are on machines that are not known he
 def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
     """Print the explanation as the arguments ask for it. `say`: prints warnings. Raises ValueError if anything is wrong
     with the run, or with the other machine."""
-    tell = (lambda line: print(line, file=sys.stderr, flush=True)) if args.json else say
+    tell: Say = partial(print, file=sys.stderr, flush=True) if args.json else say
+    if args.price is not None and not 0 <= args.price < math.inf:
+        raise ValueError(f"--price {args.price}: expected the price of an hour, at least 0")
     basis_of: Callable[[], Basis]
     if args.on:
         if args.scheduler:
@@ -39,12 +43,12 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
         machine = _priced(load_machine(args.on), args.price)
         checked, setup = set_up_elsewhere(workflow, machine, args.workers, say)
         where: list[str] = []
-        basis_of = lambda: elsewhere(checked, setup, machine, args.serial, tell)  # noqa: E731
+        basis_of = partial(elsewhere, checked, setup, machine, args.serial, tell)
     else:
         session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, say, args.dashboard)
         setup, checked = session.set_up(), session.checked
         where = list(layout_lines(affinities_for(session.device.on_gpu, setup.world, session.run_dir)))
-        basis_of = lambda: here(session, setup, args.serial, args.price, tell)  # noqa: E731
+        basis_of = partial(here, session, setup, args.serial, args.price, tell)
     if not args.json:
         print("\n".join([explain(setup, args.all), *(where if args.all else [])]), flush=True)
     basis, why = _tried(basis_of) if not args.scheduler else (None, NO_SCHEDULER)

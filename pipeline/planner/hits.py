@@ -1,6 +1,6 @@
 """Hits and traffic of the tiers, from the plans of a run replayed on keys alone, without rows.
 
-Reading the keys takes most of the time, so a replay ends after MAX_VALUES values, and the rest of the run is
+A replay ends after MAX_VALUES values or MAX_BLOCKS blocks, which take a few seconds, and the rest of the run is
 extrapolated: rows that arrive and leave as in the last third of what was replayed, new keys by Heaps' law. Of large
 blocks a sample of the keys is replayed, in tiers that are smaller by the same factor (spatially hashed sampling: a key
 is in the sample or not, whenever it comes).
@@ -24,8 +24,9 @@ from pipeline.replay.totals import BlockMoves
 from pipeline.replay.trace import FileTrace, Trace, shards_of
 from pipeline.stages.unique_keys import KeyReader
 
-MAX_VALUES = 48_000_000
-"""Maximum number of categorical values that are read for a replay; it takes a few seconds."""
+MAX_VALUES, MAX_BLOCKS = 48_000_000, 3000
+"""Maximum numbers of categorical values that are read for a replay and of blocks that it plans; both take some
+seconds."""
 BLOCK_KEYS, SLOTS = 1 << 15, 1 << 22
 """Numbers of keys of a block, and of slots of device and host, above which a sample of the keys is replayed."""
 
@@ -124,10 +125,10 @@ class Replay:
         self._ended = False
 
     def run(self, max_examples: float) -> None:
-        """Replay blocks until so many examples were read; every block's keys are read once."""
+        """Replay blocks until so many examples were read, or MAX_BLOCKS blocks planned."""
         seen = 0
-        for block in self._simulation.steps():
-            if seen >= max_examples:
+        for planned, block in enumerate(self._simulation.steps()):
+            if seen >= max_examples or planned == MAX_BLOCKS:
                 return
             seen += block.num_examples
             if block.trains and block.epoch == 0:
@@ -156,7 +157,8 @@ class Replay:
             # host hold, and what left before is in the log.
             written = sum(leg.rows[n] for leg in legs for n in ("device_to_disk", "host_to_disk", "padding"))
             written -= sum(leg.rows["unchanged"] for leg in legs)
-            commits = max(commits, epochs, int(written / max(1.0, self._growth * keys)))
+            least = self._rate * sum(p.chunks.allowance * p.chunks.rows for p in places)
+            commits = max(commits, epochs * (1 + int(written / epochs / max(least, self._growth * keys))))
             committed, log_rows = max(committed, commits * held), keys + 2 * held
             slots = self._rate * sum(len(p.device.keys_S) + len(p.host.keys_S) for p in places)
             reserved_rows = slots + keys

@@ -1,5 +1,8 @@
 """The machine is measured once; a file that cannot be trusted is measured anew."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 from depth import some
 from made_machines import LAPTOP
@@ -58,6 +61,8 @@ def test_the_file_is_in_the_users_cache_folder(tmp_path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_file(tmp_path, False).parent == tmp_path / ".cache" / "pipeline"
+    monkeypatch.setattr(calibrate.os.path, "expanduser", str)
+    assert cache_file(tmp_path, False).parent == Path(tempfile.gettempdir()), "a user without a home folder"
 
 
 SMALL = {"ROWS": 1 << 10, "KEYS": 1 << 14, "LOOKED_UP": 1 << 12, "BLOCKS": 4, "FILES": 2, "FILE_ROWS": 1 << 8,

@@ -75,10 +75,12 @@ def test_workers_of_the_other_machine_may_be_fewer(explained):
         (("--on", EXAMPLES / "laptop.toml", "--set", "device=cuda"), "device is cuda, and laptop with eight cores has"),
         (("--on", EXAMPLES / "h100.toml", "--set", "device=cpu"), "device is cpu, and the rates of one H100 with NVMe"),
         (("--on", EXAMPLES / "h100.toml", "--workers", "2"), "--workers 2: one H100 with NVMe has 1 GPUs"),
+        (("--price", "-1"), "--price -1.0: expected the price of an hour, at least 0"),
+        (("--price", "nan"), "--price nan: expected the price of an hour"),
         (("--on", EXAMPLES / "h100.toml", "--set", "storage.device=90 GiB"), "are free; lower it to"),
     ],
 )
-def test_what_does_not_fit_the_other_machine_is_one_message(explained, argv, said):
+def test_what_is_wrong_with_machine_or_price_is_one_message(explained, argv, said):
     code, _, err = explained(*argv)
     assert code == 2
     assert said in err

@@ -77,6 +77,17 @@ def test_a_leg_has_the_blocks_and_examples_of_the_agenda(tmp_path):
     assert moved[1] == moved[3] == 0, "evaluation moves nothing"
 
 
+def test_of_many_epochs_the_first_blocks_are_replayed(tmp_path, monkeypatch):
+    workflow = zipf_workflow(tmp_path / "data", 3000, 2000, epochs=50)
+    monkeypatch.setattr(hits, "MAX_BLOCKS", 150)
+    _, told = forecast_of(workflow)
+    assert told.replayed == pytest.approx(150 / (50 * 53), rel=0.05)
+    assert (len(told.legs), told.commits) == (100, 50)
+    later = [leg for leg in told.legs if leg.leg.split == "train"][5:]
+    assert all(leg.rows["new"] == 0 for leg in later), "all keys come in the first epoch"
+    assert all(leg.rows["keys"] == pytest.approx(told.legs[2].rows["keys"], rel=0.05) for leg in later)
+
+
 def test_a_sample_and_the_beginning_tell_the_hit_rates_within_two_points(tmp_path, monkeypatch):
     workflow = zipf_workflow(tmp_path / "data", 24_000, 30_000, batch_size=256, block_batches=2)
     larger = {"device": 120_000, "host": 160_000}
