@@ -1,10 +1,9 @@
 """stretches.jsonl: what a run did to the places of its rows, for `pipeline replay`: its stretches, commits, and commits
-that it opened. A line is an event; one that was only partly written is followed by an `Opened`."""
+that it opened. A line is an event; after what a kill or a power failure left of others, the next one is an `Opened`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -89,7 +88,7 @@ class StretchFile:
     """Writes the record of a run, event by event."""
 
     def __init__(self, folder: Folder, storage: Storage) -> None:
-        self._path, self._storage = folder.path / STRETCHES, storage
+        self._path, self._files, self._storage = folder.path / STRETCHES, folder.files, storage
 
     def opened(self, crew: Crew, kept: Sequence[int], resets: bool) -> None:
         """Record that the workers opened the last of the commits `kept`, or none. `resets`: see `Opened`."""
@@ -118,29 +117,37 @@ class StretchFile:
 
     def committing(self, number: int, name: str | None, at_least: int) -> None:
         """Record that a commit is about to be written; arguments as those of `Committer.commit`."""
-        self._write(Committing(commit=number, name=name, at_least=at_least))
+        # Durable before the commit is, so that a commit that is opened has a record.
+        self._write(Committing(commit=number, name=name, at_least=at_least), durable=True)
 
     def committed(self, kept: Sequence[int]) -> None:
         """Record that the commit was published, and that these commits are left."""
         self._write(Committed(kept=tuple(kept)))
 
-    def _write(self, event: RunEvent) -> None:
+    def _write(self, event: RunEvent, durable: bool = False) -> None:
         # A kill may have left a part of a line.
         before = "\n" if isinstance(event, Opened) else ""
-        with self._path.open("a") as file:
-            file.write(f"{before}{event.model_dump_json()}\n")
+        self._files.append(self._path, f"{before}{event.model_dump_json()}\n".encode(), durable)
 
 
 def read_events(path: Path) -> Iterator[RunEvent]:
-    """Read the record of a run. Raises ValueError, with the line, if one is not an event, and OSError if there is no
-    file."""
-    lines = [(n, line) for n, line in enumerate(path.read_text().split("\n"), 1) if line]
-    for (n, line), (_, following) in pairwise([*lines, (0, "")]):
+    """Read the record of a run. Raises ValueError, with the line, if one is not an event that a kill or a power failure
+    could have left, and OSError if there is no file."""
+    lines = [(n, line) for n, line in enumerate(path.read_bytes().decode(errors="replace").split("\n"), 1) if line]
+    wrong: ValueError | None = None
+    for n, line in lines:
         try:
-            yield read_json(_kind_of(line), line)
+            event = read_json(_kind_of(line), line)
         except ValueError as error:
-            if not following.startswith('{"event":"open"'):
-                raise ValueError(f"{path}, line {n}: it is not an event of a run: {error}") from error
+            wrong = wrong or ValueError(f"{path}, line {n}: it is not an event of a run: {error}")
+            continue
+        # What is torn is younger than the commit that the next session opened, which was durable after its line was.
+        if wrong and isinstance(event, Opened) and event.resets:
+            wrong = None
+        if not wrong:
+            yield event
+    if wrong:
+        raise wrong
 
 
 def _kind_of(line: str) -> type[RunEvent]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
@@ -14,7 +14,7 @@ from pipeline.records import Block
 from pipeline.replay.belady import Bound, NextUses, belady
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.engine import Simulation
-from pipeline.replay.sample import PARTS, RowCounts, SampledTrace, estimate_counts, hit_shares, scale_bound
+from pipeline.replay.sample import PARTS, RowCounts, Sample, estimate_counts, hit_shares, scale_bound
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
 from pipeline.workflow import Storage, Workflow
@@ -92,7 +92,8 @@ class Grid:
         """`share`: of the keys that are simulated; 1: all."""
         self._workflow, self._world = workflow, len(trace.shards)
         self._share = share / PARTS if share < 1 else 1.0
-        self._traces = [SampledTrace(trace, self._share, part) for part in range(PARTS)] if share < 1 else [trace]
+        self._sample = Sample(trace, share) if share < 1 else None
+        self._traces: Sequence[Trace] = self._sample.parts if self._sample else [trace]
         self._runs: list[Iterator[Block]] = []
         self._simulated: list[tuple[GridSize, tuple[str, str], list[Totals]]] = []
         self._uses: dict[int, list[list[NextUses]]] = {}
@@ -101,7 +102,7 @@ class Grid:
     def simulate(self, size: GridSize, policies: tuple[str, str]) -> None:
         """Add a cell."""
         commit, capacities = self._workflow.commit, Capacities.of(size.sizes, size.storage)
-        if self._share < 1:
+        if self._sample:
             capacities = capacities.sampled(self._share)
         simulations = [
             Simulation(
@@ -147,9 +148,8 @@ class Grid:
     def _cell(self, size: GridSize, policies: tuple[str, str], totals: list[Totals]) -> Cell:
         stopped = next((of_part.stopped.message for of_part in totals if of_part.stopped), None)
         counts, errors = totals[0].counts(), dict[str, float]()
-        if self._share < 1:
-            sampled = [trace for trace in self._traces if isinstance(trace, SampledTrace)]
-            estimated = estimate_counts(list(zip(sampled, totals, strict=True)))
+        if self._sample:
+            estimated = estimate_counts(list(zip(self._sample.parts, totals, strict=True)))
             counts, errors = estimated.counts, estimated.errors
         chunks = sum(of_part.chunks for of_part in totals) // len(totals)
         return cell_of(size.name, policies, AllWorkers.of(size.sizes, self._world), counts, chunks, errors, stopped)
@@ -164,11 +164,10 @@ class Grid:
         capacity = max(1, round(self._share * rows))
         of_all = self._uses[block_batches]
         total = sum((belady(uses, capacity) for of_workers in of_all for uses in of_workers), Bound())
-        if self._share == 1:
+        if not self._sample:
             return total
         blocks = self._traces[0].agenda.blocks(block_batches)
-        sampled = [trace for trace in self._traces if isinstance(trace, SampledTrace)]
-        return scale_bound(total, PARTS * self._share, sum(map(sampled[0].num_keys, blocks)))
+        return scale_bound(total, PARTS * self._share, sum(map(self._sample.num_keys, blocks)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,28 +21,45 @@ from pipeline.replay.trace import Extent, Recent, Trace, extent_of
 PARTS = 4
 
 
-class SampledTrace:
-    """Trace of those keys whose mixed hash lies in part `part`, when all hashes are cut into parts of size `share`."""
+class Sample:
+    """Sample of the keys of a trace, in PARTS parts."""
 
-    def __init__(self, trace: Trace, share: float, part: int) -> None:
-        self.agenda, self.shards, self.share = trace.agenda, trace.shards, share
-        self._trace = trace
-        self._begin, self._end = (np.uint64(min((1 << 64) - 1, int(edge * share * 2**64))) for edge in (part, part + 1))
+    def __init__(self, trace: Trace, share: float) -> None:
+        """`share`: of all keys, in the whole sample."""
+        self.trace = trace
+        self._width = np.uint64(share / PARTS * 2**64)
+        """Mixed hashes of a part."""
         self._num_keys: dict[Extent, int] = {}
-        self.keys = Recent(self._keys)
+        self.split = Recent(self._split)
+        """Function that returns the keys of a block in the sample: for each worker, those of each part."""
+        self.parts = [SampledTrace(self, part, share / PARTS) for part in range(PARTS)]
 
-    def _keys(self, block: Block) -> tuple[U64, ...]:
-        whole = self._trace.keys(block)
+    def _split(self, block: Block) -> tuple[U64, ...]:
+        whole = self.trace.keys(block)
         self._num_keys[extent_of(block)] = sum(map(len, whole))
-        return tuple(keys_U[self._is_in(keys_U)] for keys_U in whole)
+        return tuple(part_U for keys_U in whole for part_U in self._parts_of(keys_U))
 
-    def _is_in(self, keys_U: U64) -> np.ndarray:
-        mixed_U = mix(keys_U)
-        return (mixed_U >= self._begin) & (mixed_U < self._end)
+    def _parts_of(self, keys_U: U64) -> list[U64]:
+        part_U = mix(keys_U) // self._width
+        keys_U, part_U = keys_U[part_U < PARTS], part_U[part_U < PARTS]
+        return [keys_U[part_U == part] for part in range(PARTS)]
 
     def num_keys(self, block: Block) -> int:
-        """Number of keys of a block that was asked for before, whether they are in the sample or not."""
+        """Number of keys of a block that was split before, whether they are in the sample or not."""
         return self._num_keys[extent_of(block)]
+
+
+class SampledTrace:
+    """Trace of the keys of one part of a sample."""
+
+    def __init__(self, sample: Sample, part: int, share: float) -> None:
+        self.sample, self.share = sample, share
+        self.agenda, self.shards = sample.trace.agenda, sample.trace.shards
+        self._part = part
+
+    def keys(self, block: Block) -> tuple[U64, ...]:
+        """See `Trace.keys`."""
+        return self.sample.split(block)[self._part :: PARTS]
 
 
 def mix(keys_U: U64) -> U64:
@@ -84,7 +101,7 @@ def scale(trace: SampledTrace, totals: Totals) -> RowCounts:
     few, are frequent keys, which are found on the device (SHARDS-adj)."""
     counts = {of: {name: round(n / trace.share) for name, n in names.items()} for of, names in totals.counts().items()}
     for of, trains in (("trained", True), ("evaluated", False)):
-        known = sum(trace.num_keys(one.block) for one in totals.series if one.block.trains == trains)
+        known = sum(trace.sample.num_keys(one.block) for one in totals.series if one.block.trains == trains)
         counts[of]["device_hits"] = max(0, counts[of]["device_hits"] + known - counts[of]["keys"])
         counts[of]["keys"] = known
     return counts

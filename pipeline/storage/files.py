@@ -24,8 +24,8 @@ class Damaged(OSError):
 
 
 class Files:
-    """Writer of durable files. Each write makes a new file or replaces one under its name; none is changed in
-    place."""
+    """Writer of durable files. Each write makes a new file or replaces one under its name; none is changed in place,
+    but a record may get longer."""
 
     system: Any = os
 
@@ -39,20 +39,31 @@ class Files:
 
         Raises OSError if the file exists, or the disk failed or is full. A failed fsync is not repeated.
         """
-        system, digest = self.system, xxhash.xxh3_64()
+        digest = xxhash.xxh3_64()
         with self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL) as descriptor:
             for buffer in buffers:
                 left = memoryview(buffer)
                 left = left.cast("B") if left.nbytes else memoryview(b"")
                 digest.update(left)
-                while left:
-                    if not (written := system.write(descriptor, left)):
-                        raise OSError(errno.EIO, "nothing was written", str(path))
-                    left = left[written:]
-            system.fsync(descriptor)
+                self._write(descriptor, left, path)
+            self.system.fsync(descriptor)
             if not self._cached:
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         return digest.hexdigest()
+
+    def _write(self, descriptor: int, left: memoryview, path: Path) -> None:
+        while left:
+            if not (written := self.system.write(descriptor, left)):
+                raise OSError(errno.EIO, "nothing was written", str(path))
+            left = left[written:]
+
+    def append(self, path: Path, content: bytes, durable: bool) -> None:
+        """Append to a file, which is made if it is not there. `durable`: all of it is on disk when this returns, else
+        perhaps later, or in part. Raises OSError like `write`."""
+        with self._opened(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW) as descriptor:
+            self._write(descriptor, memoryview(content), path)
+            if durable:
+                self.system.fsync(descriptor)
 
     @contextmanager
     def _opened(self, path: Path, flags: int) -> Iterator[int]:

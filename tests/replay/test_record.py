@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from replaying import Killed, Stop, counts_of_commits, opened, replayed, to_the_end, with_settings
 
-from pipeline.driver.stretches import STRETCHES
+from pipeline.driver.stretches import STRETCHES, read_events
 from pipeline.monitor.tiers import TierTotals
 from pipeline.optimizer import Plateau
 from pipeline.storage.policies import POLICIES
@@ -25,6 +25,9 @@ SESSIONS = st.lists(
     max_size=3,
 )  # fmt: skip
 """Of each session before the last: workers, trained blocks until it stops, whether it is killed, policies, L, k."""
+
+TORN = b'{"event":"open","comm' + bytes(9) + b'}\n{"event":"kept","kept":[77]}\n{"event":"stretch","spl'
+"""What a power failure may leave of lines that were not durable."""
 
 
 def check_replayed(workflow, run_dir, driver):
@@ -58,8 +61,8 @@ def test_signals_kills_refusals_and_workers_do_not_matter(
             with suppress(Killed):
                 to_the_end(driver)
             if kills:
-                with (run_dir / STRETCHES).open("a") as record:
-                    record.write('{"event":"stretch","spl')
+                with (run_dir / STRETCHES).open("ab") as record:
+                    record.write(TORN)
         driver = opened(with_settings(workflow, **commit), run_dir, world, **sizes)
         to_the_end(driver)
         check_replayed(workflow, run_dir, driver)
@@ -105,3 +108,12 @@ def test_a_kill_within_a_commit_leaves_no_doubt(data_root, tmp_path, monkeypatch
     assert driver.committer.newest.number == 2 + published
     to_the_end(driver)
     check_replayed(workflow, tmp_path, driver)
+
+
+def test_a_record_that_ends_within_a_line_is_told(tmp_path):
+    record = tmp_path / STRETCHES
+    record.write_bytes(b'{"event":"kept","kept":[1]}\n' + TORN)
+    events = read_events(record)
+    assert next(events).kept == (1,)
+    with pytest.raises(ValueError, match=f"{STRETCHES}, line 2: it is not an event of a run"):
+        next(events)

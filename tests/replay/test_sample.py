@@ -7,7 +7,7 @@ from depth import some
 from pipeline.replay.belady import Bound
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.engine import simulate
-from pipeline.replay.sample import PARTS, SampledTrace, estimate_counts, hit_shares, mix, scale_bound
+from pipeline.replay.sample import PARTS, Sample, estimate_counts, hit_shares, mix, scale_bound
 from pipeline.replay.trace import BatchTrace, shards_of
 
 NUM_KEYS = 60_000
@@ -34,7 +34,7 @@ def test_a_sample_is_within_two_points_of_the_whole(share, policies, world):
     capacities = Capacities(device_rows=9000 // world, host_rows=9000 // world, chunk_rows=256)
     pace = {"look_ahead": 1, "block_batches": 2, "every_blocks": 10}
     whole = simulate(trace, capacities, policies, **pace).counts()
-    parts = [SampledTrace(trace, share / PARTS, part) for part in range(PARTS)]
+    parts = Sample(trace, share).parts
     sampled = [(part, simulate(part, capacities.sampled(share / PARTS), policies, **pace)) for part in parts]
     found = estimate_counts(sampled)
     for tier, exact in hit_shares(whole).items():
@@ -48,12 +48,15 @@ def test_a_sample_is_within_two_points_of_the_whole(share, policies, world):
 def test_parts_of_all_keys_are_distinct_and_complete():
     trace = zipf_trace(num_batches=2)
     block = next(trace.agenda.blocks(2))
-    parts = [SampledTrace(trace, 1 / 4, part) for part in range(4)]
+    sample = Sample(trace, 1.0)
+    parts = sample.parts
     keys = np.concatenate([part.keys(block)[0] for part in parts])
     assert sorted(keys.tolist()) == sorted(trace.keys(block)[0].tolist())
-    assert all(part.num_keys(block) == len(keys) for part in parts)
+    assert sample.num_keys(block) == len(keys)
     sizes = [len(part.keys(block)[0]) for part in parts]
     assert max(sizes) < 1.2 * min(sizes)
+    half = Sample(trace, 0.5)
+    assert 0.4 < sum(len(part.keys(block)[0]) for part in half.parts) / half.num_keys(block) < 0.6
 
 
 def test_the_mixed_hash_is_that_of_splitmix64():
