@@ -42,7 +42,7 @@ from pipeline.storage.policies import Uses
 CACHE_FOLDER = "PIPELINE_CACHE"
 """Environment variable that names the folder of the file."""
 VERSIONS = ("torch", "numba", "numpy", "dask", "pipeline")
-ROW_WORDS, ROWS, KEYS, LOOKED_UP, BLOCKS = 64, 1 << 18, 1 << 20, 1 << 17, 40
+ROW_WORDS, ROWS, KEYS, LOOKED_UP, FEW, BLOCKS = 64, 1 << 18, 1 << 20, 1 << 17, 1 << 10, 40
 FILES, FILE_ROWS = 8, 1 << 14
 """Number and rows of the chunk files that are written, 4 MiB each."""
 SENT_BYTES, MESSAGES = 32 << 20, 200
@@ -81,7 +81,7 @@ def calibrate(folder: Path, direct: bool) -> Machine:
     process = resident_bytes()
     speed = measure(folder, direct)
     write_rate, fsync, cached_read = _files(folder, direct)
-    find, insert = _key_map()
+    of_call, find, insert = _key_map()
     network, message = _network()
     dask, block = _dask()
     return Machine(
@@ -94,6 +94,7 @@ def calibrate(folder: Path, direct: bool) -> Machine:
         fsync_seconds=fsync,
         cached_read_seconds=cached_read,
         copy_bytes_per_second=_copy(),
+        map_call_seconds=of_call,
         find_seconds=find,
         insert_seconds=insert,
         victim_seconds=_victims(),
@@ -141,8 +142,8 @@ def _copy() -> float:
     return out_UW.nbytes / fastest(lambda: gather_rows(rows_UW, at_U, out_UW))
 
 
-def _key_map() -> tuple[float, float]:
-    """Seconds of a key that is found, and of one that is inserted, in blocks of keys."""
+def _key_map() -> tuple[float, float, float]:
+    """Seconds of a call, of a key that is found, and of one that is inserted in blocks of keys."""
     keys_N: U64 = np.random.default_rng(0).integers(0, 1 << 63, KEYS, dtype=np.uint64)
     places_N, of_map = np.arange(KEYS), KeyMap()
     # Compiled code is loaded at the first call.
@@ -152,7 +153,8 @@ def _key_map() -> tuple[float, float]:
         of_map.insert(keys_N[first : first + LOOKED_UP], places_N[first : first + LOOKED_UP])
     insert = (time.thread_time() - start) / KEYS
     some_U = keys_N[np.random.default_rng(1).integers(0, KEYS, LOOKED_UP)]
-    return fastest(lambda: of_map.find(some_U)) / LOOKED_UP, insert
+    of_call = fastest(lambda: of_map.find(some_U[:FEW]))
+    return of_call, max(1e-9, (fastest(lambda: of_map.find(some_U)) - of_call) / LOOKED_UP), insert
 
 
 def _victims() -> float:

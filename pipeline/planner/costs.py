@@ -13,6 +13,8 @@ from pipeline.planner.timing import Cost
 MESSAGES_OF_STEP = 8
 """Messages that one worker sends to each other one at a step, one after the other: rows, their gradients, the dense
 part twice, and their sizes."""
+MOVING_CALLS = 3
+"""Number of calls of the key map for a block besides lookups: size with the new keys, insertion, moves."""
 FILES_OF_CHUNK = 2
 """Number of files of a chunk, each of which is made durable."""
 
@@ -90,9 +92,10 @@ def _cached_share(of: Basis, log_bytes: float) -> float:
 def _planning(of: Basis, rows: Mapping[str, float], victims: float) -> Cost:
     """Cost of `plan`: the block's keys are found once, and those of the window again if rows have to leave."""
     machine, sizes = of.machine, of.setup.fit.sizes
-    finds = rows["keys"] * (2 + of.forecast.look_ahead if victims else 1)
+    lookups = 2 + of.forecast.look_ahead if victims else 1
     moved = rows["host_hits"] + rows["disk_hits"] + victims + rows["host_to_disk"]
-    seconds = (finds + moved) * machine.find_seconds + rows["new"] * machine.insert_seconds
+    seconds = (lookups * rows["keys"] + moved) * machine.find_seconds + rows["new"] * machine.insert_seconds
+    seconds += (lookups + MOVING_CALLS) * machine.map_call_seconds
     if victims:
         seconds += (sizes.device_rows + sizes.host_rows) * machine.victim_seconds
     return Cost(seconds, seconds)

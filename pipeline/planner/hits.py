@@ -19,7 +19,7 @@ from pipeline.preflight.explain import HEAPS_GROWTH
 from pipeline.preflight.setup import Setup
 from pipeline.replay.capacities import NO_LIMIT, Capacities
 from pipeline.replay.engine import Simulation
-from pipeline.replay.sample import SampledTrace
+from pipeline.replay.sample import PARTS, Sample
 from pipeline.replay.totals import BlockMoves
 from pipeline.replay.trace import FileTrace, Trace, shards_of
 from pipeline.stages.unique_keys import KeyReader
@@ -96,17 +96,17 @@ def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUE
     reader = KeyReader(workflow.data, workflow.seed, cpus())
     try:
         trace: Trace = FileTrace(reader, setup.agenda, shards)
-        sampled = SampledTrace(trace, 1 / rate, 0) if rate > 1 else None
+        sample = Sample(trace, PARTS / rate) if rate > 1 else None
         capacities = Capacities.of(fit.sizes, workflow.storage)
         if rate > 1:
             # By chance a sampled block may have more keys than its share of a ring's buffer.
             capacities = replace(capacities.sampled(1 / rate), staging_rows=NO_LIMIT, outgoing_rows=NO_LIMIT)
         simulation = Simulation(
-            sampled or trace, capacities,
+            sample.parts[0] if sample else trace, capacities,
             (workflow.storage.device_policy, workflow.storage.host_policy), fit.look_ahead, fit.block_batches,
             workflow.commit.every_blocks, workflow.commit.keep,
         )  # fmt: skip
-        replay = Replay(simulation, setup, rate, sampled)
+        replay = Replay(simulation, setup, rate, sample)
         replay.run(max_values / max(1.0, values_of_example))
     finally:
         reader.close()
@@ -116,8 +116,8 @@ def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUE
 class Replay:
     """A simulation that is run as far as it may, and what it leaves to extrapolate."""
 
-    def __init__(self, simulation: Simulation, setup: Setup, rate: int, sampled: SampledTrace | None) -> None:
-        self._simulation, self._agenda, self._rate, self._sampled = simulation, setup.agenda, rate, sampled
+    def __init__(self, simulation: Simulation, setup: Setup, rate: int, sample: Sample | None) -> None:
+        self._simulation, self._agenda, self._rate, self._sample = simulation, setup.agenda, rate, sample
         self._batch_size = setup.workflow.schedule.batch_size
         self._growth = setup.workflow.storage.log_growth
         self._keys_after: list[tuple[float, float]] = []
@@ -193,8 +193,8 @@ class Replay:
         few, are frequent keys, which are found on the device."""
         moves = [of_worker for of in series for of_worker in of.moves if of_worker]
         rows = {name: float(self._rate * sum(getattr(of_worker, name) for of_worker in moves)) for name in COUNTS}
-        if self._sampled:
-            known = sum(self._sampled.num_keys(of.block) for of in series)
+        if self._sample:
+            known = sum(self._sample.num_keys(of.block) for of in series)
             rows["device_hits"] = max(0.0, rows["device_hits"] + known - rows["keys"])
             rows["keys"] = float(known)
         return rows

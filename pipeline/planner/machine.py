@@ -58,6 +58,8 @@ class Machine(Strict):
     """CPU seconds of one row that is read from the page cache."""
     copy_bytes_per_second: Positive
     """Bytes of scattered rows that one thread copies in a second."""
+    map_call_seconds: Amount
+    """Seconds of a call of the key map, however few the keys."""
     find_seconds: Positive
     """Seconds of a key that is looked up in a key map of a million keys."""
     insert_seconds: Positive

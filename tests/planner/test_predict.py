@@ -22,8 +22,9 @@ from pipeline.preflight.setup import set_up
 MACHINE = Machine(
     name="made up", cores=4, ram=1 << 40, price_per_hour=36.0, scattered_read_seconds=1e-3,
     disk_read_bytes_per_second=1e6, disk_write_bytes_per_second=1e5, fsync_seconds=0.5, cached_read_seconds=1e-6,
-    copy_bytes_per_second=1e6, find_seconds=1e-3, insert_seconds=2e-3, victim_seconds=1e-6, block_seconds=0.25,
-    dask_bytes=1 << 20, process_bytes=1 << 20, network_bytes_per_second=1e6, message_seconds=1e-3,
+    copy_bytes_per_second=1e6, map_call_seconds=0.01, find_seconds=1e-3, insert_seconds=2e-3,
+    victim_seconds=1e-6, block_seconds=0.25, dask_bytes=1 << 20, process_bytes=1 << 20,
+    network_bytes_per_second=1e6, message_seconds=1e-3,
 )  # fmt: skip
 WORK = Work(
     values_of_example=5.0, example_bytes=100.0, keys_of_batch=10.0, read_example=Cost(0.01, 0.01),
@@ -57,7 +58,7 @@ def test_stage_seconds_are_counts_times_costs(basis):
     assert costs["dedup"].seconds == pytest.approx(12 * 5 * 0.001)
     finds, moved = 400 * (2 + 2), 100 + 60 + 60 + 30
     scanned = 1e-6 * (sizes.device_rows + sizes.host_rows)
-    assert costs["plan"].seconds == pytest.approx(1e-3 * (finds + moved) + 2e-3 * 40 + scanned)
+    assert costs["plan"].seconds == pytest.approx(0.01 * (4 + 3) + 1e-3 * (finds + moved) + 2e-3 * 40 + scanned)
     # 60 rows lie 8192 / 60 rows apart: further than the disk streams in the time of a read.
     gap = 8192 * (row + 8) / 60 / 1e6
     from_disk = 60 * (gap * (1 - math.exp(-1e-3 / gap)) + row / 1e6)
@@ -74,7 +75,7 @@ def test_an_evaluation_scores_and_moves_nothing(basis):
     costs = stage_costs(basis, leg_of("validation", **still))
     assert costs["train"].seconds == 2 * 1.0
     assert costs["write_back"].seconds == 0
-    assert costs["plan"].seconds == pytest.approx(1e-3 * (400 + 160) + 2e-3 * 40)
+    assert costs["plan"].seconds == pytest.approx(0.01 * (1 + 3) + 1e-3 * (400 + 160) + 2e-3 * 40)
 
 
 def test_what_binds_a_block_is_its_slowest_part(basis):
