@@ -43,22 +43,20 @@ def train_command(args: argparse.Namespace) -> int:
             workflow = override(load(args.workflow), args.set)
             # These imports take seconds, and a mistake in the workflow is told without them.
             from pipeline.driver.finished import finished
-            from pipeline.driver.open import affinities_for
             from pipeline.driver.session import open_session, plan_session
-            from pipeline.machine.affinity import layout_lines
             from pipeline.monitor.report import print_report
-            from pipeline.preflight.explain import explain, explained
 
             heed_interrupts()
             keep_freed_memory()
+            if args.explain:
+                from pipeline.planner.command import explain_command
+
+                explain_command(args, workflow, say)
+                return 0
+            if args.on or args.price is not None:
+                raise ValueError("--on and --price are for a prediction; give --explain, too")
             cluster = args.serial, args.workers, args.scheduler
             session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard)
-            if args.explain:
-                setup = session.set_up()
-                layout = affinities_for(session.device.on_gpu, setup.world, session.run_dir)
-                in_words = (explain(setup, args.all), *(layout_lines(layout) if args.all else ()))
-                print(json.dumps(explained(setup)) if args.json else "\n".join(in_words))
-                return 0
             if not args.fresh and (lines := finished(session)):
                 print("\n".join(lines))
                 return 0
@@ -111,12 +109,17 @@ def train_arguments() -> argparse.ArgumentParser:
         "machine), or off; if the port is taken, the next free one (default: any port of this machine)",
     )  # fmt: skip
     parser.add_argument(
-        "--explain", action="store_true", help="say what the run is and what space it will take, and stop"
-    )
+        "--explain", action="store_true",
+        help="say what the run is, what space it will take, and predict its speed, memory and disk, and stop",
+    )  # fmt: skip
     parser.add_argument(
         "--all", action="store_true", help="with --explain: also every tier and buffer, and where workers are placed"
     )
     parser.add_argument("--json", action="store_true", help="with --explain: the same, and the workflow, as JSON")
+    parser.add_argument(
+        "--on", type=Path, metavar="FILE.toml", help="with --explain: predict for the machine of this file"
+    )
+    parser.add_argument("--price", type=float, metavar="X", help="with --explain: the price of an hour on the machine")
     return parser
 
 

@@ -106,6 +106,13 @@ def write_data(root: Path, seed: int = 0, num_train: int = 50, num_keys: int = 2
     return root
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _one_calibration(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """All processes of a session measure the machine once, and leave nothing in the user's folders."""
+    base = tmp_path_factory.getbasetemp()
+    os.environ["PIPELINE_CACHE"] = str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "planner")
+
+
 @pytest.fixture(scope="session")
 def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"), num_train=90, num_keys=60)

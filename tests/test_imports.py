@@ -22,9 +22,10 @@ DOORS = {
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
-              "pipeline.preflight", "pipeline.serving"),
+              "pipeline.preflight", "pipeline.planner", "pipeline.serving"),
     "psutil": ("pipeline.cluster",),
-    "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.workflow", "pipeline.messages", "pipeline.run"),
+    "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.workflow", "pipeline.messages", "pipeline.run",
+                 "pipeline.planner.machine"),
     "rich": ("pipeline.monitor",),
     "safetensors": ("pipeline.commits", "pipeline.serving"),
     "xxhash": ("pipeline.storage.files",),
@@ -35,14 +36,16 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.replay", "pipeline.run", "pipeline.verify",
-    "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.driver", "pipeline.cluster", "pipeline.worker",
-    "pipeline.preflight", "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits",
-    "pipeline.optim", "pipeline.comm", "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device",
-    "pipeline.models", "pipeline.workflow", "pipeline.optimizer", "pipeline.kernels", "pipeline.records",
-    "pipeline.machine", "pipeline.messages", "pipeline.settings", "pipeline.errors",
+    "pipeline.__main__", "pipeline.notebook", "pipeline.replay.main", "pipeline.replay.command", "pipeline.run",
+    "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner", "pipeline.replay",
+    "pipeline.driver", "pipeline.cluster", "pipeline.worker", "pipeline.preflight", "pipeline.schedule",
+    "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm", "pipeline.data",
+    "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
+    "pipeline.optimizer", "pipeline.kernels", "pipeline.records", "pipeline.machine", "pipeline.messages",
+    "pipeline.settings", "pipeline.errors",
 )  # fmt: skip
-"""From above to below, a folder or a file of the root each; one imports from those below it."""
+"""From above to below, a folder or a file each; one imports from those below it. The command `replay` reads settings as
+`run` does, which predicts with what the rest of that folder simulates."""
 ROOT = {"__init__", "__main__", "errors", "optimizer", "records", "run", "schedule", "settings", "verify", "workflow"}
 """Files of the root. A new capability is a folder."""
 

@@ -92,6 +92,8 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--tables",
         "--all",
         "--explain",
+        "--on",
+        "--price",
         "--json",
         "--workers",
         "--scheduler",
@@ -436,9 +438,11 @@ def test_explain_counts_the_scores_of_groups_and_of_the_training_split(workflow_
     assert found == ["320 B", "1.6 KiB", "0 B", "320 B"]
 
 
-def test_explain_is_ten_lines_and_with_all_lists_every_tier_and_buffer(workflow_file, capsys):
+def test_explain_is_ten_lines_and_twenty_predicted_ones_and_with_all_lists_every_tier_and_buffer(workflow_file, capsys):
     assert main([str(workflow_file), "--explain"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) <= 10
+    said, _, predicted = capsys.readouterr().out.partition("\nmeasuring ")
+    assert len(said.splitlines()) <= 10
+    assert len(predicted.splitlines()) <= 20
     assert main([str(workflow_file), "--explain", "--all"]) == 0
     out = capsys.readouterr().out
     names = ["device slab", "device outgoing ring", "host slab", "host staging ring", "host chunk buffer", "disk log"]

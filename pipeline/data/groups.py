@@ -85,24 +85,25 @@ class GroupReader:
         self._columns = list({column.name: column for column in check.columns}.values())
         self._check, self._identities = check, identities
         self._files: OrderedDict[Path, tuple[pq.ParquetFile, tuple[int, ...]]] = OrderedDict()
-        self._group: RowGroup | None = None
+        self.group: RowGroup | None = None
+        """The row group that is kept."""
         self._chunks: dict[str, list[Chunk]] = {}
 
     def read(self, group: RowGroup) -> dict[str, list[Chunk]]:
         """Chunks of each column of the row group. Raises ValueError, with file and row group, if the file is damaged or
         has changed."""
-        if group != self._group:
+        if group != self.group:
             # The old row group must be freed before the new one is read: the read cap counts only one.
-            self._group, self._chunks = None, {}
+            self.group, self._chunks = None, {}
             self._chunks = self._read(group)
-            self._group = group
+            self.group = group
         return self._chunks
 
     def close(self) -> None:
         for file, _ in self._files.values():
             file.close()
         self._files.clear()
-        self._group, self._chunks = None, {}
+        self.group, self._chunks = None, {}
 
     def _read(self, group: RowGroup) -> dict[str, list[Chunk]]:
         names = [c.name for c in self._columns]

@@ -110,6 +110,22 @@ class Source:
         num_values = int(examples.batch_starts[-1])
         return replace(examples, keys_V=examples.keys_V[:num_values], nbytes=examples.nbytes + 8 * num_values)
 
+    def loads(self, block: Block) -> tuple[int, int]:
+        """Return the number of examples of the windows that reading this block now would load, and the number of rows
+        of the row groups that it would decode for them."""
+        examples = rows = 0
+        kept = self._reader.group
+        of_block = self._pieces(block, 0, block.num_examples)
+        for number in dict.fromkeys(window for _, window, _, _ in of_block):
+            if self._in_window != (block.split, block.epoch, number):
+                begin = number * self._window_examples
+                end = min(begin + self._window_examples, self.num_examples[block.split])
+                examples += end - begin
+                for group, _, _ in self._slices(block.split, block.epoch, begin, end):
+                    rows += group.num_rows if group != kept else 0
+                    kept = group
+        return examples, rows
+
     def block_bytes(self, num_examples: int, num_batches: int = 1) -> int:
         """Predicted bytes of a block in its ReadBuffer; exact but for lists, which have a margin."""
         sizes = [len(part) for part in np.array_split(np.empty(num_examples, np.int8), num_batches)]

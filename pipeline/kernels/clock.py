@@ -8,7 +8,7 @@ from pipeline.kernels import cpu
 from pipeline.records import I32
 
 
-def scan_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, num: int) -> tuple[list[int], int]:
+def turn_hand_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, num: int) -> tuple[list[int], int]:
     """Return `num` victims and the hand's new position. A marked slot loses its mark and is skipped once."""
     taken: list[int] = []
     while len(taken) < num:
@@ -22,7 +22,7 @@ def scan_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, num
 
 
 @cpu
-def scan(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_E: I32) -> int:
+def turn_hand(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_E: I32) -> int:
     """Fill `victims_E` and clear each victim in `evictable_S`; at least that many slots must be evictable. Returns the
     hand's new position."""
     taken = 0

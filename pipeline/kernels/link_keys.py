@@ -10,33 +10,33 @@ from pipeline.kernels import cpu
 from pipeline.kernels.mix import mix
 from pipeline.records import I64, U64
 
-NEVER = -1
+NO_EARLIER = -1
 """Number of the occurrence of a key that did not occur before."""
 
 
 def link_keys_reference(keys: Sequence[int], first: int, newest: dict[int, int]) -> list[int]:
     """Return the newest earlier occurrence of each key, and note key n as occurrence `first` + n in `newest`."""
-    earlier = [newest.get(key, NEVER) for key in keys]
+    earlier = [newest.get(key, NO_EARLIER) for key in keys]
     newest.update({key: first + n for n, key in enumerate(keys)})
     return earlier
 
 
 @cpu
 def link_keys(keys_U: U64, first: int, table_keys_E: U64, table_E: I64, earlier_U: I64) -> int:
-    """Fill `earlier_U` with the newest earlier occurrence of each key, or NEVER, and enter key n as occurrence `first`
+    """Fill `earlier_U` with the newest earlier occurrence of each key, or NO_EARLIER, and enter key n as occurrence `first`
     + n. Returns the number of keys that are new in the table.
 
-    `table_keys_E`, `table_E`: keys and their newest occurrences by open addressing; NEVER is an empty entry. Their size
+    `table_keys_E`, `table_E`: keys and their newest occurrences by open addressing; NO_EARLIER is an empty entry. Their size
     is a power of two, and the table must have room for all keys.
     """
     mask = np.uint64(table_E.size - 1)
     added = 0
     for n in range(keys_U.size):
         at = np.int64(mix(keys_U[n]) & mask)
-        while table_E[at] != NEVER and table_keys_E[at] != keys_U[n]:
+        while table_E[at] != NO_EARLIER and table_keys_E[at] != keys_U[n]:
             at = (at + 1) & np.int64(mask)
         earlier_U[n] = table_E[at]
-        if table_E[at] == NEVER:
+        if table_E[at] == NO_EARLIER:
             table_keys_E[at] = keys_U[n]
             added += 1
         table_E[at] = first + n
@@ -49,7 +49,7 @@ def enter_keys(keys_N: U64, occurrences_N: I64, table_keys_E: U64, table_E: I64)
     mask = np.uint64(table_E.size - 1)
     for n in range(keys_N.size):
         at = np.int64(mix(keys_N[n]) & mask)
-        while table_E[at] != NEVER:
+        while table_E[at] != NO_EARLIER:
             at = (at + 1) & np.int64(mask)
         table_keys_E[at] = keys_N[n]
         table_E[at] = occurrences_N[n]

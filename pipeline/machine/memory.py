@@ -6,6 +6,7 @@ import ctypes
 import math
 import mmap
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,11 @@ def _mapped(num_bytes: int) -> NDArray[np.uint8]:
     return np.frombuffer(memory, np.uint8)
 
 
+def resident_bytes() -> int:
+    """Bytes of RAM that this process takes now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
 def share_one_arena() -> None:
     """Make all threads allocate from the C allocator's main arena. Only this arena can grow past 64 MiB; with another
     one, a thread pays for the page faults of every large block. Threads that exist already keep their arena. A no-op
@@ -58,6 +64,13 @@ def keep_freed_memory() -> None:
     """
     mmap_max, trim_threshold = -4, -1
     _mallopt((mmap_max, 0), (trim_threshold, 2**31 - 1))
+
+
+def return_freed_memory() -> None:
+    """Return what the C allocator keeps of freed blocks to the system, once. A no-op without glibc."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 def _mallopt(*settings: tuple[int, int]) -> None:

@@ -123,17 +123,22 @@ class Simulation:
         self._crew = ReplayedCrew()
         self._crew.open(trace, [capacities] * len(trace.shards), policies)
         self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
-        self._look_ahead, self._block_batches = look_ahead, block_batches
+        self.look_ahead, self.block_batches = look_ahead, block_batches
         self.totals = self._crew.totals
+
+    @property
+    def places(self) -> list[Places]:
+        """Places of each worker, as they are now."""
+        return [tiers.places for tiers in self._crew.tiers]
 
     def steps(self) -> Iterator[Block]:
         """Run to the end; yields each block before it is planned, again if it was refused. The loop is that of
         `Driver._train`."""
-        begin = self._agenda.block_at(START, self._block_batches)
+        begin = self._agenda.block_at(START, self.block_batches)
         refused: list[Refusal] = []
         while begin:
-            blocks, following = self._agenda.stretch(self._block_batches, begin, self._every_blocks)
-            self._crew.start(blocks, self._agenda.blocks(self._block_batches, following) if following else ())
+            blocks, following = self._agenda.stretch(self.block_batches, begin, self._every_blocks)
+            self._crew.start(blocks, self._agenda.blocks(self.block_batches, following) if following else ())
             refusal = yield from self._stretch(blocks)
             begin = refusal.block if refusal else following
             if refusal and refusal.what == "window" and self._reduce(refusal):
@@ -149,7 +154,7 @@ class Simulation:
         everyone = range(len(self._crew.tiers))
         for n, block in enumerate(blocks):
             yield block
-            if refusal := self._crew.plan(blocks[n : n + self._look_ahead + 1], self._look_ahead, everyone):
+            if refusal := self._crew.plan(blocks[n : n + self.look_ahead + 1], self.look_ahead, everyone):
                 return refusal
         return None
 
@@ -163,10 +168,10 @@ class Simulation:
 
     def _reduce(self, refusal: Refusal) -> bool:
         """Take a smaller pace, as `Pace.reduce` does; returns False if it is already at its minimum."""
-        batches = self._block_batches if self._look_ahead else min(self._block_batches, refusal.block.num_batches)
-        smaller = reductions(self._look_ahead, batches)[1:]
+        batches = self.block_batches if self.look_ahead else min(self.block_batches, refusal.block.num_batches)
+        smaller = reductions(self.look_ahead, batches)[1:]
         if smaller:
-            self._look_ahead, self._block_batches = smaller[0]
+            self.look_ahead, self.block_batches = smaller[0]
         return bool(smaller)
 
 

@@ -12,12 +12,12 @@ from pipeline.storage.places import Places
 FREE_SHARE = 8
 """Divisor of the device's slots: no keys are read while more than 1/8 of them are free. A table that fits costs
 nothing."""
-MAX_BLOCKS = 4
+MAX_BLOCKS_AT_ONCE = 4
 """Maximum number of blocks whose keys one call reads, so that the first calls do not hold up training."""
 
 
 class Scanner:
-    """What `scan` keeps from block to block: the blocks to come, and keys that were read but have no room yet."""
+    """State that `scan` keeps from block to block: the blocks to come, and keys that were read but have no room yet."""
 
     def __init__(self, unique_keys: Callable[[Block], U64], examples: int, max_bytes: int) -> None:
         """`unique_keys`: reader of a block's unique keys. `examples`: number of examples beyond a block whose keys its
@@ -54,7 +54,7 @@ def scan(block: Block, scanner: Scanner, places: Places) -> None:
     if device.num_free > len(device.keys_S) // FREE_SHARE:
         return
     end, coming, added = block.agenda_batch + block.num_batches, scanner.coming, 0
-    while coming and coming[0].agenda_batch < scanner.until(block) and added < MAX_BLOCKS:
+    while coming and coming[0].agenda_batch < scanner.until(block) and added < MAX_BLOCKS_AT_ONCE:
         if coming[0].agenda_batch + coming[0].num_batches > block.agenda_batch:
             keys_U = scanner.keys_of(coming[0])
             if next_uses.bytes_with(len(keys_U)) > scanner.max_bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.kernels.link_keys import NEVER, enter_keys, link_keys
+from pipeline.kernels.link_keys import NO_EARLIER, enter_keys, link_keys
 from pipeline.records import I32, I64, U64, Block
 from pipeline.storage.key_map import DEVICE, HOST, KeyMap, row_of, tier_of
 from pipeline.storage.policies import UNKNOWN_USE, Uses
@@ -41,7 +41,7 @@ class NextUses:
         """Number of the occurrence that `_next_N` begins with."""
         self._next_N: I32 = np.empty(0, np.int32)
         self._table_keys_E: U64 = np.empty(MIN_ENTRIES, np.uint64)
-        self._table_E: I64 = np.full(MIN_ENTRIES, NEVER, np.int64)
+        self._table_E: I64 = np.full(MIN_ENTRIES, NO_EARLIER, np.int64)
         self._num_entries = 0
 
     @property
@@ -93,7 +93,7 @@ class NextUses:
         if (size := self._entries_for(len(keys_U))) != len(self._table_E) or self._is_full(len(keys_U)):
             live_E = self._table_E >= self._first
             keys_N, occurrences_N = self._table_keys_E[live_E], self._table_E[live_E]
-            self._table_keys_E, self._table_E = np.empty(size, np.uint64), np.full(size, NEVER, np.int64)
+            self._table_keys_E, self._table_E = np.empty(size, np.uint64), np.full(size, NO_EARLIER, np.int64)
             enter_keys(keys_N, occurrences_N, self._table_keys_E, self._table_E)
             self._num_entries = len(keys_N)
         earlier_U = np.empty(len(keys_U), np.int64)

@@ -233,7 +233,7 @@ class StageRunner:
         return keys_U[self._owners.of(keys_U) == self._peers.rank.number]
 
     def _plan(self, i: int) -> Plan | Refusal:
-        assert i == self._scanned or not self._scanner, "expected the keys that scan adds, got None"
+        assert i <= self._scanned or not self._scanner, "expected the keys that scan adds, got None"
         window = range(i, min(i + self._look_ahead, self._last) + 1)
         if self.pause or i >= self._refused.anywhere:
             planned: Plan | Refusal = Refusal(self._blocks[i], "pause", self.pause or STOPPED_ELSEWHERE)

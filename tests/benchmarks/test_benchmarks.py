@@ -89,6 +89,7 @@ RATIOS = {
         "commit_growth",
         "verify_growth",
     },
+    "planner": {"hits_off", "ram_off", "disk_off", "speed_off", "speed_within_20"},
     "worker_kills": {"kill", "failures"},
     "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},

@@ -122,7 +122,7 @@ def test_several_workers_train_the_same_rows_whatever_policies_choose(tmp_path: 
     for other in rows[1:]:
         assert other.keys() == rows[0].keys()
         assert all(np.array_equal(other[key], words) for key, words in rows[0].items())
-    assert moves[0]["trained"]["disk_hits"] > 100
+    assert moves[0]["trained"]["disk_hits"] > 30
     assert moves[1] == moves[2], "what is known depends on the order of tasks"
 
 

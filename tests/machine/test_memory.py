@@ -9,7 +9,14 @@ import psutil
 import pytest
 
 from pipeline.machine import memory
-from pipeline.machine.memory import ALIGNMENT, MAPPED_BYTES, aligned_empty, keep_freed_memory, share_one_arena
+from pipeline.machine.memory import (
+    ALIGNMENT,
+    MAPPED_BYTES,
+    aligned_empty,
+    keep_freed_memory,
+    resident_bytes,
+    share_one_arena,
+)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.int64, np.uint64])
@@ -31,8 +38,27 @@ def test_two_arrays_share_no_bytes():
     assert all((array == number).all() for number, array in enumerate(arrays))
 
 
-def resident_bytes():
-    return psutil.Process().memory_info().rss
+def test_resident_bytes_are_those_that_the_system_tells():
+    assert resident_bytes() == pytest.approx(psutil.Process().memory_info().rss, rel=0.02)
+
+
+KEPT = """
+from pipeline.machine.memory import keep_freed_memory, resident_bytes, return_freed_memory
+keep_freed_memory()
+before = resident_bytes()
+block = bytearray(24 << 20)
+del block
+kept = resident_bytes() - before
+return_freed_memory()
+print(kept >> 20, resident_bytes() - before >> 20)
+"""
+
+
+def test_freed_memory_that_was_kept_is_returned_when_asked_for():
+    done = subprocess.run([sys.executable, "-c", KEPT], check=True, capture_output=True, text=True)
+    kept, left = map(int, done.stdout.split())
+    assert kept >= 23
+    assert left <= 2
 
 
 def test_a_freed_large_array_returns_its_memory():

@@ -60,8 +60,8 @@ def test_work_uses_at_most_the_requested_threads(threads, num_threads):
         time.sleep(0.002)
 
     threads.split(100_000, work)
-    assert threading.get_ident() in seen
     assert len(seen) <= num_threads
+    assert num_threads > 1 or seen == {threading.get_ident()}
 
 
 def test_two_threads_work_at_the_same_time():

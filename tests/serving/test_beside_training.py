@@ -75,8 +75,11 @@ def train(workflow, run_dir, **sizes):
 
 
 def names_of(run_dir):
-    """Names and sizes; those of JSON have seconds in them."""
-    return sorted((str(p.relative_to(run_dir)), p.suffix != ".json" and p.stat().st_size) for p in run_dir.rglob("*"))
+    """Names and sizes; those of JSON have seconds in them, or which commits were kept."""
+    return sorted(
+        (str(p.relative_to(run_dir)), p.suffix not in (".json", ".jsonl") and p.stat().st_size)
+        for p in run_dir.rglob("*")
+    )
 
 
 def test_a_scoring_that_lasts_for_ten_commits_has_the_bytes_of_an_undisturbed_one(

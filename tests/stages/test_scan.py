@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pipeline.records import Block
-from pipeline.stages.scan import MAX_BLOCKS, Scanner, scan
+from pipeline.stages.scan import MAX_BLOCKS_AT_ONCE, Scanner, scan
 from pipeline.storage.key_map import KeyMap
 from pipeline.storage.next_uses import NextUses
 from pipeline.storage.policies import Uses
@@ -42,7 +42,7 @@ class Scan:
 def test_keys_are_known_for_as_many_examples_beyond_a_block_as_asked_for(examples, end):
     scanned = Scan(examples)
     for i in range(6):
-        ends = min(24, end + 2 * i), 2 * MAX_BLOCKS * (i + 1)
+        ends = min(24, end + 2 * i), 2 * MAX_BLOCKS_AT_ONCE * (i + 1)
         assert scanned(i) == min(ends)
         scanned.plan(i)
     assert scanned.read == list(range(12))[: len(scanned.read)], "a block is read twice"
@@ -76,11 +76,11 @@ def test_keys_without_room_are_known_later_and_read_once():
         ends.append(scanned(i))
         assert scanned.next_uses.bytes_with(0) <= scanned.scanner.max_bytes
         scanned.plan(i)
-    assert 2 < ends[0] < 2 * MAX_BLOCKS
+    assert 2 < ends[0] < 2 * MAX_BLOCKS_AT_ONCE
     assert ends == sorted(ends)
     assert ends[-1] == 24
     assert scanned.read == list(range(12))
-    short = [end - 2 * (i + 1) for i, end in enumerate(ends) if end < 2 * MAX_BLOCKS * (i + 1) and end < 24]
+    short = [end - 2 * (i + 1) for i, end in enumerate(ends) if end < 2 * MAX_BLOCKS_AT_ONCE * (i + 1) and end < 24]
     assert scanned.scanner.least_known == BATCH * min(short)
 
 

@@ -26,7 +26,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Model and optimizer": ("models", "optimizer", "optim", "training", "preflight.check_model"),
     "Data": ("data",),
     "Preparing raw logs": ("prepare",),
-    "Memory and disk": ("preflight", "storage", "machine.memory", "device"),
+    "Memory and disk": ("preflight", "planner", "storage", "machine.memory", "device"),
     "A run, its commits, and going on": ("driver", "worker", "commits", "verify", "stages", "monitor", "settings"),
     "Several workers": ("cluster", "comm", "machine.affinity"),
     "Serving over HTTP": ("serving.http", "serving.serve"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.kernels.clock import scan
+from pipeline.kernels.clock import turn_hand
 from pipeline.records import I32
 from pipeline.storage.policies.uses import Uses
 
@@ -24,5 +24,5 @@ class Clock:
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         assert num <= np.count_nonzero(evictable_S)
         victims_E = np.empty(num, np.int32)
-        self._hand = scan(self._marked_S, evictable_S, self._hand, victims_E)
+        self._hand = turn_hand(self._marked_S, evictable_S, self._hand, victims_E)
         return victims_E

@@ -1,0 +1,214 @@
+"""Measurement of this machine's constants, in a few seconds, and the file that keeps them from one command to the next.
+
+The file is for one processor, amount of memory, disk, and set of versions; it lies in the folder that PIPELINE_CACHE
+names, else in the user's cache folder. A file that is missing or damaged is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import socket
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+
+from pipeline.cluster.local import DaskExecutor, local_client
+from pipeline.kernels.read_rows import PAGE_BYTES, make_scratch, read_rows
+from pipeline.kernels.rows import gather_rows
+from pipeline.kernels.tag import set_tags
+from pipeline.machine import limits
+from pipeline.machine.memory import aligned_empty, resident_bytes, return_freed_memory
+from pipeline.machine.processor import processor
+from pipeline.planner.machine import Machine
+from pipeline.planner.timing import fastest
+from pipeline.records import U32, U64, StageResult
+from pipeline.schedule import BlockSchedule
+from pipeline.stages import STAGES
+from pipeline.storage.disk_speed import measure
+from pipeline.storage.durable import read_sealed, write_sealed
+from pipeline.storage.files import Files
+from pipeline.storage.key_map import KeyMap
+from pipeline.storage.places import Slots
+from pipeline.storage.policies import Uses
+
+CACHE_FOLDER = "PIPELINE_CACHE"
+"""Environment variable that names the folder of the file."""
+VERSIONS = ("torch", "numba", "numpy", "dask", "pipeline")
+ROW_WORDS, ROWS, KEYS, LOOKED_UP, FEW, BLOCKS = 64, 1 << 18, 1 << 20, 1 << 17, 1 << 10, 40
+FILES, FILE_ROWS = 8, 1 << 14
+"""Number and rows of the chunk files that are written, 4 MiB each."""
+SENT_BYTES, MESSAGES = 32 << 20, 200
+
+
+def this_machine(folder: Path, direct: bool, say: Callable[[str], None]) -> Machine:
+    """Return the constants of this machine and of the disk of `folder`, from the cache or measured now; `say` is called
+    before they are measured. Raises as `disk_speed.measure` does."""
+    path = cache_file(folder, direct)
+    with suppress(OSError, ValueError):
+        return read_sealed(path, Machine)
+    say(f"measuring this machine, once, for some seconds ({path} keeps it) ...")
+    machine = calibrate(folder, direct)
+    # What was measured with must not count as RAM of a run.
+    return_freed_memory()
+    # Without a place for the file the next command measures again.
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_sealed(path, machine)
+    return machine
+
+
+def cache_file(folder: Path, direct: bool) -> Path:
+    """Path of the file for this machine, the disk of `folder`, and how its log is read."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    within = os.path.expanduser(os.environ.get(CACHE_FOLDER) or caches / "pipeline")
+    # A user without a home folder has no cache folder.
+    within = tempfile.gettempdir() if within.startswith("~") else within
+    told = [processor(), limits.cpus(), limits.memory(), os.stat(folder).st_dev, direct, platform.python_version()]
+    key = hashlib.blake2b(repr([*told, *map(version, VERSIONS)]).encode(), digest_size=6).hexdigest()
+    return Path(within).absolute() / f"machine-{key}.json"
+
+
+def calibrate(folder: Path, direct: bool) -> Machine:
+    """Measure all constants; the disk's in a temporary file in `folder`."""
+    process = resident_bytes()
+    speed = measure(folder, direct)
+    write_rate, fsync, cached_read = _files(folder, direct)
+    of_call, find, insert = _key_map()
+    network, message = _network()
+    dask, block = _dask()
+    return Machine(
+        name=f"this machine ({processor()})",
+        cores=limits.cpus(),
+        ram=limits.memory(),
+        scattered_read_seconds=speed.seconds_per_read,
+        disk_read_bytes_per_second=speed.bytes_per_second,
+        disk_write_bytes_per_second=write_rate,
+        fsync_seconds=fsync,
+        cached_read_seconds=cached_read,
+        copy_bytes_per_second=_copy(),
+        map_call_seconds=of_call,
+        find_seconds=find,
+        insert_seconds=insert,
+        victim_seconds=_victims(),
+        block_seconds=block,
+        dask_bytes=dask,
+        process_bytes=process,
+        network_bytes_per_second=network,
+        message_seconds=message,
+    )
+
+
+def _rows(num_rows: int) -> U32:
+    rows_UW: U32 = aligned_empty((num_rows, ROW_WORDS), np.uint32)
+    rows_UW[:] = np.arange(num_rows, dtype=np.uint32)[:, None]
+    set_tags(rows_UW)
+    return rows_UW
+
+
+def _files(folder: Path, direct: bool) -> tuple[float, float, float]:
+    """Bytes a second of chunk files that are written, seconds until a file is durable, and CPU seconds of a row read
+    from the page cache."""
+    rows_UW, files = _rows(FILE_ROWS), Files(cached=not direct)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".measure-") as scratch:
+        seconds = []
+        for kind, content in (("short", rows_UW[:16]), ("long", rows_UW)):
+            start = time.perf_counter()
+            for number in range(FILES):
+                files.write(Path(scratch, f"{kind}{number}"), [content])
+            seconds.append((time.perf_counter() - start) / FILES)
+        rate = rows_UW.nbytes / max(seconds[1] - seconds[0], seconds[1] / 10)
+        path = Path(scratch, "cached")
+        path.write_bytes(rows_UW.tobytes())
+        at_N = np.sort(np.random.default_rng(0).permutation(FILE_ROWS)[: FILE_ROWS // 8])
+        out_UW, buffer = np.empty((len(at_N), ROW_WORDS), np.uint32), make_scratch(PAGE_BYTES)
+        with open(path, "rb", buffering=0) as file:
+            files_N = np.full(len(at_N), file.fileno(), np.int32)
+            to_N, offsets_N = np.arange(len(at_N)), at_N * rows_UW[0].nbytes
+            read = fastest(lambda: read_rows(files_N, offsets_N, to_N, out_UW, buffer, 0, 1))
+    return rate, seconds[0], read / len(at_N)
+
+
+def _copy() -> float:
+    rows_UW, out_UW = _rows(ROWS), _rows(ROWS // 2)
+    at_U = np.random.default_rng(0).permutation(ROWS)[: ROWS // 2].astype(np.int32)
+    return out_UW.nbytes / fastest(lambda: gather_rows(rows_UW, at_U, out_UW))
+
+
+def _key_map() -> tuple[float, float, float]:
+    """Seconds of a call, of a key that is found, and of one that is inserted in blocks of keys."""
+    keys_N: U64 = np.random.default_rng(0).integers(0, 1 << 63, KEYS, dtype=np.uint64)
+    places_N, of_map = np.arange(KEYS), KeyMap()
+    # Compiled code is loaded at the first call.
+    KeyMap().insert(keys_N[:1024], places_N[:1024])
+    start = time.thread_time()
+    for first in range(0, KEYS, LOOKED_UP):
+        of_map.insert(keys_N[first : first + LOOKED_UP], places_N[first : first + LOOKED_UP])
+    insert = (time.thread_time() - start) / KEYS
+    some_U = keys_N[np.random.default_rng(1).integers(0, KEYS, LOOKED_UP)]
+    of_call = fastest(lambda: of_map.find(some_U[:FEW]))
+    return of_call, max(1e-9, (fastest(lambda: of_map.find(some_U)) - of_call) / LOOKED_UP), insert
+
+
+def _victims() -> float:
+    """Seconds of a slot among which victims are chosen."""
+    slots = Slots(KEYS, "clock")
+    slots.take(np.arange(KEYS, dtype=np.uint64), Uses.none(KEYS))
+    return fastest(lambda: slots.policy.choose(KEYS // 16, slots.occupied())) / KEYS
+
+
+def _network() -> tuple[float, float]:
+    """Bytes a second over loopback, and seconds of a small message."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        echo = Thread(target=_echo, args=(server,), daemon=True)
+        echo.start()
+        with socket.create_connection(server.getsockname()[:2]) as one:
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            start = time.perf_counter()
+            for _ in range(MESSAGES):
+                one.sendall(b"?")
+                one.recv(1)
+            message = (time.perf_counter() - start) / MESSAGES / 2
+            start = time.perf_counter()
+            one.sendall(bytes(SENT_BYTES))
+            one.recv(1)
+            seconds = time.perf_counter() - start
+        echo.join()
+    return SENT_BYTES / seconds, message
+
+
+def _echo(server: socket.socket) -> None:
+    """Answer each message of one byte; then take SENT_BYTES and answer once."""
+    other, _ = server.accept()
+    with other:
+        other.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(MESSAGES):
+            other.recv(1)
+            other.sendall(b"!")
+        left, buffer = SENT_BYTES, bytearray(1 << 20)
+        while left:
+            left -= other.recv_into(buffer, min(left, len(buffer)))
+        other.sendall(b"!")
+
+
+def _dask() -> tuple[int, float]:
+    """Bytes of RAM that Dask takes, and CPU seconds of a block whose stages do nothing."""
+    before = resident_bytes()
+    with local_client("off") as client:
+        executor = DaskExecutor(client, StageResult)
+        cpu = time.process_time()
+        BlockSchedule(range(BLOCKS), 2, [s for s in STAGES if s not in ("unite", "upload")], executor, _ignore).run()
+        seconds = (time.process_time() - cpu) / BLOCKS
+        executor.close()
+        return max(0, resident_bytes() - before), seconds
+
+
+def _ignore(done: StageResult) -> None:
+    """Take a result and keep nothing of it."""

@@ -1,0 +1,113 @@
+"""Costs of the stages of a block: its counts times the costs of machine and workflow."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pipeline.planner.basis import KEY_BYTES, Basis
+from pipeline.planner.hits import LegForecast
+from pipeline.planner.space import ram_of_all
+from pipeline.planner.timing import Cost
+
+MESSAGES_OF_STEP = 8
+"""Messages that one worker sends to each other one at a step, one after the other: rows, their gradients, the dense
+part twice, and their sizes."""
+MOVING_CALLS = 3
+"""Number of calls of the key map for a block besides lookups: size with the new keys, insertion, moves."""
+FILES_OF_CHUNK = 2
+"""Number of files of a chunk, each of which is made durable."""
+
+
+def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
+    """Cost of each stage for an average block of a leg, on one worker, without other work on the machine."""
+    setup, machine, work, world = of.setup, of.machine, of.work, of.setup.world
+    rows = {name: leg.of_block(name, world) for name in leg.rows}
+    trains = leg.leg.split == "train"
+    examples, batches = leg.examples / max(1.0, leg.blocks) / world, leg.batches / max(1.0, leg.blocks)
+    victims = rows["device_to_host"] + rows["device_to_disk"]
+    arrivals = rows["new"] + rows["host_hits"] + rows["disk_hits"]
+    written = rows["device_to_disk"] + rows["host_to_disk"] - rows["unchanged"]
+    step = work.train_batch if trains else work.score_batch
+    swapped = copying(of, arrivals + victims) if trains else Cost()
+    threads = setup.workflow.schedule.threads
+    costs = {
+        "read": work.read_example * examples,
+        "dedup": work.dedup_value * (examples * work.values_of_example),
+        "unite": work.dedup_value * (2 * rows["keys"]),
+        "plan": _planning(of, rows, victims),
+        "prefetch": work.first_row * rows["new"] + copying(of, rows["host_hits"]) + reading(of, rows["disk_hits"]),
+        "upload": Cost(),
+        "train": step * batches + Cost(swapped.seconds / threads, swapped.cpu_seconds),
+        "write_back": copying(of, victims) + writing(of, written + rows["padding"]),
+    }
+    if world > 1:
+        costs["train"] += exchanging(of, batches)
+    else:
+        del costs["unite"]
+    if setup.fit.sizes.on_gpu:
+        link = machine.link_bytes_per_second or math.inf
+        costs["upload"] = Cost((arrivals * of.row_bytes + examples * work.example_bytes) / link, 0.0)
+    else:
+        del costs["upload"]
+    return costs
+
+
+def copying(of: Basis, rows: float) -> Cost:
+    """Cost of copying so many scattered rows within RAM, with one thread."""
+    seconds = rows * of.row_bytes / of.machine.copy_bytes_per_second
+    return Cost(seconds, seconds)
+
+
+def writing(of: Basis, rows: float) -> Cost:
+    """Cost of writing so many rows to the log in whole chunks, gathered before."""
+    num_bytes, chunks = rows * (of.row_bytes + KEY_BYTES), rows / of.setup.fit.sizes.chunk_rows
+    seconds = num_bytes / of.machine.disk_write_bytes_per_second
+    return Cost(seconds + FILES_OF_CHUNK * chunks * of.machine.fsync_seconds, copying(of, 2 * rows).cpu_seconds)
+
+
+def reading(of: Basis, rows: float) -> Cost:
+    """Cost of reading so many rows of the log, at random positions.
+
+    Neighbours share a read if the disk streams over the gap between them in less time than another read costs; gaps are
+    distributed exponentially. Without direct I/O the page cache holds the log as far as RAM is left for it.
+    """
+    if rows <= 0:
+        return Cost()
+    machine, log_bytes = of.machine, of.forecast.log_rows * (of.row_bytes + KEY_BYTES)
+    gap = max(1e-12, log_bytes / rows / machine.disk_read_bytes_per_second)
+    each = gap * (1 - math.exp(-machine.scattered_read_seconds / gap))
+    each += of.row_bytes / machine.disk_read_bytes_per_second
+    cpu = rows * machine.cached_read_seconds
+    cached = 0.0 if of.setup.workflow.storage.direct else _cached_share(of, log_bytes)
+    return Cost(max(cpu / machine.cores, rows * each * (1 - cached)), cpu)
+
+
+def _cached_share(of: Basis, log_bytes: float) -> float:
+    """Share of the logs that the page cache can hold."""
+    left = of.machine.ram - ram_of_all(of)
+    return min(1.0, max(0.0, left / max(1.0, of.setup.world * log_bytes)))
+
+
+def _planning(of: Basis, rows: Mapping[str, float], victims: float) -> Cost:
+    """Cost of `plan`: the block's keys are found once, and those of the window again if rows have to leave."""
+    machine, sizes = of.machine, of.setup.fit.sizes
+    lookups = 2 + of.forecast.look_ahead if victims else 1
+    moved = rows["host_hits"] + rows["disk_hits"] + victims + rows["host_to_disk"]
+    seconds = (lookups * rows["keys"] + moved) * machine.find_seconds + rows["new"] * machine.insert_seconds
+    seconds += (lookups + MOVING_CALLS) * machine.map_call_seconds
+    if victims:
+        seconds += (sizes.device_rows + sizes.host_rows) * machine.victim_seconds
+    return Cost(seconds, seconds)
+
+
+def exchanging(of: Basis, batches: float) -> Cost:
+    """Cost of what a worker sends and receives while it trains on a block: the weights of the keys that it does not own
+    and their gradients, twice the dense gradients, and messages."""
+    machine, world = of.machine, of.setup.world
+    others = (world - 1) / world
+    row_bytes = 4 * of.setup.row.num_weights * of.work.keys_of_batch * others
+    sent = 2 * row_bytes + 2 * others * of.dense_bytes / (1 + of.setup.workflow.optimizer.numbers_a_parameter)
+    waits = MESSAGES_OF_STEP * (world - 1) * machine.message_seconds
+    seconds = batches * (sent / machine.network_bytes_per_second + waits)
+    return Cost(seconds, seconds)

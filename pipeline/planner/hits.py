@@ -1,0 +1,218 @@
+"""Hits and traffic of the tiers, from the plans of a run replayed on keys alone, without rows.
+
+A replay ends after MAX_VALUES values or MAX_BLOCKS blocks, which take a few seconds, and the rest of the run is
+extrapolated: rows that arrive and leave as in the last third of what was replayed, new keys by Heaps' law. Of large
+blocks a sample of the keys is replayed, in tiers that are smaller by the same factor (spatially hashed sampling: a key
+is in the sample or not, whenever it comes).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pipeline.data.agenda import Leg
+from pipeline.machine.limits import cpus
+from pipeline.monitor.tiers import COUNTS
+from pipeline.preflight.explain import HEAPS_GROWTH
+from pipeline.preflight.setup import Setup
+from pipeline.replay.capacities import NO_LIMIT, Capacities
+from pipeline.replay.engine import Simulation
+from pipeline.replay.sample import PARTS, Sample
+from pipeline.replay.totals import BlockMoves
+from pipeline.replay.trace import FileTrace, Trace, shards_of
+from pipeline.stages.unique_keys import KeyReader
+
+MAX_VALUES, MAX_BLOCKS = 48_000_000, 3000
+"""Maximum numbers of categorical values that are read for a replay and of blocks that it plans; both take some
+seconds."""
+BLOCK_KEYS, SLOTS = 1 << 15, 1 << 22
+"""Numbers of keys of a block, and of slots of device and host, above which a sample of the keys is replayed."""
+
+
+@dataclass(frozen=True, slots=True)
+class LegForecast:
+    """One pass over a split."""
+
+    leg: Leg
+    blocks: float
+    batches: float
+    examples: float
+    rows: dict[str, float]
+    """Sums of the `Moves` of all blocks and workers, by name."""
+
+    def of_block(self, name: str, world: int) -> float:
+        """Rows of one worker in an average block."""
+        return self.rows[name] / max(1.0, self.blocks) / world
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Rows and commits of a whole run."""
+
+    legs: tuple[LegForecast, ...]
+    commits: int
+    """Commits, those by time not counted."""
+    rows_committed: float
+    """Rows that all these commits write."""
+    keys: float
+    """Keys of the table at the end."""
+    log_rows: float
+    """Rows of the log at the end, stale ones and padding included."""
+    reserved_rows: float
+    """Rows for which disk space is reserved at the end."""
+    block_batches: int
+    look_ahead: int
+    replayed: float
+    """Share of the run's examples whose keys were replayed; the rest is extrapolated."""
+    sample: int
+    """One key in this many was replayed."""
+    stopped: str = ""
+    """Reason why the run would stop early."""
+
+    def total(self, name: str) -> float:
+        """Rows of all legs."""
+        return sum(leg.rows[name] for leg in self.legs)
+
+    @property
+    def hit_rates(self) -> dict[str, float]:
+        """Hit rate of each tier, as `TierTotals.report` defines it."""
+        keys, device, host = (self.total(name) for name in ("keys", "device_hits", "host_hits"))
+        disk, new = self.total("disk_hits"), self.total("new")
+        pairs = {"device": (device, keys), "host": (host, keys - device), "disk": (disk, keys - device - host - new)}
+        return {tier: hits / asked if asked > 0 else math.nan for tier, (hits, asked) in pairs.items()}
+
+
+def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUES) -> Forecast:
+    """Replay the run, or its beginning, and extrapolate the rest. Raises ValueError as a run would if data is bad."""
+    workflow, fit = setup.workflow, setup.fit
+    too_large = max(
+        max(fit.window.keys_of_blocks, default=0) / BLOCK_KEYS,
+        setup.world * (fit.sizes.device_rows + fit.sizes.host_rows) / SLOTS,
+    )
+    rate = 1 << math.ceil(math.log2(max(1.0, too_large)))
+    shards = shards_of(workflow.workers.num_shards(setup.world), setup.world)
+    reader = KeyReader(workflow.data, workflow.seed, cpus())
+    try:
+        trace: Trace = FileTrace(reader, setup.agenda, shards)
+        sample = Sample(trace, PARTS / rate) if rate > 1 else None
+        capacities = Capacities.of(fit.sizes, workflow.storage)
+        if rate > 1:
+            # By chance a sampled block may have more keys than its share of a ring's buffer.
+            capacities = replace(capacities.sampled(1 / rate), staging_rows=NO_LIMIT, outgoing_rows=NO_LIMIT)
+        simulation = Simulation(
+            sample.parts[0] if sample else trace, capacities,
+            (workflow.storage.device_policy, workflow.storage.host_policy), fit.look_ahead, fit.block_batches,
+            workflow.commit.every_blocks, workflow.commit.keep,
+        )  # fmt: skip
+        replay = Replay(simulation, setup, rate, sample)
+        replay.run(max_values / max(1.0, values_of_example))
+    finally:
+        reader.close()
+    return replay.forecast()
+
+
+class Replay:
+    """A simulation that is run as far as it may, and what it leaves to extrapolate."""
+
+    def __init__(self, simulation: Simulation, setup: Setup, rate: int, sample: Sample | None) -> None:
+        self._simulation, self._agenda, self._rate, self._sample = simulation, setup.agenda, rate, sample
+        self._batch_size = setup.workflow.schedule.batch_size
+        self._growth = setup.workflow.storage.log_growth
+        self._keys_after: list[tuple[float, float]] = []
+        """Training examples and keys of the table, after each training block of the first epoch."""
+        self._ended = False
+
+    def run(self, max_examples: float) -> None:
+        """Replay blocks until so many examples were read, or MAX_BLOCKS blocks planned."""
+        seen = 0
+        for planned, block in enumerate(self._simulation.steps()):
+            if seen >= max_examples or planned == MAX_BLOCKS:
+                return
+            seen += block.num_examples
+            if block.trains and block.epoch == 0:
+                keys = self._rate * sum(len(places.map) for places in self._simulation.places)
+                self._keys_after.append((block.first_example, keys))
+        self._ended = True
+
+    def forecast(self) -> Forecast:
+        by_leg: dict[Leg, list[BlockMoves]] = {}
+        for of_block in self._simulation.totals.series:
+            by_leg.setdefault(Leg(of_block.block.split, of_block.block.epoch), []).append(of_block)
+        steady = self._steady(by_leg)
+        legs = tuple(self._leg(leg, by_leg.get(leg, []), steady) for leg in self._agenda.legs)
+        seen = sum(of.block.num_examples for series in by_leg.values() for of in series)
+        disk, places = self._simulation.totals.disk, self._simulation.places
+        stopped = self._simulation.totals.stopped
+        keys = self._rate * sum(len(p.map) for p in places) if self._ended else self._keys_of_epoch()
+        held = min(keys, self._rate * sum(len(p.device.keys_S) + len(p.host.keys_S) for p in places))
+        committed = self._rate * float(disk.rows_changed + disk.rows_merged)
+        log_rows = float(self._rate * sum(p.chunks.present * p.chunks.rows for p in places))
+        epochs, commits = self._agenda.end.epoch, disk.commits
+        reserved = [min(p.commit_chunks, p.caps.disk_chunks - p.chunks.present) * p.chunks.rows for p in places]
+        reserved_rows = float(self._rate * max(0, sum(reserved)))
+        if not self._ended:
+            # A commit comes at the end of an epoch, and when the log has grown by its share; it writes what device and
+            # host hold, and what left before is in the log.
+            written = sum(leg.rows[n] for leg in legs for n in ("device_to_disk", "host_to_disk", "padding"))
+            written -= sum(leg.rows["unchanged"] for leg in legs)
+            least = self._rate * sum(p.chunks.allowance * p.chunks.rows for p in places)
+            commits = max(commits, epochs * (1 + int(written / epochs / max(least, self._growth * keys))))
+            committed, log_rows = max(committed, commits * held), keys + 2 * held
+            slots = self._rate * sum(len(p.device.keys_S) + len(p.host.keys_S) for p in places)
+            reserved_rows = slots + keys
+        return Forecast(
+            legs, commits, committed, keys, log_rows, reserved_rows,
+            self._simulation.block_batches, self._simulation.look_ahead, min(1.0, seen / self._agenda.total_examples),
+            self._rate, stopped.message if stopped else "",
+        )  # fmt: skip
+
+    def _leg(self, leg: Leg, series: Sequence[BlockMoves], steady: dict[str, float]) -> LegForecast:
+        """Counts of a leg: those that were replayed, and for its other examples the steady ones."""
+        examples = self._agenda.num_examples[leg.split]
+        rows = self._rows(series)
+        seen = sum(of.block.num_examples for of in series)
+        batches = -(-examples // self._batch_size)
+        blocks = float(len(series)) if seen >= examples else batches / self._simulation.block_batches
+        if seen < examples:
+            more = {name: value * (examples - seen) for name, value in steady.items()}
+            first = leg.split == "train" and leg.epoch == 0
+            new = max(0.0, self._keys_of_epoch() - self._keys_after[-1][1]) if first and self._keys_after else 0.0
+            arrivals = more["new"] + more["host_hits"] + more["disk_hits"]
+            more["new"] = min(new, arrivals)
+            more["disk_hits"] = max(0.0, arrivals - more["new"] - more["host_hits"])
+            if leg.split != "train":
+                moved = ("device_to_host", "device_to_disk", "host_to_disk", "unchanged", "padding")
+                more |= dict.fromkeys(moved, 0.0)
+            rows = {name: value + more[name] for name, value in rows.items()}
+        return LegForecast(leg, blocks, batches, examples, rows)
+
+    def _rows(self, series: Sequence[BlockMoves]) -> dict[str, float]:
+        """Sums of the moves of these blocks. How many keys they have is known: what the sample has too many of, or too
+        few, are frequent keys, which are found on the device."""
+        moves = [of_worker for of in series for of_worker in of.moves if of_worker]
+        rows = {name: float(self._rate * sum(getattr(of_worker, name) for of_worker in moves)) for name in COUNTS}
+        if self._sample:
+            known = sum(self._sample.num_keys(of.block) for of in series)
+            rows["device_hits"] = max(0.0, rows["device_hits"] + known - rows["keys"])
+            rows["keys"] = float(known)
+        return rows
+
+    def _steady(self, by_leg: dict[Leg, list[BlockMoves]]) -> dict[str, float]:
+        """Rows of an example, by name, in the last third of the training blocks that were replayed."""
+        trained = [of for leg, series in by_leg.items() if leg.split == "train" for of in series]
+        last = trained[-max(1, len(trained) // 3) :]
+        examples = sum(of.block.num_examples for of in last)
+        return {name: value / max(1, examples) for name, value in self._rows(last).items()}
+
+    def _keys_of_epoch(self) -> float:
+        """Number of keys after the first epoch, by Heaps' law: a power of the number of examples."""
+        if not self._keys_after:
+            return 0.0
+        examples, keys = self._keys_after[-1]
+        half_examples, half_keys = self._keys_after[len(self._keys_after) // 2]
+        growth = HEAPS_GROWTH
+        if 0 < half_examples < examples and half_keys:
+            growth = min(1.0, math.log(keys / half_keys) / math.log(examples / half_examples))
+        return keys * (self._agenda.num_examples["train"] / max(1.0, examples)) ** growth

@@ -1,0 +1,91 @@
+"""A prediction in words, for --explain, and as values for JSON."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict
+from typing import Any
+
+from pipeline.messages.sizes import format_size_up
+from pipeline.monitor.history import json_value
+from pipeline.planner.basis import Basis
+from pipeline.planner.predict import Prediction
+
+TIERS = ("device", "host")
+WORTH_TELLING = 0.995
+"""Share of the examples below which the part that was replayed is told."""
+
+
+def in_words(p: Prediction, of: Basis) -> list[str]:
+    """Describe the prediction in some lines and a table of the stages."""
+    lines = ["", f"predicted for {of.machine.name}, {'serially' if of.serial else 'with overlap'}:", *stage_lines(p)]
+    lines.append(
+        f"speed:    {p.examples_per_second:,.0f} examples/s while it trains ({_bound(p)}); an epoch "
+        f"{duration(p.epoch_seconds)} with evaluation and commits, the run {duration(p.run_seconds)}"
+    )
+    rates = [f"{tier} {p.hit_rates[tier]:.1%}" for tier in TIERS if not math.isnan(p.hit_rates[tier])]
+    lines.append(
+        f"hits:     {', '.join(rates) or 'none'} of the keys that reach it; {p.disk_rows_per_second:,.0f} rows/s "
+        f"from disk, {format_size_up(int(p.disk_bytes_per_second))}/s{_extrapolated(of)}"
+    )
+    lines.append(
+        f"commits:  {p.commits:,}, each {duration(p.commit_seconds)} and {format_size_up(int(p.commit_bytes))}"
+    )
+    lines.append(
+        f"at most:  {format_size_up(int(p.ram_bytes))} of RAM; at the end {int(of.forecast.keys):,} keys, "
+        f"{format_size_up(int(p.disk_bytes))} on disk, key map {format_size_up(int(p.map_bytes))}"
+    )
+    if p.price is not None:
+        epochs = max(1, of.setup.workflow.schedule.epochs)
+        lines.append(
+            f"price:    {p.price:,.2f}, {p.price / epochs:,.2f} an epoch, at {of.machine.price_per_hour:,.2f} an hour"
+        )
+    return lines + advice(p, of)
+
+
+def stage_lines(p: Prediction) -> list[str]:
+    """Table of the stages of an average training block."""
+    lines = [f"{'stage':12}{'ms a block':>12}{'CPU ms':>12}   of {p.block_examples:,.0f} examples, each stage alone"]
+    for name, cost in p.block.stages.items():
+        mark = "   <- binds" if name == p.block.binds else ""
+        lines.append(f"{name:12}{1e3 * cost.seconds:12,.1f}{1e3 * cost.cpu_seconds:12,.1f}{mark}")
+    return [*lines, f"{'together':12}{1e3 * p.block.seconds:12,.1f}"]
+
+
+def advice(p: Prediction, of: Basis) -> list[str]:
+    """Lines on what does not fit the machine, or would end the run early."""
+    lines = [f"the run would stop early: {of.forecast.stopped}"] if of.forecast.stopped else []
+    if p.ram_bytes > of.machine.ram:
+        lines.append(
+            f"more RAM than the machine's {format_size_up(of.machine.ram)}: lower storage.host or storage.device"
+        )
+    return lines
+
+
+def values(p: Prediction, of: Basis) -> dict[str, Any]:
+    """Values of a prediction for JSON; what it was made of is in `machine`, `work` and `replay`."""
+    forecast = asdict(of.forecast)
+    legs = forecast.pop("legs")
+    return dict(json_value({
+        **asdict(p),
+        "machine": of.machine.model_dump(mode="json"),
+        "work": asdict(of.work),
+        "replay": forecast | {"legs": legs},
+    }))  # fmt: skip
+
+
+def duration(seconds: float) -> str:
+    """A time span with the unit that fits."""
+    for unit, scale in (("days", 86400.0), ("h", 3600.0), ("min", 60.0)):
+        if seconds >= 2 * scale:
+            return f"{seconds / scale:,.1f} {unit}"
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
+
+
+def _bound(p: Prediction) -> str:
+    return "the cores are busy" if p.block.binds == "cores" else f"{p.block.binds} binds"
+
+
+def _extrapolated(of: Basis) -> str:
+    share = of.forecast.replayed
+    return f" (from {share:.0%} of the examples)" if share < WORTH_TELLING else ""

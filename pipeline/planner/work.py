@@ -1,0 +1,215 @@
+"""Cost of a workflow's own work on one worker, measured by a rehearsal: a few batches run through all stages, in a
+temporary folder."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.data.agenda import Agenda, Position
+from pipeline.data.source import Source
+from pipeline.device.device import Device
+from pipeline.machine.memory import resident_bytes
+from pipeline.planner.machine import Machine
+from pipeline.planner.overlap import ThreadExecutor
+from pipeline.planner.read_cost import read_cost, values_of_example
+from pipeline.planner.timing import Cost, fastest
+from pipeline.preflight.memory_table import table
+from pipeline.preflight.setup import Setup
+from pipeline.records import Block, Moves, Rank, Refusal, Span, StageResult
+from pipeline.schedule import BlockSchedule, Executor, SerialExecutor
+from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.files import Files
+from pipeline.storage.wide_rows import write_first_rows
+from pipeline.worker.stage_runner import StageRunner
+from pipeline.worker.tiers import Tiers, WorkerConfig
+
+WARM_UP, FEWEST, MOST = 2, 3, 16
+"""Number of batches that are trained before any is measured, and bounds of the number of those that are, one after
+another and then overlapped."""
+MEASURED_SECONDS = 1.2
+"""Time that each of the two measurements should take."""
+FIRST_ROWS = 1 << 13
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Costs of a workflow on one worker, for its part of each batch."""
+
+    values_of_example: float
+    """Categorical values of an example."""
+    example_bytes: float
+    """Bytes of an example in the read ring."""
+    keys_of_batch: float
+    """Unique keys of the worker's part of a full batch."""
+    read_example: Cost
+    dedup_value: Cost
+    first_row: Cost
+    """Making the first row of a new key."""
+    train_batch: Cost
+    """A step without the swap: rows looked up, forward and backward pass, both updates."""
+    score_batch: Cost
+    beside: float
+    """Seconds by which training takes longer for each CPU second of the other stages: 0 if they have cores of their
+    own, 1 if they take their time from training."""
+    process_bytes: int
+    """RAM of the worker's process without rows, read ring, shuffle window and key map."""
+
+
+def measure_work(setup: Setup, source: Source, device: Device, folder: Path, machine: Machine) -> Work:
+    """Measure with the workflow's own model and first examples, in a temporary folder in `folder`. Raises ValueError,
+    OSError, MemoryError or PipelineError as the run itself would."""
+    agenda = Agenda(source.num_examples, Rank(0, setup.world).size_of(setup.workflow.schedule.batch_size), 1)
+    read = read_cost(source, agenda)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".measure-") as scratch:
+        rehearsal = Rehearsal(setup, source, device, Path(scratch), machine, agenda)
+        try:
+            return rehearsal.work(read)
+        finally:
+            rehearsal.close()
+
+
+class Rehearsal:
+    """A worker with the run's own tiers, which trains and scores batches by themselves: blocks of one batch."""
+
+    def __init__(
+        self, setup: Setup, source: Source, device: Device, scratch: Path, machine: Machine, agenda: Agenda
+    ) -> None:
+        self._setup, self._machine, self._agenda, self._source = setup, machine, agenda, source
+        schedule = {"batch_size": Rank(0, setup.world).size_of(setup.workflow.schedule.batch_size)}
+        # No commit is taken, however many rows leave for the disk.
+        workflow = setup.workflow.model_copy(update={
+            "schedule": setup.workflow.schedule.model_copy(update=schedule),
+            "storage": setup.workflow.storage.model_copy(update={"log_growth": 1e12}),
+        })  # fmt: skip
+        speed = DiskSpeed(machine.scattered_read_seconds, machine.disk_read_bytes_per_second)
+        config = WorkerConfig(setup.fit.sizes, setup.row, agenda.steps_of_epoch, scratch, speed, (), None)
+        self._tiers = Tiers(workflow, config, source, device, Files())
+        self._runner = StageRunner(workflow, source, self._tiers)
+        self._look_ahead = setup.fit.look_ahead
+        self._num_blocks = 0
+        self._refusal: Refusal | None = None
+
+    def close(self) -> None:
+        self._runner.close()
+        self._tiers.close()
+
+    def work(self, read: Cost) -> Work:
+        """Measure everything but `read`, whose cost is given. Raises ValueError if `plan` refuses the first batch."""
+        values, example_bytes = values_of_example(self._source)
+        spans, moves = self._serially(WARM_UP, "train")
+        if self._refusal and not moves:
+            raise ValueError(self._refusal.message)
+        num = min(MOST, max(FEWEST, int(MEASURED_SECONDS / max(1e-6, _last(spans, "train").seconds))))
+        measured = self._serially(num, "train")
+        # A later batch may be refused: then the first ones count.
+        spans, moves = measured if measured[1] else (spans, moves)
+        train, dedup = _median(spans, "train"), _median(spans, "dedup")
+        evaluated = next((split for split in ("validation", "test") if self._agenda.num_examples.get(split)), None)
+        scored = self._serially(WARM_UP, evaluated)[0] if evaluated else []
+        block = next(self._agenda.blocks(1))
+        return Work(
+            values_of_example=values,
+            example_bytes=example_bytes,
+            keys_of_batch=statistics.mean(m.keys for m in moves),
+            read_example=read,
+            dedup_value=dedup * (1 / max(1.0, values * block.num_examples)),
+            first_row=self._first_row(),
+            train_batch=train + self._swap(moves) * -1.0,
+            score_batch=_last(scored, "train") if scored else train,
+            beside=self._beside(num, train, spans),
+            process_bytes=self._process_bytes(),
+        )
+
+    def _beside(self, num: int, train: Cost, spans: Sequence[Span]) -> float:
+        """See `Work.beside`; `train`, `spans`: a step and all stages, one after another."""
+        others = sum(s.cpu_seconds for s in spans if s.stage not in ("train", "gpu train"))
+        seconds = self._overlapped(num)
+        longer = seconds - train.seconds if seconds else others
+        return min(1.0, max(0.0, longer / max(1e-9, others / max(1, len(_of(spans, "train"))))))
+
+    def _blocks(self, num: int, split: str) -> list[Block]:
+        """Next batches of a split, numbered on from the last ones; from the first batch again after its end. A last
+        batch, which may be too small for batch norm, is left out if there are others."""
+        begin = self._agenda.block_at(Position(0, split, 0), 1)
+        of_split = [b for b in islice(self._agenda.blocks(1, begin), 1 + WARM_UP + 2 * MOST) if b.split == split]
+        of_split = [b for b in of_split if not b.closes_split] or of_split
+        first, self._num_blocks = self._num_blocks, self._num_blocks + num
+        return [
+            replace(of_split[n % len(of_split)], number=n, first_step=n, closes_split=False)
+            for n in range(first, first + num)
+        ]
+
+    def _serially(self, num: int, split: str) -> tuple[list[Span], list[Moves]]:
+        """Run the stages one after another. Returns their spans, with CPU time of all threads, and the moves."""
+        return self._run(num, split, SerialExecutor(partial(self._runner.run, cpu_clock=time.process_time)))
+
+    def _overlapped(self, num: int) -> float:
+        """Run blocks as a run overlaps them. Returns seconds a block from the first training to the end of the last; 0
+        if none was trained."""
+        executor = ThreadExecutor(self._runner.run)
+        try:
+            trained = _of(self._run(num, "train", executor)[0], "train")
+        finally:
+            executor.close()
+        return (trained[-1].stop - trained[0].start) / len(trained) if trained else 0.0
+
+    def _run(self, num: int, split: str, executor: Executor) -> tuple[list[Span], list[Moves]]:
+        blocks, results = self._blocks(num, split), list[StageResult]()
+        self._runner.start(blocks, self._look_ahead)
+        numbers = range(blocks[0].number, blocks[-1].number + 1)
+        names = self._runner.names
+        self._refusal = BlockSchedule(numbers, self._look_ahead, names, executor, results.append).run()
+        results += self._runner.drain()
+        return [done.span for done in results if done.span], [done.moves for done in results if done.moves]
+
+    def _swap(self, moves: Sequence[Moves]) -> Cost:
+        """Cost of a block's swap, which the plan of the real run tells anew."""
+        rows = statistics.mean(m.keys - m.device_hits + m.device_to_host + m.device_to_disk for m in moves)
+        seconds = rows * self._setup.row.num_bytes / self._machine.copy_bytes_per_second
+        return Cost(seconds / self._setup.workflow.schedule.threads, seconds)
+
+    def _first_row(self) -> Cost:
+        setup, rng = self._setup, np.random.default_rng(0)
+        keys_U = rng.integers(0, 1 << 63, FIRST_ROWS, dtype=np.uint64)
+        rows_UW = np.empty((FIRST_ROWS, setup.row.num_words), np.uint32)
+        seconds = fastest(
+            lambda: write_first_rows(setup.row, setup.workflow.seed, setup.workflow.model.init_std, keys_U, rows_UW)
+        )
+        return Cost(seconds, seconds) * (1 / FIRST_ROWS)
+
+    def _process_bytes(self) -> int:
+        """Resident bytes of this process without what the tables of memory list, as far as it was touched."""
+        places, sizes, row = self._tiers.places, self._setup.fit.sizes, self._setup.row.num_bytes
+        rows = sum(len(slots.keys_S) - slots.num_free for slots in (places.device, places.host))
+        marks = next(size for name, size, _ in table(sizes, self._look_ahead) if name == "slot marks")
+        touched = rows * row * 2 + marks + places.map.num_bytes + sizes.window_bytes
+        return max(self._machine.process_bytes, resident_bytes() - touched)
+
+
+def _of(spans: Sequence[Span], stage: str) -> list[Span]:
+    """Spans of a stage. On a GPU those of its training are the ones of the GPU's own time."""
+    on_gpu = [span for span in spans if span.stage == f"gpu {stage}"]
+    return on_gpu or [span for span in spans if span.stage == stage]
+
+
+def _cost(span: Span) -> Cost:
+    return Cost(span.stop - span.start, span.cpu_seconds)
+
+
+def _last(spans: Sequence[Span], stage: str) -> Cost:
+    return _cost(_of(spans, stage)[-1])
+
+
+def _median(spans: Sequence[Span], stage: str) -> Cost:
+    costs = [_cost(span) for span in _of(spans, stage)]
+    seconds, cpu = (statistics.median(getattr(c, name) for c in costs) for name in ("seconds", "cpu_seconds"))
+    return Cost(seconds, cpu)

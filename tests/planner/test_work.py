@@ -1,0 +1,82 @@
+"""The rehearsal: every cost of a workflow's own work is measured with its real model and data, and nothing is left."""
+
+from dataclasses import replace
+from threading import Event
+
+import pytest
+from depth import some
+from made_machines import LAPTOP
+
+from pipeline.device.device import RAM
+from pipeline.planner.overlap import ThreadExecutor
+from pipeline.planner.work import measure_work
+from pipeline.preflight.setup import set_up
+from pipeline.records import StageResult
+
+
+def measured(workflow, folder, world=1):
+    setup, source = set_up(workflow, RAM, print, world)
+    try:
+        return measure_work(setup, source, RAM, folder, LAPTOP)
+    finally:
+        source.close()
+
+
+CHANGES = [{}, {"look_ahead": 1, "block_batches": 1}, {"batch_size": 1000}, {"batch_size": 1}]
+
+
+@pytest.mark.parametrize("changes", some(CHANGES, CHANGES[0]))
+def test_every_cost_is_measured_and_nothing_is_left(small_workflow, tmp_path, changes):
+    work = measured(small_workflow(**changes), tmp_path)
+    for cost in (work.read_example, work.dedup_value, work.first_row, work.train_batch, work.score_batch):
+        assert cost.seconds > 0
+    assert 0 <= work.beside <= 1
+    assert 3 <= work.values_of_example <= 9, "three single values and two short lists"
+    assert work.keys_of_batch > 0
+    assert work.example_bytes > 8 * work.values_of_example
+    assert 50 << 20 < work.process_bytes < 8 << 30
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_is_measured_with_its_part_of_a_batch(small_workflow, tmp_path):
+    workflow = small_workflow(batch_size=40)
+    alone, of_four = measured(workflow, tmp_path), measured(workflow, tmp_path, world=4)
+    assert of_four.keys_of_batch < alone.keys_of_batch
+
+
+def test_a_first_batch_that_is_refused_cannot_be_measured(small_workflow, tmp_path, monkeypatch):
+    setup, source = set_up(small_workflow(), RAM, print)
+    no_map = replace(setup, fit=replace(setup.fit, sizes=replace(setup.fit.sizes, map_bytes=1)))
+    with pytest.raises(ValueError, match=r"the key map would need .* and has 1 B"):
+        measure_work(no_map, source, RAM, tmp_path, LAPTOP)
+    source.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_log_only_ends_the_measurement(small_workflow, tmp_path):
+    setup, source = set_up(small_workflow(), RAM, print)
+    sizes = replace(setup.fit.sizes, device_rows=150, host_rows=20, disk_chunks=10)
+    work = measure_work(replace(setup, fit=replace(setup.fit, sizes=sizes)), source, RAM, tmp_path, LAPTOP)
+    source.close()
+    assert work.train_batch.seconds > 0
+
+
+def test_stages_run_on_threads_of_their_own_after_those_that_they_wait_for():
+    trained, order = Event(), []
+
+    def call(stage, number):
+        if stage == "train":
+            assert trained.wait(10)
+        else:
+            trained.set()
+        order.append(stage)
+        return StageResult(stage, number)
+
+    executor = ThreadExecutor(call)
+    train = executor.submit("train", 0, [])
+    write_back = executor.submit("write_back", 0, [train])
+    read = executor.submit("read", 1, [])
+    assert executor.result(write_back) == StageResult("write_back", 0)
+    executor.settle([read])
+    executor.close()
+    assert order == ["read", "train", "write_back"]
