@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import arguments, finish
-from benchmarks.policies.belady import belady_hits
 from benchmarks.policies.traces import Trace, all_traces
 from pipeline.records import U64, Block, Moves, Plan, Unique
+from pipeline.replay.belady import AllUses, belady_series
 from pipeline.stages.plan import RingRows, plan
 from pipeline.storage.chunks import Chunks
 from pipeline.storage.places import Caps, Places
@@ -64,7 +64,8 @@ def moves_of(
 class Cell:
     """One trace and one size: hits after the warm-up of every policy, as shares of the keys that occurred before."""
 
-    def __init__(self, trace: Trace, share: float) -> None:
+    def __init__(self, trace: Trace, uses: AllUses, share: float) -> None:
+        self.uses = uses
         self.blocks = trace.blocks
         self.rows = int(share * trace.num_keys)
         self.device, self.warm = self.rows // 2, len(trace.blocks) // 2
@@ -79,9 +80,8 @@ class Cell:
         self._note(CHAIN, ("lru", "lfu"))
         for known in AHEAD:
             self._note(f"foresight {known}", ("foresight", "foresight"), known)
-        self.hits["Belady"], self.device_hits["Belady"] = (
-            sum(belady_hits(self.blocks, rows)[self.warm :]) / self.known for rows in (self.rows, self.device)
-        )
+        bounds = (belady_series(self.uses, rows)[self.warm :] for rows in (self.rows, self.device))
+        self.hits["Belady"], self.device_hits["Belady"] = (sum(b.hits for b in bound) / self.known for bound in bounds)
         return True
 
     def _note(self, name: str, policies: tuple[str, str], known: int = 0) -> bool:
@@ -118,8 +118,11 @@ def main() -> None:
     for trace in all_traces(args.shared, args.quick):
         keys = sum(map(len, trace.blocks)) // len(trace.blocks)
         print(f"\n{trace.name}: {len(trace.blocks)} blocks of {keys:,} keys, {trace.num_keys:,} different ones")
+        uses = AllUses()
+        for keys_U in trace.blocks:
+            uses.add(keys_U, trains=True)
         for share in SHARES:
-            cell = Cell(trace, share)
+            cell = Cell(trace, uses, share)
             if not cell.measure():
                 print(f"  {share:4.0%}: a window does not fit {cell.device:,} rows of the device")
                 continue

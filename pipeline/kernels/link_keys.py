@@ -23,11 +23,11 @@ def link_keys_reference(keys: Sequence[int], first: int, newest: dict[int, int])
 
 @cpu
 def link_keys(keys_U: U64, first: int, table_keys_E: U64, table_E: I64, earlier_U: I64) -> int:
-    """Fill `earlier_U` with the newest earlier occurrence of each key, or NO_EARLIER, and enter key n as occurrence `first`
-    + n. Returns the number of keys that are new in the table.
+    """Fill `earlier_U` with the newest earlier occurrence of each key, or NO_EARLIER, and enter key n as occurrence
+    `first` + n. Returns the number of keys that are new in the table.
 
-    `table_keys_E`, `table_E`: keys and their newest occurrences by open addressing; NO_EARLIER is an empty entry. Their size
-    is a power of two, and the table must have room for all keys.
+    `table_keys_E`, `table_E`: keys and their newest occurrences by open addressing; NO_EARLIER is an empty entry. Their
+    size is a power of two, and the table must have room for all keys.
     """
     mask = np.uint64(table_E.size - 1)
     added = 0

@@ -26,6 +26,7 @@ from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
 from pipeline.stages.plan import RingRows
 from pipeline.stages.scan import Scanner, scan
+from pipeline.storage.places import Places
 
 CLOCKS = ("clock", "clock")
 
