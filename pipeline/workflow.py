@@ -276,6 +276,7 @@ class Metrics(Strict):
 
 
 MIN_FROZEN_EPS = 1e-6
+REMOVED_FROM_STORAGE = ("policy",)
 
 
 class Workflow(Strict):
@@ -324,6 +325,15 @@ class Workflow(Strict):
         if self.schedule.plateau and not self.commit.keep_best:
             raise ValueError("schedule.plateau needs commit.keep_best: the best epoch is the one that is tested")
         return self
+
+
+def without_removed(kept: Any) -> Any:
+    """A kept workflow, as JSON values, without settings that earlier versions of this package had and that change no
+    bit. Values that are no workflow are returned as they are."""
+    storage = kept.get("storage") if isinstance(kept, dict) else None
+    if not isinstance(storage, dict):
+        return kept
+    return kept | {"storage": {name: value for name, value in storage.items() if name not in REMOVED_FROM_STORAGE}}
 
 
 def load(path: Path) -> Workflow:

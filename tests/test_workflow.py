@@ -11,7 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipeline.messages.sizes import MemoryShare, format_size, parse_size
 from pipeline.models import DeepFM
-from pipeline.workflow import Data, Size, Workflow, load
+from pipeline.workflow import Data, Size, Workflow, load, without_removed
 
 
 def make_fields():
@@ -228,3 +228,10 @@ def test_a_file_that_changed_within_a_second_is_read_as_it_is(tmp_path, monkeypa
         )
         os.utime(path, (1, 1))
         assert load(path).name == name
+
+
+def test_settings_of_earlier_versions_are_removed_from_a_kept_workflow():
+    kept = {"name": "x", "storage": {"policy": "clock", "host": "1 GiB"}}
+    assert without_removed(kept) == {"name": "x", "storage": {"host": "1 GiB"}}
+    for nothing in ({}, {"storage": 5}, {"storage": None}, [], 5, "text"):
+        assert without_removed(nothing) == nothing

@@ -89,4 +89,4 @@ def all_traces(shared: Path | None, quick: bool) -> Iterator[Trace]:
         yield files("Criteo sample, file order", criteo(root, False), 512, 1, 1)
         yield files("Criteo sample, 3 shuffled epochs", criteo(root, True), 512, 1, 3)
     if (root := shared / "frappe_x1").is_dir():
-        yield files("Frappe, 3 epochs", frappe(root), 512, 1, 3)
+        yield files("Frappe, 3 epochs", frappe(root), 64, 1, 3)

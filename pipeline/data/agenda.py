@@ -53,6 +53,12 @@ class Agenda:
                 self.legs.append(Leg("validation", epoch))
         if num_examples.get("test") and not test_apart:
             self.legs.append(Leg("test", epochs - 1))
+        self._first_batches: dict[Leg, int] = {}
+        """Number of batches of all legs before each."""
+        self._total_batches = 0
+        for leg in self.legs:
+            self._first_batches[leg] = self._total_batches
+            self._total_batches += self._num_batches(leg.split)
 
     @property
     def steps_of_epoch(self) -> int:
@@ -157,11 +163,6 @@ class Agenda:
         minimum = self._min_last_batch if split == "train" and whole else 1
         return whole + (rest >= minimum)
 
-    def _batches_before(self, leg: Leg) -> int:
-        """Number of batches of all legs before this one; a test apart comes after all of them."""
-        before = self.legs[: self.legs.index(leg)] if leg in self.legs else self.legs
-        return sum(self._num_batches(other.split) for other in before)
-
     def _block(self, number: int, leg: Leg, first_batch: int, block_batches: int) -> Block:
         batches = self._num_batches(leg.split)
         num_batches = min(block_batches, batches - first_batch)
@@ -178,5 +179,6 @@ class Agenda:
             batch_size=self._batch_size,
             first_step=steps + (first_batch if leg.split == "train" else 0),
             closes_split=first_batch + num_batches == batches,
-            agenda_batch=self._batches_before(leg) + first_batch,
+            # A test apart comes after all legs.
+            agenda_batch=self._first_batches.get(leg, self._total_batches) + first_batch,
         )

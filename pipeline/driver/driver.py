@@ -67,7 +67,7 @@ class Driver:
         self.pace = Pace(setup)
         self.progress = progress or Progress(self.agenda.total_examples)
         self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder)]
-        self._record = StretchFile(folder, workflow.storage)
+        self._record = StretchFile(folder, setup)
         self.warnings: list[str] = []
         self._coming = ComingBlocks(setup)
         self._recovery = Recovery()

@@ -21,7 +21,7 @@ from pipeline.machine.processor import processor
 from pipeline.settings import read_json
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.folder import Folder
-from pipeline.workflow import Workflow
+from pipeline.workflow import Workflow, without_removed
 
 ANEW = "go back to the version of this package that wrote it, or begin anew with --fresh"
 HARMLESS = (
@@ -38,8 +38,6 @@ TOLD = (
     "schedule.plateau", "schedule.threads", "model.compile",
 )  # fmt: skip
 """Settings that may differ, with a warning: the result is then not that of a single workflow."""
-REMOVED = ("policy",)
-"""Settings of `storage` that earlier versions of this package had, and that change no bit."""
 MAX_TOLD, MAX_VALUE = 8, 60
 """Maximum number of differences that a message names, and of characters of a value in it."""
 PROCESSOR_VARIABLES = (
@@ -134,8 +132,7 @@ def _completed(workflow: Mapping[str, Any], present: Mapping[str, Any]) -> Mappi
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
         raise ValueError(f"model.kind of the commit's workflow is not the name of a class: {_short(model)}; {ANEW}")
-    storage = {name: value for name, value in dict(workflow.get("storage", {})).items() if name not in REMOVED}
-    importable = {**workflow, "model": model | {"kind": present["model"]["kind"]}, "storage": storage}
+    importable = without_removed({**workflow, "model": model | {"kind": present["model"]["kind"]}})
     try:
         completed = json.loads(read_json(Workflow, json.dumps(importable)).model_dump_json())
     except ValueError as error:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Literal
 
 from pipeline.cluster.crew import Crew
+from pipeline.preflight.setup import Setup
 from pipeline.records import Block, Refusal
 from pipeline.settings import Count, Strict, read_json
 from pipeline.storage.folder import Folder
 from pipeline.worker.worker import Worker
-from pipeline.workflow import Storage
 
 STRETCHES = "stretches.jsonl"
 
@@ -44,6 +44,11 @@ class Opened(Strict):
     log_growth: float
     known_examples: Count
     known: Count
+    epochs: Count
+    test_apart: bool
+    """True if the epoch to test was chosen after training."""
+    examples: dict[str, Count]
+    """Number of examples of each split."""
     workers: tuple[WorkerSizes, ...]
 
 
@@ -89,18 +94,19 @@ RunEvent = Opened | Stretched | Committing | Committed
 class StretchFile:
     """Writes the record of a run, event by event."""
 
-    def __init__(self, folder: Folder, storage: Storage) -> None:
-        self._path, self._files, self._storage = folder.path / STRETCHES, folder.files, storage
+    def __init__(self, folder: Folder, setup: Setup) -> None:
+        self._path, self._files, self._setup = folder.path / STRETCHES, folder.files, setup
 
     def opened(self, crew: Crew, kept: Sequence[int], resets: bool) -> None:
         """Record that the workers opened the last of the commits `kept`, or none. `resets`: see `Opened`."""
-        s = self._storage
+        s, schedule = self._setup.workflow.storage, self._setup.workflow.schedule
         workers = [WorkerSizes(**layout) for layout in crew.each(Worker.layout)]
         self._write(
             Opened(
                 commit=kept[-1] if kept else 0, kept=tuple(kept), resets=resets,
                 policies=(s.device_policy, s.host_policy), log_multiple=s.log_multiple, log_growth=s.log_growth,
-                known_examples=s.known_examples, known=s.known,
+                known_examples=s.known_examples, known=s.known, epochs=schedule.epochs,
+                test_apart=schedule.plateau is not None, examples=dict(self._setup.agenda.num_examples),
                 workers=tuple(workers),
             )
         )  # fmt: skip

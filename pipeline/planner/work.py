@@ -85,10 +85,12 @@ class Rehearsal:
     ) -> None:
         self._setup, self._machine, self._agenda, self._source = setup, machine, agenda, source
         schedule = {"batch_size": Rank(0, setup.world).size_of(setup.workflow.schedule.batch_size)}
-        # No commit is taken, however many rows leave for the disk.
+        # No commit is taken, however many rows leave for the disk, and no keys are read ahead.
         workflow = setup.workflow.model_copy(update={
             "schedule": setup.workflow.schedule.model_copy(update=schedule),
-            "storage": setup.workflow.storage.model_copy(update={"log_growth": 1e12}),
+            "storage": setup.workflow.storage.model_copy(update={
+                "log_growth": 1e12, "device_policy": "clock", "host_policy": "clock",
+            }),
         })  # fmt: skip
         speed = DiskSpeed(machine.scattered_read_seconds, machine.disk_read_bytes_per_second)
         config = WorkerConfig(setup.fit.sizes, setup.row, agenda.steps_of_epoch, scratch, speed, (), None)

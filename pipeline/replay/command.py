@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from pipeline.data.agenda import Agenda
 from pipeline.device.gpu import choose
 from pipeline.driver.open import shared_by
 from pipeline.driver.result import WORKFLOW, read_result
 from pipeline.driver.stretches import STRETCHES, Opened, RunEvent, read_events
 from pipeline.messages.sizes import parse_size
-from pipeline.preflight.setup import Checked, agenda_of, check, divide_caps
+from pipeline.preflight.setup import Checked, check, divide_caps
 from pipeline.replay.grid import AllWorkers, BoundCell, Cell, Grid, GridSize, cell_of
 from pipeline.replay.picture import svg
-from pipeline.replay.record import RecordedRun
+from pipeline.replay.record import OTHER_DATA, RecordedRun
 from pipeline.replay.table import hits_table
 from pipeline.replay.trace import FileTrace, shards_of
 from pipeline.run import override
 from pipeline.settings import read_json
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.shards import Shards
-from pipeline.workflow import Storage, Workflow, load
+from pipeline.workflow import Storage, Workflow, load, without_removed
 
 AS_IT_RAN = "as it ran"
 
@@ -75,8 +77,10 @@ def replay(order: Order, say: Callable[[str], None]) -> Found:
     """Do what the command is asked for. `say` is called with warnings. Raises ValueError and OSError if an argument,
     the data or the record are wrong."""
     is_run = order.target.is_dir()
+    # The record comes first: a run of an earlier version has none.
+    has_workflow = order.workflow or (order.target / WORKFLOW).is_file()
+    events = list(_events(order.target)) if is_run and has_workflow else []
     workflow = override(_workflow_of(order, is_run), order.settings)
-    events = list(_events(order.target)) if is_run else []
     world = order.workers or next((len(e.workers) for e in reversed(events) if isinstance(e, Opened)), 1)
     workflow = shared_by(workflow, world, None)
     device = choose(workflow.device)
@@ -113,8 +117,8 @@ def _workflow_of(order: Order, is_run: bool) -> Workflow:
             f"{order.target} is not a run: it has no {WORKFLOW}; name a run directory or a workflow's file"
         )
     try:
-        return read_json(Workflow, file.read_bytes())
-    except ValueError as error:
+        return read_json(Workflow, json.dumps(without_removed(json.loads(file.read_bytes()))))
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file}: {error}; if its model is your own, name its file with --workflow") from error
 
 
@@ -172,9 +176,16 @@ def _simulate(
 def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) -> Cell:
     """Replay a run by its record."""
 
-    def trace_of(shards: Sequence[Shards]) -> FileTrace:
-        agenda = agenda_of(checked.workflow, checked.source.num_examples, checked.dense, len(shards))
-        return FileTrace(reader, agenda, shards)
+    def trace_of(opened: Opened) -> FileTrace:
+        examples, schedule = checked.source.num_examples, checked.workflow.schedule
+        if opened.examples != examples:
+            raise ValueError(
+                f"the record does not fit these data: a session had {opened.examples} examples, and there are "
+                f"{examples}; {OTHER_DATA}"
+            )
+        min_last_batch = checked.dense.min_last_batch(schedule.batch_size, len(opened.workers))
+        agenda = Agenda(examples, schedule.batch_size, opened.epochs, opened.test_apart, min_last_batch)
+        return FileTrace(reader, agenda, [Shards(worker.num_shards, worker.shards) for worker in opened.workers])
 
     run = RecordedRun(trace_of)
     for _ in run.follow(events):

@@ -41,12 +41,14 @@ class ReplayedCrew:
         self.totals = Totals()
 
     def open(
-        self, trace: Trace, capacities: Sequence[Capacities], policies: tuple[str, str], kept: Sequence[KeyCommit] = ()
-    ) -> None:
+        self, trace: Trace, capacities: Sequence[Capacities], policies: tuple[str, str], kept: Sequence[KeyCommit] = (),
+        others: Sequence[KeyCommit] = (),
+    ) -> None:  # fmt: skip
         """Begin with empty slabs and the last of these commits, or with an empty table. `trace`: keys by owner;
-        `capacities`: of each worker. Chunks have the same number of rows each time."""
+        `capacities`: of each worker; `others`: commits whose chunks stay, too. Chunks have the same number of rows each
+        time."""
         log = self._log = self._log or KeyLog(capacities[0].chunk_rows)
-        log.keep(named_by(kept))
+        log.keep(named_by([*kept, *others]))
         self._trace, self._capacities, self.kept = trace, capacities, list(kept)
         self.tiers = [
             KeyTiers(of_worker, policies, log, shards)

@@ -14,10 +14,9 @@ from pipeline.replay.engine import ReplayedCrew
 from pipeline.replay.key_tiers import KeyCommit
 from pipeline.replay.totals import Snapshot, Totals
 from pipeline.replay.trace import Trace
-from pipeline.storage.shards import Shards
 
-MakeTrace = Callable[[Sequence[Shards]], Trace]
-"""Function that makes the trace of a session by the shards of its workers."""
+MakeTrace = Callable[[Opened], Trace]
+"""Function that makes the trace of a session, whose agenda and workers are those of its opening."""
 
 OTHER_DATA = "name the data that the run read, with --set data.root=FOLDER"
 
@@ -52,10 +51,11 @@ class RecordedRun:
                     self._crew.settle(self._kept(event.kept), self._at_least)
 
     def _open(self, opened: Opened) -> None:
-        kept = self._kept(opened.kept)
+        # The test of the best epoch opens its commit; the others stay.
+        kept = self._kept(opened.kept, forgets=opened.resets)
         if opened.resets:
             self.totals.restore(self._commits[opened.commit][1] if kept else Snapshot())
-        self._trace = self._trace_of([Shards(worker.num_shards, worker.shards) for worker in opened.workers])
+        self._trace = self._trace_of(opened)
         capacities = [
             Capacities(
                 worker.device_rows, worker.host_rows, chunk_rows=worker.chunk_rows, disk_chunks=worker.disk_chunks,
@@ -64,15 +64,18 @@ class RecordedRun:
             )
             for worker in opened.workers
         ]  # fmt: skip
-        self._crew.open(self._trace, capacities, opened.policies, kept)
+        others = [commit for commit, _ in self._commits.values()]
+        self._crew.open(self._trace, capacities, opened.policies, kept, others)
 
-    def _kept(self, numbers: Sequence[int]) -> list[KeyCommit]:
-        """Commits of these numbers. Raises ValueError if the record does not have one."""
+    def _kept(self, numbers: Sequence[int], forgets: bool = True) -> list[KeyCommit]:
+        """Commits of these numbers; `forgets`: the others are gone. Raises ValueError if the record does not have
+        one."""
         for number in numbers:
             if number not in self._commits:
                 raise ValueError(f"the record of the run has no commit {number}: it began before there were records")
-        self._commits = {number: self._commits[number] for number in numbers}
-        return [commit for commit, _ in self._commits.values()]
+        if forgets:
+            self._commits = {number: self._commits[number] for number in numbers}
+        return [self._commits[number][0] for number in numbers]
 
     def _stretch(self, stretched: Stretched) -> Iterator[Block]:
         blocks, coming = blocks_of(stretched, self._trace.agenda)

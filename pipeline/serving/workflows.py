@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pipeline.settings import read_json
-from pipeline.workflow import Workflow
+from pipeline.workflow import Workflow, without_removed
 
 SAME = ("data.labels", "data.numbers", "data.categories", "model", "optimizer", "seed")
 """Settings in which the user's workflow must agree with the one that was kept."""
@@ -43,7 +43,7 @@ def checked_workflow(kept: Mapping[str, Any], given: Workflow | None, needs_clas
             "run directory names is not imported; give the workflow's file with --workflow (in Python: workflow=)"
         )
     try:
-        return read_json(Workflow, json.dumps(saved))
+        return read_json(Workflow, json.dumps(without_removed(saved)))
     except ValueError as error:
         raise ValueError(f"the workflow that was kept cannot be read: {error}") from error
 

@@ -75,7 +75,11 @@ class NextUses:
     def use_up(self, block: Block) -> None:
         """Forget the known blocks that end with this one, which was planned: the next uses of their keys are those
         after it."""
-        while self._known and self._known[0].end <= block.agenda_batch + block.num_batches:
+        self.forget_before(block.agenda_batch + block.num_batches)
+
+    def forget_before(self, batch: int) -> None:
+        """Forget the known blocks that end at this batch of the agenda or before it."""
+        while self._known and self._known[0].end <= batch:
             known = self._known.popleft()
             begin, self._first = known.first, known.first + len(known.keys_U)
             self._set(known.keys_U, self._next_N[begin - self._base : self._first - self._base])

@@ -80,3 +80,12 @@ def test_stages_run_on_threads_of_their_own_after_those_that_they_wait_for():
     executor.settle([read])
     executor.close()
     assert order == ["read", "train", "write_back"]
+
+
+@pytest.mark.parametrize("policy", ["clock", "foresight"])
+def test_a_later_batch_that_is_refused_leaves_the_costs_of_the_first_ones(small_workflow, tmp_path, policy):
+    setup, source = set_up(small_workflow(storage={"device_policy": policy}), RAM, print)
+    sizes = replace(setup.fit.sizes, device_rows=150, host_rows=20, disk_chunks=10)
+    full = replace(setup, fit=replace(setup.fit, sizes=sizes))
+    assert measure_work(full, source, RAM, tmp_path, LAPTOP).train_batch.seconds > 0
+    source.close()

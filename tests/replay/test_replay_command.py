@@ -1,6 +1,7 @@
 """`pipeline replay`: the tiers of result.json without the training, and clear words for what is wrong."""
 
 import json
+import re
 
 import pytest
 from conftest import make_workflow
@@ -97,10 +98,11 @@ def test_a_wrong_argument_is_named(trained, capsys, argv, said):
 def test_what_is_no_run_is_told(trained, capsys, tmp_path):
     assert "is not a run: it has no workflow.json" in refused(capsys, tmp_path)
     (tmp_path / "workflow.json").write_text("{}")
-    assert "if its model is your own, name its file with --workflow" in refused(capsys, tmp_path)
-    (tmp_path / "workflow.json").write_bytes((trained[1] / "workflow.json").read_bytes())
     assert f"has no {STRETCHES}, since an earlier version trained it" in refused(capsys, tmp_path)
     record = tmp_path / STRETCHES
+    record.write_bytes((trained[1] / STRETCHES).read_bytes())
+    assert "if its model is your own, name its file with --workflow" in refused(capsys, tmp_path)
+    (tmp_path / "workflow.json").write_bytes((trained[1] / "workflow.json").read_bytes())
     record.write_text("")
     assert "does not begin with the opening of a run" in refused(capsys, tmp_path)
     record.write_text("all is well\n\n")
@@ -119,6 +121,10 @@ def test_a_record_of_other_data_is_told(trained, tmp_path, capsys):
     assert "the record does not fit these data: it has 400 blocks" in edited(trained, tmp_path, capsys, blocks)
     few = lambda lines: [fewer(line) for line in lines]  # noqa: E731
     assert "the record does not fit these data: the run planned block 0" in edited(trained, tmp_path, capsys, few)
+    more = lambda lines: [re.sub(r'"train":\d+', '"train":12345', line) for line in lines]  # noqa: E731
+    assert "the record does not fit these data: a session had {'train': 12345" in edited(
+        trained, tmp_path, capsys, more
+    )
     late = lambda lines: lines[:1] + [lines[0].replace('"commit":0,"kept":[]', '"commit":7,"kept":[7]')]  # noqa: E731
     assert "the record of the run has no commit 7" in edited(trained, tmp_path, capsys, late)
 

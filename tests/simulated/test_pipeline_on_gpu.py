@@ -43,7 +43,8 @@ def root(tmp_path_factory):
 
 
 def workflow_of(root, **changes):
-    workflow = make_workflow(root, storage={"read": "128 KiB"}, **({"block_batches": 1, "epochs": 1} | changes))
+    storage = {"read": "128 KiB"} | changes.pop("storage", {})
+    workflow = make_workflow(root, storage=storage, **({"block_batches": 1, "epochs": 1} | changes))
     return workflow.model_copy(update={"metrics": Metrics(group="user", progressive=True)})
 
 
@@ -305,3 +306,11 @@ def test_a_failure_at_the_end_of_a_stretch_names_the_commit_that_stands(root):
         findings.of = bad
         with pytest.raises(PipelineError, match="the loss is nan\ncommit 1 stands"):
             driver.run()
+
+
+def test_foresight_on_a_gpu_moves_the_same_rows_and_changes_no_bit(root, expected):
+    foresight = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": 30}
+    workflow = workflow_of(root, storage=foresight)
+    on_cpu, on_gpu = result_of(workflow), result_of(workflow, LateGpu())
+    assert on_cpu["fingerprint"] == on_gpu["fingerprint"] == expected["fingerprint"]
+    assert on_cpu["tiers"]["disk"]["hits"] == on_gpu["tiers"]["disk"]["hits"] < expected["tiers"]["disk"]["hits"]

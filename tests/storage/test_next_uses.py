@@ -82,3 +82,14 @@ def test_the_table_forgets_keys_of_blocks_that_are_used_up():
         next_uses.use_up(make_block(n))
     assert len(next_uses._table_E) == 1024
     assert len(next_uses._next_N) < 300
+
+
+def test_known_blocks_before_a_batch_can_be_forgotten():
+    next_uses = NextUses(*resident([]))
+    for n in range(5):
+        next_uses.add(make_block(2 * n, 2), np.arange(n, n + 3, dtype=np.uint64))
+    next_uses.forget_before(5)
+    assert next_uses.end_of_first == 6
+    next_uses.forget_before(100)
+    assert next_uses.end == 0
+    assert next_uses.end_of_first is None

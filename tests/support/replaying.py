@@ -93,8 +93,13 @@ class Stop(Observer):
 def replayed(workflow, run_dir):
     """Totals of the replay of a run by its record."""
     reader, schedule = KeyReader(workflow.data, workflow.seed), workflow.schedule
-    agenda = Agenda(reader.source.num_examples, schedule.batch_size, schedule.epochs, schedule.plateau is not None)
-    run = RecordedRun(lambda shards: FileTrace(reader, agenda, shards))
+
+    def trace_of(opened):
+        assert opened.examples == reader.source.num_examples
+        agenda = Agenda(opened.examples, schedule.batch_size, opened.epochs, opened.test_apart)
+        return FileTrace(reader, agenda, [Shards(worker.num_shards, worker.shards) for worker in opened.workers])
+
+    run = RecordedRun(trace_of)
     for _ in run.follow(read_events(run_dir / STRETCHES)):
         pass
     reader.close()

@@ -35,7 +35,8 @@ class AgedLFU:
         self._age = 0
 
     def touch(self, slots_U: I32) -> None:
-        self._aged_S[slots_U] = self._uses.count_N[slots_U] + np.int32(self._age)
+        aged_U = self._uses.count_N[slots_U].astype(np.int64) + self._age
+        self._aged_S[slots_U] = np.minimum(aged_U, np.iinfo(np.int32).max)
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         victims_E = np.empty(num, np.int32)
