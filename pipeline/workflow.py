@@ -277,6 +277,7 @@ class Metrics(Strict):
 
 MIN_FROZEN_EPS = 1e-6
 REMOVED_FROM_STORAGE = ("policy",)
+"""Settings of `storage` that earlier versions of this package had."""
 
 
 class Workflow(Strict):
@@ -328,8 +329,8 @@ class Workflow(Strict):
 
 
 def without_removed(kept: Any) -> Any:
-    """A kept workflow, as JSON values, without settings that earlier versions of this package had and that change no
-    bit. Values that are no workflow are returned as they are."""
+    """Return a kept workflow, as JSON values, without settings that earlier versions of this package had and that
+    change no bit. Values that are no workflow are returned as they are."""
     storage = kept.get("storage") if isinstance(kept, dict) else None
     if not isinstance(storage, dict):
         return kept

@@ -67,7 +67,7 @@ class Cell:
     def __init__(self, trace: Trace, uses: AllUses, share: float) -> None:
         self.uses = uses
         self.blocks = trace.blocks
-        self.rows = int(share * trace.num_keys)
+        self.rows = int(share * uses.num_keys)
         self.device, self.warm = self.rows // 2, len(trace.blocks) // 2
         self.device_hits: dict[str, float] = {}
         self.hits: dict[str, float] = {}
@@ -116,11 +116,11 @@ def main() -> None:
     args = arguments("policies", __doc__ or "", options)
     worst: dict[str, float] = {}
     for trace in all_traces(args.shared, args.quick):
-        keys = sum(map(len, trace.blocks)) // len(trace.blocks)
-        print(f"\n{trace.name}: {len(trace.blocks)} blocks of {keys:,} keys, {trace.num_keys:,} different ones")
         uses = AllUses()
         for keys_U in trace.blocks:
             uses.add(keys_U, trains=True)
+        keys = sum(map(len, trace.blocks)) // len(trace.blocks)
+        print(f"\n{trace.name}: {len(trace.blocks)} blocks of {keys:,} keys, {uses.num_keys:,} different ones")
         for share in SHARES:
             cell = Cell(trace, uses, share)
             if not cell.measure():

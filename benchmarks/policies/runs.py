@@ -28,7 +28,7 @@ from pipeline.records import Span
 
 POLICIES = ("clock", "foresight")
 QUANTILE = 1.833
-"""Of Student's t with nine degrees of freedom, for the 90 % interval of ten pairs; about right for more."""
+"""Quantile of Student's t with nine degrees of freedom, for the 90 % interval of ten pairs; about right for more."""
 
 
 @dataclass(frozen=True)

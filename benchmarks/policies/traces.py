@@ -26,16 +26,7 @@ CRITEO_FIELDS = tuple(f"c{n}" for n in range(1, 27))
 class Trace:
     name: str
     blocks: list[U64]
-    known: int
-    """Numbers of keys: block after block, and different ones."""
-
-    @property
-    def num_keys(self) -> int:
-        return self.known
-
-
-def made(name: str, blocks: list[U64]) -> Trace:
-    return Trace(name, blocks, len(np.unique(np.concatenate(blocks))))
+    """Unique keys [U] of each block."""
 
 
 def zipf(name: str, num_keys: int, batch: int, block_batches: int, num_blocks: int, seed: int = 0) -> Trace:
@@ -49,7 +40,7 @@ def zipf(name: str, num_keys: int, batch: int, block_batches: int, num_blocks: i
             keys_V = (first + draw_keys(rng, batch * block_batches, size, ZIPF)).astype(np.uint64)
             table.add(keys_V, np.empty(len(keys_V), np.int32))
         blocks.append(table.keys_U.copy())
-    return made(name, blocks)
+    return Trace(name, blocks)
 
 
 def files(name: str, data: Data, batch: int, block_batches: int, epochs: int, most: int | None = None) -> Trace:
@@ -58,7 +49,7 @@ def files(name: str, data: Data, batch: int, block_batches: int, epochs: int, mo
     try:
         agenda = Agenda({"train": reader.source.num_examples["train"]}, batch, epochs)
         blocks = (reader.unique_keys(block) for block in agenda.blocks(block_batches))
-        return made(name, list(islice(blocks, most)))
+        return Trace(name, list(islice(blocks, most)))
     finally:
         reader.close()
 

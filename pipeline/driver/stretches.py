@@ -67,7 +67,7 @@ class Stretched(Strict):
     block_batches: Count
     look_ahead: Count
     until: tuple[Count, ...]
-    """Of each worker, the number of the first block that it did not plan."""
+    """Number of the first block that each worker did not plan."""
     why: str | None
     """Kind of the refusal that ended it; None if all blocks were planned."""
 

@@ -44,22 +44,22 @@ class Prediction:
     examples_per_second: float
     """Speed while training."""
     epoch_seconds: float
-    """Of an average epoch, with evaluation and commits."""
+    """Seconds of an average epoch, with evaluation and commits."""
     run_seconds: float
     run_examples_per_second: float
     """Trained examples divided by all seconds, as a run's result tells it."""
     commits: int
     commit_seconds: float
     commit_bytes: float
-    """Of an average commit."""
+    """Bytes of an average commit."""
     ram_bytes: float
     """Peak of all processes of the machine."""
     disk_bytes: float
-    """Of the run directory, at the end."""
+    """Bytes of the run directory, at the end."""
     map_bytes: float
-    """Of the key maps of all workers, at the end."""
+    """Bytes of the key maps of all workers, at the end."""
     price: float | None
-    """Of the run; None if the machine's price is unknown."""
+    """Price of the run; None if the machine's price is unknown."""
 
 
 def predict(of: Basis) -> Prediction:

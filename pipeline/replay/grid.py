@@ -37,7 +37,7 @@ class Cell:
 
     size: str
     policies: tuple[str, str]
-    """Of device and host."""
+    """Names of those of device and host."""
     memory_bytes: int
     """Bytes of the rows of device and host, of all workers."""
     tiers: Mapping[str, Mapping[str, Any]]

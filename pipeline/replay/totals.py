@@ -17,7 +17,7 @@ class BlockMoves:
 
     block: Block
     moves: tuple[Moves | None, ...]
-    """Of each worker; None for one that did not plan the block."""
+    """Counts of each worker; None for one that did not plan the block."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,7 @@ class StageRunner:
     def __init__(self, workflow: Workflow, source: Source, tiers: Tiers, membership: Membership | None = None) -> None:
         self.source, self.tiers = source, tiers
         device, sizes = tiers.device, tiers.sizes
-        owners = KeyOwners(membership.owner_of_shard, membership.rank.world) if membership else None
-        self._owners = owners
+        self._owners = owners = KeyOwners(membership.owner_of_shard, membership.rank.world) if membership else None
         self._dedup_threads = Threads(share_of(workflow.schedule.threads), "dedup")
         work = Workspace(source.layout, self._dedup_threads, owners)
         self._staging: U32 = device.pinned((sizes.staging_rows, tiers.row.num_words), np.uint32)

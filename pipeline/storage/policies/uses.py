@@ -21,8 +21,7 @@ class Uses:
     count_N: I32
     """Number of training blocks that used the row since it came from the disk, or was new."""
     next_N: I32
-    """Batch at whose block the row is used next, counted from the first batch that was planned; UNKNOWN_USE if no
-    known block uses it."""
+    """Batch of the agenda with which the block begins that uses the row next; UNKNOWN_USE if no known block uses it."""
 
     @classmethod
     def none(cls, num: int) -> Uses:
