@@ -15,34 +15,18 @@ from pydantic import (
     BeforeValidator,
     Field,
     ImportString,
-    InstanceOf,
-    PlainSerializer,
     ValidationError,
-    WithJsonSchema,
     model_validator,
 )
 
+from pipeline.caps import Storage
 from pipeline.errors import did_you_mean, refuse_remote, system_text
 from pipeline.machine.limits import cpus
 from pipeline.messages.place import message_of
 from pipeline.messages.problems import problems
-from pipeline.messages.sizes import MemoryShare, format_size, format_size_or_share, parse_size, parse_size_or_share
 from pipeline.optimizer import Optimizer, Plateau
 from pipeline.settings import Strict
 
-Size = Annotated[
-    int,
-    BeforeValidator(parse_size),
-    PlainSerializer(format_size, return_type=str),
-    Field(ge=0, le=1 << 60),
-    WithJsonSchema({"type": "string", "examples": ["512 MiB"]}),
-]
-SizeOrShare = Annotated[
-    Annotated[int, Field(ge=0, le=1 << 60)] | InstanceOf[MemoryShare],
-    BeforeValidator(parse_size_or_share),
-    PlainSerializer(format_size_or_share, return_type=str),
-    WithJsonSchema({"type": "string", "examples": ["512 MiB", "80 %"]}),
-]
 FilePath = Annotated[Path, Field(strict=False)]
 
 
@@ -151,61 +135,6 @@ class Model(Strict):
     """Folder that keeps compiled code from run to run. `~` is expanded. By default torch's own."""
 
 
-PolicyName = Literal["clock", "lru", "lfu", "lfu_aged", "foresight"]
-
-
-class Storage(Strict):
-    """Hard caps on memory and disk. `device` and `host` each cover the tier's slab and its ring of buffers."""
-
-    device: SizeOrShare
-    """A size, or a share of the memory that is free when the run begins: the GPU's memory, or without a GPU the RAM
-    that this process may use. Each of several workers takes it of the whole: without GPUs give a
-    size."""
-    host: Size
-    disk: Size
-    """Covers the chunks of all kept commits, the chunks written since, the dense models, and the space reserved for one
-    whole commit."""
-    read: Size = 1 << 30
-    """Covers the read ring and the shuffle window."""
-    map: Size = 1 << 30
-    chunk_rows: Annotated[int, Field(ge=1024, multiple_of=1024)] = 8192
-    """Number of rows of a chunk file of the log."""
-    log_multiple: Annotated[float, Field(ge=1.1)] = 2.0
-    """Maximum number of log rows, stale ones included, that a commit keeps per live row (plus one chunk)."""
-    log_growth: Annotated[float, Field(ge=0.0)] = 1.0
-    """Growth of the log since the last commit, as a share of the live rows, after which the next commit is taken
-    early."""
-    direct: bool = False
-    """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as one
-    more tier, which no cap covers."""
-    device_policy: PolicyName = "clock"
-    """Policy that chooses which rows leave the device: "clock" takes rows that were not used lately, "lru" those not
-    used for longest, "lfu" those used by the fewest blocks ("lfu_aged": lately), "foresight" those whose next use is
-    farthest. It changes the speed and no bit of the result."""
-    host_policy: PolicyName = "clock"
-    """Policy that chooses which rows leave the host for the disk. HierPS has "lru" on the device and "lfu" here."""
-    known_examples: Annotated[int, Field(ge=0)] = 1 << 23
-    """Number of coming examples whose keys the policy "foresight" knows; they are read twice for it."""
-    known: Size = 512 << 20
-    """Covers the keys that the policy "foresight" knows; it knows fewer examples if they take more."""
-
-    @property
-    def foresees(self) -> bool:
-        """True if a policy needs the keys of coming blocks."""
-        return "foresight" in (self.device_policy, self.host_policy)
-
-    @property
-    def known_bytes(self) -> int:
-        """Bytes of RAM for the keys of coming blocks."""
-        return self.known if self.foresees else 0
-
-    @property
-    def device_bytes(self) -> int:
-        """Device cap in bytes; the setting must be a size already."""
-        assert isinstance(self.device, int), "a share of memory is made a size before a run"
-        return self.device
-
-
 class Schedule(Strict):
     batch_size: Annotated[int, Field(ge=1, le=1 << 31)]
     epochs: Annotated[int, Field(ge=1)] = 1
@@ -285,7 +214,7 @@ class Workflow(Strict):
     data: Data
     model: Model
     optimizer: Optimizer = Optimizer()
-    storage: Storage
+    storage: Storage = Storage()
     schedule: Schedule
     commit: Commit = Commit()
     metrics: Metrics = Metrics()

@@ -9,6 +9,9 @@ float32 can be expected to be closer. With the published settings, batch norm an
 to 1e-3, so both are also compared without batch norm and with an eps of 1e-5. Then, for each seed, it prints AUC and
 logloss on the test split with the weights of the best epoch, next to those that BARS published.
 
+`--side` may also name a form of the pipeline: compiled, bfloat16, or both. A third table compares its AUC, seed by
+seed, with that of the eager model in float32.
+
 Each part leaves one JSON file in --out and is not repeated; the tables show all that is there. Two processes may run
 the two sides at once.
 """
@@ -21,15 +24,22 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from benchmarks.accuracy.cases import ONE_BIT_OFF, PUBLISHED, first_steps, published, stand_in, step_name
 from benchmarks.accuracy.plain_torch import PlainTorch
-from benchmarks.accuracy.table import print_runs, print_steps
+from benchmarks.accuracy.table import print_forms, print_runs, print_steps
 from benchmarks.common import arguments, finish, machine
 from benchmarks.once import Json, Quiet, once, train
 from pipeline.workflow import Workflow
 
 SIDES = ("pipeline", "torch")
+FORMS: dict[str, dict[str, Any]] = {
+    "compiled": {"compile": True},
+    "bfloat16": {"precision": "bfloat16"},
+    "compiled_bfloat16": {"compile": True, "precision": "bfloat16"},
+}
+"""Changes of `model`, by the name of a side."""
 STEPS_OF = {"pipeline": ("pipeline",), "torch": ("torch", ONE_BIT_OFF)}
 FILES = ("train.parquet", "valid.parquet", "test.parquet")
 NUM_STEPS = 50
@@ -67,6 +77,8 @@ class Bench:
     def _result(self, name: str, workflow: Workflow, side: str) -> Json:
         if side == "torch":
             return PlainTorch(workflow).train()
+        form = workflow.model.model_copy(update=FORMS.get(side, {}))
+        workflow = workflow.model_copy(update={"model": form})
         result = train(workflow, self._run_dir(name), Quiet(), keep=self._keep)
         epochs = [epoch for epoch in result["epochs"] if epoch["split"] == "validation"]
         test = result["epochs"][-1]
@@ -87,7 +99,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[2020, 2021, 2022])
     parser.add_argument("--out", type=Path, default=Path("runs/accuracy"), help="a JSON file for each part")
     parser.add_argument("--steps", action="store_true", help="the first steps only")
-    parser.add_argument("--side", choices=SIDES, help="default: both, one after the other")
+    parser.add_argument("--side", choices=(*SIDES, *FORMS), help="default: both, one after the other")
     parser.add_argument("--threads", type=int, default=1, help="of a run")
     parser.add_argument("--keep", action="store_true", help="the pipeline's run directories")
 
@@ -114,12 +126,12 @@ def main() -> None:
         check(models, data)
         bench = Bench(data, out, args.threads, args.keep, args.quick)
         sides = [args.side] if args.side else SIDES
-        for model, side in ((model, side) for model in models for side in sides):
+        for model, side in ((model, side) for model in models for side in sides if side in SIDES):
             bench.steps(model, side, seeds[0])
         for seed in [] if args.steps else seeds:
             for model, side in ((model, side) for model in models for side in sides):
                 bench.run(model, side, seed)
-        ratios = print_steps(out) | print_runs(out)
+        ratios = print_steps(out) | print_runs(out) | print_forms(out, FORMS)
     finish(ratios)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+from collections.abc import Iterable
 from itertools import product
 from pathlib import Path
 
@@ -85,3 +87,27 @@ def _print_metric(
 
 def _met(met: bool) -> str:
     return "met" if met else "NOT MET"
+
+
+def print_forms(out: Path, forms: Iterable[str]) -> dict[str, float]:
+    """Print, for each model, the AUC of the eager model in float32 (mean and spread of its seeds), and the difference
+    of each form from the same seed of it."""
+    found: dict[str, float] = {}
+    for model in PUBLISHED:
+        eager = {run["seed"]: run["auc"] for run in _runs(out, model, "pipeline")}
+        lines = []
+        for form in forms:
+            apart = [run["auc"] - eager[run["seed"]] for run in _runs(out, model, form) if run["seed"] in eager]
+            if apart:
+                found[f"{form}_apart_{model}"] = mean = statistics.mean(apart)
+                lines.append(f"{form} {mean:+.5f} ({len(apart)})")
+        if lines:
+            aucs = list(eager.values())
+            print(f"{model:9} {statistics.mean(aucs):.5f}, spread {max(aucs) - min(aucs):.5f}: {', '.join(lines)}")
+    return found
+
+
+def _runs(out: Path, model: str, side: str) -> list[Json]:
+    """Results of all seeds of a side."""
+    found = {path.stem.removeprefix(f"{model}_"): path for path in sorted(out.glob(f"{model}_*_{side}.json"))}
+    return [json.loads(path.read_text()) for name, path in found.items() if name.removesuffix(f"_{side}").isdecimal()]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pipeline.caps import CapSizes
 from pipeline.cluster.run_plugin import WorkerInfo
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.sizes import Sizes, log_chunk_bytes
 from pipeline.stages import STAGES
 from pipeline.storage.chunks import max_chunks
 from pipeline.storage.places import max_rows
-from pipeline.workflow import Storage
 
 MIN_THREADS = 4
 """Minimum number of threads of a Dask worker. Up to three tasks may wait for other workers at a time (`train`, `unite`,
@@ -26,7 +26,7 @@ def min_disk_bytes(sizes: Sizes, num_owned: int) -> int:
     return max_chunks(rows, sizes.chunk_rows, num_owned) * log_chunk_bytes(sizes.chunk_rows, sizes.row_bytes)
 
 
-def check_machines(machines: Sequence[WorkerInfo], device: str, storage: Storage, min_disk_bytes: int = 0) -> None:
+def check_machines(machines: Sequence[WorkerInfo], device: str, storage: CapSizes, min_disk_bytes: int = 0) -> None:
     """Raises ValueError, which names the worker, if one cannot take part. `device`: the workflow's setting; `storage`:
     the caps per worker, the device's in bytes; `min_disk_bytes`: free bytes that each worker needs on its disk."""
     check_devices(machines, device)
@@ -55,18 +55,18 @@ def check_machines(machines: Sequence[WorkerInfo], device: str, storage: Storage
             )
 
 
-def caps_in_ram(machine: WorkerInfo, storage: Storage) -> int:
+def caps_in_ram(machine: WorkerInfo, storage: CapSizes) -> int:
     """Bytes of its machine's RAM that a worker's caps allow it."""
-    device = 0 if machine.gpu else storage.device_bytes
+    device = 0 if machine.gpu else storage.device
     return device + storage.host + storage.read + storage.map + storage.known_bytes
 
 
-def names_in_ram(machine: WorkerInfo, storage: Storage) -> str:
+def names_in_ram(machine: WorkerInfo, storage: CapSizes) -> str:
     known = ", known" if storage.foresees else ""
     return f"{'' if machine.gpu else 'device, '}host{known}, read and map"
 
 
-def check_workers_memory(machines: Sequence[WorkerInfo], storage: Storage) -> None:
+def check_workers_memory(machines: Sequence[WorkerInfo], storage: CapSizes) -> None:
     """Raises ValueError if the caps of all workers that share a machine, or a control group, exceed its memory."""
     for rank, machine in enumerate(machines):
         for group, there_is in machine.memory.items():

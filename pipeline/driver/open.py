@@ -18,7 +18,6 @@ from pipeline.driver.driver import Driver, MakeCrew
 from pipeline.machine.affinity import Affinity, MachineLayout, lay_out
 from pipeline.machine.aside import move_aside
 from pipeline.machine.topology import disk_of, read_topology
-from pipeline.messages.sizes import MemoryShare
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
@@ -108,7 +107,7 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None, dashboard: st
             "NVML, of the extra gpu, and allowed by CUDA_VISIBLE_DEVICES); take fewer workers, or set device to cpu"
         )
     affinities = () if scheduler else lay_out(topology, world).affinities
-    if scheduler and not on_gpu:
+    if scheduler and not on_gpu and workflow.storage.device is not None:
         check_is_size(workflow, "workers' machines")
     device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM
     return device, WorkerSpec(world, scheduler, affinities, own_modules(workflow), dashboard)
@@ -126,11 +125,12 @@ def min_free(workflow: Workflow, affinities: Sequence[Affinity]) -> int:
 
 
 def check_is_size(workflow: Workflow, whose: str) -> None:
-    """Raises ValueError if storage.device is a share, for memory that this machine cannot see."""
-    if isinstance(workflow.storage.device, MemoryShare):
+    """Raises ValueError if storage.device is a share or left out, for memory that this machine cannot see."""
+    device = workflow.storage.device
+    if not isinstance(device, int):
         raise ValueError(
-            f"storage.device is {workflow.storage.device}, and how much memory of the {whose} is "
-            "free is not known here; give it as a size"
+            f"storage.device is {'left out' if device is None else device}, and how much memory of the {whose} is free "
+            "is not known here; give it as a size"
         )
 
 

@@ -25,9 +25,10 @@ from pipeline.workflow import Workflow, without_removed
 
 ANEW = "go back to the version of this package that wrote it, or begin anew with --fresh"
 HARMLESS = (
-    "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.device",
-    "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy", "storage.host_policy",
-    "storage.known_examples", "storage.known", "storage.log_multiple", "storage.log_growth", "storage.direct",
+    "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.memory",
+    "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy",
+    "storage.host_policy", "storage.known_examples", "storage.known", "storage.log_multiple", "storage.log_growth",
+    "storage.direct",
     "schedule.block_batches", "schedule.look_ahead", "schedule.epochs", "commit", "metrics", "workers", "device",
     "model.compile_cache",
 )  # fmt: skip

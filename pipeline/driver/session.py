@@ -14,7 +14,8 @@ from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import make_run_dir, open_crew, open_local, recruit, shared_by
 from pipeline.errors import refuse_remote
-from pipeline.preflight.setup import Checked, Setup, check, divide_caps
+from pipeline.preflight.checked import Checked
+from pipeline.preflight.setup import Setup, check, divide_caps
 from pipeline.storage.lock import RunLock
 from pipeline.workflow import Workflow
 
@@ -35,7 +36,7 @@ class Session:
 
     def set_up(self) -> Setup:
         """Divide the caps. Raises ValueError if one is too small."""
-        return divide_caps(self.checked, self.device, self.say)
+        return divide_caps(self.checked, self.device, self.say, self.run_dir)
 
 
 def plan_session(

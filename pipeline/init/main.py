@@ -178,7 +178,6 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
         numbers=[_number(choice.column) for choice in of_role["number"]],
         categories=[_category(choice, choices, look) for choice in of_role["category"]],
         num_rows=num_rows,
-        num_keys=num_keys,
     )  # fmt: skip
 
 

@@ -9,6 +9,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from functools import partial
 
+from pipeline.device.device import Described
 from pipeline.driver.open import affinities_for, shared_by
 from pipeline.driver.session import Session, plan_session
 from pipeline.errors import PipelineError, error_text
@@ -19,11 +20,14 @@ from pipeline.planner.calibrate import this_machine
 from pipeline.planner.elsewhere import work_elsewhere
 from pipeline.planner.hits import forecast
 from pipeline.planner.machine import DeviceElsewhere, Machine, load_machine
+from pipeline.planner.other_memory import told, values_of, with_other_memory
 from pipeline.planner.predict import predict
 from pipeline.planner.told import in_words, values
 from pipeline.planner.work import Work, measure_work
+from pipeline.preflight.checked import Checked
+from pipeline.preflight.chosen_caps import SHARE_OF_FREE
 from pipeline.preflight.explain import explain, explained
-from pipeline.preflight.setup import Checked, Setup, check, divide_caps
+from pipeline.preflight.setup import Setup, check, divide_caps
 from pipeline.workflow import Workflow
 
 Say = Callable[[str], None]
@@ -37,26 +41,29 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
     if args.price is not None and not 0 <= args.price < math.inf:
         raise ValueError(f"--price {args.price}: expected the price of an hour, at least 0")
     basis_of: Callable[[], Basis]
+    device: Described
     if args.on:
         if args.scheduler:
             raise ValueError("--on and --scheduler exclude each other: --on takes its workers from the machine's file")
         machine = _priced(load_machine(args.on), args.price)
-        checked, setup = set_up_elsewhere(workflow, machine, args.workers, say)
+        device = DeviceElsewhere(machine, machine.gpus > 0)
+        checked, setup = set_up_elsewhere(workflow, machine, device, args.workers, tell)
         where: list[str] = []
         basis_of = partial(elsewhere, checked, setup, machine, args.serial, tell)
     else:
-        session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, say, args.dashboard)
-        setup, checked = session.set_up(), session.checked
+        session = plan_session(workflow, args.run_dir, args.serial, args.workers, args.scheduler, tell, args.dashboard)
+        setup, checked, device = session.set_up(), session.checked, session.device
         where = list(layout_lines(affinities_for(session.device.on_gpu, setup.world, session.run_dir)))
         basis_of = partial(here, session, setup, args.serial, args.price, tell)
     if not args.json:
         print("\n".join([explain(setup, args.all), *(where if args.all else [])]), flush=True)
     basis, why = _tried(basis_of) if not args.scheduler else (None, NO_SCHEDULER)
+    others = with_other_memory(checked, device, basis) if basis else {}
     if args.json:
-        prediction = values(predict(basis), basis) if basis else None
+        prediction = values(predict(basis), basis) | {"other_memory": values_of(others)} if basis else None
         print(json.dumps(explained(setup) | {"prediction": prediction, "no_prediction": why}))
     else:
-        print("\n".join(in_words(predict(basis), basis) if basis else [f"no prediction: {why}"]))
+        print("\n".join([*in_words(predict(basis), basis), *told(others)] if basis else [f"no prediction: {why}"]))
 
 
 def _tried(basis_of: Callable[[], Basis]) -> tuple[Basis | None, str | None]:
@@ -78,7 +85,9 @@ def here(session: Session, setup: Setup, serial: bool, price: float | None, tell
     return _basis(session.checked, setup, machine, work, serial, tell)
 
 
-def set_up_elsewhere(workflow: Workflow, machine: Machine, workers: int | None, say: Say) -> tuple[Checked, Setup]:
+def set_up_elsewhere(
+    workflow: Workflow, machine: Machine, device: DeviceElsewhere, workers: int | None, say: Say
+) -> tuple[Checked, Setup]:
     """Check the workflow and divide its caps as that machine would. Raises ValueError if it does not fit there."""
     if workflow.device == "cuda" and not machine.gpus:
         raise ValueError(f"device is cuda, and {machine.name} has no GPU (gpus is 0); set device to auto")
@@ -92,8 +101,10 @@ def set_up_elsewhere(workflow: Workflow, machine: Machine, workers: int | None, 
     if schedule.threads == cpus():
         # The default here is the number of CPUs, and so it would be there.
         schedule = schedule.model_copy(update={"threads": machine.cores})
-    workflow = shared_by(workflow.model_copy(update={"schedule": schedule}), world, None)
-    device = DeviceElsewhere(machine, on_gpu)
+    storage = workflow.storage
+    if storage.leaves_out and storage.memory is None:
+        storage = storage.model_copy(update={"memory": int(SHARE_OF_FREE * machine.ram / world)})
+    workflow = shared_by(workflow.model_copy(update={"schedule": schedule, "storage": storage}), world, None)
     checked = check(workflow, device, say, world, here=False)
     return checked, divide_caps(checked, device, say)
 

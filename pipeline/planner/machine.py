@@ -10,11 +10,11 @@ from typing import Annotated
 
 from pydantic import Field, ValidationError
 
+from pipeline.caps import Size
 from pipeline.errors import system_text
 from pipeline.messages.problems import problems
 from pipeline.optimizer import Positive
 from pipeline.settings import Amount, Strict
-from pipeline.workflow import Size
 
 
 class ComputeRates(Strict):

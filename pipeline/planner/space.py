@@ -5,13 +5,10 @@ from __future__ import annotations
 from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.planner.basis import KEY_BYTES, Basis
+from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES
 from pipeline.storage.key_map import bytes_for
 from pipeline.storage.reader import NUM_READERS
 
-PLANNED_BYTES, DEDUP_BYTES = 20, 120
-"""Bytes of index arrays for each unique key of a block in flight, and of `dedup`'s tables for one of a block."""
-MARK_BYTES = 34
-"""Bytes of metadata for each slot."""
 MEASURED_BYTES = 32 << 20
 """RAM with which a new run measures the disk, 64 MiB, which the C allocator keeps and uses again in part."""
 

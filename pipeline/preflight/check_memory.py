@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from pipeline.caps import Storage
 from pipeline.device.device import Described
 from pipeline.machine import limits
 from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.workflow import Storage
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
     """Raises ValueError if this machine's memory, or a worker's GPU, cannot hold the caps. `storage`: caps per worker,
-    the device's in bytes; `workers`: number of workers on this machine."""
-    in_ram = {"device": storage.device_bytes, "host": storage.host, "read": storage.read, "map": storage.map}
+    the device's in bytes; those that are left out do not count; `workers`: number of workers on this machine."""
+    in_ram = {name: getattr(storage, name) or 0 for name in ("device", "host", "read", "map")}
     if storage.foresees:
         in_ram["known"] = storage.known
     if device.on_gpu and (wanted := in_ram.pop("device")) > (free := device.free_bytes()):

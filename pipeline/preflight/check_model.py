@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import get_args, get_type_hints, is_typeddict
 
 import torch
@@ -28,6 +28,8 @@ class DenseFacts:
     num_bytes: int
     """Bytes of a commit of the dense part: parameters, buffers, and optimizer state."""
     batch_norm: bool
+    activation_bytes: float = 0.0
+    """Bytes of an example that the forward pass keeps for the backward pass."""
 
     def min_last_batch(self, batch_size: int, world: int) -> int:
         """Minimum size of an epoch's last batch; a smaller one is merged into the batch before. Batch norm needs two
@@ -70,10 +72,10 @@ def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
         raise ValueError(f"model.kind {kind} cannot be made with model.args: {error}{place_of(error)}") from error
     try:
         with torch.random.fork_rng(devices=[]):
-            _try(workflow, row, model)
+            num_bytes = _try(workflow, row, model)
     except Exception as error:
         raise ValueError(f"model.kind {kind} fails on {NUM_EXAMPLES} examples: {error}{place_of(error)}") from error
-    return facts_of(workflow, model)
+    return replace(facts_of(workflow, model), activation_bytes=num_bytes / NUM_EXAMPLES)
 
 
 def arguments_of(kind: Callable[..., object]) -> list[str] | None:
@@ -99,13 +101,21 @@ def facts_of(workflow: Workflow, model: torch.nn.Module) -> DenseFacts:
     return DenseFacts(dense_bytes(model, workflow.optimizer.numbers_a_parameter), has_batch_norm(model))
 
 
-def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> None:
+def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> int:
+    """Run the model and its loss. Returns the bytes that the forward pass keeps, parameters not counted."""
     fields, labels = len(workflow.data.categories), workflow.data.labels
-    output = model(
-        torch.zeros(NUM_EXAMPLES, len(workflow.data.numbers)),
-        torch.zeros(NUM_EXAMPLES, fields, row.embedding_dim),
-        torch.zeros(NUM_EXAMPLES, fields if row.first_order else 0),
-    )
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        output = model(
+            torch.zeros(NUM_EXAMPLES, len(workflow.data.numbers)),
+            torch.zeros(NUM_EXAMPLES, fields, row.embedding_dim, requires_grad=True),
+            torch.zeros(NUM_EXAMPLES, fields if row.first_order else 0, requires_grad=True),
+        )
     wanted = (NUM_EXAMPLES,) if len(labels) == 1 else (NUM_EXAMPLES, len(labels))
     if tuple(output.shape) != wanted:
         of_labels = ""
@@ -120,3 +130,6 @@ def _try(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> None:
     loss = getattr(model, "loss", binary_cross_entropy)(output, torch.zeros(NUM_EXAMPLES, len(labels)), None)
     if loss.shape != ():
         raise ValueError(f"loss gives shape {tuple(loss.shape)}, expected a single number")
+    for parameter in model.parameters():
+        kept.pop(parameter.untyped_storage().data_ptr(), None)
+    return sum(kept.values())

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from pipeline.kernels.read_rows import SCRATCH_BYTES
-from pipeline.messages.sizes import format_size, format_size_or_share, format_size_up
-from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
-from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
-from pipeline.optim.rates import BYTES_PER_STEP
+from pipeline.messages.sizes import MemoryShare, format_size_up
 from pipeline.preflight.dense_cost import dense_cost
+from pipeline.preflight.guesses import guessed_keys, other_buffers
 from pipeline.preflight.memory_table import Line, printed, table
 from pipeline.preflight.setup import Setup
 from pipeline.storage.key_map import most_bytes_for
-from pipeline.storage.reader import NUM_READERS
 
-HEAPS_GROWTH = 0.7
-"""Exponent with which the number of keys grows with the examples if only one block was looked at: about that of
-Criteo's and Avazu's logs."""
 STALE = 2.5
 """Bytes of the log per byte of live rows: stale rows that commits keep, and the reserve for another one."""
 
@@ -32,7 +24,7 @@ def explain(setup: Setup, all_parts: bool = False) -> str:
     if all_parts:
         of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
         lines.append(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}")
-        lines += printed(table(fit.sizes, fit.look_ahead, other_buffers(setup)))
+        lines += printed(table(fit.sizes, fit.look_ahead, _others(setup)))
     return "\n".join(lines)
 
 
@@ -49,7 +41,7 @@ def explained(setup: Setup) -> dict[str, Any]:
         "look_ahead": fit.look_ahead,
         "block_batches": fit.block_batches,
         "workers": setup.world,
-        "bytes": {name: size for name, size, _ in table(fit.sizes, fit.look_ahead, other_buffers(setup))},
+        "bytes": {name: size for name, size, _ in table(fit.sizes, fit.look_ahead, _others(setup))},
     }
 
 
@@ -60,13 +52,13 @@ def in_short(setup: Setup) -> list[str]:
     examples, schedule = setup.agenda.num_examples, workflow.schedule
     keys, row_bytes = estimated_keys(setup), setup.row.num_bytes
     table_bytes = keys * row_bytes
-    parts = table(sizes, setup.fit.look_ahead, other_buffers(setup))
+    parts = table(sizes, setup.fit.look_ahead, _others(setup))
     ram = setup.world * sum(size for name, size, _ in parts if name != "disk log")
     held = min(1.0, setup.world * (sizes.device_rows + sizes.host_rows) / max(1, keys))
     others = ", ".join(f"{examples[split]:,} of {split}" for split in ("validation", "test") if examples[split])
-    device = format_size_or_share(workflow.storage.device)
-    if not isinstance(workflow.storage.device, int):
-        device += f" ({format_size_up(storage.device_bytes)})"
+    device = format_size_up(storage.device)
+    if isinstance(workflow.storage.device, MemoryShare):
+        device = f"{workflow.storage.device} ({device})"
     lines = [
         f"{workflow.name}: {workflow.model.kind.__name__} on {len(workflow.data.numbers)} numbers and "
         f"{len(workflow.data.categories)} categories",
@@ -75,11 +67,11 @@ def in_short(setup: Setup) -> list[str]:
         f"{'epoch' if schedule.epochs == 1 else 'epochs'}{' at most' if schedule.plateau else ''}",
         f"keys:     about {keys:,}, guessed from the first blocks; rows of {row_bytes} bytes, so a table of about "
         f"{format_size_up(table_bytes)}",
-        f"memory:   {format_size_up(ram)} besides the model: device {device}, host {format_size(storage.host)}, map "
-        f"{format_size(storage.map)}, read {format_size(storage.read)}"
+        f"memory:   {format_size_up(ram)} besides the model: device {device}, host {format_size_up(storage.host)}, map "
+        f"{format_size_up(storage.map)}, read {format_size_up(storage.read)}"
         + (f"; of all {setup.world} workers" if setup.world > 1 else ""),
         f"          device and host hold {held:.0%} of the table; the others are read from disk when they are needed",
-        f"disk:     {format_size(storage.disk)} at most; such a table takes about "
+        f"disk:     {format_size_up(storage.disk)} at most; such a table takes about "
         f"{format_size_up(int(STALE * table_bytes))} with the commits that are kept",
     ]
     advice = []
@@ -93,18 +85,9 @@ def in_short(setup: Setup) -> list[str]:
 
 
 def estimated_keys(setup: Setup) -> int:
-    """Guess of the number of keys of the whole training: a power of the number of examples that goes through those of
-    the first window (Heaps' law), but at most one key per value."""
-    window, examples = setup.fit.window, setup.agenda.num_examples["train"]
-    unions = window.union_of_first
-    block = min(examples, setup.fit.block_batches * setup.workflow.schedule.batch_size)
-    seen = min(examples, block * len(unions))
-    if not seen or not unions[-1]:
-        return 0
-    growth = HEAPS_GROWTH
-    if len(unions) > 1 and seen > block:
-        growth = min(1.0, max(0.0, math.log(unions[-1] / unions[0]) / math.log(seen / block)))
-    return int(unions[-1] * (examples / seen) ** growth)
+    """Guess of the number of keys of all workers at the end of the training."""
+    fit, examples = setup.fit, setup.agenda.num_examples["train"]
+    return setup.world * guessed_keys(fit.window, fit.block_batches * setup.workflow.schedule.batch_size, examples)
 
 
 def _steps(setup: Setup) -> int:
@@ -112,24 +95,6 @@ def _steps(setup: Setup) -> int:
     return int(schedule.epochs * -(-setup.agenda.num_examples["train"] // schedule.batch_size))
 
 
-def other_buffers(setup: Setup) -> list[Line]:
-    """Buffers that no cap covers; their sizes depend on a batch or on the evaluated splits, not on the table."""
-    workflow, num_examples = setup.workflow, setup.agenda.num_examples
-    batch = workflow.schedule.batch_size * (len(workflow.data.categories) * setup.row.num_weights)
-    splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))
-    evaluated = max(num_examples[split] for split in splits)
-    grouped = GROUP_BYTES * min(evaluated, GROUP_BOUND) if workflow.metrics.group else 0
-    scores = len(workflow.data.labels) * (SCORE_BYTES * min(evaluated, SPILL_BOUND) + grouped)
-    lines = [
-        ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
-        ("log readers", NUM_READERS * SCRATCH_BYTES, f"buffers of {NUM_READERS} threads"),
-        ("scores", scores, f"for a split's metrics; beyond {SPILL_BOUND:,} per label they go to disk"),
-    ]
-    if workflow.optimizer.rows.semantics == "dense":
-        schedule, keys = workflow.schedule, max(setup.fit.window.keys_of_blocks)
-        steps = schedule.epochs * -(-num_examples["train"] // schedule.batch_size)
-        lines += [
-            ("rates", BYTES_PER_STEP * steps, f"learning rate and L2 of each of {steps:,} steps"),
-            ("rows that are scored", keys * setup.row.num_bytes * 3 // 2, "caught-up copies of the rows of a block"),
-        ]
-    return lines
+def _others(setup: Setup) -> list[Line]:
+    keys = max(setup.fit.window.keys_of_blocks, default=0)
+    return other_buffers(setup.workflow, setup.agenda.num_examples, setup.row, keys)

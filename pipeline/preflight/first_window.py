@@ -9,6 +9,7 @@ from itertools import islice
 
 import numpy as np
 
+from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
@@ -17,11 +18,11 @@ from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, Sizes,
 from pipeline.records import U64, Rank, Refusal
 from pipeline.stages.dedup import KeyOwners, Workspace, dedup
 from pipeline.stages.dedup_on_gpu import BYTES_PER_KEY, limit_of
-from pipeline.workflow import Storage, Workflow
+from pipeline.workflow import Workflow
 
 
 def rehearse(
-    workflow: Workflow, storage: Storage, source: Source, agenda: Agenda, row_bytes: int, dense_bytes: int,
+    workflow: Workflow, storage: CapSizes, source: Source, agenda: Agenda, row_bytes: int, dense_bytes: int,
     say: Callable[[str], None], on_gpu: bool = False, world: int = 1,
 ) -> Fit:  # fmt: skip
     """Find the largest look-ahead, then the largest block size, that fit each of `world` workers; if they are smaller
@@ -78,7 +79,7 @@ class Needs:
     block_bytes: dict[int, int] = field(default_factory=dict)
     """Bytes of the read ring that a block is expected to take."""
 
-    def sizes(self, storage: Storage, look_ahead: int, block_batches: int) -> Sizes:
+    def sizes(self, storage: CapSizes, look_ahead: int, block_batches: int) -> Sizes:
         """Divide the caps for this pace. Raises DoesNotFit if one is too small."""
         window = self.windows[block_batches]
         buffer_bytes = read_ring_bytes(storage, self.window_bytes) // (2 * look_ahead + 1)
@@ -97,7 +98,7 @@ class Needs:
             self.num_owned,
         )  # fmt: skip
 
-    def sizes_with(self, storage: Storage) -> Sizes:
+    def sizes_with(self, storage: CapSizes) -> Sizes:
         """Divide other caps for the largest pace that they allow, of those that were tried. Raises DoesNotFit if even
         the smallest does not fit."""
         *larger, smallest = [step for step in self.steps if step[1] in self.windows]
@@ -106,7 +107,7 @@ class Needs:
                 return self.sizes(storage, *step)
         return self.sizes(storage, *smallest)
 
-    def read_too_small(self, storage: Storage, look_ahead: int, block_batches: int, needed_bytes: int) -> DoesNotFit:
+    def read_too_small(self, storage: CapSizes, look_ahead: int, block_batches: int, needed_bytes: int) -> DoesNotFit:
         """Error of a buffer of the read ring that would need `needed_bytes`."""
         num_buffers = 2 * look_ahead + 1
         there_is = read_ring_bytes(storage, self.window_bytes) // num_buffers

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
+from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
@@ -13,12 +15,14 @@ from pipeline.machine.threads import share_of
 from pipeline.preflight.check_compiler import check_compiler
 from pipeline.preflight.check_memory import check_memory
 from pipeline.preflight.check_model import DenseFacts, check_model, fast_in_bfloat16
+from pipeline.preflight.checked import Checked
+from pipeline.preflight.chosen_caps import complete
 from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.remarks import remarks
 from pipeline.preflight.sizes import Fit, with_device_in_bytes
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import row_layout
-from pipeline.workflow import Storage, Workflow
+from pipeline.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,26 +31,13 @@ class Setup:
     """The workflow as each worker trains it."""
     world: int
     """Number of workers."""
-    storage: Storage
-    """The workflow's caps; the device's is always a size here, also if the workflow has a share."""
+    storage: CapSizes
+    """The workflow's caps, and those that were chosen."""
     row: RowLayout
     agenda: Agenda
     fit: Fit
     scoring: Scoring | None = None
     """Input of a scoring; None: training on the splits of the workflow."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    """A workflow whose data, model and memory were checked, before its caps are divided."""
-
-    workflow: Workflow
-    world: int
-    storage: Storage
-    row: RowLayout
-    dense: DenseFacts
-    source: Source
-    agenda: Agenda
 
 
 def set_up(
@@ -78,15 +69,26 @@ def check(
     for remark in remarks(workflow.data):
         say(f"warning: {remark}")
     agenda = agenda_of(workflow, source.num_examples, dense, world)
-    return Checked(workflow, world, storage, row, dense, source, agenda)
+    return Checked(workflow, world, storage, row, dense, source, agenda, here)
 
 
-def divide_caps(c: Checked, device: Described, say: Callable[[str], None]) -> Setup:
-    """Divide the caps, by the first window. `say` is called with the look-ahead and block size if they are smaller than
-    the workflow's. Raises ValueError if a cap is too small."""
-    workflow, world, storage, row, agenda = c.workflow, c.world, c.storage, c.row, c.agenda
-    fit = rehearse(workflow, storage, c.source, agenda, row.num_bytes, c.dense.num_bytes, say, device.on_gpu, world)
-    return Setup(workflow, world, storage, row, agenda, fit)
+def divide_caps(
+    c: Checked,
+    device: Described,
+    say: Callable[[str], None],
+    run_dir: Path | None = None,
+    scoring: Scoring | None = None,
+) -> Setup:  # fmt: skip
+    """Choose the caps that are left out, and divide all, by the first window. `say` is called with what was chosen, and
+    with the look-ahead and block size if they are smaller than the workflow's. Raises ValueError if a cap, or the
+    memory for those that are chosen, is too small."""
+    c, caps = complete(c, device, say, run_dir)
+    schedule = c.workflow.schedule.model_copy(update=asdict(c.pace) if c.pace else {})
+    fit = rehearse(
+        c.workflow.model_copy(update={"schedule": schedule}), caps, c.source, c.agenda, c.row.num_bytes,
+        c.dense.num_bytes, say, device.on_gpu, c.world,
+    )  # fmt: skip
+    return Setup(c.workflow, c.world, caps, c.row, c.agenda, fit, scoring)
 
 
 def set_up_scoring(
@@ -102,8 +104,7 @@ def set_up_scoring(
     storage = with_device_in_bytes(clock, device.free_bytes())
     check_memory(storage, device, world)
     agenda = Agenda(source.num_examples, workflow.schedule.batch_size, 1, steps_before=step)
-    fit = rehearse(workflow, storage, source, agenda, row.num_bytes, dense.num_bytes, say, device.on_gpu, world)
-    return Setup(workflow, world, storage, row, agenda, fit, scoring)
+    return divide_caps(Checked(workflow, world, storage, row, dense, source, agenda), device, say, scoring=scoring)
 
 
 def agenda_of(workflow: Workflow, num_examples: Mapping[str, int], dense: DenseFacts, world: int = 1) -> Agenda:

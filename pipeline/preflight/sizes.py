@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from pipeline.caps import CapSizes, Storage
 from pipeline.messages.sizes import MemoryShare, format_size_down, format_size_up
 from pipeline.storage.chunks import MIN_GROWTH, max_chunks
 from pipeline.storage.key_map import MAX_ROWS, bytes_for
 from pipeline.storage.places import max_rows
-from pipeline.workflow import MAX_KEPT, Storage
+from pipeline.workflow import MAX_KEPT
 
 SLACK = 1.25
 """Number of rows of a staging or outgoing buffer per key of the first window's largest block."""
@@ -77,7 +78,7 @@ class Fit:
     sizes: Sizes
     look_ahead: int
     block_batches: int
-    again: Callable[[Storage], Sizes] = field(compare=False)
+    again: Callable[[CapSizes], Sizes] = field(compare=False)
     """The sizes of the same run with other caps. Raises DoesNotFit if they are too small."""
     window: FirstWindow = FirstWindow((), (0,))
 
@@ -87,7 +88,7 @@ class DoesNotFit(ValueError):
 
 
 def fit(
-    storage: Storage,
+    storage: CapSizes,
     row_bytes: int,
     window_bytes: int,
     look_ahead: int,
@@ -97,8 +98,8 @@ def fit(
     on_gpu: bool = False,
     num_owned: int = 1,
 ) -> Sizes:
-    """Divide the caps for a look-ahead. Raises DoesNotFit, which names the first cap that is too small. `storage`:
-    caps, the device's in bytes; `commit_bytes`: bytes on the disk besides the log; `num_owned`: shards that share the
+    """Divide the caps for a look-ahead. Raises DoesNotFit, which names the first cap that is too small.
+    `commit_bytes`: bytes on the disk besides the log; `num_owned`: shards that share the
     caps."""
     keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
@@ -106,11 +107,11 @@ def fit(
     ring_bytes = read_ring_bytes(storage, window_bytes)
     beside = gpu_bytes(ring_bytes, 2 * look_ahead + 1) if on_gpu else 0
     rings = 2 if on_gpu else 1
-    device = (storage.device_bytes - beside) // row_bytes
+    device = (storage.device - beside) // row_bytes
     if device < rings * ring_rows + union:
         needed = rings * ring_rows + union
         what = f"{union:,} rows of slab"
-        raise DoesNotFit(_too_small("device", storage.device_bytes, row_bytes, needed, what, look_ahead, rings, beside))
+        raise DoesNotFit(_too_small("device", storage.device, row_bytes, needed, what, look_ahead, rings, beside))
     # The host's cap includes one chunk buffer, in which rows for the disk are gathered.
     host = storage.host // row_bytes - storage.chunk_rows
     if host < rings * ring_rows:
@@ -158,7 +159,7 @@ def with_device_in_bytes(storage: Storage, free_bytes: int) -> Storage:
     return storage.model_copy(update={"device": storage.device.of(free_bytes)})
 
 
-def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes: int, num_owned: int) -> int:
+def _disk_chunks(storage: CapSizes, row_bytes: int, slab_rows: int, commit_bytes: int, num_owned: int) -> int:
     chunk_bytes = log_chunk_bytes(storage.chunk_rows, row_bytes)
     chunks = max(0, storage.disk - commit_bytes) // chunk_bytes
     minimum = max_chunks(max_rows(slab_rows, storage.map), storage.chunk_rows, num_owned) + 2 * MIN_GROWTH * num_owned
@@ -172,7 +173,7 @@ def _disk_chunks(storage: Storage, row_bytes: int, slab_rows: int, commit_bytes:
     return min(chunks, MAX_ROWS // storage.chunk_rows)
 
 
-def _check_map(storage: Storage, keys: int) -> None:
+def _check_map(storage: CapSizes, keys: int) -> None:
     if storage.map < (map_bytes := bytes_for(keys)):
         raise DoesNotFit(
             f"storage.map is {format_size_down(storage.map)}; {keys:,} keys need more; "
@@ -185,7 +186,7 @@ def log_chunk_bytes(chunk_rows: int, row_bytes: int) -> int:
     return chunk_rows * (row_bytes + 8) + MANIFEST_BYTES
 
 
-def read_ring_bytes(storage: Storage, window_bytes: int) -> int:
+def read_ring_bytes(storage: CapSizes, window_bytes: int) -> int:
     """Bytes that the read cap leaves for the read ring. Raises DoesNotFit if the shuffle window takes all of it."""
     if storage.read <= window_bytes:
         raise DoesNotFit(

@@ -1,14 +1,14 @@
 """Text of a workflow file for data of a known size, as a starting point that trains well without changes.
 
 The sizes of batch, layers and epochs are rules of thumb by the number of rows, tried on public data of 10^4 to 10^8
-rows; the caps of the tiers follow from the number of keys.
+rows. Memory and disk are chosen when a run begins.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from pipeline.data.files import SPLITS
 
@@ -26,24 +26,18 @@ DIM, SMALL_DIM = 16, 8
 LR, SMALL_LR = 3e-3, 1e-3
 SMALL_ROWS = 200_000
 """Number of training rows below which embeddings and layers are narrow, and rows learn at SMALL_LR."""
-ROW_BYTES = {SMALL_DIM: 128, DIM: 224}
-"""Bytes of a row by its width: weights, a first-order one, Adam's two moments, key and step."""
-LOG_MULTIPLE = 6
-"""Bytes of disk per byte of rows: stale rows of two kept commits and of the best one, and the reserve for another."""
-MAP_BYTES_PER_KEY = 1 << 4
-MIN_SLAB, MAX_SLAB = 64 << 20, 4 << 30
-MIN_DISK, MIN_MAP = 1 << 30, 16 << 20
 
 TEXT = '''"""{kind} on {what}.
 
-A beginning: pipeline/workflow.py has all settings, pipeline/models other models.
+A beginning: pipeline/workflow.py has all settings, pipeline/models other models. A run chooses how much memory and disk
+it takes; storage=Storage(memory="8 GiB") sets a limit.
 """
 
 from pathlib import Path
 
 from pipeline.models import {kind}
 from pipeline.optimizer import Adam, DenseAdam, Optimizer{plateau_import}
-from pipeline.workflow import Category, Data, Model, {number_import}Schedule, Storage, Workflow
+from pipeline.workflow import Category, Data, Model, {number_import}Schedule, Workflow
 
 workflow = Workflow(
     name={name},
@@ -59,7 +53,6 @@ workflow = Workflow(
         kind={kind}, embedding_dim={dim}, {init_std}args={{{num_labels}"hidden": {hidden}, "dropout": {dropout}}},
     ),
     optimizer=Optimizer(rows=Adam({rows}), dense=DenseAdam(lr=1e-3)),
-    storage=Storage(device="{slab}", host="{slab}", disk="{disk}", read="512 MiB", map="{map}"),
     schedule=Schedule({schedule}),
 )
 '''
@@ -83,8 +76,6 @@ class Draft:
     """The same of the categories."""
     num_rows: int
     """Number of training rows."""
-    num_keys: int = field(default=0)
-    """Number of different keys of all tables, or an estimate."""
 
 
 def workflow_text(draft: Draft) -> str:
@@ -101,8 +92,6 @@ def workflow_text(draft: Draft) -> str:
         # The rate stays: the logloss of a small validation split is noisy, and one worse epoch is no plateau.
         plateau = f'Plateau(metric="logloss", min_gain={MIN_GAIN}, stop_after=3)'
         schedule = f"\n        {schedule},\n        plateau={plateau},\n    "
-    table = draft.num_keys * ROW_BYTES[dim]
-    slab = power_of_two(min(MAX_SLAB, max(MIN_SLAB, table // 2)))
     several = len(draft.labels) > 1
     return TEXT.format(
         kind="SharedBottom" if several else "DeepFM",
@@ -125,9 +114,6 @@ def workflow_text(draft: Draft) -> str:
         rows=f"lr={SMALL_LR if small else LR}, l2={L2_OF_EXAMPLE / batch:.1g}" if again else "lr=1e-3",
         hidden="(64, 32)" if small else "(400, 400)",
         dropout=0.2,
-        slab=f"{slab >> 20} MiB",
-        disk=f"{power_of_two(max(MIN_DISK, table * LOG_MULTIPLE)) >> 30} GiB",
-        map=f"{power_of_two(max(MIN_MAP, draft.num_keys * MAP_BYTES_PER_KEY)) >> 20} MiB",
         schedule=schedule,
     )
 

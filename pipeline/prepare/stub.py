@@ -30,7 +30,6 @@ def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
         numbers=[_number(name, columns[name]) for name in names["number"]],
         categories=[f"Category(name={quoted(name)})" for name in names["category"]],
         num_rows=splits["train"]["rows"],
-        num_keys=keys,
     )
 
 

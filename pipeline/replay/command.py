@@ -9,13 +9,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.device.gpu import choose
 from pipeline.driver.open import shared_by
 from pipeline.driver.result import WORKFLOW, read_result
 from pipeline.driver.stretches import STRETCHES, Opened, RunEvent, read_events
 from pipeline.messages.sizes import parse_size
-from pipeline.preflight.setup import Checked, check, divide_caps
+from pipeline.preflight.checked import Checked
+from pipeline.preflight.chosen_caps import complete
+from pipeline.preflight.setup import check, divide_caps
 from pipeline.replay.grid import AllWorkers, BoundCell, Cell, Grid, GridSize, cell_of
 from pipeline.replay.picture import svg
 from pipeline.replay.record import OTHER_DATA, RecordedRun
@@ -25,7 +28,7 @@ from pipeline.run import override
 from pipeline.settings import read_json
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.shards import Shards
-from pipeline.workflow import Storage, Workflow, load, without_removed
+from pipeline.workflow import Workflow, load, without_removed
 
 AS_IT_RAN = "as it ran"
 
@@ -96,7 +99,8 @@ def replay(order: Order, say: Callable[[str], None]) -> Found:
         if not is_run or order.share < 1 or order.workers or order.policies or order.sizes:
             shards = shards_of(workflow.workers.num_shards(world), world)
             grid = Grid(FileTrace(reader, checked.agenda, shards), workflow, order.share)
-            sizes = [_size(text, checked, device, say) for text in order.sizes or ["1"]]
+            checked, caps = complete(checked, device, say)
+            sizes = [_size(text, checked, caps, device, say) for text in order.sizes or ["1"]]
             bounds += _simulate(grid, order, workflow, sizes, say)
             cells += grid.cells()
         return Found(workflow.name, cells, bounds, order.share, equals)
@@ -136,14 +140,14 @@ def _events(run_dir: Path) -> list[RunEvent]:
     return events
 
 
-def _size(text: str, checked: Checked, device: Any, say: Callable[[str], None]) -> GridSize:
+def _size(text: str, checked: Checked, caps: CapSizes, device: Any, say: Callable[[str], None]) -> GridSize:
     """Divide the caps of a size. Raises ValueError if it is malformed, or if a cap is too small."""
-    storage = _storage(text, checked.storage)
+    storage = _storage(text, caps)
     fit = divide_caps(replace(checked, storage=storage), device, say).fit
     return GridSize(text, storage, fit.sizes, fit.look_ahead, fit.block_batches)
 
 
-def _storage(text: str, storage: Storage) -> Storage:
+def _storage(text: str, storage: CapSizes) -> CapSizes:
     """The caps with those of the device and the host changed. Raises ValueError if the text is none of a size."""
     device_text, colon, host_text = text.partition(":")
     try:
@@ -151,7 +155,7 @@ def _storage(text: str, storage: Storage) -> Storage:
             device, host = (int(str(parse_size(part))) for part in (device_text, host_text))
         else:
             factor = Fraction(text)
-            device, host = int(factor * storage.device_bytes), int(factor * storage.host)
+            device, host = int(factor * storage.device), int(factor * storage.host)
     except (ValueError, ZeroDivisionError):
         device = host = 0
     if device <= 0 or host <= 0:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
+from pipeline.caps import CapSizes
 from pipeline.monitor.history import json_value
 from pipeline.monitor.tiers import TierTotals
 from pipeline.preflight.sizes import Sizes
@@ -17,7 +18,7 @@ from pipeline.replay.engine import Simulation
 from pipeline.replay.sample import PARTS, RowCounts, Sample, estimate_counts, hit_shares, scale_bound
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
-from pipeline.workflow import Storage, Workflow
+from pipeline.workflow import Workflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class GridSize:
     """Capacities of every worker, and the pace that fits them."""
 
     name: str
-    storage: Storage
+    storage: CapSizes
     sizes: Sizes
     look_ahead: int
     block_batches: int

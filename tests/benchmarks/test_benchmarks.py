@@ -90,6 +90,7 @@ RATIOS = {
         "verify_growth",
     },
     "planner": {"hits_off", "ram_off", "disk_off", "speed_off", "speed_within_20"},
+    "planner.sizes": {"chosen_vs_best", "peak_vs_memory"},
     "worker_kills": {"kill", "failures"},
     "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},

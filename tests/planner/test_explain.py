@@ -101,3 +101,25 @@ def test_what_cannot_be_tried_is_explained_without_a_prediction(explained, monke
     monkeypatch.setattr("pipeline.planner.command.measure_work", lambda *a: (_ for _ in ()).throw(ValueError("bad")))
     code, out, _ = explained("--json")
     assert (code, json.loads(out)["prediction"], json.loads(out)["no_prediction"]) == (0, None, "bad")
+
+
+@pytest.mark.parametrize("on", [(), ("--on", EXAMPLES / "laptop.toml"), ("--on", EXAMPLES / "h100.toml")])
+def test_sizes_that_are_chosen_are_predicted_with_half_and_with_twice_the_memory(explained, tmp_path, on):
+    path = tmp_path / "small.json"
+    workflow = json.loads(path.read_text())
+    path.write_text(json.dumps(workflow | {"storage": {"chunk_rows": 1024}}))
+    code, out, err = explained(*on, "--json")
+    assert code == 0, err
+    others = json.loads(out)["prediction"]["other_memory"]
+    assert [other["prediction"]["examples_per_second"] > 0 for other in others.values()] == [True, True]
+    assert others["twice"]["memory"] == pytest.approx(4 * others["half"]["memory"], rel=0.1)
+
+
+def test_half_of_a_memory_that_just_suffices_does_not_fit(explained, tmp_path):
+    path = tmp_path / "small.json"
+    workflow = json.loads(path.read_text())
+    path.write_text(json.dumps(workflow | {"storage": {"memory": "1500 MiB", "chunk_rows": 1024}}))
+    code, out, _ = explained()
+    assert code == 0
+    assert "\nhalf:     with 750 MiB of memory " in out
+    assert "\ntwice:    with 3000 MiB of memory " in out

@@ -2,7 +2,7 @@
 
 from pipeline.prepare.stub import stub_text
 from pipeline.run import load
-from pipeline.workflow import Number
+from pipeline.workflow import Number, Storage
 
 COLUMNS = {
     "age": {"role": "number", "type": "int32", "least": 18, "greatest": 90},
@@ -43,11 +43,8 @@ def test_the_workflow_has_the_name_of_its_folder(tmp_path):
     assert loaded(tmp_path, COLUMNS).name == "my_clicks"
 
 
-def test_caps_grow_with_the_number_of_keys(tmp_path):
-    few = loaded(tmp_path, COLUMNS | {'na"me': COLUMNS['na"me'] | {"unique_keys": 9}}).storage
-    many = loaded(tmp_path, COLUMNS).storage
-    assert (few.disk, few.map) == (1 << 30, 16 << 20)
-    assert (many.disk, many.map) == (64 << 30, 1 << 30)
+def test_memory_and_disk_are_left_to_the_run(tmp_path):
+    assert loaded(tmp_path, COLUMNS).storage == Storage()
 
 
 def test_a_workflow_without_numbers_can_be_loaded(tmp_path):

@@ -1,0 +1,116 @@
+"""Caps on memory and disk: as a user sets them, and with all sizes known."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, InstanceOf, PlainSerializer, WithJsonSchema, model_validator
+
+from pipeline.messages.sizes import MemoryShare, format_size, format_size_or_share, parse_size, parse_size_or_share
+from pipeline.settings import Strict
+
+Size = Annotated[
+    int,
+    BeforeValidator(parse_size),
+    PlainSerializer(format_size, return_type=str),
+    Field(ge=0, le=1 << 60),
+    WithJsonSchema({"type": "string", "examples": ["512 MiB"]}),
+]
+SizeOrShare = Annotated[
+    Annotated[int, Field(ge=0, le=1 << 60)] | InstanceOf[MemoryShare],
+    BeforeValidator(parse_size_or_share),
+    PlainSerializer(format_size_or_share, return_type=str),
+    WithJsonSchema({"type": "string", "examples": ["512 MiB", "80 %"]}),
+]
+
+CAP_NAMES = ("device", "host", "disk", "read", "map")
+
+PolicyName = Literal["clock", "lru", "lfu", "lfu_aged", "foresight"]
+
+
+class Storage(Strict):
+    """Hard caps on memory and disk. `device` and `host` each cover the tier's slab and its ring of buffers. Those that
+    are left out are chosen when a run begins, within `memory`."""
+
+    memory: Size | None = None
+    """RAM that a worker's process may take, from which caps that are left out are chosen; by default 70 % of what is
+    free."""
+    device: SizeOrShare | None = None
+    """A size, or a share of the memory that is free when the run begins: the GPU's memory, or without a GPU the RAM
+    that this process may use. Each of several workers takes it of the whole: without GPUs give a
+    size."""
+    host: Size | None = None
+    disk: Size | None = None
+    """Covers the chunks of all kept commits, the chunks written since, the dense models, and the space reserved for one
+    whole commit."""
+    read: Size | None = None
+    """Covers the read ring and the shuffle window. By default 1 GiB, if device, host and disk are given."""
+    map: Size | None = None
+    """Covers the key map. By default 1 GiB, if device, host and disk are given."""
+    chunk_rows: Annotated[int, Field(ge=1024, multiple_of=1024)] = 8192
+    """Number of rows of a chunk file of the log."""
+    log_multiple: Annotated[float, Field(ge=1.1)] = 2.0
+    """Maximum number of log rows, stale ones included, that a commit keeps per live row (plus one chunk)."""
+    log_growth: Annotated[float, Field(ge=0.0)] = 1.0
+    """Growth of the log since the last commit, as a share of the live rows, after which the next commit is taken
+    early."""
+    direct: bool = False
+    """Read the log with direct I/O, and drop written pages from the page cache. Otherwise the page cache acts as one
+    more tier, which no cap covers."""
+    device_policy: PolicyName = "clock"
+    """Policy that chooses which rows leave the device: "clock" takes rows that were not used lately, "lru" those not
+    used for longest, "lfu" those used by the fewest blocks ("lfu_aged": lately), "foresight" those whose next use is
+    farthest. It changes the speed and no bit of the result."""
+    host_policy: PolicyName = "clock"
+    """Policy that chooses which rows leave the host for the disk. HierPS has "lru" on the device and "lfu" here."""
+    known_examples: Annotated[int, Field(ge=0)] = 1 << 23
+    """Number of coming examples whose keys the policy "foresight" knows; they are read twice for it."""
+    known: Size = 512 << 20
+    """Covers the keys that the policy "foresight" knows; it knows fewer examples if they take more."""
+
+    @property
+    def foresees(self) -> bool:
+        """True if a policy needs the keys of coming blocks."""
+        return "foresight" in (self.device_policy, self.host_policy)
+
+    @property
+    def known_bytes(self) -> int:
+        """Bytes of RAM for the keys of coming blocks."""
+        return self.known if self.foresees else 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_hand(cls, given: Any) -> Any:
+        """Complete caps that are given by hand."""
+        if isinstance(given, dict) and all(given.get(name) is not None for name in ("device", "host", "disk")):
+            return given | {name: 1 << 30 for name in ("read", "map") if given.get(name) is None}
+        return given
+
+    @model_validator(mode="after")
+    def _memory_divides_something(self) -> Storage:
+        if self.memory is not None and not self.leaves_out:
+            raise ValueError(
+                "storage.memory divides RAM among caps that are left out, and none is; leave out device and host, for "
+                "example, or memory"
+            )
+        return self
+
+    @property
+    def leaves_out(self) -> bool:
+        """True if a cap has to be chosen."""
+        return any(getattr(self, name) is None for name in CAP_NAMES)
+
+
+class CapSizes(Storage):
+    """Caps of which each is a number of bytes."""
+
+    device: int
+    host: int
+    disk: int
+    read: int
+    map: int
+
+
+def caps_of(storage: Storage, **sizes: int) -> CapSizes:
+    """Return the caps with these sizes in place of those that are left out or are shares."""
+    return CapSizes.model_construct(**dict(storage) | sizes)

@@ -1,0 +1,268 @@
+"""Caps that a workflow leaves out, chosen within a budget of RAM from the keys of the first window.
+
+What is not for rows comes first: the process, the read ring, the key map with room for KEY_MARGIN times the guessed
+keys. The rest is for rows, as far as the table needs it. Blocks are as large as the workflow allows, if an epoch
+still has BLOCKS_OF_EPOCH of them and the rings take at most 1/RING_PART of the rows.
+
+Without a GPU, device and host are the same RAM, so nearly all rows lie in the device's slab, and the host has little
+more than its ring: a row that leaves for a host slab would be copied twice more, and be no better kept. With a GPU the
+device has up to GPU_SHARE of the free memory, as far as the table needs it, and the host has what the budget leaves.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pipeline.caps import CAP_NAMES, CapSizes, Storage, caps_of
+from pipeline.device.device import Described
+from pipeline.machine import limits
+from pipeline.machine.memory import resident_bytes
+from pipeline.messages.sizes import format_size_down, format_size_up
+from pipeline.preflight.checked import Checked, ChosenPace
+from pipeline.preflight.first_window import first_window
+from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES, guessed_keys, other_buffers
+from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, gpu_bytes
+from pipeline.storage.key_map import bytes_for, most_bytes_for
+
+SHARE_OF_FREE = 0.7
+"""Share of the free RAM that a run takes if storage.memory is left out; its workers on one machine share it."""
+GPU_SHARE = 0.8
+"""Share of the GPU's free memory for the device tier; the rest is the model's."""
+DISK_SHARE = 0.9
+"""Share of the disk's free space that a run may take."""
+KEY_MARGIN = 2.0
+"""Number of keys for which there is room, per key that is guessed."""
+RING_PART = 4
+BLOCKS_OF_EPOCH = 8
+LATER_BYTES = 128 << 20
+"""RAM that a process takes after the checks, besides what is listed: Dask, compiled kernels, freed memory that the
+allocator keeps."""
+READ_SLACK = 1.25
+"""Bytes of a buffer of the read ring per byte that a block is predicted to take."""
+
+
+def complete(
+    c: Checked, device: Described, say: Callable[[str], None], run_dir: Path | None = None
+) -> tuple[Checked, CapSizes]:
+    """Choose the caps that are left out; `say` is called with them. Raises DoesNotFit if the memory is too small for
+    one batch, and ValueError if it is not known how much there is."""
+    if not c.storage.leaves_out:
+        return c, caps_of(c.storage)
+    caps, pace, told = choose_caps(c, device, budget_of(c), free_disk(run_dir) // c.world)
+    say(told)
+    return replace(c, storage=caps, pace=pace), caps
+
+
+def budget_of(c: Checked) -> int:
+    """Bytes of RAM that a worker's process may take. Raises ValueError if that is not known here."""
+    if c.storage.memory is not None:
+        return c.storage.memory
+    if not c.here:
+        raise ValueError(
+            f"{_names(c)} left out, and how much memory of the workers' machines is free is not known here; set "
+            "storage.memory to the RAM that each worker may take"
+        )
+    return resident_bytes() + int(SHARE_OF_FREE * limits.free_memory() / c.world)
+
+
+def free_disk(run_dir: Path | None) -> int:
+    """Bytes of disk that the run may take, with what it takes now; unlimited if its folder is not known."""
+    if run_dir is None:
+        return 1 << 60
+    there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.is_dir())
+    taken = sum(path.stat().st_blocks * 512 for path in run_dir.rglob("*") if path.is_file())
+    return int(DISK_SHARE * (shutil.disk_usage(there).free + taken))
+
+
+def choose_caps(c: Checked, device: Described, budget: int, disk: int) -> tuple[CapSizes, ChosenPace, str]:
+    """Choose caps within `budget` bytes of RAM and `disk` bytes of disk. Returns all caps, the maximum pace that they
+    are chosen for, and both in words. Raises DoesNotFit if not even one batch fits."""
+    needs = _Needs(c, device, budget, disk)
+    schedule = c.workflow.schedule
+    steps = -(-needs.examples // schedule.batch_size)
+    batches, ahead = min(schedule.block_batches, max(1, steps // BLOCKS_OF_EPOCH)), schedule.look_ahead
+    while batches > 1 and not needs.of(batches, ahead).is_roomy:
+        batches //= 2
+    while ahead > 0 and not needs.of(batches, ahead).fits:
+        ahead -= 1
+    of = needs.of(batches, ahead)
+    if not of.fits:
+        raise DoesNotFit(of.too_small())
+    caps = of.caps()
+    sizes = ", ".join(f"{name} {format_size_down(getattr(caps, name))}" for name in CAP_NAMES)
+    return caps, ChosenPace(ahead, batches), (
+        f"storage: {sizes}; {_names(c)} chosen within {format_size_down(budget)} of RAM"
+        f"{'' if c.world == 1 else ' a worker'}, for about {needs.guess(batches):,} keys; blocks of {batches} "
+        f"{'batch' if batches == 1 else 'batches'}, look-ahead {ahead}"
+    )  # fmt: skip
+
+
+def _names(c: Checked) -> str:
+    *first, last = [f"storage.{name}" for name in CAP_NAMES if getattr(c.storage, name) is None]
+    return f"{', '.join(first)} and {last} are" if first else f"{last} is"
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    """Everything that the choice follows from."""
+
+    c: Checked
+    device: Described
+    budget: int
+    disk: int
+    windows: dict[int, FirstWindow] = field(default_factory=dict)
+    """First window by number of batches of a block."""
+
+    @property
+    def examples(self) -> int:
+        """Number of examples of the largest split."""
+        return max(self.c.agenda.num_examples.values())
+
+    def block_bytes(self, batches: int) -> int:
+        """Bytes of the read ring that a block takes, and some more."""
+        examples = min(batches * self.c.workflow.schedule.batch_size, self.examples)
+        return int(READ_SLACK * self.c.source.block_bytes(-(-examples // self.c.world), batches)) + 4096
+
+    def window(self, batches: int) -> FirstWindow:
+        if batches not in self.windows:
+            num_blocks, bytes_of_block = self.c.workflow.schedule.look_ahead + 1, self.block_bytes(batches)
+            self.windows[batches] = first_window(
+                self.c.source, self.c.agenda, num_blocks, batches, bytes_of_block * self.c.world, self.c.world
+            )
+        return self.windows[batches]
+
+    def guess(self, batches: int) -> int:
+        """Guess of a worker's number of keys at the end."""
+        examples = batches * self.c.workflow.schedule.batch_size
+        return guessed_keys(self.window(batches), examples, self.examples)
+
+    def of(self, batches: int, look_ahead: int) -> _Shares:
+        """Shares of the budget for this pace."""
+        c, window, schedule = self.c, self.window(batches), self.c.workflow.schedule
+        keys = max(window.keys_of_blocks)
+        union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
+        # One batch alone takes no more than it needs.
+        slack = SLACK if look_ahead or batches > 1 else 1.0
+        ring = c.source.window_bytes(schedule.batch_size) + (2 * look_ahead + 1) * self.block_bytes(batches)
+        of_batch = int(2 * c.dense.activation_bytes * schedule.batch_size / c.world)
+        others = other_buffers(c.workflow, c.agenda.num_examples, c.row, keys)
+        indices = keys * (DEDUP_BYTES + PLANNED_BYTES * (2 * look_ahead + 1))
+        process = resident_bytes() + LATER_BYTES + 2 * c.dense.num_bytes + of_batch + indices
+        return _Shares(
+            needs=self,
+            look_ahead=look_ahead,
+            keys_of_block=keys,
+            union=union,
+            ring_rows=(look_ahead + 1) * int(slack * keys),
+            num_keys=max(union, int(KEY_MARGIN * self.guess(batches))),
+            process_bytes=process + sum(size for _, size, _ in others) + c.storage.known_bytes,
+            read_bytes=ring if c.storage.read is None else c.storage.read,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shares:
+    """The budget, divided for one pace."""
+
+    needs: _Needs
+    look_ahead: int
+    keys_of_block: int
+    union: int
+    ring_rows: int
+    """Rows of one ring."""
+    num_keys: int
+    """Number of keys for which there should be room."""
+    process_bytes: int
+    read_bytes: int
+
+    @property
+    def given(self) -> Storage:
+        return self.needs.c.storage
+
+    @property
+    def map_bytes(self) -> int:
+        """Bytes for the key map. Rows besides the least give way to the guessed keys, since a run ends if the map has
+        no room, and rows can lie on the disk; those of KEY_MARGIN get at most half of the rest."""
+        if self.given.map is not None:
+            return self.given.map
+        left = self.needs.budget - self.process_bytes - self.read_bytes - self.in_ram
+        guessed = min(left, most_bytes_for(int(self.num_keys / KEY_MARGIN)))
+        return max(bytes_for(self.union), guessed, min(most_bytes_for(self.num_keys), left // 2))
+
+    @property
+    def least(self) -> tuple[int, int]:
+        """Bytes of device and host: those that are given, and of the others what this pace cannot do without."""
+        row, rings = self.needs.c.row.num_bytes, self.ring_rows * (2 if self.needs.device.on_gpu else 1)
+        device, host = self.given.device, self.given.host
+        assert device is None or isinstance(device, int)
+        beside = gpu_bytes(self.read_bytes, 2 * self.look_ahead + 1) if self.needs.device.on_gpu else 0
+        return (
+            beside + (rings + self.union) * row if device is None else device,
+            (rings + self.given.chunk_rows) * row if host is None else host,
+        )
+
+    @property
+    def in_ram(self) -> int:
+        """Bytes of RAM that the least device and host take, with the metadata of their slots."""
+        device, host = self.least
+        return self._with_marks(host if self.needs.device.on_gpu else device + host)
+
+    @property
+    def spare(self) -> int:
+        """Bytes of RAM for more rows than the least; negative if there is too little for those."""
+        left = self.needs.budget - self.process_bytes - self.read_bytes - self.map_bytes - self.in_ram
+        # A commit of all rows has to fit on the disk, and the log beside it.
+        on_disk = (self.needs.disk if self.given.disk is None else self.given.disk) // 3
+        return min(self._without_marks(left), max(0, on_disk - sum(self.least))) if left >= 0 else left
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of rows beyond which more is of no use."""
+        return self.num_keys * self.needs.c.row.num_bytes
+
+    @property
+    def fits(self) -> bool:
+        return self.spare >= 0
+
+    @property
+    def is_roomy(self) -> bool:
+        """True if all rows fit, or the rings take at most their part of what is for rows."""
+        return self.spare >= min(self.table_bytes, (RING_PART - 1) * sum(self.least))
+
+    def caps(self) -> CapSizes:
+        """All caps: those that are given, and the others."""
+        (device, host), spare = self.least, max(0, min(self.spare, self.table_bytes))
+        if self.needs.device.on_gpu:
+            if self.given.device is None:
+                device = min(int(GPU_SHARE * self.needs.device.free_bytes()), device + self.table_bytes)
+            if self.given.host is None:
+                host += min(spare, max(0, self.least[0] + self.table_bytes - device))
+        elif self.given.device is None:
+            device += spare
+        elif self.given.host is None:
+            host += spare
+        disk = self.needs.disk if self.given.disk is None else self.given.disk
+        return caps_of(self.given, device=device, host=host, disk=disk, read=self.read_bytes, map=self.map_bytes)
+
+    def too_small(self) -> str:
+        """Message about a budget in which one batch does not fit."""
+        needed = self.process_bytes + self.read_bytes + self.in_ram
+        needed += bytes_for(self.union) if self.given.map is None else self.given.map
+        given = self.given.memory is not None
+        return (
+            f"{'storage.memory is' if given else f'{SHARE_OF_FREE:.0%} of the free RAM are'} "
+            f"{format_size_down(self.needs.budget)}; the process takes {format_size_up(self.process_bytes)}, reading "
+            f"{format_size_up(self.read_bytes)}, and rows, with one batch of {self.keys_of_block:,} keys, "
+            f'{format_size_up(self.in_ram)}; set storage.memory to "{format_size_up(needed)}", or lower '
+            "schedule.batch_size or data.shuffle_window"
+        )
+
+    def _with_marks(self, num_bytes: int) -> int:
+        return num_bytes + num_bytes * MARK_BYTES // self.needs.c.row.num_bytes
+
+    def _without_marks(self, num_bytes: int) -> int:
+        row = self.needs.c.row.num_bytes
+        return num_bytes * row // (row + MARK_BYTES)

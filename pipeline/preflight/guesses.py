@@ -1,0 +1,62 @@
+"""Guesses before a run: the number of keys at its end, and buffers that no cap covers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from pipeline.kernels.read_rows import SCRATCH_BYTES
+from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
+from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
+from pipeline.optim.rates import BYTES_PER_STEP
+from pipeline.preflight.memory_table import Line
+from pipeline.preflight.sizes import FirstWindow
+from pipeline.storage.layout import RowLayout
+from pipeline.storage.reader import NUM_READERS
+from pipeline.workflow import Workflow
+
+HEAPS_GROWTH = 0.7
+"""Exponent with which the number of keys grows with the examples if only one block was looked at: about that of
+Criteo's and Avazu's logs."""
+PLANNED_BYTES, DEDUP_BYTES = 20, 120
+"""Bytes of index arrays for each unique key of a block in flight, and of `dedup`'s tables for one of a block."""
+MARK_BYTES = 34
+"""Bytes of metadata for each slot."""
+
+
+def guessed_keys(window: FirstWindow, block_examples: int, examples: int) -> int:
+    """Guess of a worker's number of keys after `examples`: a power of the number of examples that goes through those of
+    the first window (Heaps' law), but at most one key per value. `block_examples`: examples of a block of `window`."""
+    unions, block = window.union_of_first, min(examples, block_examples)
+    seen = min(examples, block * len(unions))
+    if not seen or not unions[-1]:
+        return 0
+    growth = HEAPS_GROWTH
+    if len(unions) > 1 and seen > block:
+        growth = min(1.0, max(0.0, math.log(unions[-1] / unions[0]) / math.log(seen / block)))
+    return int(unions[-1] * (examples / seen) ** growth)
+
+
+def other_buffers(
+    workflow: Workflow, num_examples: Mapping[str, int], row: RowLayout, keys_of_block: int
+) -> list[Line]:
+    """Buffers that no cap covers; their sizes depend on a batch or on the evaluated splits, not on the table.
+    `keys_of_block`: unique keys of the first window's largest block."""
+    batch = workflow.schedule.batch_size * (len(workflow.data.categories) * row.num_weights)
+    splits = ("validation", "test", *(["train"] if workflow.metrics.progressive else []))
+    evaluated = max(num_examples[split] for split in splits)
+    grouped = GROUP_BYTES * min(evaluated, GROUP_BOUND) if workflow.metrics.group else 0
+    scores = len(workflow.data.labels) * (SCORE_BYTES * min(evaluated, SPILL_BOUND) + grouped)
+    lines = [
+        ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
+        ("log readers", NUM_READERS * SCRATCH_BYTES, f"buffers of {NUM_READERS} threads"),
+        ("scores", scores, f"for a split's metrics; beyond {SPILL_BOUND:,} per label they go to disk"),
+    ]
+    if workflow.optimizer.rows.semantics == "dense":
+        schedule = workflow.schedule
+        steps = schedule.epochs * -(-num_examples["train"] // schedule.batch_size)
+        lines += [
+            ("rates", BYTES_PER_STEP * steps, f"learning rate and L2 of each of {steps:,} steps"),
+            ("rows that are scored", keys_of_block * row.num_bytes * 3 // 2, "caught-up copies of the rows of a block"),
+        ]
+    return lines
