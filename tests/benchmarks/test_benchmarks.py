@@ -52,6 +52,7 @@ RATIOS = {
     "kernels.occupancy": {"most_registers", "most_stack", "least_occupancy"},
     "policies": {"foresight_vs_belady", "saved_vs_lfu", "foresight_less_lfu", "chain_vs_lru"},
     "policies.runs": {"foresight_vs_clock_disk", "lower_end_disk", "foresight_vs_clock_fits", "lower_end_fits"},
+    "narrow_rows.runs": {"bfloat16_vs_float32", "lower_end", "rows_from_disk", "bytes_from_disk"},
     "narrow_rows": {"worst_mean", "worst_error", "cells"},
     "large_batch": {"bayes_auc", "base_1", "base_with_clip_1", "none_4", "cowclip_4", "cowclip_warm_up_off_4"},
     "accuracy": {
