@@ -3,13 +3,14 @@ keys."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from pipeline.commits.manifest import DETAILS, Manifest
 from pipeline.kernels.key_map import UNKNOWN
+from pipeline.kernels.key_table import KeyTable
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.records import RESERVED, U64
 from pipeline.storage.disk_speed import DiskSpeed
@@ -19,6 +20,9 @@ from pipeline.storage.layout import RowLayout
 from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_file, rows_file
 from pipeline.storage.places import Places
 from pipeline.storage.shards import ONE_SHARD, Shards
+
+KEYS_AT_ONCE = 1 << 19
+"""Number of keys that are inserted together: a call for each of the map's 256 partitions takes longer than 30 keys."""
 
 
 def checksums(kept: Sequence[Manifest]) -> dict[int, tuple[str, str]]:
@@ -114,9 +118,11 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
     """
     chunks = places.chunks
     chunks.load(manifest.tails, log.checksums)
+    places.map.reserve(manifest.live_rows)
     for chunk in manifest.chunks:
         _check_size(log, chunk.number)
-        insert_chunk(places, chunk.number, log.keys(chunk.number))
+    insert_chunks(places, [chunk.number for chunk in manifest.chunks], log.keys)
+    places.map.release()
     wrong = [c.number for c in manifest.chunks if chunks.stale(c.number) != c.stale]
     if wrong or len(places.map) != manifest.live_rows:
         raise Damaged(
@@ -125,17 +131,38 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
         )
 
 
-def insert_chunk(places: Places, chunk: int, keys_R: U64) -> None:
-    """Insert the keys of a chunk of the log into the map; earlier versions of them become stale."""
+def insert_chunks(places: Places, chunk_numbers: Sequence[int], keys_of: Callable[[int], U64]) -> None:
+    """Insert the keys of chunks of the log into the map, in this order; earlier versions of a key become stale.
+    `keys_of`: keys [R] of a chunk, `RESERVED` for padding."""
+    at_once = max(1, KEYS_AT_ONCE // places.chunks.rows)
+    table = KeyTable()
+    for first in range(0, len(chunk_numbers), at_once):
+        table.clear()
+        _insert(places, table, [(chunk, keys_of(chunk)) for chunk in chunk_numbers[first : first + at_once]])
+
+
+def _insert(places: Places, table: KeyTable, keys_of_chunks: Sequence[tuple[int, U64]]) -> None:
+    """Insert the keys of some chunks; of a key that comes several times the last position is used."""
     chunks = places.chunks
-    used = np.flatnonzero(keys_R != RESERVED)
-    chunks.hold(chunk, len(used))
-    keys_N, at_N = keys_R[used], chunk * chunks.rows + used
-    places_N = places.map.find(keys_N)
-    new_N = places_N == UNKNOWN
-    chunks.forget(chunks.positions_of(places_N[~new_N]))
-    places.map.insert(keys_N[new_N], chunks.places_of(at_N[new_N]))
-    places.map.move(keys_N[~new_N], chunks.places_of(at_N[~new_N]))
+    keys, at = [], []
+    for chunk, keys_R in keys_of_chunks:
+        used = np.flatnonzero(keys_R != RESERVED)
+        chunks.hold(chunk, len(used))
+        keys.append(keys_R[used])
+        at.append(chunk * chunks.rows + used)
+    keys_N, at_N = np.concatenate(keys), np.concatenate(at)
+    number_N = np.empty(len(keys_N), np.int32)
+    table.add(keys_N, number_N)
+    keys_U = table.keys_U
+    last_U = np.empty(len(keys_U), np.int64)
+    # Of several positions with the same number NumPy keeps the last.
+    last_U[number_N] = at_N
+    places_U = places.map.find(keys_U)
+    new_U = places_U == UNKNOWN
+    chunks.forget(chunks.positions_of(places_U[~new_U]))
+    chunks.forget(at_N[last_U[number_N] != at_N])
+    places.map.insert(keys_U[new_U], chunks.places_of(last_U[new_U]))
+    places.map.move(keys_U[~new_U], chunks.places_of(last_U[~new_U]))
 
 
 def _check_size(log: Log, chunk: int) -> None:

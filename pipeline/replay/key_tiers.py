@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.commits.flush import FlushedRows, flush
-from pipeline.commits.reopen import insert_chunk
+from pipeline.commits.reopen import insert_chunks
 from pipeline.records import I32, I64, RESERVED, U32, U64, OwnedKeys, Plan, Refusal, Trained, Unique
 from pipeline.replay.capacities import Capacities
 from pipeline.stages.plan import RingRows, plan
@@ -82,9 +82,7 @@ class KeyTiers:
         """Open this worker's part of a commit, with empty slabs. Nothing may have been planned before."""
         chunks = self.places.chunks
         chunks.load(newest.tails, [chunk for chunk in named_by(kept) if self._owns(chunk)])
-        for chunk in newest.stale:
-            if self._owns(chunk):
-                insert_chunk(self.places, chunk, self._log.keys(chunk))
+        insert_chunks(self.places, [chunk for chunk in newest.stale if self._owns(chunk)], self._log.keys)
         self.places.begin_growth()
 
     def plan(self, window: Sequence[Unique | OwnedKeys | Refusal], room: RingRows) -> Plan | Refusal:

@@ -121,13 +121,27 @@ class KeyMap:
         counts = self._counts + np.diff(_partition(new_keys_U)[2])
         return _bytes_of(_lines_for(counts))
 
+    def reserve(self, num_keys: int) -> None:
+        """Take an empty map to the size of so many keys at once: growing there would copy a key 14 times."""
+        assert not len(self)
+        self._resize(_lines_for(np.full(NUM_PARTITIONS, num_keys / NUM_PARTITIONS)))
+
+    def release(self) -> None:
+        """Give back what was reserved for more keys than there are."""
+        self._resize(_lines_for(self._counts))
+
+    def _resize(self, lines_P: I64) -> None:
+        for p, num_lines in enumerate(lines_P.tolist()):
+            if num_lines != self._tables[p].num_lines:
+                self._tables[p] = self._tables[p].resized(num_lines)
+
     def insert(self, keys_U: U64, places_U: I64) -> None:
         """Add keys that the map does not hold yet."""
         members, mixed, starts = _partition(keys_U)
         self._counts += np.diff(starts)
         lines_P = _lines_for(self._counts)
         for p in np.flatnonzero(np.diff(starts)):
-            if lines_P[p] != self._tables[p].num_lines:
+            if lines_P[p] > self._tables[p].num_lines:
                 self._tables[p] = self._tables[p].resized(int(lines_P[p]))
             part = slice(starts[p], starts[p + 1])
             self._tables[p].enter(mixed[part], members[part], places_U)

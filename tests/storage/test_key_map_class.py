@@ -71,6 +71,21 @@ def keys_of_one_partition(num):
     return keys[members[starts[77] : starts[78]]][:num]
 
 
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**32), st.integers(0, 30_000), st.integers(0, 60_000), st.booleans())
+def test_a_reserved_map_is_that_of_its_keys_once_it_is_released(seed, num, reserved, one_partition):
+    grown, key_map, rng = KeyMap(), KeyMap(), np.random.default_rng(seed)
+    keys = keys_of_one_partition(num) if one_partition else rng.permutation(num).astype(np.uint64)
+    places = rng.integers(0, MAX_PLACE, num)
+    key_map.reserve(reserved)
+    for part in np.array_split(np.arange(num), 3):
+        key_map.insert(keys[part], places[part])
+    key_map.release()
+    grown.insert(keys, places)
+    assert key_map.num_bytes == grown.num_bytes
+    same(key_map, dict(zip(keys.tolist(), places.tolist(), strict=True)), (1 << 50, 1 << 51))
+
+
 def test_bytes_depend_on_the_keys_alone_and_not_on_their_order():
     keys = np.unique(np.random.default_rng(0).integers(0, 2**64 - 1, 30_000, np.uint64))
     found = []
