@@ -124,14 +124,12 @@ class KeyMap:
     def reserve(self, num_keys: int) -> None:
         """Take an empty map to the size of so many keys at once: growing there would copy a key 14 times."""
         assert not len(self)
-        self._resize(_lines_for(np.full(NUM_PARTITIONS, num_keys / NUM_PARTITIONS)))
+        lines_P = _lines_for(np.full(NUM_PARTITIONS, num_keys / NUM_PARTITIONS))
+        self._tables = [_Table(num_lines) for num_lines in lines_P.tolist()]
 
     def release(self) -> None:
         """Give back what was reserved for more keys than there are."""
-        self._resize(_lines_for(self._counts))
-
-    def _resize(self, lines_P: I64) -> None:
-        for p, num_lines in enumerate(lines_P.tolist()):
+        for p, num_lines in enumerate(_lines_for(self._counts).tolist()):
             if num_lines != self._tables[p].num_lines:
                 self._tables[p] = self._tables[p].resized(num_lines)
 

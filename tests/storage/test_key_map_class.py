@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from depth import some
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.kernels.key_map import NUM_PARTITIONS, PLACE_BITS, UNKNOWN, partition_keys
@@ -73,6 +73,7 @@ def keys_of_one_partition(num):
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**32), st.integers(0, 30_000), st.integers(0, 60_000), st.booleans())
+@example(0, 30_000, 20_000_000, False)
 def test_a_reserved_map_is_that_of_its_keys_once_it_is_released(seed, num, reserved, one_partition):
     grown, key_map, rng = KeyMap(), KeyMap(), np.random.default_rng(seed)
     keys = keys_of_one_partition(num) if one_partition else rng.permutation(num).astype(np.uint64)
