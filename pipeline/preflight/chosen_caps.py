@@ -2,7 +2,7 @@
 
 What is not for rows comes first: the process, the read ring, the key map with room for KEY_MARGIN times the guessed
 keys. The rest is for rows, as far as the table needs it. Blocks are as large as the workflow allows, if an epoch
-still has BLOCKS_OF_EPOCH of them and the rings take at most 1/RING_PART of the rows.
+still has BLOCKS_OF_EPOCH of them and rows have some room besides the rings: small blocks cost more than misses do.
 
 Without a GPU, device and host are the same RAM, so nearly all rows lie in the device's slab, and the host has little
 more than its ring: a row that leaves for a host slab would be copied twice more, and be no better kept. With a GPU the
@@ -35,7 +35,8 @@ DISK_SHARE = 0.9
 """Share of the disk's free space that a run may take."""
 KEY_MARGIN = 2.0
 """Number of keys for which there is room, per key that is guessed."""
-RING_PART = 4
+ROOM = 0.5
+"""Least rows besides those that a pace cannot do without, per row of those."""
 BLOCKS_OF_EPOCH = 8
 LATER_BYTES = 128 << 20
 """RAM that a process takes after the checks, besides what is listed: Dask, compiled kernels, freed memory that the
@@ -84,8 +85,9 @@ def choose_caps(c: Checked, device: Described, budget: int, disk: int) -> tuple[
     schedule = c.workflow.schedule
     steps = -(-needs.examples // schedule.batch_size)
     batches, ahead = min(schedule.block_batches, max(1, steps // BLOCKS_OF_EPOCH)), schedule.look_ahead
+    # A small block costs more than a short look-ahead does; without any nothing overlaps.
     while batches > 1 and not needs.of(batches, ahead).is_roomy:
-        batches //= 2
+        batches, ahead = (batches, ahead - 1) if ahead > 1 else (batches // 2, schedule.look_ahead)
     while ahead > 0 and not needs.of(batches, ahead).fits:
         ahead -= 1
     of = needs.of(batches, ahead)
@@ -229,8 +231,8 @@ class _Shares:
 
     @property
     def is_roomy(self) -> bool:
-        """True if all rows fit, or the rings take at most their part of what is for rows."""
-        return self.spare >= min(self.table_bytes, (RING_PART - 1) * sum(self.least))
+        """True if all rows fit, or there is some room besides the rings."""
+        return self.spare >= min(self.table_bytes, int(ROOM * sum(self.least)))
 
     def caps(self) -> CapSizes:
         """All caps: those that are given, and the others."""
