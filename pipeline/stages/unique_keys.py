@@ -18,7 +18,7 @@ from pipeline.workflow import Data
 MARGIN = 1.25
 """Factor of the buffer over the bytes that a block is predicted to take; a longer block makes it larger."""
 
-RECENT = 1 << 13
+RECENT_KEYS = 1 << 13
 """Number of keys of a column that are remembered to drop repeated ones: 64 KiB, which stay in a fast cache. Of 3.4 M
 values with 0.34 M unique keys 0.61 M are left with 2^12, 0.51 M with 2^13, 0.44 M with 2^14."""
 
@@ -71,7 +71,7 @@ class KeyReader:
         def some(begin: int, end: int) -> None:
             kept_N = np.empty(len(at_N) + 1, np.uint64)
             for column in range(begin, end):
-                recent = np.full(RECENT, RESERVED, np.uint64)
+                recent = np.full(RECENT_KEYS, RESERVED, np.uint64)
                 kept[column] = kept_N[: drop_repeats(columns[column], at_N, recent, kept_N)].copy()
 
         self._threads.split(len(columns), some, minimum=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.kernels.link_keys import NO_EARLIER, enter_keys, link_keys
+from pipeline.kernels.link_keys import ENTRY_BYTES, NO_EARLIER, enter_live, link_keys
 from pipeline.records import I32, I64, U64, Block
 from pipeline.storage.key_map import DEVICE, HOST, KeyMap, row_of, tier_of
 from pipeline.storage.policies import UNKNOWN_USE, Uses
@@ -40,8 +40,7 @@ class NextUses:
         self._base = 0
         """Number of the occurrence that `_next_N` begins with."""
         self._next_N: I32 = np.empty(0, np.int32)
-        self._table_keys_E: U64 = np.empty(MIN_ENTRIES, np.uint64)
-        self._table_E: I64 = np.full(MIN_ENTRIES, NO_EARLIER, np.int64)
+        self._table_E2: I64 = np.full((MIN_ENTRIES, 2), NO_EARLIER, np.int64)
         self._num_entries = 0
 
     @property
@@ -57,7 +56,7 @@ class NextUses:
     def bytes_with(self, num_keys: int) -> int:
         """Bytes of everything once a block of `num_keys` unique keys is added."""
         num = self._end - self._first + num_keys
-        return 8 * num + 4 * self._room_for(num_keys) + 16 * self._entries_for(num_keys)
+        return 8 * num + 4 * self._room_for(num_keys) + ENTRY_BYTES * self._entries_for(num_keys)
 
     def add(self, block: Block, keys_U: U64) -> None:
         """Add a block after the known ones, with its unique keys."""
@@ -94,24 +93,22 @@ class NextUses:
 
     def _link(self, keys_U: U64) -> I64:
         """Numbers [U] of the newest earlier occurrences of the keys, which get the next numbers themselves."""
-        if (size := self._entries_for(len(keys_U))) != len(self._table_E) or self._is_full(len(keys_U)):
-            live_E = self._table_E >= self._first
-            keys_N, occurrences_N = self._table_keys_E[live_E], self._table_E[live_E]
-            self._table_keys_E, self._table_E = np.empty(size, np.uint64), np.full(size, NO_EARLIER, np.int64)
-            enter_keys(keys_N, occurrences_N, self._table_keys_E, self._table_E)
-            self._num_entries = len(keys_N)
+        if self._is_full(len(keys_U)):
+            made_E2: I64 = np.full((self._entries_for(len(keys_U)), 2), NO_EARLIER, np.int64)
+            self._num_entries = enter_live(self._table_E2, self._first, made_E2)
+            self._table_E2 = made_E2
         earlier_U = np.empty(len(keys_U), np.int64)
-        self._num_entries += link_keys(keys_U, self._end, self._table_keys_E, self._table_E, earlier_U)
+        self._num_entries += link_keys(keys_U, self._end, self._table_E2, earlier_U)
         return earlier_U
 
     def _is_full(self, num_new: int) -> bool:
-        return 2 * (self._num_entries + num_new) > len(self._table_E)
+        return 2 * (self._num_entries + num_new) > len(self._table_E2)
 
     def _entries_for(self, num_new: int) -> int:
         """Size of the table with `num_new` more keys. If it is full, keys that no known block has are left out."""
         if not self._is_full(num_new):
-            return len(self._table_E)
-        live = np.count_nonzero(self._table_E >= self._first)
+            return len(self._table_E2)
+        live = np.count_nonzero(self._table_E2[:, 1] >= self._first)
         return max(MIN_ENTRIES, 1 << int(ENTRIES_PER_KEY * (live + num_new)).bit_length())
 
     def _room_for(self, num: int) -> int:
