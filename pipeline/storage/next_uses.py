@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -35,6 +37,8 @@ class NextUses:
         """`device`, `host`: uses of the slots, whose next uses are kept up to date."""
         self._map, self._slabs = key_map, ((DEVICE, device), (HOST, host))
         self._known: deque[_Known] = deque()
+        self._exact_from = 0
+        """Batch of the agenda from which on the next uses miss no use by a known block."""
         self._first = self._end = 0
         """Numbers of the first occurrence of the known blocks, and of the next one to come."""
         self._base = 0
@@ -74,7 +78,20 @@ class NextUses:
     def use_up(self, block: Block) -> None:
         """Forget the known blocks that end with this one, which was planned: the next uses of their keys are those
         after it."""
+        if self._known and not self._begin_with([block]):
+            # Rows that came from the disk may be used by known blocks, and their keys are not looked up.
+            self._exact_from = self.end
         self.forget_before(block.agenda_batch + block.num_batches)
+
+    def tell(self, blocks: Sequence[Block]) -> bool:
+        """True if a row on device or host is used by one of these blocks, the next ones, exactly if its next use is
+        before they end."""
+        return blocks[0].agenda_batch >= self._exact_from and self._begin_with(blocks)
+
+    def _begin_with(self, blocks: Sequence[Block]) -> bool:
+        """True if the first known blocks are these."""
+        known = [(known.begin, known.end) for known in islice(self._known, len(blocks))]
+        return known == [(block.agenda_batch, block.agenda_batch + block.num_batches) for block in blocks]
 
     def forget_before(self, batch: int) -> None:
         """Forget the known blocks that end at this batch of the agenda or before it."""
