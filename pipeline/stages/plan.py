@@ -159,6 +159,7 @@ def _evictable(
     device_S, host_S = places.device.occupied(), places.host.occupied()
     blocks = [found.unique.block, *(unique.block for unique in later)]
     if places.next_uses.tell(blocks):
+        # The lookups below would find the same, at random places of a map far larger than the caches.
         end = blocks[-1].agenda_batch + blocks[-1].num_batches
         device_S &= places.device.uses.next_N >= end
         host_S &= places.host.uses.next_N >= end
