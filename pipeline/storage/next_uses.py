@@ -75,10 +75,16 @@ class NextUses:
         self._set(fresh_N, np.full(len(fresh_N), begin, np.int32))
         self._known.append(_Known(begin, begin + block.num_batches, first, keys_U))
 
-    def use_up(self, block: Block) -> None:
+    def use_up(self, block: Block, on_device: tuple[U64, I32] | None = None) -> None:
         """Forget the known blocks that end with this one, which was planned: the next uses of their keys are those
-        after it."""
-        if self._known and not self._begin_with([block]):
+        after it. `on_device`: the block's keys and their slots, if all are on the device."""
+        if self._begin_with([block]):
+            if on_device:
+                # Looked up in a small table that stays in a cache, not in the map.
+                keys_U, slots_U = on_device
+                known_U, next_U = self._pop()
+                self._slabs[0][1].next_N[slots_U[_positions(known_U, keys_U)]] = next_U
+        elif self._known:
             # Rows that came from the disk may be used by known blocks, and their keys are not looked up.
             self._exact_from = self.end
         self.forget_before(block.agenda_batch + block.num_batches)
@@ -96,9 +102,13 @@ class NextUses:
     def forget_before(self, batch: int) -> None:
         """Forget the known blocks that end at this batch of the agenda or before it."""
         while self._known and self._known[0].end <= batch:
-            known = self._known.popleft()
-            begin, self._first = known.first, known.first + len(known.keys_U)
-            self._set(known.keys_U, self._next_N[begin - self._base : self._first - self._base])
+            self._set(*self._pop())
+
+    def _pop(self) -> tuple[U64, I32]:
+        """Forget the first known block. Returns its keys and their uses after it."""
+        known = self._known.popleft()
+        self._first = known.first + len(known.keys_U)
+        return known.keys_U, self._next_N[known.first - self._base : self._first - self._base]
 
     def _set(self, keys_N: U64, next_N: I32) -> None:
         """Set the next uses of the rows of these keys that lie on device or host."""
@@ -139,3 +149,13 @@ class NextUses:
             grown_N = np.empty(self._room_for(num), np.int32)
             grown_N[: self._end - self._first] = self._next_N[self._first - self._base : self._end - self._base]
             self._next_N, self._base = grown_N, self._first
+
+
+def _positions(keys_N: U64, keys_U: U64) -> I64:
+    """[N] position in `keys_U` of each of `keys_N`, which are the same keys in another order."""
+    table_E2: I64 = np.full((1 << (2 * len(keys_U)).bit_length(), 2), NO_EARLIER, np.int64)
+    position_U, position_N = np.empty(len(keys_U), np.int64), np.empty(len(keys_N), np.int64)
+    link_keys(keys_U, 0, table_E2, position_U)
+    added = link_keys(keys_N, len(keys_U), table_E2, position_N)
+    assert (added, len(keys_N)) == (0, len(keys_U)), "the keys of a block are not those that were known before"
+    return position_N
