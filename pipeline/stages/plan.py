@@ -157,13 +157,6 @@ def _evictable(
 ) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     """Masks [S] of the slots of device and host whose row no block of the window needs."""
     device_S, host_S = places.device.occupied(), places.host.occupied()
-    blocks = [found.unique.block, *(unique.block for unique in later)]
-    if places.next_uses.tell(blocks):
-        # The lookups below would find the same, at random places of a map far larger than the caches.
-        end = blocks[-1].agenda_batch + blocks[-1].num_batches
-        device_S &= places.device.uses.next_N >= end
-        host_S &= places.host.uses.next_N >= end
-        return device_S, host_S
     for places_U in (found.places_U, *(places.map.find(unique.keys_U) for unique in later)):
         tier_U = tier_of(places_U)
         device_S[row_of(places_U[tier_U == DEVICE])] = 0

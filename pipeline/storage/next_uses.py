@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 import numpy as np
 
@@ -37,8 +35,6 @@ class NextUses:
         """`device`, `host`: uses of the slots, whose next uses are kept up to date."""
         self._map, self._slabs = key_map, ((DEVICE, device), (HOST, host))
         self._known: deque[_Known] = deque()
-        self._exact_from = 0
-        """Batch of the agenda from which on the next uses miss no use by a known block."""
         self._first = self._end = 0
         """Numbers of the first occurrence of the known blocks, and of the next one to come."""
         self._base = 0
@@ -78,26 +74,19 @@ class NextUses:
     def use_up(self, block: Block, on_device: tuple[U64, I32] | None = None) -> None:
         """Forget the known blocks that end with this one, which was planned: the next uses of their keys are those
         after it. `on_device`: the block's keys and their slots, if all are on the device."""
-        if self._begin_with([block]):
-            if on_device:
-                # Looked up in a small table that stays in a cache, not in the map.
-                keys_U, slots_U = on_device
-                known_U, next_U = self._pop()
-                self._slabs[0][1].next_N[slots_U[_positions(known_U, keys_U)]] = next_U
-        elif self._known:
-            # Rows that came from the disk may be used by known blocks, and their keys are not looked up.
-            self._exact_from = self.end
+        if self._begin_with(block) and on_device:
+            # Looked up in a small table that stays in a cache, not in the map.
+            keys_U, slots_U = on_device
+            known_U, next_U = self._pop()
+            self._slabs[0][1].next_N[slots_U[_positions(known_U, keys_U)]] = next_U
         self.forget_before(block.agenda_batch + block.num_batches)
 
-    def tell(self, blocks: Sequence[Block]) -> bool:
-        """True if a row on device or host is used by one of these blocks, the next ones, exactly if its next use is
-        before they end."""
-        return blocks[0].agenda_batch >= self._exact_from and self._begin_with(blocks)
-
-    def _begin_with(self, blocks: Sequence[Block]) -> bool:
-        """True if the first known blocks are these."""
-        known = [(known.begin, known.end) for known in islice(self._known, len(blocks))]
-        return known == [(block.agenda_batch, block.agenda_batch + block.num_batches) for block in blocks]
+    def _begin_with(self, block: Block) -> bool:
+        """True if the first known block is this one."""
+        known = self._known[0] if self._known else None
+        return known is not None and (known.begin, known.end) == (
+            block.agenda_batch, block.agenda_batch + block.num_batches
+        )  # fmt: skip
 
     def forget_before(self, batch: int) -> None:
         """Forget the known blocks that end at this batch of the agenda or before it."""

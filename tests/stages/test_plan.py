@@ -1,7 +1,6 @@
 """plan() alone, on made-up working sets; `plan_replay` is the oracle."""
 
 from dataclasses import replace
-from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from sharded import SOME, TABLES, in_shards
 from pipeline.messages.sizes import format_size, format_size_up
 from pipeline.records import Plan, Refusal
 from pipeline.stages.plan import RingRows, plan
-from pipeline.stages.plan import _evictable as EVICTABLE
 from pipeline.stages.to_disk import FILL_SHARE
 from pipeline.storage.key_map import KeyMap, bytes_for
 from pipeline.storage.policies import POLICIES
@@ -62,48 +60,6 @@ def test_a_long_run_loses_no_row(host_rows, look_ahead, growth, shards):
     assert sum(m.device_to_host for m in moves) > 0 or host_rows == 0
     assert sum(m.host_to_disk for m in moves) > 0 or host_rows == 0
     assert sum(m.device_hits for m in moves) > 0
-
-
-def check_what_may_leave(told):
-    """Return `_evictable`, which checks each time that known next uses tell the same as the map; `told` gets whether
-    they told."""
-
-    def evictable(found, later, places):
-        masks = EVICTABLE(found, later, places)
-        told.append(places.next_uses.tell([found.unique.block, *(unique.block for unique in later)]))
-        with patch.object(places.next_uses, "tell", lambda blocks: False):
-            assert [mask.tobytes() for mask in masks] == [m.tobytes() for m in EVICTABLE(found, later, places)]
-        return masks
-
-    return patch("pipeline.stages.plan._evictable", evictable)
-
-
-@examples(60, 400)
-@given(
-    TRACES, st.integers(0, 2), st.integers(6, 30), st.integers(0, 9), st.integers(0, 8),
-    st.lists(st.tuples(st.sampled_from([0, 0, 0, 0, 1]), st.sampled_from([1, 1, 1, 1, 2, 3])), max_size=14), st.data(),
-)  # fmt: skip
-def test_known_next_uses_tell_what_the_window_needs(trace, look_ahead, device_rows, host_rows, reach, steps, data):
-    splits = [data.draw(st.sampled_from(["train", "train", "train", "validation"])) for _ in trace]
-    known, end = [], 0
-    for gap, length in steps:
-        known.append((end + gap, end + gap + length))
-        end += gap + length
-    places = make_places(device_rows, host_rows, policies=("foresight", "foresight"))
-    with check_what_may_leave([]):
-        replay(trace, splits, look_ahead, places, RingRows(12, 12), (), known, reach)
-
-
-@pytest.mark.parametrize("gap", [None, 40])
-def test_known_next_uses_tell_nothing_only_until_a_gap_is_over(gap):
-    rng, told = np.random.default_rng(3), []
-    trace = [np.unique(rng.zipf(1.2, 25) % 300).tolist() for _ in range(120)]
-    splits = ["validation" if n % 10 == 9 else "train" for n in range(120)]
-    known = [(n, n + 1) for n in range(120) if n != gap]
-    with check_what_may_leave(told):
-        replay(trace, splits, 2, make_places(80, 30, policies=("foresight",) * 2), RingRows(30, 30), (), known, 6)
-    assert 60 < sum(told) < 110
-    assert told.count(False) == (0 if gap is None else 7)
 
 
 @settings(deadline=None, max_examples=30)

@@ -1,7 +1,7 @@
 """Plans and commits replayed on dictionaries, to check where each row is, and that none leaves while the window needs
 it."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from sharded import in_shards
@@ -23,7 +23,7 @@ CLOCKS = ("clock", "clock")
 def make_unique(number, keys, split="train"):
     block = Block(
         number=number, split=split, epoch=0, first_batch=number, num_batches=1, first_example=number, num_examples=1,
-        batch_size=1, first_step=number, closes_split=False, agenda_batch=number,
+        batch_size=1, first_step=number, closes_split=False,
     )  # fmt: skip
     return Unique(block, np.array(keys, np.uint64), ())
 
@@ -345,21 +345,9 @@ def commit(tiers, places, at_least=0):
     check_places(places, tiers)
 
 
-def make_known(places, uniques, i, bounds, reach):
-    """Make the keys of blocks known that begin less than `reach` blocks after block i; removes them from `bounds`, the
-    first and last of the blocks of `uniques` that each of them has."""
-    while bounds and bounds[0][0] < i + reach:
-        begin, end = bounds.pop(0)
-        if i < end <= len(uniques):
-            block = replace(uniques[begin].block, num_batches=end - begin)
-            keys = [unique.keys_U for unique in uniques[begin:end]]
-            places.next_uses.add(block, np.unique(np.concatenate(keys)))
-
-
-def replay(trace, splits, look_ahead, places, room, commits=(), known=(), reach=0):
+def replay(trace, splits, look_ahead, places, room, commits=()):
     """Plan all blocks, with a commit before each of the blocks in `commits`, and return the result of `plan` for each.
-    A refused block is left out, unless a commit makes room for it. `known`, `reach`: see `make_known`."""
-    bounds = list(known)
+    A refused block is left out, unless a commit makes room for it."""
     shards = places.chunks.shards
     trace = [[in_shards(key, shards) for key in keys] for keys in trace]
     uniques = [make_unique(n, keys, split) for n, (keys, split) in enumerate(zip(trace, splits, strict=True))]
@@ -368,7 +356,6 @@ def replay(trace, splits, look_ahead, places, room, commits=(), known=(), reach=
         window = uniques[i : i + look_ahead + 1]
         if i in commits:
             commit(tiers, places)
-        make_known(places, uniques, i, bounds, reach)
         for _ in range(3):
             before, due = state_of(places), due_refusal(window, tiers, places)[0]
             outcome = plan(window, places, room)
@@ -387,6 +374,6 @@ def replay(trace, splits, look_ahead, places, room, commits=(), known=(), reach=
             check_plan(outcome, window, tiers, places, room)
             check_places(places, tiers)
         elif isinstance(outcome, Plan):
-            assert known or state_of(places) == before
+            assert state_of(places) == before
             check_evaluation(outcome, unique, tiers, len(window) - 1)
     return outcomes
