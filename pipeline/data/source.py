@@ -87,6 +87,8 @@ class Source:
         self._reader = GroupReader(check, files)
         self._window = Window(columns, check.kinds, self._window_examples, self._threads)
         self._in_window: tuple[str, int, int] | None = None
+        self._in_order = False
+        """True if the window is shuffled already."""
         self._writer = BatchWriter(self._widths)
 
     def read(self, block: Block, buffer: ReadBuffer, rank: Rank = ALL) -> Examples:
@@ -110,6 +112,19 @@ class Source:
         num_values = int(examples.batch_starts[-1])
         return replace(examples, keys_V=examples.keys_V[:num_values], nbytes=examples.nbytes + 8 * num_values)
 
+    def places(self, block: Block) -> Iterator[tuple[Window, I64]]:
+        """Windows with examples of the block, decoded but not shuffled, and the places [N] of its examples in each, in
+        ascending order: for readers to whom the order of examples is nothing. A window is valid until the next."""
+        for _, number, begin, end in self._pieces(block, 0, block.num_examples):
+            self._decode(block.split, block.epoch, number)
+            window = self._window
+            if end - begin == window.count:
+                yield window, np.arange(window.count, dtype=np.int64)
+                continue
+            if len(window.order) == 0:
+                window.order = self._order(block.split, block.epoch, number)
+            yield window, np.sort(window.order[begin:end])
+
     def loads(self, block: Block) -> tuple[int, int]:
         """Return the number of examples of the windows that reading this block now would load, and the number of rows
         of the row groups that it would decode for them."""
@@ -117,7 +132,7 @@ class Source:
         kept = self._reader.group
         of_block = self._pieces(block, 0, block.num_examples)
         for number in dict.fromkeys(window for _, window, _, _ in of_block):
-            if self._in_window != (block.split, block.epoch, number):
+            if self._in_window != (block.split, block.epoch, number) or not self._in_order:
                 begin = number * self._window_examples
                 end = min(begin + self._window_examples, self.num_examples[block.split])
                 examples += end - begin
@@ -160,21 +175,31 @@ class Source:
             first += end - begin
 
     def _load(self, split: str, epoch: int, number: int) -> None:
-        """Load window `number` of the split's epoch, unless it is loaded."""
-        if self._in_window == (split, epoch, number):
+        """Load window `number` of the split's epoch in its shuffled order, unless it is loaded."""
+        if self._in_window == (split, epoch, number) and self._in_order:
             return
-        self._in_window = None
+        self._decode(split, epoch, number)
+        self._window.shuffle(self._order(split, epoch, number))
+        self._in_order = True
+
+    def _decode(self, split: str, epoch: int, number: int) -> None:
+        """Load window `number` of the split's epoch in the order of the files, unless it is loaded so."""
+        if self._in_window == (split, epoch, number) and not self._in_order:
+            return
+        self._in_window, self._in_order = None, False
         self._window.clear()
         begin = number * self._window_examples
         end = min(begin + self._window_examples, self.num_examples[split])
-        shuffled = order.is_shuffled(split, self._shuffle_window)
         for group, first, stop in self._slices(split, epoch, begin, end):
             self._window.append(str(group), self._reader.read(group), first, stop)
-        count = end - begin
-        self._window.shuffle(
-            order.window_order(count, self._seed, epoch, number) if shuffled else np.arange(count, dtype=np.int64)
-        )
         self._in_window = (split, epoch, number)
+
+    def _order(self, split: str, epoch: int, number: int) -> I64:
+        """Place in the files' order of each example of the window, which is loaded."""
+        count = self._window.count
+        if order.is_shuffled(split, self._shuffle_window):
+            return order.window_order(count, self._seed, epoch, number)
+        return np.arange(count, dtype=np.int64)
 
     def _slices(self, split: str, epoch: int, begin: int, end: int) -> Iterator[tuple[RowGroup, int, int]]:
         """Row groups, and the rows of each, with examples `begin` to `end` of the order before windows are permuted."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from pipeline.data.bags import Bags
@@ -30,6 +31,11 @@ class Bank:
     def values_CN(self) -> Any:
         """[C, N] one row per column, shuffled."""
         return self._values_CN[:-1]
+
+    @property
+    def decoded_CN(self) -> Any:
+        """[C, N] one row per column in the order of the files, until `shuffle`."""
+        return self._values_CN[1:]
 
     def append(self, to: int, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
         for out, column in zip(self._values_CN[1:], self._columns, strict=True):
@@ -61,7 +67,7 @@ class Window:
         self.bags = tuple(Bags() for _ in self._multi)
         """Bags of each multi-hot field, in the order of the files, not shuffled: `order` indexes them."""
         self.order: I64 = aligned_empty(0, "int64")
-        """[count] place in the files' order of each example of the shuffled window."""
+        """[count] place in the files' order of each example of the shuffled window; empty before `shuffle`."""
         self.count = 0
 
     @property
@@ -81,8 +87,21 @@ class Window:
         for fields, bank in self._keys:
             yield fields, bank.values_CN
 
+    def decoded_keys(self) -> Iterator[U64]:
+        """Keys [N] of each single-valued field in the order of the files, until `shuffle`."""
+        for _, bank in self._keys:
+            yield from bank.decoded_CN
+
+    def bag_keys(self, at_N: I64) -> Iterator[U64]:
+        """Keys of the bags of the examples at these places in the files' order, of each multi-hot field."""
+        offsets = np.zeros(len(at_N) + 1, np.int64)
+        for bags in self.bags:
+            keys_V = np.empty(assemble.bag_sizes(bags.offsets, at_N), np.uint64)
+            assemble.gather_bags(bags.offsets, bags.keys, at_N, offsets, keys_V)
+            yield keys_V
+
     def clear(self) -> None:
-        self.count = 0
+        self.count, self.order = 0, self.order[:0]
         for bags in self.bags:
             bags.clear()
 

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.hint import AHEAD, prefetch_line
 from pipeline.kernels.mix import mix
 from pipeline.records import I64, U64
 
 NO_EARLIER = -1
 """Number of the occurrence of a key that did not occur before."""
+ENTRY_BYTES = 16
 
 
 def link_keys_reference(keys: Sequence[int], first: int, newest: dict[int, int]) -> list[int]:
@@ -22,34 +24,45 @@ def link_keys_reference(keys: Sequence[int], first: int, newest: dict[int, int])
 
 
 @cpu
-def link_keys(keys_U: U64, first: int, table_keys_E: U64, table_E: I64, earlier_U: I64) -> int:
+def _prefetch_entry(base: int, keys_U: U64, n: int, mask: np.uint64) -> None:
+    """Prefetch the first place of key n, if there is such a key."""
+    if n < keys_U.size:
+        prefetch_line(base + np.int64(mix(keys_U[n]) & mask) * ENTRY_BYTES)
+
+
+@cpu
+def link_keys(keys_U: U64, first: int, table_E2: I64, earlier_U: I64) -> int:
     """Fill `earlier_U` with the newest earlier occurrence of each key, or NO_EARLIER, and enter key n as occurrence
     `first` + n. Returns the number of keys that are new in the table.
 
-    `table_keys_E`, `table_E`: keys and their newest occurrences by open addressing; NO_EARLIER is an empty entry. Their
-    size is a power of two, and the table must have room for all keys.
+    `table_E2`: keys, as int64, and their newest occurrences, side by side, by open addressing; NO_EARLIER is an empty
+    entry. Their number is a power of two, and the table must have room for all keys.
     """
-    mask = np.uint64(table_E.size - 1)
+    mask, base = np.uint64(table_E2.shape[0] - 1), table_E2.ctypes.data
     added = 0
     for n in range(keys_U.size):
-        at = np.int64(mix(keys_U[n]) & mask)
-        while table_E[at] != NO_EARLIER and table_keys_E[at] != keys_U[n]:
+        _prefetch_entry(base, keys_U, n + AHEAD, mask)
+        key, at = np.int64(keys_U[n]), np.int64(mix(keys_U[n]) & mask)
+        while table_E2[at, 1] != NO_EARLIER and table_E2[at, 0] != key:
             at = (at + 1) & np.int64(mask)
-        earlier_U[n] = table_E[at]
-        if table_E[at] == NO_EARLIER:
-            table_keys_E[at] = keys_U[n]
-            added += 1
-        table_E[at] = first + n
+        earlier_U[n] = table_E2[at, 1]
+        added += table_E2[at, 1] == NO_EARLIER
+        table_E2[at, 0] = key
+        table_E2[at, 1] = first + n
     return added
 
 
 @cpu
-def enter_keys(keys_N: U64, occurrences_N: I64, table_keys_E: U64, table_E: I64) -> None:
-    """Enter different keys, which the table does not have, with their newest occurrences."""
-    mask = np.uint64(table_E.size - 1)
-    for n in range(keys_N.size):
-        at = np.int64(mix(keys_N[n]) & mask)
-        while table_E[at] != NO_EARLIER:
-            at = (at + 1) & np.int64(mask)
-        table_keys_E[at] = keys_N[n]
-        table_E[at] = occurrences_N[n]
+def enter_live(from_E2: I64, first: int, table_E2: I64) -> int:
+    """Enter the keys of another table whose newest occurrence is `first` or a later one into an empty table. Returns
+    their number. Both tables are passed through in about the same order."""
+    mask = np.uint64(table_E2.shape[0] - 1)
+    entered = 0
+    for e in range(from_E2.shape[0]):
+        if from_E2[e, 1] >= first:
+            at = np.int64(mix(np.uint64(from_E2[e, 0])) & mask)
+            while table_E2[at, 1] != NO_EARLIER:
+                at = (at + 1) & np.int64(mask)
+            table_E2[at, 0], table_E2[at, 1] = from_E2[e, 0], from_E2[e, 1]
+            entered += 1
+    return entered

@@ -227,7 +227,7 @@ def _apply(
             [place(DEVICE, arrival_slots[num_new:]), place(HOST, host_into), places.chunks.places_of(to_disk_at)]
         ),
     )
-    places.next_uses.use_up(found.unique.block)
+    places.next_uses.use_up(found.unique.block, (found.unique.keys_U, rows_U))
     return Plan(
         block=found.unique.block, rows_U=rows_U, arrival_keys_A=arrival_keys_A, num_new=num_new,
         arrival_host_slots=host_slots, arrival_disk_at=arrival_disk_at,

@@ -3,17 +3,24 @@ without them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
+from pipeline.kernels.dedup import drop_repeats
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.machine.threads import Threads
-from pipeline.records import I32, U64, Block, Examples
+from pipeline.records import I32, I64, RESERVED, U64, Block, Examples
 from pipeline.workflow import Data
 
 MARGIN = 1.25
 """Factor of the buffer over the bytes that a block is predicted to take; a longer block makes it larger."""
+
+RECENT_KEYS = 1 << 13
+"""Number of keys of a column that are remembered to drop repeated ones: 64 KiB, which stay in a fast cache. Of 3.4 M
+values with 0.34 M unique keys 0.61 M are left with 2^12, 0.51 M with 2^13, 0.44 M with 2^14."""
 
 
 class KeyReader:
@@ -47,6 +54,28 @@ class KeyReader:
             numbers_P: I32 = np.empty(len(keys_P), np.int32)
             self._block.add(keys_P, numbers_P)
         return self._block.keys_U.copy()
+
+    def distinct_keys(self, block: Block) -> U64:
+        """Unique keys [U] of the whole block in another order, which is a function of the block. No example is put in
+        its place for that, and keys that were just seen are dropped before the others are looked up."""
+        self._block.clear()
+        for window, at_N in self.source.places(block):
+            for keys_V in [*self._without_repeats(list(window.decoded_keys()), at_N), *window.bag_keys(at_N)]:
+                self._block.add(keys_V, np.empty(len(keys_V), np.int32))
+        return self._block.keys_U.copy()
+
+    def _without_repeats(self, columns: Sequence[U64], at_N: I64) -> list[U64]:
+        """Keys at these places of each column, without most of the repeated ones."""
+        kept: list[U64] = [np.empty(0, np.uint64)] * len(columns)
+
+        def some(begin: int, end: int) -> None:
+            kept_N = np.empty(len(at_N) + 1, np.uint64)
+            for column in range(begin, end):
+                recent = np.full(RECENT_KEYS, RESERVED, np.uint64)
+                kept[column] = kept_N[: drop_repeats(columns[column], at_N, recent, kept_N)].copy()
+
+        self._threads.split(len(columns), some, minimum=1)
+        return kept
 
     def read(self, block: Block) -> Examples:
         """Keys of all values of a block, without the rest of the examples, in memory that the next block takes."""

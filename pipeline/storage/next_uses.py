@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.kernels.link_keys import NO_EARLIER, enter_keys, link_keys
+from pipeline.kernels.link_keys import ENTRY_BYTES, NO_EARLIER, enter_live, link_keys
 from pipeline.records import I32, I64, U64, Block
 from pipeline.storage.key_map import DEVICE, HOST, KeyMap, row_of, tier_of
 from pipeline.storage.policies import UNKNOWN_USE, Uses
@@ -40,8 +40,7 @@ class NextUses:
         self._base = 0
         """Number of the occurrence that `_next_N` begins with."""
         self._next_N: I32 = np.empty(0, np.int32)
-        self._table_keys_E: U64 = np.empty(MIN_ENTRIES, np.uint64)
-        self._table_E: I64 = np.full(MIN_ENTRIES, NO_EARLIER, np.int64)
+        self._table_E2: I64 = np.full((MIN_ENTRIES, 2), NO_EARLIER, np.int64)
         self._num_entries = 0
 
     @property
@@ -57,7 +56,7 @@ class NextUses:
     def bytes_with(self, num_keys: int) -> int:
         """Bytes of everything once a block of `num_keys` unique keys is added."""
         num = self._end - self._first + num_keys
-        return 8 * num + 4 * self._room_for(num_keys) + 16 * self._entries_for(num_keys)
+        return 8 * num + 4 * self._room_for(num_keys) + ENTRY_BYTES * self._entries_for(num_keys)
 
     def add(self, block: Block, keys_U: U64) -> None:
         """Add a block after the known ones, with its unique keys."""
@@ -72,17 +71,33 @@ class NextUses:
         self._set(fresh_N, np.full(len(fresh_N), begin, np.int32))
         self._known.append(_Known(begin, begin + block.num_batches, first, keys_U))
 
-    def use_up(self, block: Block) -> None:
+    def use_up(self, block: Block, on_device: tuple[U64, I32] | None = None) -> None:
         """Forget the known blocks that end with this one, which was planned: the next uses of their keys are those
-        after it."""
+        after it. `on_device`: the block's keys and their slots, if all are on the device."""
+        if self._begin_with(block) and on_device:
+            # Looked up in a small table that stays in a cache, not in the map.
+            keys_U, slots_U = on_device
+            known_U, next_U = self._pop()
+            self._slabs[0][1].next_N[slots_U[_positions(known_U, keys_U)]] = next_U
         self.forget_before(block.agenda_batch + block.num_batches)
+
+    def _begin_with(self, block: Block) -> bool:
+        """True if the first known block is this one."""
+        known = self._known[0] if self._known else None
+        return known is not None and (known.begin, known.end) == (
+            block.agenda_batch, block.agenda_batch + block.num_batches
+        )  # fmt: skip
 
     def forget_before(self, batch: int) -> None:
         """Forget the known blocks that end at this batch of the agenda or before it."""
         while self._known and self._known[0].end <= batch:
-            known = self._known.popleft()
-            begin, self._first = known.first, known.first + len(known.keys_U)
-            self._set(known.keys_U, self._next_N[begin - self._base : self._first - self._base])
+            self._set(*self._pop())
+
+    def _pop(self) -> tuple[U64, I32]:
+        """Forget the first known block. Returns its keys and their uses after it."""
+        known = self._known.popleft()
+        self._first = known.first + len(known.keys_U)
+        return known.keys_U, self._next_N[known.first - self._base : self._first - self._base]
 
     def _set(self, keys_N: U64, next_N: I32) -> None:
         """Set the next uses of the rows of these keys that lie on device or host."""
@@ -94,24 +109,22 @@ class NextUses:
 
     def _link(self, keys_U: U64) -> I64:
         """Numbers [U] of the newest earlier occurrences of the keys, which get the next numbers themselves."""
-        if (size := self._entries_for(len(keys_U))) != len(self._table_E) or self._is_full(len(keys_U)):
-            live_E = self._table_E >= self._first
-            keys_N, occurrences_N = self._table_keys_E[live_E], self._table_E[live_E]
-            self._table_keys_E, self._table_E = np.empty(size, np.uint64), np.full(size, NO_EARLIER, np.int64)
-            enter_keys(keys_N, occurrences_N, self._table_keys_E, self._table_E)
-            self._num_entries = len(keys_N)
+        if self._is_full(len(keys_U)):
+            made_E2: I64 = np.full((self._entries_for(len(keys_U)), 2), NO_EARLIER, np.int64)
+            self._num_entries = enter_live(self._table_E2, self._first, made_E2)
+            self._table_E2 = made_E2
         earlier_U = np.empty(len(keys_U), np.int64)
-        self._num_entries += link_keys(keys_U, self._end, self._table_keys_E, self._table_E, earlier_U)
+        self._num_entries += link_keys(keys_U, self._end, self._table_E2, earlier_U)
         return earlier_U
 
     def _is_full(self, num_new: int) -> bool:
-        return 2 * (self._num_entries + num_new) > len(self._table_E)
+        return 2 * (self._num_entries + num_new) > len(self._table_E2)
 
     def _entries_for(self, num_new: int) -> int:
         """Size of the table with `num_new` more keys. If it is full, keys that no known block has are left out."""
         if not self._is_full(num_new):
-            return len(self._table_E)
-        live = np.count_nonzero(self._table_E >= self._first)
+            return len(self._table_E2)
+        live = np.count_nonzero(self._table_E2[:, 1] >= self._first)
         return max(MIN_ENTRIES, 1 << int(ENTRIES_PER_KEY * (live + num_new)).bit_length())
 
     def _room_for(self, num: int) -> int:
@@ -125,3 +138,13 @@ class NextUses:
             grown_N = np.empty(self._room_for(num), np.int32)
             grown_N[: self._end - self._first] = self._next_N[self._first - self._base : self._end - self._base]
             self._next_N, self._base = grown_N, self._first
+
+
+def _positions(keys_N: U64, keys_U: U64) -> I64:
+    """[N] position in `keys_U` of each of `keys_N`, which are the same keys in another order."""
+    table_E2: I64 = np.full((1 << (2 * len(keys_U)).bit_length(), 2), NO_EARLIER, np.int64)
+    position_U, position_N = np.empty(len(keys_U), np.int64), np.empty(len(keys_N), np.int64)
+    link_keys(keys_U, 0, table_E2, position_U)
+    added = link_keys(keys_N, len(keys_U), table_E2, position_N)
+    assert (added, len(keys_N)) == (0, len(keys_U)), "the keys of a block are not those that were known before"
+    return position_N

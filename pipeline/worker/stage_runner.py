@@ -226,7 +226,7 @@ class StageRunner:
 
     def _unique_keys(self, block: Block) -> U64:
         """Unique keys of the shards of this worker that any worker needs for the block."""
-        keys_U = expect(KeyReader, self._key_reader).unique_keys(block)
+        keys_U = expect(KeyReader, self._key_reader).distinct_keys(block)
         if self._owners is None:
             return keys_U
         return keys_U[self._owners.of(keys_U) == self._peers.rank.number]

@@ -8,6 +8,8 @@ from made_batches import batches, make_batch
 
 from pipeline.kernels.dedup import (
     RUN,
+    drop_repeats,
+    drop_repeats_reference,
     group_sources,
     refill_table,
     renumber,
@@ -15,7 +17,7 @@ from pipeline.kernels.dedup import (
     unique_keys,
     unique_keys_reference,
 )
-from pipeline.records import TILE
+from pipeline.records import RESERVED, TILE
 
 # Many equal low bits, so that probing is long and wraps around; keys 0 and the largest allowed one among them.
 KEYS = st.one_of(
@@ -161,3 +163,13 @@ def test_an_empty_bag_gives_no_occurrence():
     group_sources(inverse_V, bags_MB, none, np.array([0], np.int32), 3, starts_P, source_V)
     assert source_V.tolist() == [1, 1]
     assert starts_P.tolist() == [0, 2]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(KEYS, min_size=1, max_size=60), st.lists(st.integers(0, 59), max_size=60), st.sampled_from([1, 2, 8]))
+def test_dropping_repeats_leaves_each_key_and_matches_the_reference(keys, places, num_recent):
+    keys_N, at_V = np.array(keys, np.uint64), np.array([at % len(keys) for at in places], np.int64)
+    kept_V = np.empty(len(at_V) + 1, np.uint64)
+    num = drop_repeats(keys_N, at_V, np.full(num_recent, RESERVED, np.uint64), kept_V)
+    assert kept_V[:num].tolist() == drop_repeats_reference(keys_N, at_V, num_recent)
+    assert set(kept_V[:num].tolist()) == set(keys_N[at_V].tolist())

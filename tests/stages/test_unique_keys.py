@@ -23,6 +23,9 @@ def test_keys_alone_are_those_of_the_stages_in_the_same_order(tmp_path, block_ba
         examples = source.read(block, ReadBuffer(1 << 20))
         expected = dedup(examples, Workspace(source.layout)).keys_U
         assert np.array_equal(reader.unique_keys(block), expected)
+        distinct = reader.distinct_keys(block)
+        assert np.array_equal(np.sort(distinct), np.sort(expected))
+        assert np.array_equal(reader.distinct_keys(block), distinct)
     reader.close()
 
 

@@ -43,7 +43,7 @@ def test_next_uses_are_those_that_a_search_in_the_known_blocks_finds(blocks, tie
             expected_bytes = next_uses.bytes_with(len(keys_U))
             next_uses.add(made[known], keys_U)
             known += 1
-            arrays = (next_uses._next_N, next_uses._table_E, next_uses._table_keys_E)
+            arrays = (next_uses._next_N, next_uses._table_E2)
             keys = sum(len(block.keys_U) for block in next_uses._known)
             assert expected_bytes == 8 * keys + sum(array.nbytes for array in arrays)
         assert next_uses.end == (batches[known] if known > planned else 0)
@@ -66,10 +66,10 @@ def test_next_uses_are_those_that_a_search_in_the_known_blocks_finds(blocks, tie
 @examples(60, 300)
 @given(st.lists(st.lists(st.integers(0, 2**64 - 1), unique=True, max_size=9), max_size=6))
 def test_the_links_match_the_reference(arrays):
-    table_keys_E, table_E, newest, first = np.empty(128, np.uint64), np.full(128, -1, np.int64), {}, 0
+    table_E2, newest, first = np.full((128, 2), -1, np.int64), {}, 0
     for keys in arrays:
         earlier_U, num_before = np.empty(len(keys), np.int64), len(newest)
-        added = link_keys(np.array(keys, np.uint64), first, table_keys_E, table_E, earlier_U)
+        added = link_keys(np.array(keys, np.uint64), first, table_E2, earlier_U)
         assert earlier_U.tolist() == link_keys_reference(keys, first, newest)
         assert added == len(newest) - num_before
         first += len(keys)
@@ -80,7 +80,7 @@ def test_the_table_forgets_keys_of_blocks_that_are_used_up():
     for n in range(60):
         next_uses.add(make_block(n), np.arange(100 * n, 100 * n + 100, dtype=np.uint64))
         next_uses.use_up(make_block(n))
-    assert len(next_uses._table_E) == 1024
+    assert len(next_uses._table_E2) == 1024
     assert len(next_uses._next_N) < 300
 
 

@@ -24,7 +24,8 @@ class Foresight:
 
     def choose(self, num: int, evictable_S: NDArray[np.uint8]) -> I32:
         uses, victims_E = self._uses, np.empty(num, np.int32)
-        unknown_S = np.minimum(uses.count_N, COUNTED_UP_TO - 1)
-        value_S = np.where(uses.next_N == UNKNOWN_USE, unknown_S, np.maximum(UNKNOWN_USE - uses.next_N, COUNTED_UP_TO))
+        value_S = np.maximum(UNKNOWN_USE - uses.next_N, COUNTED_UP_TO)
+        unknown = np.flatnonzero(uses.next_N == UNKNOWN_USE)
+        value_S[unknown] = np.minimum(uses.count_N[unknown], COUNTED_UP_TO - 1)
         lowest(value_S, uses.last_N, evictable_S, victims_E)
         return victims_E
