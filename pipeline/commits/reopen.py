@@ -21,7 +21,7 @@ from pipeline.storage.log import CHUNK_NAME, Log, TableFormat, folders_of, keys_
 from pipeline.storage.places import Places
 from pipeline.storage.shards import ONE_SHARD, Shards
 
-KEYS_AT_ONCE = 1 << 19
+INSERTED_AT_ONCE = 1 << 19
 """Number of keys that are inserted together: a call for each of the map's 256 partitions takes longer than 30 keys."""
 
 
@@ -134,7 +134,7 @@ def rebuild(places: Places, log: Log, manifest: Manifest) -> None:
 def insert_chunks(places: Places, chunk_numbers: Sequence[int], keys_of: Callable[[int], U64]) -> None:
     """Insert the keys of chunks of the log into the map, in this order; earlier versions of a key become stale.
     `keys_of`: keys [R] of a chunk, `RESERVED` for padding."""
-    at_once = max(1, KEYS_AT_ONCE // places.chunks.rows)
+    at_once = max(1, INSERTED_AT_ONCE // places.chunks.rows)
     table = KeyTable()
     for first in range(0, len(chunk_numbers), at_once):
         table.clear()
