@@ -7,8 +7,8 @@ matter. A worker's seconds are of its steady state: `train`, and within it the c
 given back, dense gradients all-reduced, including waits for the slower worker), and processor seconds of the worker and
 of the driver. If other programs use the cores as well, speeds are those of a crowded machine. Two simultaneous runs of
 one worker, on a core each, therefore show the most that two cores gave, and processor time shows what free cores would
-give. `predicted` is the scaling model's speed with the constants of the machine in RESULTS.md and the loopback link
-measured here.
+give. `predicted` is the scaling model's speed with the constants of the machine in RESULTS.md and the link between
+workers measured here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.scaling.hierps_shapes import CRITEO, MACHINE, TWO_CORES
 from benchmarks.scaling.inputs import Link, Run, Shape
 from benchmarks.scaling.model import Point, check
 from benchmarks.scaling.zipf import Fields
-from benchmarks.workers.link import link_of, loopback
+from benchmarks.workers.link import collectives, link_of
 
 
 class Setup(NamedTuple):
@@ -101,10 +101,10 @@ def print_point(point: Setup, runs: list[dict[str, Any]]) -> None:
 
 def print_link(repeats: int) -> Link:
     """Print and return the link of two workers."""
-    print("loopback, ms of a collective by the kB that each of the workers sends")
+    print("ms of a collective by the kB that each of the workers sends")
     found: dict[int, Link] = {}
     for world in (2, 4):
-        seconds = loopback(world, repeats)
+        seconds = collectives(world, repeats)
         for name, by_size in seconds.items():
             print(f"   {world} {name}: {', '.join(f'{b >> 10} {1e3 * s:.2f}' for b, s in by_size.items())}")
         found[world] = link_of(seconds["all_to_all"], world)

@@ -1,4 +1,4 @@
-"""Times of gloo on loopback, by bytes: `world` ends of one group, each in a thread of this process."""
+"""Times of collectives on one machine, by bytes: `world` ends of one group, each in a thread of this process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 22)
 REPEATS = 30
 
 
-def loopback(world: int, repeats: int = REPEATS) -> dict[str, dict[int, float]]:
+def collectives(world: int, repeats: int = REPEATS) -> dict[str, dict[int, float]]:
     """Median seconds of a collective, by its name and by the bytes that one worker sends."""
     store, name = Store("127.0.0.1", serves=True), uuid.uuid4().hex
 
     def one(rank: int) -> dict[str, dict[int, float]]:
-        group = Group(Store("127.0.0.1", store.port), name, Rank(rank, world), GroupSettings("lo"))
+        group = Group(Store("127.0.0.1", store.port), name, Rank(rank, world), GroupSettings(one_machine=True))
         return {
             "all_to_all": {size: _all_to_all(group, size, repeats) for size in SIZES},
             "all_reduce": {size: _all_reduce(group, size, repeats) for size in SIZES},

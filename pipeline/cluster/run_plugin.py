@@ -116,8 +116,9 @@ class RunPlugin(WorkerPlugin):
         store = Store(join_request.store_host, join_request.store_port, timeout_seconds=join_request.timeout_seconds)
         rank = join_request.rank
         on_hosts = GroupSettings(
-            interface_of(join_request.store_host), join_request.timeout_seconds, join_request.check
-        )
+            interface_of(join_request.store_host), join_request.timeout_seconds, join_request.check,
+            one_machine=len(set(join_request.hosts)) == 1,
+        )  # fmt: skip
         for_steps = replace(on_hosts, on_gpus=device.on_gpu)
         merge = workflow.optimizer.merge
         try:

@@ -14,12 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from pipeline.comm.collective import take_all_steps
+from pipeline.comm.shared_memory import SharedMemory
 from pipeline.records import Rank
 
 GLOO: Any = dist.ProcessGroupGloo
@@ -41,10 +41,10 @@ class OutOfOrder(RuntimeError):
 
 @contextmanager
 def lost_others() -> Iterator[None]:
-    """Context in which a RuntimeError of torch is raised as Disconnected."""
+    """Context in which a RuntimeError of torch, or an OSError of a socket, is raised as Disconnected."""
     try:
         yield
-    except RuntimeError as error:
+    except (RuntimeError, OSError) as error:
         raise Disconnected(str(error)) from error
 
 
@@ -95,6 +95,8 @@ class GroupSettings:
     timeout_seconds: float = 120.0
     check: bool = False
     """Verify before each collective that all workers are about to run the same one."""
+    one_machine: bool = False
+    """All workers are on one machine, and exchange tensors in host memory through memory that they share."""
     on_gpus: bool = False
     """Tensors lie in GPU memory, and NCCL moves them as work of the current stream; no call waits for it."""
 
@@ -130,7 +132,12 @@ class Group:
         self._check = settings.check
         self._sequence = 0
         self.traffic = {kind: Traffic() for kind in TRAFFIC_KINDS} if traffic is None else traffic
-        self._host = self._backend = gloo(store, name, rank, settings)
+        if settings.one_machine:
+            with lost_others():
+                self._host: Any = SharedMemory(store.under(name), rank, settings.timeout_seconds)
+        else:
+            self._host = gloo(store, name, rank, settings)
+        self._backend = self._host
         if settings.on_gpus:
             self._backend = nccl(store, f"{name}/gpus", rank, settings)
             # NCCL connects at the first collective; run one here, so that a missing worker is noticed here.
@@ -213,12 +220,12 @@ class Group:
         self._sequence += 1
         if not self._check:
             return
-        mine = torch.tensor([self._sequence, TRAFFIC_KINDS.index(kind)])
-        everyone = [torch.empty_like(mine) for _ in range(self.world)]
-        self._start(self._host.allgather, [everyone], [mine])()
-        if any(not torch.equal(mine, other) for other in everyone):
+        mine = torch.tensor([[self._sequence, TRAFFIC_KINDS.index(kind)]] * self.world)
+        everyone, ones = torch.empty_like(mine), [1] * self.world
+        self._start(self._host.alltoall_base, everyone, mine, ones, ones)()
+        if not torch.equal(mine, everyone):
             met = ", ".join(
-                f"worker {rank}: {TRAFFIC_KINDS[k]} as number {n}" for rank, (n, k) in enumerate(np.array(everyone))
+                f"worker {rank}: {TRAFFIC_KINDS[k]} as number {n}" for rank, (n, k) in enumerate(everyone.tolist())
             )
             raise OutOfOrder(f"workers are not at the same collective: {met}")
 

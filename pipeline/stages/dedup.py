@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeline.kernels.dedup import group_sources
+from pipeline.kernels.dedup import group_sources, renumber
 from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyRange, KeyTable, number_parts
+from pipeline.kernels.requests import order_by_owner
 from pipeline.machine.threads import Threads, cut_range
 from pipeline.records import I32, I64, U64, BatchIndex, Examples, FieldLayout, Refusal, Unique
 from pipeline.storage.shards import shard_of
@@ -23,6 +24,13 @@ class KeyOwners:
     def of(self, keys_U: U64) -> I64:
         """[U] rank of each key's owner."""
         return self._owner_of_shard[shard_of(keys_U, len(self._owner_of_shard))]
+
+    def order(self, keys_U: U64) -> tuple[I32, I32, list[int]]:
+        """Return the keys' order by owner, the place of each key in it, and the number of keys of each owner."""
+        order_U, place_U = np.empty(len(keys_U), np.int32), np.empty(len(keys_U), np.int32)
+        ends_W = np.empty(self.world, np.int64)
+        order_by_owner(self.of(keys_U), ends_W, order_U, place_U)
+        return order_U, place_U, np.diff(ends_W, prepend=0).tolist()
 
 
 class Workspace:
@@ -110,13 +118,10 @@ def _index_batch(batch: int, examples: Examples, tables: Sequence[KeyTable], wor
 
 def _by_owner(keys_P: U64, inverse_V: I32, owners: KeyOwners) -> tuple[int, ...]:
     """Sort the keys by owner, in place, and update the inverse. Returns the number of keys of each owner."""
-    owner_P = owners.of(keys_P)
-    order_P = np.argsort(owner_P, kind="stable")
+    order_P, place_P, parts_W = owners.order(keys_P)
     keys_P[:] = keys_P[order_P]
-    place_P = np.empty(len(keys_P), np.int32)
-    place_P[order_P] = np.arange(len(keys_P), dtype=np.int32)
-    np.take(place_P, inverse_V, out=inverse_V, mode="clip")
-    return tuple(np.bincount(owner_P, minlength=owners.world).tolist())
+    renumber(inverse_V, place_P, inverse_V)
+    return tuple(parts_W)
 
 
 def _halves(keys_V: U64) -> tuple[I32, I32]:

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pipeline.comm.key_exchange import exchange_keys
+from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.records import Block, Examples, KeyRequest, OwnedKeys, Rank, Refusal, Staged, Unique
 from pipeline.stages.dedup import KeyOwners
 from pipeline.stages.dedup_on_gpu import Pending
-from pipeline.stages.unite import STOPPED_ELSEWHERE, UniteTables, key_requests, unite
+from pipeline.stages.unite import STOPPED_ELSEWHERE, key_requests, unite
 from pipeline.worker.flight import Flight, expect
 from pipeline.worker.membership import Membership
 
@@ -92,7 +93,7 @@ class OtherWorkers:
         self._membership, self._owners = membership, owners
         self._num_fields, self._counts_examples = num_fields, counts_examples
         self.rank = membership.rank
-        self._union = UniteTables()
+        self._union = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK)
 
     def pack(self, flight: Flight) -> None:
         if isinstance(flight.unique, Refusal):

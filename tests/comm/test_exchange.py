@@ -11,8 +11,9 @@ from made_parts import crews, make_block
 
 from pipeline.comm.exchange import Exchange
 from pipeline.device.device import RAM
+from pipeline.kernels.key_table import KeyTable
 from pipeline.machine.threads import Threads
-from pipeline.stages.unite import UniteTables, key_requests, unite
+from pipeline.stages.unite import key_requests, unite
 
 NUM_WEIGHTS = 3
 
@@ -39,7 +40,7 @@ def test_each_worker_gets_its_rows_and_each_owner_its_gradient_sums(exchanges, c
     groups, ends = exchanges[owners.world]
     sent = [key_requests(part.unique, owners, layout.num_fields, False) for part in parts]
     block = make_block(1, len(parts[0].pairs))
-    owned_keys = [unite(block, [of[owner] for of in sent], UniteTables()) for owner in range(owners.world)]
+    owned_keys = [unite(block, [of[owner] for of in sent], KeyTable()) for owner in range(owners.world)]
     for batch in range(block.num_batches):
         indexes = [part.unique.batches[batch] for part in parts]
         keys_W = [part.unique.keys_U[index.unique_P].tolist() for part, index in zip(parts, indexes, strict=True)]

@@ -1,4 +1,4 @@
-"""Collectives of several workers in one process, on loopback."""
+"""Collectives of several workers in one process, on loopback and through shared memory."""
 
 import time
 from functools import partial
@@ -18,11 +18,14 @@ from pipeline.records import Rank
 GROUPS = {}
 
 
-def groups_of(world):
+def groups_of(world, one_machine):
     """One group of each size serves all tests that break none."""
-    if world not in GROUPS:
-        GROUPS[world] = make_groups(world)
-    return GROUPS[world]
+    if (world, one_machine) not in GROUPS:
+        GROUPS[world, one_machine] = make_groups(world, one_machine=one_machine)
+    return GROUPS[world, one_machine]
+
+
+BOTH_WAYS = pytest.mark.parametrize("one_machine", [False, True])
 
 
 def counted(group, kind):
@@ -37,12 +40,13 @@ def sends(draw):
     return draw(st.lists(st.lists(rows, min_size=world, max_size=world), min_size=world, max_size=world))
 
 
+@BOTH_WAYS
 @settings(deadline=None, max_examples=30)
 @given(sends(), st.integers(0, 3))
-def test_rows_reach_their_worker_in_order_and_are_counted(sizes, width):
+def test_rows_reach_their_worker_in_order_and_are_counted(one_machine, sizes, width):
     """Row r from worker a to b is all a.b.r; what stays at home is not counted."""
     world = len(sizes)
-    groups = groups_of(world)
+    groups = groups_of(world, one_machine)
     before = [counted(group, "rows") for group in groups]
 
     def exchange(rank):
@@ -63,9 +67,10 @@ def test_rows_reach_their_worker_in_order_and_are_counted(sizes, width):
         assert messages == sum(num > 0 for num in to_others)
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_a_sum_has_the_same_bits_on_every_worker_and_every_time(world):
-    groups = groups_of(world)
+def test_a_sum_has_the_same_bits_on_every_worker_and_every_time(world, one_machine):
+    groups = groups_of(world, one_machine)
     vectors = [np.random.default_rng(rank).standard_normal(1000).astype(np.float32) for rank in range(world)]
 
     def add(rank):
@@ -78,10 +83,11 @@ def test_a_sum_has_the_same_bits_on_every_worker_and_every_time(world):
     assert {one.tobytes() for one in first + again} == {first[0].tobytes()}
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
-def test_parts_of_a_sum_are_added_in_the_order_of_ranks(world):
+def test_parts_of_a_sum_are_added_in_the_order_of_ranks(world, one_machine):
     """In the order of ranks, whichever worker adds up."""
-    groups = groups_of(world)
+    groups = groups_of(world, one_machine)
     vectors = [np.random.default_rng(rank).standard_normal(48).astype(np.float32) for rank in range(world)]
     expected = vectors[0].copy()
     for other in vectors[1:]:
@@ -98,7 +104,8 @@ def test_parts_of_a_sum_are_added_in_the_order_of_ranks(world):
         np.testing.assert_array_equal(found, expected)
 
 
-def test_a_sum_is_kept_apart_from_what_travels_beside_it():
+@BOTH_WAYS
+def test_a_sum_is_kept_apart_from_what_travels_beside_it(one_machine):
     def meet(group):
         dense, rows, received = torch.full((33,), 1.0 + group.rank), torch.full((4,), float(group.rank)), torch.empty(4)
         steps = group.summing(dense, "dense")
@@ -109,22 +116,24 @@ def test_a_sum_is_kept_apart_from_what_travels_beside_it():
         take_all_steps(steps)
         return dense.tolist(), received.tolist(), few
 
-    groups = make_groups(2)
+    groups = make_groups(2, one_machine=one_machine)
     for _ in range(20):
         found = together([partial(meet, group) for group in groups])
         assert found == [([3.0] * 33, [0.0, 0.0, 1.0, 1.0], [1.0])] * 2
 
 
-def test_a_sum_counts_as_one_message_with_its_buffers_apart():
-    groups = groups_of(2)
+@BOTH_WAYS
+def test_a_sum_counts_as_one_message_with_its_buffers_apart(one_machine):
+    groups = groups_of(2, one_machine)
     before = {kind: counted(groups[0], kind) for kind in ("merge", "buffers")}
     together([lambda group=group: group.all_reduce(torch.ones(10), "merge", 3) for group in groups])
     assert counted(groups[0], "merge") == (before["merge"][0] + 28, before["merge"][1] + 1)
     assert counted(groups[0], "buffers") == (before["buffers"][0] + 12, before["buffers"][1])
 
 
-def test_a_few_numbers_are_added_in_double_precision():
-    groups = groups_of(3)
+@BOTH_WAYS
+def test_a_few_numbers_are_added_in_double_precision(one_machine):
+    groups = groups_of(3, one_machine)
     numbers = [[rank, 1 + 2.0**-50] for rank in range(3)]
     found = together([partial(group.sums, of) for group, of in zip(groups, numbers, strict=True)])
     assert found == [[3.0, 3 + 3 * 2.0**-50]] * 3
@@ -134,9 +143,10 @@ def vector_sum(group, kind):
     group.all_reduce(torch.ones(4), kind)
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("calls", [("dense", "merge"), ("dense", "agreement")])
-def test_workers_at_different_collectives_are_refused_by_name(calls):
-    groups = make_groups(2, check=True)
+def test_workers_at_different_collectives_are_refused_by_name(calls, one_machine):
+    groups = make_groups(2, check=True, one_machine=one_machine)
 
     def meet(group, kind):
         with pytest.raises(OutOfOrder, match=f"worker 0: {calls[0]} as number 1, worker 1: {calls[1]} as number 1"):
@@ -145,8 +155,9 @@ def test_workers_at_different_collectives_are_refused_by_name(calls):
     together([partial(meet, group, kind) for group, kind in zip(groups, calls, strict=True)])
 
 
-def test_a_worker_that_has_left_out_a_collective_is_refused():
-    groups = make_groups(2, check=True)
+@BOTH_WAYS
+def test_a_worker_that_has_left_out_a_collective_is_refused(one_machine):
+    groups = make_groups(2, check=True, one_machine=one_machine)
     groups[1]._sequence += 1
 
     def meet(group):
@@ -156,18 +167,51 @@ def test_a_worker_that_has_left_out_a_collective_is_refused():
     together([partial(meet, group) for group in groups])
 
 
+@BOTH_WAYS
 @pytest.mark.parametrize("check", [False, True])
-def test_a_worker_that_does_not_come_is_waited_for_until_the_timeout(check):
-    first, _ = make_groups(2, timeout_seconds=0.3, check=check)
+def test_a_worker_that_does_not_come_is_waited_for_until_the_timeout(check, one_machine):
+    first, _other = make_groups(2, timeout_seconds=0.3, check=check, one_machine=one_machine)
     begun = time.perf_counter()
     with pytest.raises(Disconnected):
         vector_sum(first, "dense")
     assert time.perf_counter() - begun < 10
 
 
-def test_a_group_never_begins_without_all_of_its_workers():
+@BOTH_WAYS
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_group_never_begins_without_all_of_its_workers(rank, one_machine):
+    settings = GroupSettings("lo", 0.3, one_machine=one_machine)
     with pytest.raises(RuntimeError):
-        Group(Store("127.0.0.1", serves=True, timeout_seconds=0.3), "group", Rank(0, 2), GroupSettings("lo", 0.3))
+        Group(Store("127.0.0.1", serves=True, timeout_seconds=0.3), "group", Rank(rank, 2), settings)
+
+
+def test_a_worker_that_is_gone_is_noticed_at_once():
+    first, *others = make_groups(3, check=False, one_machine=True)
+    others.clear()
+    begun = time.perf_counter()
+    with pytest.raises(Disconnected):
+        vector_sum(first, "dense")
+    assert time.perf_counter() - begun < 10
+
+
+@settings(deadline=None, max_examples=10)
+@given(st.lists(st.integers(0, 5000), min_size=1, max_size=12), st.integers(1, 4))
+def test_calls_that_overlap_keep_their_data_apart(sizes, at_once):
+    """Several calls begin before the first of them is waited for, and the last is waited for first."""
+    groups = groups_of(2, True)
+
+    def meet(group):
+        for first in range(0, len(sizes), at_once):
+            begun = []
+            for n, size in enumerate(sizes[first : first + at_once]):
+                send, receive = torch.full((2 * size,), 10.0 * n + group.rank), torch.empty(2 * size)
+                each = [size, size]
+                begun.append((n, size, receive, group._host.alltoall_base(receive, send, each, each)))
+            for n, size, receive, call in reversed(begun):
+                call.wait()
+                assert receive.tolist() == [10.0 * n] * size + [10.0 * n + 1] * size
+
+    together([partial(meet, group) for group in groups])
 
 
 def test_a_later_group_in_the_same_store_meets_only_its_own_workers():

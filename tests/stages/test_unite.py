@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_parts import Part, crews, make_block, make_examples
 
+from pipeline.kernels.key_table import KeyTable
 from pipeline.records import FieldLayout, Refusal
 from pipeline.stages.dedup import KeyOwners
-from pipeline.stages.unite import UniteTables, key_requests, unite
+from pipeline.stages.unite import key_requests, unite
 from pipeline.storage.shards import shard_of
 
 
@@ -39,7 +40,7 @@ def test_an_owner_is_asked_for_exactly_the_keys_and_counts_of_the_parts(crew, co
     sent = [key_requests(part.unique, owners, layout.num_fields, counts_examples) for part in parts]
     block = make_block(1, len(parts[0].pairs))
     for owner in range(owners.world):
-        owned_keys = unite(block, [of_rank[owner] for of_rank in sent], UniteTables())
+        owned_keys = unite(block, [of_rank[owner] for of_rank in sent], KeyTable())
         needed = {key for part in parts for pairs in part.pairs for key, _ in pairs}
         owned = {key for key in needed if owners.of(np.array([key], np.uint64))[0] == owner}
         assert owned_keys.block is block
@@ -85,7 +86,7 @@ def test_the_owner_of_a_key_is_the_owner_of_its_shard(owner_of_shard, seed):
 
 def test_key_tables_keep_nothing_of_the_block_before():
     layout, owners = FieldLayout((0,), (1,), (True,)), KeyOwners([0], 1)
-    union = UniteTables()
+    union = KeyTable()
     for seed, num_examples in ((1, 40), (2, 3), (3, 90)):
         examples = make_examples(seed, 7, num_examples, layout, 50)
         part = Part(examples, layout, owners)
@@ -99,4 +100,4 @@ def test_a_block_that_one_worker_could_not_read_is_refused(who):
     part = Part(make_examples(0, 3, 6, layout, 9), layout, owners)
     received = [key_requests(part.unique, owners, 1, False)[0]] * 3
     received[who] = refusal = Refusal(make_block(3, 6), "window", "too small")
-    assert unite(make_block(3, 6), received, UniteTables()) is refusal
+    assert unite(make_block(3, 6), received, KeyTable()) is refusal

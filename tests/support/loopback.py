@@ -12,14 +12,15 @@ from pipeline.errors import LostTouch
 from pipeline.records import Rank
 
 
-def make_groups(world: int, timeout_seconds: float = 30.0, check: bool = True) -> list[Group]:
-    """Each worker's end of a group, on loopback."""
+def make_groups(
+    world: int, timeout_seconds: float = 30.0, check: bool = True, one_machine: bool = False
+) -> list[Group]:
+    """Each worker's end of a group, on loopback or through shared memory."""
+    settings = GroupSettings("lo", timeout_seconds, check, one_machine)
     store = Store("127.0.0.1", serves=True)
 
     def join(rank: int) -> Group:
-        return Group(
-            Store("127.0.0.1", store.port), "group", Rank(rank, world), GroupSettings("lo", timeout_seconds, check)
-        )
+        return Group(Store("127.0.0.1", store.port), "group", Rank(rank, world), settings)
 
     return together([partial(join, rank) for rank in range(world)])
 
