@@ -9,12 +9,15 @@ from pipeline.planner.basis import KEY_BYTES, Basis
 from pipeline.planner.hits import LegForecast
 from pipeline.planner.space import ram_of_all
 from pipeline.planner.timing import Cost
+from pipeline.stages.scan import FREE_SHARE
 
 MESSAGES_OF_STEP = 8
 """Messages that one worker sends to each other one at a step, one after the other: rows, their gradients, the dense
 part twice, and their sizes."""
 MOVING_CALLS = 3
 """Number of calls of the key map for a block besides lookups: size with the new keys, insertion, moves."""
+SCAN_SHARE = 0.6
+"""CPU time of reading an example's keys ahead, relative to that of `read` and `dedup` (measured in Criteo's shape)."""
 FILES_OF_CHUNK = 2
 """Number of files of a chunk, each of which is made durable."""
 
@@ -41,6 +44,10 @@ def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
         "train": step * batches + Cost(swapped.seconds / threads, swapped.cpu_seconds),
         "write_back": copying(of, victims) + writing(of, written + rows["padding"]),
     }
+    filled = of.forecast.keys / world > (1 - 1 / FREE_SHARE) * setup.fit.sizes.device_rows
+    if setup.workflow.storage.foresees and filled:
+        # Each worker reads the keys of whole batches.
+        costs["scan"] = (costs["read"] + costs["dedup"]) * (SCAN_SHARE * world)
     if world > 1:
         costs["train"] += exchanging(of, batches)
     else:

@@ -70,6 +70,17 @@ def test_stage_seconds_are_counts_times_costs(basis):
     assert set(costs) == {"read", "dedup", "plan", "prefetch", "train", "write_back"}
 
 
+def test_keys_are_read_ahead_for_foresight_once_the_device_is_nearly_full(basis):
+    setup = basis.setup
+    storage = setup.workflow.storage.model_copy(update={"host_policy": "foresight"})
+    foresees = replace(setup, workflow=setup.workflow.model_copy(update={"storage": storage}))
+    few, many = (replace(basis.forecast, keys=share * setup.fit.sizes.device_rows) for share in (0.8, 0.9))
+    assert "scan" not in stage_costs(replace(basis, forecast=many), leg_of())
+    assert "scan" not in stage_costs(replace(basis, setup=foresees, forecast=few), leg_of())
+    costs = stage_costs(replace(basis, setup=foresees, forecast=many), leg_of())
+    assert costs["scan"].cpu_seconds == pytest.approx(0.6 * (12 * 0.01 + 12 * 5 * 0.001))
+
+
 def test_an_evaluation_scores_and_moves_nothing(basis):
     still = dict.fromkeys(("device_to_host", "device_to_disk", "host_to_disk", "unchanged", "padding"), 0)
     costs = stage_costs(basis, leg_of("validation", **still))
