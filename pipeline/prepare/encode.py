@@ -16,7 +16,7 @@ import pyarrow as pa
 from pipeline.data.decode import texts, validity
 from pipeline.data.files import SPLITS
 from pipeline.kernels.encode_texts import Bytes, find_firsts, gather_texts, number_group
-from pipeline.kernels.key_table import KeyTable
+from pipeline.kernels.key_table import ENTRIES_PER_KEY_OF_A_BLOCK, KeyTable
 from pipeline.prepare.splits import I8
 from pipeline.prepare.uniques import keys_of
 from pipeline.records import I32, U32, U64
@@ -44,7 +44,7 @@ def encode(table: pa.Table, split_N: I8) -> EncodedPart:
     rows = {name: rows_S for name, rows_S in rows.items() if len(rows_S)}
     groups = [rows_S[at : at + ROW_GROUP] for rows_S in rows.values() for at in range(0, len(rows_S), ROW_GROUP)]
     is_text = {name: pa.types.is_string(c.type) or pa.types.is_binary(c.type) for name, c in _columns(table)}
-    numbers, arrays, keys = KeyTable(), {}, {}
+    numbers, arrays, keys = KeyTable(ENTRIES_PER_KEY_OF_A_BLOCK), {}, {}
     for name, column in _columns(table):
         if is_text[name]:
             arrays[name], keys[name] = encode_groups(column, name, groups, numbers)

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.files import SPLITS
 from pipeline.prepare.counts import value_type
+from pipeline.prepare.encode import ROW_GROUP
 from pipeline.prepare.layout import PART, named
 from pipeline.settings import Strict
 from pipeline.storage.durable import has_checksum, read_sealed, replacing, size_of, write_sealed
@@ -30,6 +31,8 @@ OPTIONS: dict[str, Any] = {
     "write_statistics": False,
     # Beyond this limit Parquet abandons a dictionary half way, and readers must hash every text.
     "dictionary_pagesize_limit": 1 << 30,
+    # All values of a row group at once take 4 % less time than the default 1,024 at a time.
+    "write_batch_size": ROW_GROUP,
 }
 
 

@@ -78,6 +78,8 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
             if part.number not in made:
                 split_N = job.split.of(part.file, part.number, piece.path, part.table)
                 records.write(STEPS[step](job, part, split_N))
+            # Its memory is for the next part.
+            del part
             if job.stop.exists():
                 return
     except BaseException:
