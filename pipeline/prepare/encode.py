@@ -49,7 +49,8 @@ def encode(table: pa.Table, split_N: I8) -> EncodedPart:
         if is_text[name]:
             arrays[name], keys[name] = encode_groups(column, name, groups, numbers)
     others = table.drop_columns(list(arrays)).combine_chunks()
-    splits, group = {}, 0
+    splits: dict[str, list[pa.Table]] = {}
+    group = 0
     for split, rows_S in rows.items():
         of_split = others if len(rows_S) == len(others) else others.filter(pa.array(split_N == SPLITS.index(split)))
         splits[split] = []
