@@ -2,6 +2,7 @@
 
 csv_alone: pyarrow.csv reads the log with all cores and writes nothing: the limit
 csv_and_parquet: the same, and pyarrow writes one Parquet file with its default options
+same_parquet, same_parquet_split: the same with the options, types and splits of ours
 ours, ours_split: `python -m pipeline.prepare`, all rows for training, or a tenth each for validation and test
 pandas, polars (if installed): read_csv and to_parquet; scan_csv and sink_parquet
 """
@@ -47,14 +48,18 @@ def ways(log: Path, rows: int, repeats: int) -> dict[str, float]:
     for _ in range(repeats):
         for way in WAYS:
             found[way].append(run(way, log, rows, "64 MiB"))
-    medians = {}
+    medians, of_cpu_medians = {}, {}
     for way, values in found.items():
         speeds, of_cpu, sizes, peaks = zip(*values, strict=True)
-        medians[way] = statistics.median(speeds)
-        print(f"{way:16} {spread(speeds)} rows/s {statistics.median(of_cpu):10,.0f} per core's second", end="")
+        medians[way], of_cpu_medians[way] = statistics.median(speeds), statistics.median(of_cpu)
+        print(f"{way:18} {spread(speeds)} rows/s {of_cpu_medians[way]:10,.0f} per core's second", end="")
         print(f" {sizes[0]:6.1f} bytes a row, at most {max(peaks):6,.0f} MiB")
     shares = {f"{way}_vs_csv_alone": speed / medians["csv_alone"] for way, speed in medians.items()}
-    return shares | {"ours_vs_csv_and_parquet": medians["ours"] / medians["csv_and_parquet"]}
+    shares["ours_vs_csv_and_parquet"] = medians["ours"] / medians["csv_and_parquet"]
+    for ours, theirs in (("ours", "same_parquet"), ("ours_split", "same_parquet_split")):
+        shares[f"{ours}_vs_{theirs}"] = medians[ours] / medians[theirs]
+        shares[f"{ours}_vs_{theirs}_of_cpu"] = of_cpu_medians[ours] / of_cpu_medians[theirs]
+    return shares
 
 
 def memory(folder: Path, rows: int, piece: str) -> dict[str, float]:

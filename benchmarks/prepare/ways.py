@@ -15,11 +15,15 @@ from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from pipeline.data.files import SPLITS
+from pipeline.prepare.encode import ROW_GROUP
 from pipeline.prepare.main import main as prepare
+from pipeline.prepare.parts import OPTIONS
 
 NUMBERS = [f"i{n}" for n in range(1, 14)]
 CATEGORIES = [f"c{n}" for n in range(1, 27)]
@@ -43,6 +47,22 @@ def csv_alone(log: Path, out: Path, piece: str) -> None:
 
 def csv_and_parquet(log: Path, out: Path, piece: str) -> None:
     pq.write_table(read(log), out / "all.parquet")
+
+
+def same_parquet(log: Path, out: Path, piece: str) -> None:
+    _write_as_ours(read(log), out / "all.parquet")
+
+
+def same_parquet_split(log: Path, out: Path, piece: str) -> None:
+    table = read(log)
+    split_N = np.random.default_rng(0).choice(3, len(table), p=[0.8, 0.1, 0.1])
+    for place, split in enumerate(SPLITS):
+        _write_as_ours(table.filter(pa.array(split_N == place)), out / f"{split}.parquet")
+
+
+def _write_as_ours(table: pa.Table, path: Path) -> None:
+    """Write one Parquet file with the row groups, dictionaries and compression of ours."""
+    pq.write_table(table, path, row_group_size=ROW_GROUP, use_dictionary=CATEGORIES, **OPTIONS)
 
 
 def ours(log: Path, out: Path, piece: str) -> None:
@@ -80,6 +100,8 @@ def polars(log: Path, out: Path, piece: str) -> None:
 WAYS: dict[str, Callable[[Path, Path, str], None]] = {
     "csv_alone": csv_alone,
     "csv_and_parquet": csv_and_parquet,
+    "same_parquet": same_parquet,
+    "same_parquet_split": same_parquet_split,
     "ours": ours,
     "ours_split": ours_split,
 } | {name: way for name, way in {"pandas": pandas, "polars": polars}.items() if find_spec(name)}

@@ -15,6 +15,7 @@ from numba import cuda
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.launch import launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
+from pipeline.kernels.text_words import WORD_BYTES, load_bytes, load_word
 from pipeline.records import I32, I64, RESERVED, U64, Array
 
 INSTEAD_OF_RESERVED = np.uint64(0x5BD1E995C6A4A793)
@@ -98,9 +99,26 @@ def _hash_bytes(data: Array, begin: int, end: int, salt: np.uint64) -> np.uint64
 
 
 @cpu
+def _hash_words(begin: int, end: int, past: int, salt: np.uint64) -> np.uint64:
+    """`_hash_bytes` of a range of addresses, with loads that CUDA's compiler does not have. `past`: address behind the
+    array's last byte."""
+    h = salt ^ (np.uint64(end - begin) * MURMUR)
+    while end - begin >= WORD_BYTES:
+        k = load_word(begin) * MURMUR
+        h = (h ^ ((k ^ (k >> S47)) * MURMUR)) * MURMUR
+        begin += WORD_BYTES
+    if begin < end:
+        h = (h ^ load_bytes(begin, end - begin, past)) * MURMUR
+    h = (h ^ (h >> S47)) * MURMUR
+    return h ^ (h >> S47)
+
+
+@cpu
 def hash_strings_cpu(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
+    address = data.ctypes.data
+    past = address + data.size
     for i in range(len(out)):
-        out[i] = _key(_hash_bytes(data, offsets[i], offsets[i + 1], salt))
+        out[i] = _key(_hash_words(address + np.int64(offsets[i]), address + np.int64(offsets[i + 1]), past, salt))
 
 
 @gpu

@@ -41,7 +41,7 @@ class SourcePart:
 def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[int] = ()) -> Iterator[SourcePart]:
     """Read the parts of a piece in order. A part whose number is in `made` is not parsed: its table is empty.
 
-    One part is in memory at a time: for text its bytes and its table, and as much again during parsing. Raises
+    One part is in memory at a time: its table, and for text during parsing its bytes and as much again. Raises
     ValueError, with file and line (Parquet: file and row, counted from 1), if something does not fit the format.
     """
     if format.kind == "parquet":
@@ -52,13 +52,16 @@ def parts(piece: Piece, format: Format, bad: BadLines = RAISE, made: Container[i
     for stretch in stretches(piece, format):
         if stretch.number in made:
             num_lines = count_lines(stretch.text, format.newlines)
-            yield SourcePart(
+            part = SourcePart(
                 piece.file, stretch.number, format.schema.empty_table(), num_lines, 0, stretch.last, stretch.end
             )
         else:
-            yield _part_of(stretch, piece, format, parse, bad)
-        # Free the text before the next part is read: only one part's text may be in memory.
+            part = _part_of(stretch, piece, format, parse, bad)
+        # The table is all that is needed of the text, and what is made of it may take the text's memory.
         stretch.text = b""
+        yield part
+        # Only one part's table may be in memory.
+        del part
 
 
 def _part_of(stretch: Stretch, piece: Piece, format: Format, parse: Parser, bad: BadLines) -> SourcePart:

@@ -16,14 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.data.decode import is_list
+from pipeline.data.files import SPLITS
+from pipeline.prepare.encode import encode
 from pipeline.prepare.formats import Format
 from pipeline.prepare.layout import COUNT, COUNTS, KEPT, UNIQUES, WRITE
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.parts import Made, OutputFile, Record, Records, encoded, limits, part_name, write_splits
+from pipeline.prepare.parts import Made, OutputFile, Record, Records, limits, part_name, write_splits
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import SourcePart, parts
 from pipeline.prepare.splits import I8, TRAIN, ByTime, Split
-from pipeline.prepare.uniques import path_of_part, save_part
+from pipeline.prepare.uniques import hashes_of, path_of_part, save_part
 from pipeline.prepare.vocabulary import CACHE_BYTES, Vocabulary, count_part, path_of, path_of_counts
 from pipeline.storage.durable import has_checksum
 from pipeline.storage.files import Files
@@ -76,6 +78,8 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
             if part.number not in made:
                 split_N = job.split.of(part.file, part.number, piece.path, part.table)
                 records.write(STEPS[step](job, part, split_N))
+            # Its memory is for the next part.
+            del part
             if job.stop.exists():
                 return
     except BaseException:
@@ -95,11 +99,21 @@ def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
     name = part_name(part.file, part.number)
     numbers = limits(part.table, job.of_role("number"))
     table, unknown = _with_ids(job, part.table)
-    table = encoded(table)
-    kept = save_part(job.kept / UNIQUES, name, table, job.keyed)
-    times = part.table.column(job.split.column) if isinstance(job.split, ByTime) else None
-    files = write_splits(job.out, name, table, split_N, job.of_role("label"), times)
+    encoded = encode(table, split_N)
+    keys = [
+        encoded.keys[column] if column in encoded.keys else hashes_of(table[column], column) for column in job.keyed
+    ]
+    kept = save_part(job.kept / UNIQUES, name, keys)
+    files = write_splits(job.out, name, encoded.splits, job.of_role("label"), _times(job, part, split_N))
     return _record(part, numbers, files, unknown, kept)
+
+
+def _times(job: Job, part: SourcePart, split_N: I8) -> dict[str, pa.ChunkedArray] | None:
+    """Column of a split by time, as it was read, for each split."""
+    if not isinstance(job.split, ByTime):
+        return None
+    times = part.table.column(job.split.column)
+    return {split: times.filter(pa.array(split_N == place)) for place, split in enumerate(SPLITS)}
 
 
 def _record(

@@ -35,16 +35,16 @@ def text_parser(format: Format, names: Sequence[str]) -> Parser:
             # An empty line becomes a row of nulls, whose label is refused.
             ignore_empty_lines=False,
         ),
-        "convert_options": pc.ConvertOptions(
-            column_types=types, include_columns=kept, null_values=[""], strings_can_be_null=True
-        ),
     }
+    convert = {"column_types": types, "include_columns": kept, "null_values": [""], "strings_can_be_null": True}
 
     def read(text: Text) -> pa.Table:
         # pyarrow.csv strips a byte order mark from any text that begins with it, also in the middle of a file.
         marked = BOM + text if text.startswith(BOM) else text
+        # Looking at a text as a whole takes a quarter of the time of looking at each of its values.
+        converted = pc.ConvertOptions(check_utf8=not text.isascii(), **convert)
         try:
-            table = pc.read_csv(pa.BufferReader(pa.py_buffer(marked)), **options)
+            table = pc.read_csv(pa.BufferReader(pa.py_buffer(marked)), convert_options=converted, **options)
         except pa.ArrowInvalid as error:
             raise RefusedLine(_in_words(str(error), names)) from error
         for name, values in spelled.items():

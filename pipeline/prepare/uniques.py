@@ -74,7 +74,7 @@ def distinct(keys_N: U64) -> U64:
 
 
 def keys_of(values: pa.Array, name: str) -> U64:
-    """[N] keys of integers or texts, none of them null, in a workflow's category `name`."""
+    """[N] keys of integers or texts in a workflow's category `name`; those of nulls stand for a missing value."""
     keys_N = np.empty(len(values), np.uint64)
     fill_keys(values, InputColumn(name, "data.categories", table=name), None, keys_N)
     return keys_N
@@ -103,19 +103,19 @@ def path_of_part(folder: Path, part: str) -> Path:
     return folder / f"{part}.npz"
 
 
-def save_part(folder: Path, part: str, table: pa.Table, names: Sequence[str]) -> str:
-    """Save the unique keys of a part's columns durably under the part's name in `folder`, which must exist. The bytes
-    are the same every time. Returns the checksum, since `fold` may remove the file at any time."""
+def save_part(folder: Path, part: str, keys: Sequence[U64]) -> str:
+    """Save the unique keys of a part's columns, in any order, durably under the part's name in `folder`, which must
+    exist. Returns the checksum, since `fold` may remove the file at any time."""
     with replacing(path_of_part(folder, part)) as file:
         with zipfile.ZipFile(file, "w") as members:
-            for number, name in enumerate(names):
-                _save(members, f"{number}", hashes_of(table[name], name))
+            for number, keys_U in enumerate(keys):
+                _save(members, f"{number}", keys_U)
         return checksum_so_far(file)
 
 
 def fold(folder: Path, names: Sequence[str], bound: int = BOUND, min_bytes: int = PENDING_BYTES) -> None:
     """Merge the files of parts into the folded file, and remove them. Does nothing until there is enough to fold (see
-    `PENDING_BYTES`), so it may be called after every part. `names`: those of `save_part`, in the same order.
+    `PENDING_BYTES`), so it may be called after every part. `names`: columns, in the order of `save_part`'s keys.
 
     Only one process may fold at a time; others may save parts. If it is killed at any instant, the next call does the
     rest: merging a part twice changes nothing. Memory: one column's keys in the parts' files, and `bound` more. Raises
