@@ -13,6 +13,7 @@ from loopback import make_groups, together
 
 from pipeline.comm.collective import take_all_steps
 from pipeline.comm.group import Disconnected, Group, GroupSettings, OutOfOrder, Store
+from pipeline.comm.shared_memory import SharedMemory
 from pipeline.records import Rank
 
 GROUPS = {}
@@ -191,6 +192,22 @@ def test_a_worker_that_is_gone_is_noticed_at_once():
     begun = time.perf_counter()
     with pytest.raises(Disconnected):
         vector_sum(first, "dense")
+    assert time.perf_counter() - begun < 10
+
+
+def test_a_worker_that_goes_while_another_waits_for_it_is_noticed_at_once():
+    store = Store("127.0.0.1", serves=True)
+    ends = together([
+        lambda rank=rank: SharedMemory(Store("127.0.0.1", store.port).under("group"), Rank(rank, 2), 30.0)
+        for rank in range(2)
+    ])  # fmt: skip
+    begun, tensor = time.perf_counter(), torch.zeros(2)
+    started = ends[0].alltoall_base(torch.empty(2), tensor, [1, 1], [1, 1])
+    # It has read what was sent to it, so that its end closes in order.
+    ends[1]._others[0].note(1)
+    ends.pop()
+    with pytest.raises(ConnectionError, match="another worker of this machine is gone"):
+        started.wait()
     assert time.perf_counter() - begun < 10
 
 
