@@ -27,7 +27,7 @@ from pipeline.prepare.run import begin, so_far, unfinished
 from pipeline.prepare.steps import do_piece
 from pipeline.run import load
 from pipeline.storage.files import Files, checksum_of
-from pipeline.workflow import Category, Data
+from pipeline.workflow import Category, Data, Storage
 
 NUM_LINES = 10_000
 PIECE = "100 KiB"
@@ -55,7 +55,8 @@ def test_a_prepared_output_trains_with_its_workflow(tmp_path, format):
     assert sum(split["rows"] for split in splits.values()) == NUM_LINES
     model = workflow.model.model_copy(update={"args": {"hidden": (4,)}})
     schedule = workflow.schedule.model_copy(update={"epochs": 1})
-    workflow = workflow.model_copy(update={"model": model, "schedule": schedule})
+    storage = Storage(device="64 MiB", host="64 MiB", disk="1 GiB")
+    workflow = workflow.model_copy(update={"model": model, "schedule": schedule, "storage": storage})
     result = train(workflow, device_rows=40_000, ring_rows=20_000, chunk_rows=1024)
     assert result["examples"] == splits["train"]["rows"]
     assert 0 < result["logloss"] < 1

@@ -165,7 +165,7 @@ CHANGES = {
     "a huge batch": (set_at("workflow/schedule/batch_size", HUGE), "workflow: .*schedule.batch_size"),
     "a batch below zero": (set_at("workflow/schedule/batch_size", -6), "workflow: .*schedule.batch_size"),
     "too many threads": (set_at("workflow/schedule/threads", HUGE), "workflow: .*schedule.threads"),
-    "no storage": (leave_out("workflow/storage"), "workflow: .*storage"),
+    "no schedule": (leave_out("workflow/schedule"), "workflow: .*schedule"),
     "another seed": (set_at("workflow/seed", 8), "workflow: its seed"),
     "other numbers": (leave_out("workflow/data/numbers"), "workflow: its numbers"),
     "another width": (set_at("workflow/model/embedding_dim", HUGE), "workflow: its embedding_dim"),
