@@ -67,6 +67,9 @@ SPEED = DiskSpeed(seconds_per_read=6e-6, bytes_per_second=1e9)
 
 def setup_of(workflow: Workflow, source: Source, world: int = 1, **sizes: int) -> Setup:
     """Setup of a run with such sizes."""
+    if workflow.storage.leaves_out:
+        storage = Storage(device=1 << 26, host=1 << 26, disk=1 << 30)
+        workflow = workflow.model_copy(update={"storage": storage})
     row, schedule = row_layout(workflow), workflow.schedule
     given = sizes_of(workflow, **sizes)
     again = partial(scaled, given, workflow.storage)
