@@ -115,6 +115,7 @@ def test_several_workers_train_the_same_rows_whatever_policies_choose(tmp_path: 
     foresight = clock.model_copy(update={"storage": clock.storage.model_copy(update=policies)})
     rows, moves = [], []
     for name, workflow in (("clock", clock), ("foresight", foresight), ("again", foresight)):
+        # Room for every window: where a worker refuses a block, others may plan one more in vain.
         with crew_driver(workflow, tmp_path / name, 3, device_rows=60, host_rows=3) as driver:
             train(driver)
             rows.append(rows_of(driver))
