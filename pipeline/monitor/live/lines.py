@@ -1,0 +1,221 @@
+"""Lines of live.jsonl. Each is a JSON object whose `event` names its kind.
+
+`at` is the moment of a line, in seconds since 1970. Counts and seconds of a `Tick` are totals, so lines may be left
+out: what happened between two ticks is the difference of theirs. Totals of `seconds`, `stages` and `waits` are of a
+session, which begins with a `Begin`; those of examples and moves are of the whole run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from pipeline.settings import Amount, Count, Strict, read_json
+
+LIVE = "live.jsonl"
+
+CAUSES = (
+    "read", "dedup", "plan", "disk", "host copy", "device copy", "other workers", "hand-over", "commit", "evaluation",
+    "compile", "start", "end",
+)  # fmt: skip
+"""What training waited for. "hand-over": a task could have begun and had not yet; "start": the workers took up the
+blocks of a stretch; "end": the last results were fetched, or the result of the run was written."""
+
+
+class Begin(Strict):
+    """A session began, or its workers were restarted from the last commit."""
+
+    event: Literal["begin"] = "begin"
+    at: Amount
+    name: str
+    """Name of the workflow."""
+    fields: tuple[str, ...]
+    """Names of the categorical fields, in the order of `Fields`."""
+    labels: tuple[str, ...]
+    examples: Count
+    """Examples of the agenda (training and evaluation) before the position at which the session began."""
+    total: Count
+    """Examples of the whole agenda."""
+    epochs: Count
+    batch_size: Count
+    workers: Count
+    threads: Count
+    device: str
+    row_bytes: Count
+    device_rows: Count
+    host_rows: Count
+    """Rows that fit, on all workers together."""
+    disk_cap_bytes: Count
+    versions: dict[str, str]
+
+
+class BlockSpans(Strict):
+    """Times of one block."""
+
+    number: Count
+    split: str
+    spans: tuple[tuple[str, float, float, str, float], ...]
+    """(stage, start, stop, stage that it waited for last, moment when that one was done): moments in seconds since the
+    session began; an empty name and 0.0 if it waited for none. With several workers, those of the first one."""
+
+
+class Tick(Strict):
+    """The state of a run, at most once a second."""
+
+    event: Literal["tick"] = "tick"
+    at: Amount
+    seconds: Amount
+    """Wall seconds of this session."""
+    examples: Count
+    """Examples of the agenda that are done."""
+    trained: Count
+    """Training examples of all sessions."""
+    epoch: Count
+    """From 0."""
+    split: str
+    block: Count
+    block_batches: Count
+    look_ahead: Count
+    loss: float | None
+    """Mean loss of the training blocks since the last tick; None without one."""
+    lr_rows: Amount
+    lr_dense: Amount
+    ready: Count
+    """Blocks that were staged and waiting when the last `train` began."""
+    stages: dict[str, float]
+    """Wall seconds of each stage."""
+    waits: dict[str, float]
+    """Seconds that training waited, by cause (`CAUSES`), and under "train" the seconds that it did not wait."""
+    moves: dict[str, Count]
+    """Counts of `Moves`, of training and evaluation together."""
+    device_rows: Count
+    host_rows: Count
+    """Rows that are there now."""
+    disk_bytes: Count
+    """Bytes of the log: those of the last commit and those written since."""
+    free_bytes: Count
+    """Free space of the disk of the run directory."""
+    rss_bytes: Count
+    """Resident memory of the driver's process."""
+    observer_seconds: Amount
+    """CPU seconds spent on this file so far."""
+    blocks: tuple[BlockSpans, ...] = ()
+    """Some consecutive blocks that were finished since the last tick."""
+
+
+class Fields(Strict):
+    """Shares of the fields in one block: counts by field. A key that several fields of one table share counts for the
+    first one in the block."""
+
+    event: Literal["fields"] = "fields"
+    at: Amount
+    block: Count
+    values: tuple[Count, ...]
+    keys: tuple[Count, ...]
+    """Unique keys."""
+    host: tuple[Count, ...]
+    disk: tuple[Count, ...]
+    new: tuple[Count, ...]
+    """Unique keys that were not on the device, by where they were; `new`: nowhere."""
+
+
+class Curve(Strict):
+    """Sums over the examples of a split by predicted probability: bins of equal width in the logit, from -8 to 8; the
+    first and the last one have the rest, too."""
+
+    label: str
+    weight: tuple[Amount, ...]
+    predicted: tuple[Amount, ...]
+    clicked: tuple[Amount, ...]
+
+
+class Evaluated(Strict):
+    """A split was evaluated, or an epoch's progressive metrics are complete."""
+
+    event: Literal["evaluated"] = "evaluated"
+    at: Amount
+    epoch: Count
+    """From 1."""
+    split: str
+    seconds: Amount
+    trained: Count
+    metrics: dict[str, float | None]
+    curves: tuple[Curve, ...] = ()
+
+
+class CommitDone(Strict):
+    """A commit was published."""
+
+    event: Literal["commit"] = "commit"
+    at: Amount
+    number: Count
+    name: str | None
+    seconds: Amount
+    """Wall seconds of the session when it began."""
+    took: Amount
+    live_rows: Count
+    log_bytes: Count
+    """Bytes of the log after it."""
+    written_bytes: Count
+    """Bytes written to the log in the whole run."""
+
+
+class Said(Strict):
+    """A line for the user."""
+
+    event: Literal["said"] = "said"
+    at: Amount
+    text: str
+
+
+class Ended(Strict):
+    """The session ended."""
+
+    event: Literal["end"] = "end"
+    at: Amount
+    how: Literal["finished", "interrupted", "failed"]
+    seconds: Amount
+    waits: dict[str, float]
+    """As in `Tick`, of the whole session; "unattributed" is the rest of its wall seconds."""
+    text: str
+    """One or two sentences: what bound the run, and what would change it; of a failure, its message."""
+
+
+LiveLine = Begin | Tick | Fields | Evaluated | CommitDone | Said | Ended
+KINDS: dict[str, type[LiveLine]] = {kind.model_fields["event"].default: kind for kind in (
+    Begin, Tick, Fields, Evaluated, CommitDone, Said, Ended,
+)}  # fmt: skip
+
+
+def parse(line: str) -> LiveLine | None:
+    """Parse a line; None if it is not a whole line of this version, as after a kill in the middle of one."""
+    kind = KINDS.get(line.removeprefix('{"event":"').partition('"')[0])
+    try:
+        return read_json(kind, line) if kind else None
+    except ValueError:
+        return None
+
+
+def read_live(folder: Path) -> Iterator[LiveLine]:
+    """Read the lines of a run directory, the oldest first. Raises OSError if it has no such file."""
+    with (folder / LIVE).open(encoding="utf-8", errors="replace") as file:
+        yield from filter(None, map(parse, file))
+
+
+def follow_live(folder: Path) -> Iterator[list[LiveLine]]:
+    """Yield the lines of a run directory that are new since the last time, for ever: first those that are there. Yields
+    an empty list while nothing is new. Raises Replaced once the file is another one, because it was made shorter or the
+    run began anew: read that from the beginning."""
+    path = folder / LIVE
+    with path.open("rb") as file:
+        inode, rest = path.stat().st_ino, b""
+        while True:
+            *lines, rest = (rest + file.read()).split(b"\n")
+            yield [line for line in (parse(text.decode(errors="replace")) for text in lines) if line]
+            if not path.exists() or path.stat().st_ino != inode:
+                raise Replaced(str(path))
+
+
+class Replaced(Exception):
+    """Raised if live.jsonl is another file than before."""
