@@ -1,0 +1,105 @@
+"""The page of a run: its panels, and a Bokeh document that they are in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from bokeh.document import Document
+from jinja2 import Template
+
+from pipeline.monitor.live.lines import LIVE, LiveLine, Replaced, follow_live
+from pipeline.monitor.page.binding import binding_panel
+from pipeline.monitor.page.curves import calibration_panel, roc_panel
+from pipeline.monitor.page.disk_use import commits_panel, disk_panel
+from pipeline.monitor.page.field_table import fields_panel
+from pipeline.monitor.page.headline import head_panel, tiles_panel
+from pipeline.monitor.page.messages_list import messages_panel
+from pipeline.monitor.page.metric_curves import metric_panel, metric_table_panel
+from pipeline.monitor.page.panel import Panel
+from pipeline.monitor.page.speed import loss_panel, speed_panel
+from pipeline.monitor.page.stage_lanes import stage_lanes_panel
+from pipeline.monitor.page.story import Story
+from pipeline.monitor.page.tier_use import disk_rows_panel, fill_panel, found_panel
+from pipeline.monitor.page.time_use import time_use_panel
+
+UPDATE_MILLISECONDS = 1000
+HERE = Path(__file__).parent
+
+
+def page(folder: Path, document: Document | None = None) -> Document:
+    """Make the page of a run, which follows its live.jsonl once a second while a server shows it. `document`: an empty
+    one to fill; by default a new one. Raises OSError if the run has no live.jsonl."""
+    document = document or Document()
+    source, story, cards = follow_live(folder), Story(), cards_of(folder, live=True)
+
+    def update() -> None:
+        nonlocal source, story
+        try:
+            lines = next(source)
+        except (Replaced, OSError):
+            # The run began anew; its file may not be there yet.
+            if (folder / LIVE).exists():
+                source, story = follow_live(folder), story.anew()
+            return
+        show(document, story, lines, cards)
+
+    show(document, story, next(source), cards)
+    fill(document, folder.resolve().name, cards)
+    document.add_periodic_callback(update, UPDATE_MILLISECONDS)
+    return document
+
+
+class Card(NamedTuple):
+    """A panel in its place."""
+
+    title: str
+    kind: Literal["bare", "whole", "two-thirds", "half", "third"]
+    """Width on a wide screen; "bare" is as wide as the page, without a frame."""
+    panel: Panel
+
+
+def cards_of(folder: Path, live: bool) -> list[Card]:
+    """The cards of a page, in their order. `live`: False for a report, which stays as it is."""
+    return [
+        Card("", "bare", head_panel(folder, live)),
+        Card("", "bare", tiles_panel()),
+        Card("Where the time goes", "two-thirds", time_use_panel()),
+        Card("What binds", "third", binding_panel()),
+        Card("Speed", "half", speed_panel()),
+        Card("Loss", "half", loss_panel()),
+        Card("Timeline of the last sampled blocks", "whole", stage_lanes_panel()),
+        Card("Where keys were found", "third", found_panel()),
+        Card("Rows from and to the disk", "third", disk_rows_panel()),
+        Card("How full the tiers are", "third", fill_panel()),
+        Card("AUC", "half", metric_panel("auc")),
+        Card("Logloss", "half", metric_panel("logloss")),
+        Card("Metrics", "whole", metric_table_panel()),
+        Card("Calibration", "half", calibration_panel()),
+        Card("ROC", "half", roc_panel()),
+        Card("Disk", "half", disk_panel()),
+        Card("Commits", "half", commits_panel()),
+        Card("Fields", "whole", fields_panel()),
+        Card("Messages", "whole", messages_panel()),
+    ]
+
+
+def show(document: Document, story: Story, lines: Sequence[LiveLine], cards: Sequence[Card]) -> None:
+    """Add lines to a story, and send the browser what is new in one message."""
+    story.add_all(lines)
+    document.hold("collect")
+    try:
+        for card in cards:
+            card.panel.update(story)
+    finally:
+        document.unhold()
+
+
+def fill(document: Document, title: str, cards: Sequence[Card], appendix: str = "") -> None:
+    """Put cards into a document. `appendix`: HTML below them."""
+    for card in cards:
+        document.add_root(card.panel.root)
+    document.title = f"{title} - pipeline"
+    document.template = Template((HERE / "page.html").read_text())
+    document.template_variables.update(style=(HERE / "page.css").read_text(), cards=list(cards), appendix=appendix)
