@@ -17,7 +17,7 @@ from pipeline.monitor.live.lines import Curve, Evaluated
 from pipeline.monitor.page.humanized import percent, short_number
 from pipeline.monitor.page.panel import Panel, chips, plot_panel
 from pipeline.monitor.page.story import Story
-from pipeline.monitor.page.style import FAINT, RUN_COLORS, axis_format, hover_on, plain_figure
+from pipeline.monitor.page.style import INK, RUN_COLORS, axis_format, hover_on, plain_figure
 
 F64 = NDArray[np.float64]
 
@@ -109,7 +109,7 @@ def _curve_panel(
 ) -> Panel:  # fmt: skip
     """A panel with a curve for each label, and the diagonal. `metric` is said beside them."""
     ideal = ColumnDataSource({"at": []})
-    shown.line("at", "at", source=ideal, color=FAINT, line_dash="dashed", line_width=1)
+    shown.line("at", "at", source=ideal, color=INK, line_dash="dashed", line_width=1)
     sources: list[ColumnDataSource] = []
     drawn: list[Evaluated] = []
 

@@ -98,8 +98,10 @@ def show(document: Document, story: Story, lines: Sequence[LiveLine], cards: Seq
 
 def fill(document: Document, title: str, cards: Sequence[Card], appendix: str = "") -> None:
     """Put cards into a document. `appendix`: HTML below them."""
-    for card in cards:
-        document.add_root(card.panel.root)
+    # Otherwise each root would have Bokeh look at all models again.
+    with document.models.freeze():
+        for card in cards:
+            document.add_root(card.panel.root)
     document.title = f"{title} - pipeline"
     document.template = Template((HERE / "page.html").read_text())
     document.template_variables.update(style=(HERE / "page.css").read_text(), cards=list(cards), appendix=appendix)

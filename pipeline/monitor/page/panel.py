@@ -42,15 +42,22 @@ def text_panel(name: str, text: Callable[[Story], str]) -> Panel:
     return Panel(shown, update)
 
 
+def fixed_panel(name: str, content: str) -> Panel:
+    """A panel of HTML that stays as it is."""
+    return text_panel(name, lambda story: content)
+
+
 def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], str]) -> Panel:
     """A panel of figures with a line of HTML above them. `update` brings them up to date and returns the line.
 
-    A line that begins with "!" says why there is nothing to draw: then the figures are hidden.
+    A line that begins with "!" says why there is nothing to draw: then there are no figures.
     """
     line = html_box("")
-    column = Column(children=[line, *figures], sizing_mode="stretch_width", name=name)
+    column = Column(children=[line], sizing_mode="stretch_width", name=name)
     for shown in figures:
-        shown.visible = False
+        for model in shown.references():
+            # The browser would tell the server of the ranges that it computes, many times a second.
+            model.syncable = False
 
     def show(story: Story) -> None:
         said = update(story)
@@ -58,9 +65,9 @@ def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], s
         content = f'<p class="nothing">{escape(text)}</p>' if empty else text
         if line.text != content:
             line.text = content
-        for shown in figures:
-            if shown.visible == empty:
-                shown.visible = not empty
+        # The browser warns of a figure whose ranges have nothing to follow.
+        if empty == (len(column.children) > 1):
+            column.children = [line] if empty else [line, *figures]
 
     return Panel(column, show)
 

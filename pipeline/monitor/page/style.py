@@ -1,7 +1,7 @@
 """How plots look: one colour for one thing on all of them, told apart by colour-blind readers.
 
-Colours are after Okabe and Ito, Color Universal Design (2008). In the dark, `page.css` inverts plots and turns their
-hues back, so that all that is drawn here is for light paper.
+Colours are after Okabe and Ito, Color Universal Design (2008). None is light or dark, so that the same ones are read on
+white paper and on dark.
 """
 
 from __future__ import annotations
@@ -10,31 +10,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from bokeh.models import (
-    AdaptiveTicker, BasicTickFormatter, CompositeTicker, CustomJSTickFormatter, HoverTool,
-    InlineStyleSheet, NumeralTickFormatter, Span,
+    AdaptiveTicker, BasicTickFormatter, CompositeTicker, CustomJSTickFormatter, HoverTool,  NumeralTickFormatter, Span,
 )  # fmt: skip
 from bokeh.plotting import figure
 
-GREEN, BLUE, ORANGE, RED, PURPLE, SKY, GREY = "#009e73", "#0072b2", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9", "#9aa3ad"
-INK, FAINT, LINES = "#4d5660", "#8b95a1", "#e4e7eb"
+GREEN, BLUE, ORANGE, RED, PURPLE, SKY, GREY = (
+    "#009e73", "#1a7fc1", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9", "#9aa3ad"
+)
+INK = "#727e8a"
+"""Colour of axes and titles."""
+LINES = "rgba(128, 138, 150, 0.2)"
+"""Colour of grids."""
 
 CAUSE_COLORS = {
     "train": GREEN, "read": SKY, "dedup": "#3b7ea1", "plan": "#c9b400", "disk": RED, "host copy": ORANGE,
-    "device copy": BLUE, "other workers": PURPLE, "hand-over": "#b9c0c8", "commit": "#5a4a8a", "evaluation": "#a48fd0",
-    "compile": "#8c5a2b", "start": "#d9c7a3", "end": "#7d8790", "unattributed": "#d5dae0",
+    "device copy": BLUE, "other workers": PURPLE, "hand-over": "#b9c0c8", "commit": "#6f5bb5", "evaluation": "#b5a4e0",
+    "compile": "#8c5a2b", "start": "#d9c7a3", "end": "#7d8790", "unattributed": "#a9b1ba",
 }  # fmt: skip
 """Colours of what training does or waits for."""
 STAGE_COLORS = {
     "read": SKY, "dedup": "#3b7ea1", "unite": PURPLE, "scan": "#8c5a2b", "plan": "#c9b400", "prefetch": RED,
-    "upload": BLUE, "train": GREEN, "write_back": "#5a4a8a",
+    "upload": BLUE, "train": GREEN, "write_back": "#6f5bb5",
 }  # fmt: skip
 """A stage has the colour of the wait for it: most of what a prefetch waits for is the disk."""
 TIER_COLORS = {"device": BLUE, "host": ORANGE, "disk": RED, "new": GREY}
 SPLIT_COLORS = {"train": GREY, "validation": BLUE, "test": RED}
-RUN_COLORS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, "#5a4a8a", "#8c5a2b")
+RUN_COLORS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, "#6f5bb5", "#8c5a2b")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 HEIGHT = 230
-IN_THE_DARK = "@media (prefers-color-scheme: dark) { :host { filter: invert(1) hue-rotate(180deg); } }"
 
 SHORT = """
 const size = Math.abs(tick)
@@ -73,10 +76,9 @@ def plain_figure(title: str, height: int = HEIGHT, **options: Any) -> figure:
     for axis in (*shown.xaxis, *shown.yaxis):
         axis.update(
             axis_line_color=None, major_tick_line_color=None, minor_tick_line_color=None, major_label_text_font=FONT,
-            major_label_text_font_size="11px", major_label_text_color=FAINT, axis_label_text_font=FONT,
-            axis_label_text_font_size="11px", axis_label_text_font_style="normal", axis_label_text_color=FAINT,
+            major_label_text_font_size="11px", major_label_text_color=INK, axis_label_text_font=FONT,
+            axis_label_text_font_size="11px", axis_label_text_font_style="normal", axis_label_text_color=INK,
         )  # fmt: skip
-    shown.stylesheets = [InlineStyleSheet(css=IN_THE_DARK)]
     shown.grid.grid_line_color = LINES
     shown.xgrid.grid_line_color = None
     return shown
@@ -119,4 +121,4 @@ def axis_format(kind: str) -> Any:
 
 def mark_at(shown: figure, at: float) -> None:
     """Draw where a session began."""
-    shown.add_layout(Span(location=at, dimension="height", line_color=FAINT, line_dash="dotted", line_width=1))
+    shown.add_layout(Span(location=at, dimension="height", line_color=INK, line_dash="dotted", line_width=1))

@@ -57,7 +57,7 @@ def disk_rows_panel() -> Panel:
     def update(story: Story) -> str:
         followed.update(story.intervals, story.versions["intervals"])
         marks.update(story)
-        moved = [i for i in story.intervals if i.moves]
+        moved = counted(story)
         if not moved:
             return "!No block has been planned yet."
         seconds = sum(i.seconds for i in moved)
@@ -89,14 +89,18 @@ def fill_panel() -> Panel:
     return text_panel("fill", text)
 
 
-def _counts(story: Story) -> dict[str, float]:
-    """Keys found in each tier, lately, or in all intervals once the session has ended."""
+def counted(story: Story) -> list[Interval]:
+    """The last seconds, or all intervals once the session has ended, as far as counts of moves are known."""
     lately = None if story.ended else story.lately()
-    intervals = [lately] if lately and lately.moves and lately.moves.get("keys") else story.intervals
-    moves = [i.moves for i in intervals if i.moves]
-    return {
-        tier: sum(m.get("new" if tier == "new" else f"{tier}_hits", 0) for m in moves) for tier in FOUND
-    }  # fmt: skip
+    if lately and lately.moves and lately.moves.get("keys"):
+        return [lately]
+    return [i for i in story.intervals if i.moves and i.moves.get("keys")]
+
+
+def _counts(story: Story) -> dict[str, int]:
+    """Keys found in each tier."""
+    moves = [i.moves or {} for i in counted(story)]
+    return {tier: sum(m.get("new" if tier == "new" else f"{tier}_hits", 0) for m in moves) for tier in FOUND}
 
 
 def _rows(interval: Interval) -> dict[str, float]:
