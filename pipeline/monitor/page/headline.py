@@ -67,6 +67,8 @@ def head_panel(folder: Path, live: bool) -> Panel:
             facts += [f"{workers} on {begin.device}", f"batches of {begin.batch_size:,}"]
             if len(story.begins) > 1:
                 facts.append(f"session {len(story.begins)}")
+        if not live:
+            facts.append(time.strftime("report of %d %B %Y, %H:%M"))
         name = escape(begin.name if begin else folder.name)
         return (
             f'<div class="head"><h1>{name}</h1><span class="state {word}">{word}</span></div>'

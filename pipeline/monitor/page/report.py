@@ -7,8 +7,8 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.monitor.page.page import Card
 
 REPORT = "report.html"
+OLD = ("auc", "logloss", "metrics")
+"""Panels that show something of a run without live.jsonl."""
 NICE = 10
 """A report is made with less priority than a run that may go on beside it."""
 
@@ -80,20 +82,24 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
     """The cards of a report, the story that they show, and the HTML below them: result.json as it is."""
-    from pipeline.monitor.page.page import cards_of
+    from pipeline.monitor.page.page import Card, cards_of
+    from pipeline.monitor.page.panel import fixed_panel
 
-    has_lines = (run_dir / LIVE).is_file()
-    story, result = Story(), result_of(run_dir)
-    if has_lines:
-        story.add_all(next(follow_live(run_dir)))
-    else:
-        story.add_all(_evaluations(run_dir, result))
+    story, result = story_of(run_dir), result_of(run_dir)
     shown = cards_of(run_dir, live=False)
-    if not has_lines:
-        shown = [card for card in shown if card.panel.root.name in ("auc", "logloss", "metrics")]
-    cards = [*shown[:-1], *more_cards(run_dir, story, result), shown[-1]]
+    if not (run_dir / LIVE).is_file():
+        shown = [Card("", "bare", fixed_panel("head", _old_head(run_dir))), *(c for c in shown if c.panel.root.name in OLD)]
+    cards = [*shown, *more_cards(run_dir, story, result)]
     embedded = json.dumps(result).replace("</", "<\\/")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
+
+
+def story_of(run_dir: Path) -> Story:
+    """The story of a run; without a live.jsonl that of its evaluations alone."""
+    story = Story()
+    has_lines = (run_dir / LIVE).is_file()
+    story.add_all(next(follow_live(run_dir)) if has_lines else _evaluations(run_dir))
+    return story
 
 
 def more_cards(run_dir: Path, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
@@ -114,24 +120,26 @@ def more_cards(run_dir: Path, story: Story, result: Mapping[str, Any] | None) ->
     if result:
         yield Card("Result", "half", fixed_panel("result_table", tables.result_table(result)))
         yield Card("Stages and tiers", "half", fixed_panel("stages", tables.stages_table(result)))
-        yield Card("Trained on", "whole", fixed_panel("data", tables.data_table(result)))
+        yield Card("Trained on", "half", fixed_panel("data", tables.data_table(result)))
+    if story.begin:
+        yield Card("Versions", "half", fixed_panel("versions", tables.versions_table(story.begin.versions)))
     for run in find_runs(run_dir):
         if Path(run.folder) == run_dir:
-            yield Card("Settings", "two-thirds", fixed_panel("settings", tables.settings_table(run.settings)))
-    if story.begin:
-        made = f"<p>Report made {time.strftime('%d %B %Y, %H:%M')}.</p>"
-        yield Card("Versions", "third", fixed_panel("versions", tables.versions_table(story.begin.versions) + made))
+            yield Card("Settings", "whole", fixed_panel("settings", tables.settings_table(run.settings)))
 
 
-def _evaluations(run_dir: Path, result: Mapping[str, Any] | None) -> Iterator[Evaluated]:
-    """Yield the evaluations of a run that has no live.jsonl."""
-    path = run_dir / "metrics.jsonl"
+def _old_head(run_dir: Path) -> str:
+    what = f"{run_dir} has no {LIVE}, since an older version trained it: speed, waits, tiers and fields are not told."
+    return f'<div class="head"><h1>{escape(run_dir.resolve().name)}</h1></div><p class="told">{escape(what)}</p>'
+
+
+def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
+    """Yield the evaluations that other files than live.jsonl tell of."""
+    result, path = result_of(run_dir), run_dir / "metrics.jsonl"
     epochs = result["epochs"] if result else [json.loads(line) for line in path.read_text().splitlines()]
     for epoch in epochs:
-        metrics = {name: float(value) for name, value in epoch.items() if isinstance(value, float)}
-        yield Evaluated(
-            at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics
-        )
+        metrics = {name: value for name, value in epoch.items() if isinstance(value, float)}
+        yield Evaluated(at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics)
 
 
 if __name__ == "__main__":

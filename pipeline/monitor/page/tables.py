@@ -73,13 +73,23 @@ def data_table(result: Mapping[str, Any]) -> str:
 
 
 def settings_table(settings: Mapping[str, Any]) -> str:
-    """All settings of the workflow by their dotted paths."""
-    return html_table(("setting", "value"), ((name, setting_text(value)) for name, value in settings.items()), left=2)
+    """All settings of the workflow, those of each of its parts together."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for path, value in settings.items():
+        group, _, name = path.partition(".")
+        groups.setdefault(group if name else "", []).append((name or group, setting_text(value)))
+    parts = [f"<div class='group'><h3>{escape(group)}</h3>{html_table((), rows, left=2)}</div>" for group, rows in groups.items()]
+    return f"<div class='groups'>{''.join(parts)}</div>"
 
 
-def setting_text(value: Any, most: int = 400) -> str:
-    """A setting as text; of a long list the beginning."""
-    text = value if isinstance(value, str) else json.dumps(value)
+def setting_text(value: Any, most: int = 160) -> str:
+    """A setting as text; of a long list the beginning, of columns the names."""
+    if isinstance(value, list) and value and all(isinstance(item, dict) and "name" in item for item in value):
+        text = ", ".join(str(item["name"]) for item in value)
+    elif isinstance(value, list):
+        text = ", ".join(item if isinstance(item, str) else json.dumps(item) for item in value)
+    else:
+        text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
     return text if len(text) <= most else f"{text[:most]} ..."
 
 
