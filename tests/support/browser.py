@@ -32,6 +32,14 @@ FIGURES = """
   return found
 })()
 """
+TEXT = """
+(function all(node) {
+  if (node.nodeType == 3) return node.data
+  if (["STYLE", "SCRIPT"].includes(node.nodeName)) return ""
+  return [...(node.shadowRoot ? [node.shadowRoot] : []), ...node.childNodes].map(all).join(" ")
+})(document.body)
+"""
+DRAWN = "document.readyState == 'complete' && window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle"
 
 
 class Browser:
@@ -84,7 +92,13 @@ class Tab:
 
     def resize(self, width, height=900, dark=False):
         phone = width < 600
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=2 if phone else 1, mobile=phone)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2 if phone else 1,
+            mobile=phone,
+        )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
 
@@ -145,7 +159,7 @@ class Tab:
         self.errors.clear()
         self.requests.clear()
         self.call("Page.navigate", url=url)
-        self.until("document.readyState == 'complete' && !!window.Bokeh && Bokeh.documents.length > 0 && Bokeh.documents[0].is_idle")
+        self.until(DRAWN)
         self.rest(0.5)
 
     def value(self, expression):
@@ -164,10 +178,7 @@ class Tab:
 
     def text(self):
         """All text of the page, that of its shadow trees too."""
-        return self.value(
-            "(function all(node) { return node.nodeType == 3 ? node.data : ['STYLE', 'SCRIPT'].includes(node.nodeName) ? ''"
-            " : [...(node.shadowRoot ? [node.shadowRoot] : []), ...node.childNodes].map(all).join(' ') })(document.body)"
-        )
+        return self.value(TEXT)
 
     def overflow(self):
         """Pixels by which the page is wider than its window."""

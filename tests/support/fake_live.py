@@ -120,7 +120,11 @@ class FakeRun:
 
     def _tick(self):
         rate = self.rate * (1 + 0.12 * math.sin(self.trained_for) + 0.05 * math.sin(7.3 * self.trained_for))
-        self.now, self.session, self.trained_for = self.now + self.step, self.session + self.step, self.trained_for + self.step
+        self.now, self.session, self.trained_for = (
+            self.now + self.step,
+            self.session + self.step,
+            self.trained_for + self.step,
+        )
         warm = 1 - math.exp(-self.trained_for / 15)
         self.done = min(self.done + int(rate * self.step), self.total)
         self.log_bytes += int(1.2e6 * self.step)
@@ -135,7 +139,11 @@ class FakeRun:
         share = self.done / self.total
         loss = 0.455 + 0.2 * math.exp(-12 * share) + 0.006 * math.sin(11 * self.trained_for)
         block, filled = self.done // 16384, min(1.0, self.trained_for / 30)
-        sampled = tuple(spans(block + n, self.session - 1.0 + 0.31 * n, self.workers) for n in range(3)) if self.session > 1 else ()
+        sampled = (
+            tuple(spans(block + n, self.session - 1.0 + 0.31 * n, self.workers) for n in range(3))
+            if self.session > 1
+            else ()
+        )
         self.add(
             Tick(
                 at=self.now, seconds=self.session, examples=self.done, trained=self.done,
@@ -166,14 +174,25 @@ class FakeRun:
         self.session += 1.5
         self.waits["evaluation"] += 1.5
         better = 1 - math.exp(-self.epoch / max(1, self.epochs) * 4)
-        metrics = {"auc": 0.74 + 0.05 * better, "logloss": 0.49 - 0.04 * better, "ne": 0.88 - 0.07 * better, "calibration": 1.01}
+        metrics = {
+            "auc": 0.74 + 0.05 * better,
+            "logloss": 0.49 - 0.04 * better,
+            "ne": 0.88 - 0.07 * better,
+            "calibration": 1.01,
+        }
         metrics["gauc"] = None
         if len(self.labels) > 1:
             metrics |= {f"{name}_{label}": value for label in self.labels for name, value in metrics.items()}
         curves = tuple(curve(label, 0.2 / (n + 1)) for n, label in enumerate(self.labels))
         return self.add(
             Evaluated(
-                at=self.now, epoch=max(1, self.epoch), split=split, seconds=1.5, trained=self.done, metrics=metrics, curves=curves
+                at=self.now,
+                epoch=max(1, self.epoch),
+                split=split,
+                seconds=1.5,
+                trained=self.done,
+                metrics=metrics,
+                curves=curves,
             )
         )
 
@@ -182,8 +201,9 @@ class FakeRun:
         self.waits["commit"] += 0.2
         return self.add(
             CommitDone(
-                at=self.now, number=self.commits, name=name, seconds=self.session, took=0.2 + 0.05 * (self.commits % 3),
-                live_rows=min(214_000, 20_000 * self.commits), log_bytes=self.log_bytes, written_bytes=2 * self.log_bytes,
+                at=self.now, number=self.commits, name=name, seconds=self.session,
+                took=0.2 + 0.05 * (self.commits % 3), live_rows=min(214_000, 20_000 * self.commits),
+                log_bytes=self.log_bytes, written_bytes=2 * self.log_bytes,
             )
         )  # fmt: skip
 

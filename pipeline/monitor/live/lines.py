@@ -211,9 +211,8 @@ def read_live(folder: Path) -> Iterator[LiveLine]:
 
 def follow_live(folder: Path, most: int = MOST_TICKS) -> Iterator[list[LiveLine]]:
     """Yield the lines of a run directory that are new since the last time, for ever: first those that are there, of
-    `Tick` and `Fields` `most` to twice as many, evenly, and the last ones. Yields an empty list while nothing is new. Raises
-    Replaced once the file is another one, because it was made shorter or the run began anew: read that from the
-    beginning."""
+    `Tick` and `Fields` about `most` to twice as many. Yields an empty list while nothing is new. Raises Replaced once
+    the file is another one, because it was made shorter or the run began anew: read that from the beginning."""
     path = folder / LIVE
     with path.open("rb") as file:
         inode, rest = path.stat().st_ino, b""
@@ -232,8 +231,8 @@ def follow_live(folder: Path, most: int = MOST_TICKS) -> Iterator[list[LiveLine]
 
 
 def fewer(lines: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Leave out lines of `Tick` and `Fields` where there are many, without parsing them, so that `most` to twice as many are
-    left; the last ones are all there. The order stays."""
+    """Leave out lines of `Tick` and `Fields`, without parsing them, so that `most` to twice as many are left, evenly; the
+    last lines are all there."""
     kept: list[bytes] = []
     last: deque[bytes] = deque()
     stride, number = 1, 0

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
@@ -17,19 +15,6 @@ from pipeline.monitor.runs import find_runs, result_of
 
 MAX_RUNS = 8
 """As many as there are colours that can be told apart."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compared:
-    """One of the runs."""
-
-    name: str
-    """The last parts of its path in which it differs from the others."""
-    color: str
-    story: Story
-    settings: Mapping[str, Any]
-    """Values of the workflow by their dotted paths; empty before its first commit."""
-    result: Mapping[str, Any] | None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -60,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def write_comparison(run_dirs: Sequence[Path], out: Path) -> None:
     """Write the page that compares runs. Raises OSError if it cannot be written."""
     # These imports take a second, and neither --help nor an error needs them.
-    from pipeline.monitor.page.compared import comparison_cards
+    from pipeline.monitor.page.compared import Compared, comparison_cards
     from pipeline.monitor.page.static import write_static
     from pipeline.monitor.page.style import RUN_COLORS
 

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from bokeh.models import ColumnDataSource
 from bokeh.plotting import figure
 
-from pipeline.monitor.page.compare import Compared
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
 from pipeline.monitor.page.metric_curves import SHOWN, by_epoch
 from pipeline.monitor.page.page import Card
 from pipeline.monitor.page.panel import Panel, chips, fixed_panel, plot_panel
-from pipeline.monitor.page.story import Interval
+from pipeline.monitor.page.speed import speed_columns
+from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.page.tables import setting_text
 from pipeline.monitor.page.time_use import shares_of
 
 SPLITS = ("validation", "test")
 Points = tuple[Sequence[float], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of the runs."""
+
+    name: str
+    """The last parts of its path in which it differs from the others."""
+    color: str
+    story: Story
+    settings: Mapping[str, Any]
+    """Values of the workflow by their dotted paths; empty before its first commit."""
+    result: Mapping[str, Any] | None
 
 
 def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
@@ -45,7 +60,8 @@ def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str
     """A table with a column for each run."""
     head = "".join(f'<th><i class="dot" style="background:{run.color}"></i> {escape(run.name)}</th>' for run in runs)
     body = "".join(
-        f"<tr><td>{escape(name)}</td>{''.join(f'<td>{escape(text)}</td>' for text in texts)}</tr>" for name, texts in rows.items()
+        f"<tr><td>{escape(name)}</td>{''.join(f'<td>{escape(text)}</td>' for text in texts)}</tr>"
+        for name, texts in rows.items()
     )
     return f"<div class='wide'><table><tr><th></th>{head}</tr>{body}</table></div>"
 
@@ -102,7 +118,10 @@ def _spent(run: Compared) -> dict[str, float]:
 
 def _settings(runs: Sequence[Compared]) -> str:
     names = dict.fromkeys(name for run in runs for name in run.settings)
-    texts = {name: [setting_text(run.settings[name]) if name in run.settings else "not set" for run in runs] for name in names}
+    texts = {
+        name: [setting_text(run.settings[name]) if name in run.settings else "not set" for run in runs]
+        for name in names
+    }
     differ = {name: values for name, values in texts.items() if len({*values}) > 1}
     return _columns(runs, differ) if differ else '<p class="nothing">No setting differs.</p>'
 
@@ -128,7 +147,11 @@ def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
     split = next((split for split in SPLITS if has[split]), SPLITS[0])
 
     def points(run: Compared) -> Points:
-        found = [(e.epoch, e.metrics[metric]) for _, e in run.story.evaluations if e.split == split and e.metrics.get(metric) is not None]
+        found = [
+            (e.epoch, e.metrics[metric])
+            for _, e in run.story.evaluations
+            if e.split == split and e.metrics.get(metric) is not None
+        ]
         return [float(epoch) for epoch, _ in found], [float(value or 0.0) for _, value in found]
 
     return _curves(metric, by_epoch(f"{SHOWN[metric]}, {split}"), runs, points, "No evaluation.", "0.00000")
@@ -139,7 +162,7 @@ def _loss_panel(runs: Sequence[Compared]) -> Panel:
     shown.xaxis.update(axis_label="examples trained on", formatter=axis_format("short"))
 
     def points(run: Compared) -> Points:
-        found = [(i.tick.trained, i.loss) for i in _thinned(run.story.intervals) if i.loss is not None]
+        found = [(i.tick.trained, i.loss) for i in run.story.intervals if i.loss is not None]
         return [float(trained) for trained, _ in found], [loss for _, loss in found]
 
     return _curves("loss", shown, runs, points, "No block has been trained.", "0.0000")
@@ -151,14 +174,10 @@ def _speed_panel(runs: Sequence[Compared]) -> Panel:
     shown.y_range.start = 0
 
     def points(run: Compared) -> Points:
-        found = _thinned(run.story.intervals)
-        return [i.end for i in found], [i.examples / i.seconds for i in found]
+        columns = speed_columns("speed", run.story.intervals, 0)
+        return columns["at"], columns["smooth"]
 
     return _curves("speed", shown, runs, points, "No block is done.", "0,0")
-
-
-def _thinned(intervals: Sequence[Interval]) -> Sequence[Interval]:
-    return intervals[:: max(1, len(intervals) // 300)]
 
 
 def _time_use(runs: Sequence[Compared]) -> str:
@@ -170,10 +189,11 @@ def _time_use(runs: Sequence[Compared]) -> str:
     bars = []
     for name, shares in spent.items():
         parts = "".join(
-            f'<i style="width:{100 * shares.get(cause, 0.0):.2f}%;background:{CAUSE_COLORS[cause]}" title="{cause}"></i>'
+            f'<i style="width:{100 * shares.get(cause, 0.0):.2f}%;background:{CAUSE_COLORS[cause]}"></i>'
             for cause in causes
         )
         train = percent(shares.get("train"))
-        bars.append(f'<div class="meter named"><span>{escape(name)}</span><span class="bar thick">{parts}</span><b>{train}</b></div>')
+        bar = f'<span class="bar thick">{parts}</span>'
+        bars.append(f'<div class="meter named"><span>{escape(name)}</span>{bar}<b>{train}</b></div>')
     legend = chips({cause: (CAUSE_COLORS[cause], "") for cause in causes})
     return f"{legend}{''.join(bars)}<p>Share of the wall time; the number is that of training.</p>"

@@ -62,7 +62,9 @@ def calibration_panel() -> Panel:
     shown.xaxis.axis_label = "mean prediction"
     as_percent = "return Number((100 * tick).toPrecision(2)) + ' %'"
     for axis in (*shown.xaxis, *shown.yaxis):
-        axis.update(formatter=CustomJSTickFormatter(code=as_percent), ticker=LogTicker(mantissas=[1, 3], desired_num_ticks=5))
+        axis.update(
+            formatter=CustomJSTickFormatter(code=as_percent), ticker=LogTicker(mantissas=[1, 3], desired_num_ticks=5)
+        )
 
     def points(curve: Curve) -> dict[str, Any]:
         x_C, y_C, weight_C = calibration_points(curve)

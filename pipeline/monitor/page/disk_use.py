@@ -60,9 +60,9 @@ def disk_panel() -> Panel:
     size_axis(shown.yaxis)
     shown.y_range.start = 0
     followed, dots = Followed(_size_columns), Followed(_commit_columns)
-    line = shown.line("end", "bytes", source=followed.source, color=RED, line_width=2)
+    line = shown.line("at", "bytes", source=followed.source, color=RED, line_width=2)
     shown.scatter("at", "bytes", source=dots.source, color=COMMIT_COLOR, size=5)
-    hover_on(shown, line, [("run time", "@end{00:00:00}"), ("log", "@told")])
+    hover_on(shown, line, [("run time", "@at{00:00:00}"), ("log", "@told")])
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
@@ -73,7 +73,8 @@ def disk_panel() -> Panel:
             return "!Nothing has been written yet."
         last, begin = story.intervals[-1].tick, story.begin
         cap = begin.disk_cap_bytes if begin else 0
-        said = f"{short_size(last.disk_bytes)} of at most {short_size(cap)}; {short_size(last.free_bytes)} free on the disk"
+        used, free = short_size(last.disk_bytes), short_size(last.free_bytes)
+        said = f"{used} of at most {short_size(cap)}; {free} free on the disk"
         left = disk_left(story)
         return f"<p>{said}{f'; {left_text(left)}' if left and not story.ended else ''}</p>"
 
@@ -107,7 +108,7 @@ def commits_panel() -> Panel:
 
 def _size_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[object]]:
     sizes = [i.tick.disk_bytes for i in intervals[first:]]
-    return {"end": [i.end for i in intervals[first:]], "bytes": [*sizes], "told": [short_size(size) for size in sizes]}
+    return {"at": [i.end for i in intervals[first:]], "bytes": [*sizes], "told": [short_size(size) for size in sizes]}
 
 
 def _commit_columns(commits: Sequence[tuple[float, CommitDone]], first: int) -> dict[str, list[object]]:

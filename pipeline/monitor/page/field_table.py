@@ -32,7 +32,9 @@ class FieldUse(NamedTuple):
 def field_uses(names: Sequence[str], sampled: Sequence[Fields]) -> list[FieldUse]:
     """Sums over the sampled blocks, the field with the most missed keys first."""
     uses = [
-        FieldUse(name, *(sum(getattr(one, what)[n] for one in sampled) for what in ("values", "keys", "host", "disk", "new")))
+        FieldUse(
+            name, *(sum(getattr(one, what)[n] for one in sampled) for what in ("values", "keys", "host", "disk", "new"))
+        )
         for n, name in enumerate(names)
         if all(n < len(one.values) for one in sampled)
     ]

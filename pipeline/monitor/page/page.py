@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bokeh.document import Document
 from jinja2 import Template
 
-from pipeline.monitor.live.lines import LIVE, LiveLine, Replaced, follow_live
+from pipeline.monitor.live.lines import LiveLine, Replaced, follow_live
 from pipeline.monitor.page.binding import binding_panel
 from pipeline.monitor.page.curves import calibration_panel, roc_panel
 from pipeline.monitor.page.disk_use import commits_panel, disk_panel
@@ -30,25 +30,37 @@ HERE = Path(__file__).parent
 
 def page(folder: Path, document: Document | None = None) -> Document:
     """Make the page of a run, which follows its live.jsonl once a second while a server shows it. `document`: an empty
-    one to fill; by default a new one. Raises OSError if the run has no live.jsonl."""
+    one to fill; by default a new one."""
     document = document or Document()
-    source, story, cards = follow_live(folder), Story(), cards_of(folder, live=True)
+    told, cards = Told(folder), cards_of(folder, live=True)
 
     def update() -> None:
-        nonlocal source, story
-        try:
-            lines = next(source)
-        except (Replaced, OSError):
-            # The run began anew; its file may not be there yet.
-            if (folder / LIVE).exists():
-                source, story = follow_live(folder), story.anew()
-            return
-        show(document, story, lines, cards)
+        told.go_on()
+        show(document, told.story, cards)
 
-    show(document, story, next(source), cards)
+    update()
     fill(document, folder.resolve().name, cards)
     document.add_periodic_callback(update, UPDATE_MILLISECONDS)
     return document
+
+
+class Told:
+    """The story of a run, as its live.jsonl grows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lines: Iterator[Sequence[LiveLine]] | None = None
+        self.story = Story()
+
+    def go_on(self) -> None:
+        """Read what is new. Begins anew if the run did, and waits for a file that is not there yet."""
+        try:
+            self._lines = self._lines or follow_live(self._folder)
+            self.story.add_all(next(self._lines))
+        except (FileNotFoundError, Replaced):
+            if self.story.begins:
+                self.story = self.story.anew()
+            self._lines = None
 
 
 class Card(NamedTuple):
@@ -85,9 +97,8 @@ def cards_of(folder: Path, live: bool) -> list[Card]:
     ]
 
 
-def show(document: Document, story: Story, lines: Sequence[LiveLine], cards: Sequence[Card]) -> None:
-    """Add lines to a story, and send the browser what is new in one message."""
-    story.add_all(lines)
+def show(document: Document, story: Story, cards: Sequence[Card]) -> None:
+    """Bring cards up to date, and send the browser what is new in one message."""
     document.hold("collect")
     try:
         for card in cards:

@@ -33,7 +33,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     interrupted."""
     parser = argparse.ArgumentParser(prog="python -m pipeline report", description=__doc__)
     parser.add_argument("run_dir", type=Path, help="folder of a run")
-    parser.add_argument("--out", type=Path, metavar="FILE", help=f"file to write (default: {REPORT} in the run's folder)")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help=f"file to write (default: {REPORT} in the run's folder)"
+    )
     args = parser.parse_args(argv)
     try:
         heed_interrupts()
@@ -88,7 +90,10 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
     story, result = story_of(run_dir), result_of(run_dir)
     shown = cards_of(run_dir, live=False)
     if not (run_dir / LIVE).is_file():
-        shown = [Card("", "bare", fixed_panel("head", _old_head(run_dir))), *(c for c in shown if c.panel.root.name in OLD)]
+        shown = [
+            Card("", "bare", fixed_panel("head", _old_head(run_dir))),
+            *(c for c in shown if c.panel.root.name in OLD),
+        ]
     cards = [*shown, *more_cards(run_dir, story, result)]
     embedded = json.dumps(result).replace("</", "<\\/")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
@@ -138,7 +143,7 @@ def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
     result, path = result_of(run_dir), run_dir / "metrics.jsonl"
     epochs = result["epochs"] if result else [json.loads(line) for line in path.read_text().splitlines()]
     for epoch in epochs:
-        metrics = {name: value for name, value in epoch.items() if isinstance(value, float)}
+        metrics: dict[str, float | None] = {name: value for name, value in epoch.items() if isinstance(value, float)}
         yield Evaluated(at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics)
 
 

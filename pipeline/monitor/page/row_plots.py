@@ -46,9 +46,13 @@ def norms_panel(sample: RowSample) -> Panel:
     high = float(np.quantile(finite_N, 0.999)) if len(finite_N) else 1.0
     shown = plain_figure("share of the rows")
     shown.xaxis.axis_label = "Euclidean norm of the embedding"
-    counts_H, edges_H = np.histogram(np.minimum(finite_N, high), NUM_BARS, (0.0, high or 1.0))
+    edges_H: F64 = np.linspace(0.0, high or 1.0, NUM_BARS + 1)
+    counts_H, _ = np.histogram(np.minimum(finite_N, high), edges_H)
     shares_H = counts_H / max(len(sample.norms_N), 1)
-    told = [f"{percent(share)} of the rows: {a:.3g} to {b:.3g}" for share, a, b in zip(shares_H, edges_H, edges_H[1:], strict=False)]
+    told = [
+        f"{percent(share)} of the rows: {a:.3g} to {b:.3g}"
+        for share, a, b in zip(shares_H, edges_H, edges_H[1:], strict=False)
+    ]
     gap = 0.06 * (edges_H[1] - edges_H[0])
     broken = len(sample.norms_N) - len(finite_N)
     middle = f"Median {np.median(finite_N):.3g}." if len(finite_N) else ""

@@ -40,7 +40,11 @@ class RowSample:
     @property
     def told(self) -> str:
         """How the sample was taken, in words."""
-        which = "all" if self.num_chunks == self.all_chunks else f"{self.num_chunks} of {self.all_chunks:,}, drawn with a seed,"
+        which = (
+            "all"
+            if self.num_chunks == self.all_chunks
+            else f"{self.num_chunks} of {self.all_chunks:,}, drawn with a seed,"
+        )
         stale = f"; {100 * self.stale:.0f} % of them have a later version elsewhere" if self.stale >= 0.005 else ""
         return f"{len(self.counts_N):,} rows of {which} chunks of commit {self.commit}{stale}."
 
@@ -74,7 +78,9 @@ def _read(table: Path, manifest: Manifest, chosen: list[ChunkState]) -> Iterator
     wide = layout.wide
     width = layout.embedding_dim or layout.num_weights
     for chunk in chosen:
-        rows_RW = np.fromfile(rows_file(table, chunk.number, manifest.num_shards), np.uint32).reshape(-1, layout.num_words)
+        rows_RW = np.fromfile(rows_file(table, chunk.number, manifest.num_shards), np.uint32).reshape(
+            -1, layout.num_words
+        )
         rows_NX = widened(layout, np.ascontiguousarray(rows_RW[row_keys(rows_RW) != RESERVED]))
         weights_NC = np.ascontiguousarray(rows_NX[:, WEIGHTS_AT : WEIGHTS_AT + width]).view(np.float32)
         yield rows_NX[:, wide.last_step_at + 1].copy(), np.linalg.norm(weights_NC, axis=1)

@@ -30,12 +30,14 @@ def _curve(name: str, title: str, nothing: str, color: str, kind: str, from_zero
     shown.yaxis.formatter = axis_format(kind)
     if from_zero:
         shown.y_range.start = 0
-    followed = Followed(partial(_columns, name))
-    shown.line("end", "raw", source=followed.source, color=color, line_alpha=0.3, line_width=1)
-    bold = shown.line("end", "smooth", source=followed.source, color=color, line_width=2.2, line_join="round")
+    followed = Followed(partial(speed_columns, name))
+    shown.line("at", "raw", source=followed.source, color=color, line_alpha=0.3, line_width=1)
+    bold = shown.line("at", "smooth", source=followed.source, color=color, line_width=2.2, line_join="round")
     values = [(title, "@smooth{0,0}" if from_zero else "@smooth{0.0000}")]
     hover_on(
-        shown, bold, [("run time", "@end{00:00:00}"), *values, ("epoch", "@epoch, @split"), ("learning rate of rows", "@lr")]
+        shown,
+        bold,
+        [("run time", "@at{00:00:00}"), *values, ("epoch", "@epoch, @split"), ("learning rate of rows", "@lr")],
     )
     marks = SessionMarks(shown)
 
@@ -60,13 +62,13 @@ def _line(story: Story, name: str) -> str:
     return f"<p>learning rate: {rates}</p>"
 
 
-def _columns(name: str, intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
-    """Columns of the intervals from number `first` on."""
-    columns: dict[str, list[Any]] = {column: [] for column in ("end", "raw", "smooth", "epoch", "split", "lr")}
+def speed_columns(name: str, intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
+    """Columns of "speed" or "loss" of the intervals from number `first` on: single values and means of some seconds."""
+    columns: dict[str, list[Any]] = {column: [] for column in ("at", "raw", "smooth", "epoch", "split", "lr")}
     for number in range(first, len(intervals)):
         interval = intervals[number]
         raw = interval.examples / interval.seconds if name == "speed" else interval.loss
-        columns["end"].append(interval.end)
+        columns["at"].append(interval.end)
         columns["raw"].append(float("nan") if raw is None else raw)
         columns["smooth"].append(_smooth(intervals, number, name))
         columns["epoch"].append(interval.tick.epoch + 1)

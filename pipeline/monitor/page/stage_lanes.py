@@ -46,7 +46,9 @@ def critical_seconds(calls: Sequence[Call]) -> dict[str, float]:
     while now:
         seconds[now.stage] += now.stop - now.start
         after, moment = now.after, now.after_stop
-        earlier = [call for call in calls if call.stage == after and call.stop <= moment + 1e-6 and call.start < now.start]
+        earlier = [
+            call for call in calls if call.stage == after and call.stop <= moment + 1e-6 and call.start < now.start
+        ]
         before = max(earlier, key=lambda call: call.stop, default=None)
         if before:
             seconds["hand-over"] += max(now.start - before.stop, 0.0)
@@ -70,7 +72,9 @@ def stage_lanes_panel() -> Panel:
         "middle", "stage", text="number", source=lanes, text_align="center",
         text_baseline="middle", text_color="#ffffff", text_font_size="10px", text_font=value(FONT),
     )  # fmt: skip
-    hover_on(shown, bars, [("", "@stage of block @block (@split)"), ("took", "@took"), ("waited for", "@waited")], "mouse")
+    hover_on(
+        shown, bars, [("", "@stage of block @block (@split)"), ("took", "@took"), ("waited for", "@waited")], "mouse"
+    )
 
     drawn: list[BlockSpans] = []
 
@@ -127,6 +131,8 @@ def _path_line(blocks: Sequence[BlockSpans]) -> str:
     of = f"block {blocks[0].number}" if len(blocks) == 1 else f"blocks {blocks[0].number} to {blocks[-1].number}"
     if not total:
         return f"<p>{of}</p>"
-    largest = sorted(((value / total, stage) for stage, value in seconds.items() if value >= 0.01 * total), reverse=True)
+    largest = sorted(
+        ((value / total, stage) for stage, value in seconds.items() if value >= 0.01 * total), reverse=True
+    )
     said = {stage: (STAGE_COLORS.get(stage, "#b9c0c8"), percent(share)) for share, stage in largest}
     return chips({f"critical path of {of}:": ("", "")} | said)

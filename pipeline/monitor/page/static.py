@@ -17,7 +17,7 @@ def write_static(path: Path, title: str, cards: Sequence[Card], story: Story, ap
     """Write cards that show a story. The file is there as a whole or not at all. Raises OSError if it cannot be
     written."""
     document = Document()
-    show(document, story, [], cards)
+    show(document, story, cards)
     fill(document, title, cards, appendix)
     content = file_html(
         document, INLINE, document.title, template=document.template, template_variables=document.template_variables

@@ -170,7 +170,7 @@ class Story:
             self.blocks = [*self.blocks, block][-MAX_BLOCKS:] if follows else [block]
 
     def _keep_last(self) -> None:
-        """End an interval at the last tick. If there are too many, merge each two, and make longer ones from here on."""
+        """End an interval at the last tick. If there are too many, merge each two, and let later ones be longer."""
         if not self.recent or self.recent[-1] is self._kept:
             return
         self.intervals.append(self._since(self._kept, self._losses))

@@ -10,12 +10,24 @@ from collections.abc import Sequence
 from typing import Any
 
 from bokeh.models import (
-    AdaptiveTicker, BasicTickFormatter, CompositeTicker, CustomJSTickFormatter, HoverTool,  NumeralTickFormatter, Span,
+    AdaptiveTicker,
+    BasicTickFormatter,
+    CompositeTicker,
+    CustomJSTickFormatter,
+    HoverTool,
+    NumeralTickFormatter,
+    Span,
 )  # fmt: skip
 from bokeh.plotting import figure
 
 GREEN, BLUE, ORANGE, RED, PURPLE, SKY, GREY = (
-    "#009e73", "#1a7fc1", "#e69f00", "#d55e00", "#cc79a7", "#56b4e9", "#9aa3ad"
+    "#009e73",
+    "#1a7fc1",
+    "#e69f00",
+    "#d55e00",
+    "#cc79a7",
+    "#56b4e9",
+    "#9aa3ad",
 )
 INK = "#727e8a"
 """Colour of axes and titles."""
@@ -95,7 +107,11 @@ def over_run_time(shown: figure) -> figure:
         base=60, mantissas=[1, 2, 5, 10, 15, 20, 30], min_interval=1, max_interval=1800, num_minor_ticks=0
     )
     hours = AdaptiveTicker(
-        base=86400, mantissas=[3600, 7200, 10800, 21600, 43200], min_interval=3600, max_interval=43200, num_minor_ticks=0
+        base=86400,
+        mantissas=[3600, 7200, 10800, 21600, 43200],
+        min_interval=3600,
+        max_interval=43200,
+        num_minor_ticks=0,
     )
     days = AdaptiveTicker(base=10, mantissas=[86400, 172800, 432000], min_interval=86400, num_minor_ticks=0)
     ticker = CompositeTicker(tickers=[seconds, hours, days], desired_num_ticks=5)

@@ -53,7 +53,13 @@ def stages_table(result: Mapping[str, Any]) -> str:
         for stage, seconds in result["stages"].items()
     ]  # fmt: skip
     tiers = [
-        (tier, short_number(of["hits"]), percent(of["hit_rate"]), short_number(of["rows_in"]), short_number(of["rows_out"]))
+        (
+            tier,
+            short_number(of["hits"]),
+            percent(of["hit_rate"]),
+            short_number(of["rows_in"]),
+            short_number(of["rows_out"]),
+        )
         for tier, of in result["tiers"].items()
     ]
     return html_table(("stage", "seconds", "CPU seconds", "beside training"), stages) + html_table(
@@ -78,7 +84,10 @@ def settings_table(settings: Mapping[str, Any]) -> str:
     for path, value in settings.items():
         group, _, name = path.partition(".")
         groups.setdefault(group if name else "", []).append((name or group, setting_text(value)))
-    parts = [f"<div class='group'><h3>{escape(group)}</h3>{html_table((), rows, left=2)}</div>" for group, rows in groups.items()]
+    parts = [
+        f"<div class='group'><h3>{escape(group)}</h3>{html_table((), rows, left=2)}</div>"
+        for group, rows in groups.items()
+    ]
     return f"<div class='groups'>{''.join(parts)}</div>"
 
 

@@ -9,7 +9,15 @@ from pipeline.monitor.page.humanized import percent, short_number, short_size
 from pipeline.monitor.page.panel import Followed, Panel, SessionMarks, chips, meter, plot_panel, text_panel
 from pipeline.monitor.page.story import Interval, Story
 from pipeline.monitor.page.style import (
-    BLUE, ORANGE, PURPLE, RED, TIER_COLORS, axis_format, hover_on, over_run_time, plain_figure,
+    BLUE,
+    ORANGE,
+    PURPLE,
+    RED,
+    TIER_COLORS,
+    axis_format,
+    hover_on,
+    over_run_time,
+    plain_figure,
 )  # fmt: skip
 
 FOUND = ("device", "host", "disk", "new")
@@ -24,11 +32,11 @@ def found_panel() -> Panel:
     below = "zero"
     for tier in FOUND:
         shown.varea_step(
-            "end", below, tier, step_mode="before", source=followed.source, color=TIER_COLORS[tier], fill_alpha=0.9
+            "at", below, tier, step_mode="before", source=followed.source, color=TIER_COLORS[tier], fill_alpha=0.9
         )
         below = tier
-    edge = shown.line("end", below, source=followed.source, line_alpha=0)
-    hover_on(shown, edge, [("run time", "@end{00:00:00}"), ("", "@told")])
+    edge = shown.line("at", below, source=followed.source, line_alpha=0)
+    hover_on(shown, edge, [("run time", "@at{00:00:00}"), ("", "@told")])
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
@@ -49,9 +57,9 @@ def disk_rows_panel() -> Panel:
     shown.yaxis.formatter = axis_format("short")
     shown.y_range.start = 0
     followed = Followed(_rate_columns)
-    lines = [shown.line("end", c, source=followed.source, color=color, line_width=2) for c, color in RATES.values()]
+    lines = [shown.line("at", c, source=followed.source, color=color, line_width=2) for c, color in RATES.values()]
     values = [(name, f"@{column}{{0,0}} rows/s") for name, (column, _) in RATES.items()]
-    hover_on(shown, lines[0], [("run time", "@end{00:00:00}"), *values])
+    hover_on(shown, lines[0], [("run time", "@at{00:00:00}"), *values])
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
@@ -75,7 +83,10 @@ def fill_panel() -> Panel:
         if not begin or not tick:
             return '<p class="nothing">No tick yet.</p>'
         rows = begin.row_bytes
-        tiers = (("device", tick.device_rows, begin.device_rows, BLUE), ("host", tick.host_rows, begin.host_rows, ORANGE))
+        tiers = (
+            ("device", tick.device_rows, begin.device_rows, BLUE),
+            ("host", tick.host_rows, begin.host_rows, ORANGE),
+        )
         lines = [
             meter(tier, used / cap if cap else 0.0, color, f"{short_number(used)} of {short_number(cap)} rows")
             for tier, used, cap, color in tiers
@@ -113,11 +124,11 @@ def _rate_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[f
     known = [i for i in intervals[first:] if i.moves is not None]
     rows = [(_rows(i), i.seconds) for i in known]
     rates = {column: [of[column] / seconds for of, seconds in rows] for column, _ in RATES.values()}
-    return {"end": [i.end for i in known], **rates}
+    return {"at": [i.end for i in known], **rates}
 
 
 def _found_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {name: [] for name in ("end", "zero", "told", *FOUND)}
+    columns: dict[str, list[Any]] = {name: [] for name in ("at", "zero", "told", *FOUND)}
     for interval in intervals[first:]:
         moves = interval.moves or {}
         counts = [moves.get("new" if tier == "new" else f"{tier}_hits", 0) for tier in FOUND]
@@ -126,7 +137,7 @@ def _found_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[
             continue
         told = ", ".join(f"{tier} {percent(count / total)}" for tier, count in zip(FOUND, counts, strict=True))
         for end in (interval.begin, interval.end) if interval.begin == 0 else (interval.end,):
-            columns["end"].append(end)
+            columns["at"].append(end)
             columns["zero"].append(0.0)
             columns["told"].append(told)
             for number, tier in enumerate(FOUND):

@@ -40,10 +40,10 @@ def time_use_panel() -> Panel:
 def time_use_legend(story: Story) -> str:
     """Shares of the last seconds, or of the whole session once it has ended, the largest first, as a legend."""
     if story.ended:
-        spent, period = story.ended.waits, f"{short_duration(story.ended.seconds)} of the last session:"
+        spent, period = dict(story.ended.waits), f"{short_duration(story.ended.seconds)} of the last session:"
     else:
         lately = story.lately()
-        spent = lately.waits if lately else {}
+        spent = dict(lately.waits) if lately else {}
         period = f"last {short_duration(lately.seconds)}:" if lately else ""
     shares = shares_of(spent)
     largest = sorted(((share, cause) for cause, share in shares.items() if share >= 0.005), reverse=True)

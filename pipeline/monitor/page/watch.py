@@ -57,12 +57,13 @@ def serve_page(run_dir: Path, address: str, port: int) -> None:
     # These imports take a second, and neither --help nor an error needs them.
     from bokeh.application import Application
     from bokeh.application.handlers.function import FunctionHandler
+    from bokeh.document import Document
     from bokeh.server.server import Server
 
     from pipeline.monitor.page.page import page
 
-    def fill(document: object) -> None:
-        page(run_dir, document)  # type: ignore[arg-type]
+    def fill(document: Document) -> None:
+        page(run_dir, document)
 
     port, host = free_port(address, port), socket.gethostname() if address in ("0.0.0.0", "::", "") else address
     origins = [f"{name}:{port}" for name in dict.fromkeys((host, "localhost", "127.0.0.1"))]
