@@ -51,6 +51,8 @@ class Crew(Protocol):
     """Address of the Dask dashboard; None without Dask."""
     page: str | None
     """Address of the run's page; None if no server of this process shows it."""
+    overlaps: bool
+    """True if stages run at the same time, False if one thread runs them in turn."""
 
     def open(self, kept: Sequence[Manifest]) -> None:
         """Open the last of these commits on all workers, or an empty table if there is none. Closes what was open."""

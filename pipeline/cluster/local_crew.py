@@ -38,6 +38,7 @@ class LocalCrew:
         self._worker: Worker | None = None
         self.dashboard = dashboard_link(client) if client else None
         self.page = mount_page(client, folder.path) if client else None
+        self.overlaps = client is not None
 
     @property
     def worker(self) -> Worker:

@@ -184,19 +184,21 @@ class Ended(Strict):
     seconds: Amount
     waits: dict[str, float]
     """As in `Tick`, of the whole session; "unattributed" is the rest of its wall seconds."""
+    parts: dict[str, float]
+    """Seconds of parts of the stages, such as "disk", whether training waited for them or not."""
     text: str
     """One or two sentences: what bound the run, and what would change it; of a failure, its message."""
 
 
 LiveLine = Begin | Tick | Fields | Evaluated | CommitDone | Said | Ended
-KINDS: dict[str, type[LiveLine]] = {kind.model_fields["event"].default: kind for kind in (
+LINE_KINDS: dict[str, type[LiveLine]] = {kind.model_fields["event"].default: kind for kind in (
     Begin, Tick, Fields, Evaluated, CommitDone, Said, Ended,
 )}  # fmt: skip
 
 
-def parse(line: str) -> LiveLine | None:
+def parse_line(line: str) -> LiveLine | None:
     """Parse a line; None if it is not a whole line of this version, as after a kill in the middle of one."""
-    kind = KINDS.get(line.removeprefix('{"event":"').partition('"')[0])
+    kind = LINE_KINDS.get(line.removeprefix('{"event":"').partition('"')[0])
     try:
         return read_json(kind, line) if kind else None
     except ValueError:
@@ -206,7 +208,7 @@ def parse(line: str) -> LiveLine | None:
 def read_live(folder: Path) -> Iterator[LiveLine]:
     """Read the lines of a run directory, the oldest first. Raises OSError if it has no such file."""
     with (folder / LIVE).open(encoding="utf-8", errors="replace") as file:
-        yield from filter(None, map(parse, file))
+        yield from filter(None, map(parse_line, file))
 
 
 def follow_live(folder: Path, most: int = MOST_TICKS) -> Iterator[list[LiveLine]]:
@@ -224,15 +226,15 @@ def follow_live(folder: Path, most: int = MOST_TICKS) -> Iterator[list[LiveLine]
                     rest = b""
                 else:
                     rest += text
-            yield [line for line in (parse(text.decode(errors="replace")) for text in whole) if line]
+            yield [line for line in (parse_line(text.decode(errors="replace")) for text in whole) if line]
             there = path.stat() if path.exists() else None
             if there is None or there.st_ino != inode or there.st_size < file.tell():
                 raise Replaced(str(path))
 
 
 def fewer(lines: Iterable[bytes], most: int) -> Iterator[bytes]:
-    """Leave out lines of `Tick` and `Fields`, without parsing them, so that `most` to twice as many are left, evenly; the
-    last lines are all there."""
+    """Leave out lines of `Tick` and `Fields`, evenly and without parsing them, so that `most` to twice as many are
+    left. The last lines are all there."""
     kept: list[bytes] = []
     last: deque[bytes] = deque()
     stride, number = 1, 0

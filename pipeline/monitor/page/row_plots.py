@@ -25,7 +25,7 @@ NUM_BARS = 48
 def counts_panel(sample: RowSample) -> Panel:
     """The panel "How often keys were used"."""
     highest = int(sample.counts_N.max(initial=1))
-    edges_H = 2.0 ** np.arange(0, highest.bit_length() + 1)
+    edges_H: F64 = np.exp2(np.arange(0, highest.bit_length() + 1))
     shown = plain_figure("share of the rows", x_axis_type="log", x_range=(0.9, float(edges_H[-1]) * 1.1))
     shown.xaxis.update(axis_label="times that a key was in a batch", formatter=axis_format("short"))
     shares_H = np.histogram(np.maximum(sample.counts_N, 1), [*edges_H[:-1], np.inf])[0] / max(len(sample.counts_N), 1)
