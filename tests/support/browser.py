@@ -140,7 +140,8 @@ class Tab:
         values = message.get("params", {})
         match message.get("method"):
             case "Runtime.exceptionThrown":
-                self.errors.append(json.dumps(values["exceptionDetails"])[:500])
+                thrown = values["exceptionDetails"]
+                self.errors.append(thrown.get("exception", {}).get("description", thrown["text"])[:300])
             case "Runtime.consoleAPICalled" if values["type"] in ("error", "warning", "assert"):
                 self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in values["args"]))
             case "Log.entryAdded" if values["entry"]["level"] == "error":

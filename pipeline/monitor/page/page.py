@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bokeh.document import Document
+from bokeh.events import ClientReconnected, ConnectionLost
+from bokeh.models import CustomJS
 from jinja2 import Template
 
 from pipeline.monitor.live.lines import LiveLine, Replaced, follow_live
@@ -41,6 +43,8 @@ def page(folder: Path, document: Document | None = None) -> Document:
     update()
     fill(document, folder.resolve().name, cards)
     document.add_periodic_callback(update, UPDATE_MILLISECONDS)
+    document.js_on_event(ConnectionLost, CustomJS(code="document.body.classList.add('lost')"))
+    document.js_on_event(ClientReconnected, CustomJS(code="document.body.classList.remove('lost')"))
     return document
 
 

@@ -116,7 +116,8 @@ def over_run_time(shown: figure) -> figure:
     days = AdaptiveTicker(base=10, mantissas=[86400, 172800, 432000], min_interval=86400, num_minor_ticks=0)
     ticker = CompositeTicker(tickers=[seconds, hours, days], desired_num_ticks=5)
     shown.xaxis.update(ticker=ticker, formatter=CustomJSTickFormatter(code=CLOCK), axis_label="run time")
-    shown.x_range.range_padding = 0.01
+    # A shorter range would need marks within a second.
+    shown.x_range.update(start=0, range_padding=0.01, min_interval=10)
     return shown
 
 
