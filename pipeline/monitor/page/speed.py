@@ -11,7 +11,7 @@ from pipeline.monitor.page.panel import Followed, Panel, SessionMarks, plot_pane
 from pipeline.monitor.page.story import Interval, Story
 from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, over_run_time, plain_figure
 
-SMOOTH_SECONDS = 15.0
+RATE_SECONDS = 15.0
 """Period over which the bold lines are means; the faint ones are of single intervals."""
 
 
@@ -83,11 +83,11 @@ def _smooth(intervals: Sequence[Interval], number: int, name: str) -> float:
     total, weight = 0.0, 0.0
     while number >= 0 and intervals[number].session == session:
         interval = intervals[number]
-        if end - interval.end >= SMOOTH_SECONDS:
+        if end - interval.end >= RATE_SECONDS:
             break
         if name == "speed":
             total, weight = total + interval.examples, weight + interval.seconds
         elif interval.loss is not None:
-            total, weight = total + interval.loss * interval.seconds, weight + interval.seconds
+            total, weight = total + interval.loss * interval.examples, weight + interval.examples
         number -= 1
     return total / weight if weight else float("nan")

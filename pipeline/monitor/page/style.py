@@ -81,6 +81,8 @@ def plain_figure(title: str, height: int = HEIGHT, **options: Any) -> figure:
         height=height, sizing_mode="stretch_width", toolbar_location=None, tools="", title=title, min_border_right=12,
         output_backend="canvas", background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, **options,
     )  # fmt: skip
+    # A canvas keeps in its first column of pixels what was drawn before it had its width.
+    shown.styles = {"clip-path": "inset(-400px -400px -400px 1px)"}
     title_model: Any = shown.title
     title_model.update(
         text_font=FONT, text_font_size="12px", text_font_style="normal", text_color=INK, align="left", offset=0

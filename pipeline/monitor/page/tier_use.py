@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from pipeline.monitor.page.humanized import percent, short_number, short_size
@@ -110,8 +111,8 @@ def counted(story: Story) -> list[Interval]:
 
 def _counts(story: Story) -> dict[str, int]:
     """Keys found in each tier."""
-    moves = [i.moves or {} for i in counted(story)]
-    return {tier: sum(m.get("new" if tier == "new" else f"{tier}_hits", 0) for m in moves) for tier in FOUND}
+    sums = (sum(counts) for counts in zip(*map(_found, counted(story)), strict=True))
+    return dict(zip(FOUND, sums, strict=False))
 
 
 def _rows(interval: Interval) -> dict[str, float]:
@@ -129,17 +130,25 @@ def _rate_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[f
 
 def _found_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "zero", "told", *FOUND)}
+    begun = any(sum(_found(interval)) for interval in intervals[:first])
     for interval in intervals[first:]:
-        moves = interval.moves or {}
-        counts = [moves.get("new" if tier == "new" else f"{tier}_hits", 0) for tier in FOUND]
+        counts = _found(interval)
         total = sum(counts)
         if not total:
             continue
         told = ", ".join(f"{tier} {percent(count / total)}" for tier, count in zip(FOUND, counts, strict=True))
-        for end in (interval.begin, interval.end) if interval.begin == 0 else (interval.end,):
-            columns["at"].append(end)
+        # The first area begins with its interval.
+        for at in (interval.end,) if begun else (interval.begin, interval.end):
+            columns["at"].append(at)
             columns["zero"].append(0.0)
             columns["told"].append(told)
-            for number, tier in enumerate(FOUND):
-                columns[tier].append(sum(counts[: number + 1]) / total)
+            for tier, height in zip(FOUND, accumulate(counts), strict=True):
+                columns[tier].append(height / total)
+        begun = True
     return columns
+
+
+def _found(interval: Interval) -> list[int]:
+    """Keys found in each tier, in the order of `FOUND`."""
+    moves = interval.moves or {}
+    return [moves.get("new" if tier == "new" else f"{tier}_hits", 0) for tier in FOUND]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 from pipeline.monitor.page.humanized import percent, short_duration
@@ -11,6 +12,8 @@ from pipeline.monitor.page.story import Interval, Story
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 
 ORDER = tuple(CAUSE_COLORS)
+SMOOTH_SECONDS = 5.0
+"""Period over which shares are means."""
 
 
 def time_use_panel() -> Panel:
@@ -45,9 +48,8 @@ def time_use_legend(story: Story) -> str:
         lately = story.lately()
         spent = dict(lately.waits) if lately else {}
         period = f"last {short_duration(lately.seconds)}:" if lately else ""
-    shares = shares_of(spent)
-    largest = sorted(((share, cause) for cause, share in shares.items() if share >= 0.005), reverse=True)
-    return chips({period: ("", "")} | {cause: (CAUSE_COLORS[cause], percent(share)) for share, cause in largest})
+    parts = {cause: (CAUSE_COLORS[cause], percent(share)) for cause, share in largest(shares_of(spent))}
+    return chips({period: ("", "")} | parts)
 
 
 def shares_of(seconds: Mapping[str, float]) -> dict[str, float]:
@@ -57,21 +59,37 @@ def shares_of(seconds: Mapping[str, float]) -> dict[str, float]:
 
 
 def _columns(intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
-    """Columns with the upper edge of each cause's area at the end of each interval."""
+    """Columns with the upper edge of each cause's area at the end of each interval from number `first` on: means of
+    some seconds, since what a block waited for is told when it is done."""
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "told", "zero", *ORDER)}
-    for interval in intervals[first:]:
-        total, height = max(interval.seconds, sum(interval.waits.values())), 0.0
-        heights = []
-        for cause in ORDER:
-            height += interval.waits.get(cause, 0.0) / total
-            heights.append(min(height, 1.0))
-        shares = sorted(((seconds / total, cause) for cause, seconds in interval.waits.items()), reverse=True)
-        told = ", ".join(f"{cause} {percent(share)}" for share, cause in shares[:4] if share >= 0.005)
-        # The first area begins where its interval does.
-        for end in (interval.begin, interval.end) if interval.begin == 0 else (interval.end,):
-            columns["at"].append(end)
+    begun = any(sum(interval.waits.values()) > 0 for interval in intervals[:first])
+    for number in range(first, len(intervals)):
+        shares = shares_of(_spent_before(intervals, number))
+        if not sum(shares.values()):
+            continue
+        told = ", ".join(f"{cause} {percent(share)}" for cause, share in largest(shares)[:4])
+        # The first area begins with the run.
+        for at in (intervals[number].end,) if begun else (0.0, intervals[number].end):
+            columns["at"].append(at)
             columns["told"].append(told)
             columns["zero"].append(0.0)
-            for cause, value in zip(ORDER, heights, strict=True):
-                columns[cause].append(value)
+            for cause, height in zip(ORDER, accumulate(shares.get(cause, 0.0) for cause in ORDER), strict=True):
+                columns[cause].append(min(height, 1.0))
+        begun = True
     return columns
+
+
+def _spent_before(intervals: Sequence[Interval], number: int) -> dict[str, float]:
+    """Seconds by cause in an interval and those just before it, of its session."""
+    end, session = intervals[number].end, intervals[number].session
+    spent: dict[str, float] = {}
+    while number >= 0 and intervals[number].session == session and end - intervals[number].end < SMOOTH_SECONDS:
+        for cause, seconds in intervals[number].waits.items():
+            spent[cause] = spent.get(cause, 0.0) + seconds
+        number -= 1
+    return spent
+
+
+def largest(shares: Mapping[str, float]) -> list[tuple[str, float]]:
+    """Causes and their shares, the largest first, without those that hardly count."""
+    return sorted(((c, s) for c, s in shares.items() if s >= 0.005), key=lambda pair: -pair[1])
