@@ -211,9 +211,8 @@ class FakeRun:
         return self.add(Said(at=self.now, text=text))
 
     def end(self, how="finished", text="training waited 28% of the time: 20% for rows from and to disk"):
-        values = {"at": self.now, "how": how, "seconds": self.session, "waits": dict(self.waits), "text": text}
-        more = {"parts": {}} if "parts" in Ended.model_fields else {}
-        return self.add(Ended(**values, **more))
+        waits = dict(self.waits)
+        return self.add(Ended(at=self.now, how=how, seconds=self.session, waits=waits, parts={}, text=text))
 
     def write(self, folder, upto=None):
         """Write the lines, or the first of them, to a run directory."""

@@ -12,7 +12,7 @@ from pipeline.monitor.page.story import Interval, Story
 from pipeline.monitor.page.style import CAUSE_COLORS, RED, hover_on, over_run_time, plain_figure, size_axis
 
 COMMIT_COLOR = CAUSE_COLORS["commit"]
-LEAST_SECONDS = 20.0
+LEAST_SECONDS = 60.0
 """Shortest period from which the growth of the log is told."""
 
 

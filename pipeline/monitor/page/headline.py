@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from html import escape
@@ -47,12 +46,11 @@ def owner_lives(folder: Path) -> bool:
     """True if the process that wrote its number into the run's lock lives on this machine."""
     try:
         owner = int(lock_file(folder).read_text())
-        os.kill(owner, 0)
-    except PermissionError:
-        return True
-    except (OSError, ValueError, OverflowError):
+        state = Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, ValueError, IndexError):
         return False
-    return True
+    # A killed process is a zombie until its parent looks.
+    return state not in "ZX"
 
 
 def head_panel(folder: Path, live: bool) -> Panel:

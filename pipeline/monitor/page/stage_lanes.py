@@ -40,7 +40,7 @@ def calls_of(blocks: Sequence[BlockSpans]) -> list[Call]:
 
 def critical_seconds(calls: Sequence[Call]) -> dict[str, float]:
     """Seconds of each stage on the critical path to the end of the last training: from there back, each call waited for
-    the one before it on the path. What lies between two calls counts as "hand-over"."""
+    the one before it on the path. What lies between two calls counts as "between calls"."""
     seconds: dict[str, float] = defaultdict(float)
     now = max((call for call in calls if call.stage == "train"), key=lambda call: call.stop, default=None)
     while now:
@@ -51,7 +51,7 @@ def critical_seconds(calls: Sequence[Call]) -> dict[str, float]:
         ]
         before = max(earlier, key=lambda call: call.stop, default=None)
         if before:
-            seconds["hand-over"] += max(now.start - before.stop, 0.0)
+            seconds["between calls"] += max(now.start - before.stop, 0.0)
         now = before
     return dict(seconds)
 

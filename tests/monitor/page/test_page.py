@@ -1,0 +1,142 @@
+"""The page of a run of any kind: no empty plot, no value that is no number, and updates that send what is new."""
+
+import pytest
+from bokeh.document import Document
+from bokeh.models import Div
+from bokeh.plotting import figure
+from fake_live import FakeRun, quickstart, resumed
+
+from pipeline.monitor.live.lines import LIVE, Begin, Tick
+from pipeline.monitor.page.binding import binds
+from pipeline.monitor.page.headline import state_of
+from pipeline.monitor.page.page import Told, cards_of, page, show
+from pipeline.monitor.page.stage_lanes import calls_of, critical_seconds
+from pipeline.monitor.page.story import Story
+from pipeline.storage.lock import RunLock
+
+RUNS = {
+    "finished": quickstart,
+    "26 fields": lambda: quickstart(fields=26),
+    "two workers": lambda: quickstart(workers=2),
+    "three labels": lambda: quickstart(labels=("click", "like", "<b>buy")),
+    "100 epochs": lambda: quickstart(epochs=100, per_epoch=400_000),
+    "killed": lambda: FakeRun().begin().train(0.5),
+    "resumed": resumed,
+    "no evaluation": lambda: FakeRun(evaluates=False).begin().train().end(),
+    "one tick": lambda: FakeRun(per_epoch=30_000, epochs=1, evaluates=False).begin().train(),
+    "begun": lambda: FakeRun().begin(),
+    "failed": lambda: FakeRun().begin().train(0.2).end("failed", "the disk is full"),
+    "empty": lambda: FakeRun(),
+}
+
+
+def figures(document):
+    return [model for root in document.roots for model in root.references() if isinstance(model, figure)]
+
+
+def texts(document):
+    return " ".join(m.text for root in document.roots for m in root.references() if isinstance(m, Div))
+
+
+def columns(model):
+    return [column for renderer in model.renderers for column in renderer.data_source.data.values()]
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path):
+    document = page(RUNS[name]().write(tmp_path))
+    assert len(document.roots) == 19
+    shown = figures(document)
+    assert all(any(len(column) for column in columns(model)) for model in shown)
+    assert (len(shown) == 0) == (name in ("begun", "empty"))
+    text = texts(document)
+    assert "nan" not in text
+    assert "None" not in text
+    assert "<b>buy" not in text
+    if name in ("no evaluation", "begun"):
+        assert "No evaluation yet" in text
+    if name in ("26 fields", "100 epochs", "two workers"):
+        assert len(shown) == 12
+
+
+def test_lines_one_by_one_show_what_all_of_them_show(tmp_path, monkeypatch):
+    for limit in ("MAX_INTERVALS", "MAX_COMMITS"):
+        monkeypatch.setattr(f"pipeline.monitor.page.story.{limit}", 12)
+    run = quickstart(epochs=3)
+    once, stepwise = page(run.write(tmp_path)), Document()
+    story, cards = Story(), cards_of(tmp_path, live=True)
+    for card in cards:
+        stepwise.add_root(card.panel.root)
+    for line in run.lines:
+        story.add(line)
+        show(stepwise, story, cards)
+    assert texts(stepwise) == texts(once)
+    for one, other in zip(figures(stepwise), figures(once), strict=True):
+        assert one.title.text == other.title.text
+        for a, b in zip(columns(one), columns(other), strict=True):
+            assert len(a) == len(b)
+            assert [str(value) for value in a] == [str(value) for value in b]
+
+
+def test_a_tick_sends_the_new_points_alone(tmp_path):
+    run = quickstart()
+    story, cards, document = Story(), cards_of(tmp_path, live=True), Document()
+    story.add_all(run.lines[:40])
+    for card in cards:
+        document.add_root(card.panel.root)
+    show(document, story, cards)
+    sent = []
+    document.on_change(sent.append)
+    story.add(next(line for line in run.lines[40:] if isinstance(line, Tick)))
+    show(document, story, cards)
+    kinds = [event.kind for event in sent]
+    assert "ColumnsStreamed" in kinds
+    # The blocks of the timeline are others each time.
+    whole = [e for e in sent if e.kind == "ModelChanged" and e.attr not in ("text", "factors", "height")]
+    assert {e.attr for e in whole} <= {"data"}
+    assert len(whole) <= 2
+
+
+def test_a_page_waits_for_a_run_that_has_not_begun_and_follows_one_that_begins_anew(tmp_path):
+    told = Told(tmp_path / "run")
+    told.go_on()
+    assert not told.story.begins
+    quickstart(epochs=3).write(tmp_path / "run")
+    told.go_on()
+    assert told.story.ended
+    assert len(told.story.intervals) > 40
+    (tmp_path / "run" / LIVE).unlink()
+    FakeRun(epochs=1).begin().train(0.1).write(tmp_path / "run")
+    for _ in range(3):
+        told.go_on()
+    assert not told.story.ended
+    assert len(told.story.intervals) < 10
+
+
+def test_the_state_of_a_silent_run_is_that_of_its_process(tmp_path):
+    story = Story()
+    story.add_all(FakeRun(now=1000.0).begin().lines)
+    assert state_of(story, tmp_path / "run", 1001.0)[0] == "running"
+    assert state_of(story, tmp_path / "run", 1100.0)[0] == "killed"
+    with RunLock(tmp_path / "run"):
+        assert state_of(story, tmp_path / "run", 1100.0)[0] == "running"
+
+
+def test_the_critical_path_goes_from_call_to_call_that_was_waited_for():
+    (tick, *_) = [line for line in reversed(quickstart().lines) if isinstance(line, Tick) and line.blocks]
+    seconds = critical_seconds(calls_of(tick.blocks[-1:]))
+    assert seconds["train"] == pytest.approx(0.3)
+    assert seconds["prefetch"] == pytest.approx(0.21)
+    assert seconds["between calls"] == pytest.approx(0.016)
+    assert "write_back" not in seconds
+
+
+@pytest.mark.parametrize(("disk", "said"), [(0.01, "Training binds"), (0.4, "prefetch binds")])
+def test_what_binds_is_said_in_words(disk, said):
+    run = quickstart()
+    begin, ticks = run.lines[1], [line for line in run.lines if isinstance(line, Tick)]
+    assert isinstance(begin, Begin)
+    waits = {"train": ticks[-1].seconds * (1 - disk), "disk": ticks[-1].seconds * disk}
+    story = Story()
+    story.add_all([begin, ticks[-1].model_copy(update={"waits": waits})])
+    assert said in binds(story, story.lately())
