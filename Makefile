@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test prove messages test-gpu bench-gpu check clean
+.PHONY: run test test-browser prove messages test-gpu bench-gpu check clean
 
 run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py --tables
@@ -27,6 +27,11 @@ PROVE_JOBS ?= 2
 prove: $(VENV)/test
 	$(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --timeout 1200 $(PROVE)
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" tests/simulated $(PROVE)
+
+# The page of a run, reports and comparisons in Debian's chromium, through its DevTools port: nothing is downloaded.
+# SHOTS=folder leaves pictures; PROVE=--no-skips fails where there is no chromium.
+test-browser: $(VENV)/test
+	$(BIN)/python -m pytest -m browser tests/browser $(PROVE)
 
 # docs/messages.md, from the errors that tests provoke: all of it anew, or only what TESTS=tests/storage adds and changes.
 TESTS ?=
