@@ -39,9 +39,10 @@ synthetic = plain.data.synthetic.model_copy(
 data = plain.data.model_copy(update=dict(root=Path({root!r}), synthetic=synthetic))
 schedule = plain.schedule.model_copy(update=dict(block_batches=2))
 storage = plain.storage.model_copy(update=dict(device=8 << 20, host=6 << 20))
-workflow = plain.model_copy(update=dict(
-    name="waits", data=data, schedule=schedule, storage=storage, model=plain.model.model_copy(update=dict(kind={model})),
-))
+model = plain.model.model_copy(update=dict(kind={model}))
+workflow = plain.model_copy(
+    update=dict(name="waits", data=data, schedule=schedule, storage=storage, model=model)
+)
 """
 
 
