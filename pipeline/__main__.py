@@ -15,6 +15,7 @@ COMMANDS = {
     "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, from raw logs"),
     "runs": ("pipeline.monitor.runs", "list run directories: models, metrics, and the settings that differ"),
     "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run's stages, which Perfetto opens"),
+    "why": ("pipeline.serving.why", "tell what a run knows of one value, and where its row lies"),
     "replay": ("pipeline.replay.main", "tell the hits of each tier for any sizes and policies, from the keys alone"),
     "schema": ("pipeline.notebook.schema", "print the JSON schema of workflows, for editors"),
     "export": ("pipeline.serving.export", "make a servable of a run: rows in pages, the dense model, the features"),
