@@ -31,7 +31,7 @@ DOORS = {
     "xxhash": ("pipeline.storage.files",),
     "starlette": ("pipeline.serving.http",),
     "uvicorn": ("pipeline.serving.http",),
-    "prometheus_client": ("pipeline.serving.http",),
+    "prometheus_client": ("pipeline.serving.http", "pipeline.monitor.tools.run_metrics"),
     "onnxruntime": ("pipeline.serving.onnx_model",),
 }  # fmt: skip
 

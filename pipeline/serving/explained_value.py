@@ -1,4 +1,4 @@
-"""What the commits of a run know of one value of a categorical field."""
+"""Explanation of one value of a categorical field: all that the commits of a run know of it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ def explain_value(run_dir: Path, text: str, commit: str | int | None = None) -> 
         history = row_history(run_dir, finder, opened.speed)
         weights_C = _weights(opened, logged, key_1)
     table = next(category.table_name for category in features.categories if category.name == field)
+    sharing = [category.name for category in features.categories if category.table_name == table]
     found = {
         "run": str(run_dir),
         "field": field,
         "value": value,
         "table": table,
-        "fields": [category.name for category in features.categories if category.table_name == table],
+        # A missing value has a key of the field, not of the table.
+        "fields": [field] if value is None else sharing,
         "key": f"{key_1.item():#018x}",
         "num_shards": opened.manifest.num_shards,
         "shard": shard_of(key_1, opened.manifest.num_shards).item(),

@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except PipelineError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(found, indent=2) if args.json else told(found))
+    print(json.dumps(found, indent=2) if args.json else text_of_value(found))
     return 0
 
 
@@ -45,19 +45,19 @@ def why_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def told(found: Mapping[str, Any]) -> str:
+def text_of_value(found: Mapping[str, Any]) -> str:
     """Text for people."""
     fields, commit = found["fields"], found["commit"]
     shared = f", which {' and '.join(fields)} share" if len(fields) > 1 else ""
+    whose = "a missing value" if found["value"] is None else f"table {found['table']}{shared}"
     shard = f", shard {found['shard']} of {found['num_shards']}" if found["num_shards"] > 1 else ""
     named = f" ({commit['name']})" if commit["name"] else ""
     lines = [
-        f"{found['field']} = {json.dumps(found['value'], ensure_ascii=False)}: key {found['key']} of table "
-        f"{found['table']}{shared}{shard}",
+        f"{found['field']} = {json.dumps(found['value'], ensure_ascii=False)}: key {found['key']} of {whose}{shard}",
         f"commit {commit['number']}{named} of {found['run']}, after step {commit['step']:,}:",
     ]
     lines += _row(found) if found["known"] else _no_row(found)
-    lines += ["kept commits, and how the row differs from the one in the commit before:", *_table(found["commits"])]
+    lines += ["kept commits, and how the row differs from the one in the commit before:", *_table(found)]
     if not found["finished"]:
         lines.append(
             "training may have moved the row into memory since, and changed it: only what is committed can be seen"
@@ -70,7 +70,7 @@ def _row(found: Mapping[str, Any]) -> list[str]:
     state = [f"  {name:10}  norm {norm:.6g}" for name, norm in found["state_norms"].items()]
     return [
         f"  count       {found['count']:,}: occurrences in training",
-        f"  last step   {step:,}: the last one that changed it{f', {since:,} before the commit' if since else ''}",
+        f"  last step   {step:,}: the last one whose batch had it{f', {since:,} before the commit' if since else ''}",
         f"  weights     norm {found['weights_norm']:.6g} of {len(found['weights'])}, as an evaluation reads them",
         *state,
         f"  lies in     {found['file']}, row {found['row']:,} (byte {found['offset']:,})",
@@ -85,19 +85,22 @@ def _no_row(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _table(commits: Sequence[Mapping[str, Any]]) -> list[str]:
+def _table(found: Mapping[str, Any]) -> list[str]:
     lines = [("commit", "after step", "row", "count", "last step", "file", "row in it")]
-    for commit in commits:
+    for commit in found["commits"]:
         named = f" ({commit['name']})" if commit["name"] else ""
-        lines.append((f"{commit['number']}{named}", f"{commit['step']:,}", commit["change"], *_where(commit)))
+        lines.append(
+            (f"{commit['number']}{named}", f"{commit['step']:,}", commit["change"], *_where(found["run"], commit))
+        )
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return ["  " + "  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
 
-def _where(commit: Mapping[str, Any]) -> tuple[str, str, str, str]:
+def _where(run: str, commit: Mapping[str, Any]) -> tuple[str, str, str, str]:
     if not commit["known"]:
         return "-", "-", "-", "-"
-    return f"{commit['count']:,}", f"{commit['last_step']:,}", commit["file"], f"{commit['row']:,}"
+    file = str(Path(commit["file"]).relative_to(run))
+    return f"{commit['count']:,}", f"{commit['last_step']:,}", file, f"{commit['row']:,}"
 
 
 if __name__ == "__main__":

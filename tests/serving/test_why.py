@@ -112,7 +112,7 @@ def test_text_for_people_names_count_step_norms_and_place(trained, capsys):
     assert f"key {found['key']} of table item, which history and item share, shard {found['shard']} of 3" in said
     assert f"count       {found['count']:,}" in said
     assert f"last step   {found['last_step']:,}" in said
-    assert f"{found['file']}, row {found['row']:,}" in said
+    assert f"{found['file']}, row {found['row']:,} (byte {found['offset']:,})" in said
     assert said.count("table.zarr") == 1 + sum(commit["known"] for commit in found["commits"])
     assert "training may have moved the row" not in said
     assert main(["why", str(trained), f"item={value}", "--json"]) == 0
@@ -124,6 +124,14 @@ def test_a_value_that_was_never_trained_is_told_with_its_first_row(trained, caps
     said = capsys.readouterr().out
     assert "it has no row" in said
     assert "follows from the seed and the key alone" in said
+
+
+def test_a_missing_value_has_a_row_of_its_field_alone(trained, capsys):
+    assert main(["why", str(trained), "item=null"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("item = null: key 0x")
+    assert "of a missing value" in said
+    assert "share" not in said
 
 
 def test_a_run_that_goes_on_may_have_moved_the_row(trained, tmp_path, capsys):
