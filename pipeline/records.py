@@ -362,6 +362,22 @@ class Span:
     """CPU time of the calling thread, or of the whole process under the serial executor."""
     ready: int = 0
     """Blocks that were staged and waiting when `train` began, its own block not counted."""
+    parts: tuple[tuple[str, float], ...] = ()
+    """(name, seconds) of parts of the call that are told apart: "disk", "host copy", "other workers", "compile"."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldCounts:
+    """Counts by categorical field, [F] each, of the first batch of a block. Of several workers each counts its own part
+    of the batch, and of its keys those that it owns. A key that several fields have counts for one of them."""
+
+    values_F: tuple[int, ...]
+    keys_F: tuple[int, ...]
+    """Unique keys."""
+    host_F: tuple[int, ...]
+    disk_F: tuple[int, ...]
+    new_F: tuple[int, ...]
+    """Unique keys that were not on the device when the block was planned, by where they were; new: nowhere."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,6 +393,8 @@ class StageResult:
     moves: Moves | None = None
     trained: BlockResult | None = None
     """Result of a block that has become available: on a GPU, of an earlier block (`trained.block`)."""
+    fields: FieldCounts | None = None
+    """Of some blocks; see `field_counts`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,6 +405,8 @@ class SplitSums:
     weight: float = 0.0
     sums_3T: tuple[tuple[float, ...], ...] = ()
     """Cross-entropy, predicted probability and label, each times the weight."""
+    curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    """See `Evaluation.curve_T3C`."""
     clipped: float = 0.0
     clippable: float = 0.0
     """Number of row gradients that CowClip clipped in this epoch, and of those that it checked."""
@@ -407,3 +427,5 @@ class BlockResult:
     """Metric sums in place of `metrics` if this worker has only a part of the examples."""
     scores_NT: F32 | None = None
     """[N, T] logits of the block's examples; only in a scoring."""
+    curve_T3C: tuple[tuple[tuple[float, ...], ...], ...] = ()
+    """With `metrics`: see `Evaluation.curve_T3C`."""

@@ -45,6 +45,7 @@ def train_command(args: argparse.Namespace) -> int:
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
             from pipeline.monitor.report import print_report
+            from pipeline.planner.advice import advice_after
 
             heed_interrupts()
             keep_freed_memory()
@@ -78,6 +79,8 @@ def train_command(args: argparse.Namespace) -> int:
             print(driver.what_stands())
     if result is not None:
         print_report(result, tables=args.tables)
+        if advice := advice_after(session, driver):
+            print(advice)
         print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
     return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
 

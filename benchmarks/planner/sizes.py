@@ -24,15 +24,18 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, finish, machine
 from benchmarks.once import Json
 from pipeline.device.device import RAM
+from pipeline.preflight import chosen_caps
 from pipeline.preflight.chosen_caps import complete
 from pipeline.preflight.setup import check
 from pipeline.preflight.sizes import DoesNotFit
@@ -79,10 +82,25 @@ def chosen(workflow: Workflow, memory: int) -> Storage:
     """Caps that the workflow chooses for itself. Raises DoesNotFit if there is too little memory."""
     storage = Storage(memory=memory, chunk_rows=workflow.storage.chunk_rows)
     checked = check(workflow.model_copy(update={"storage": storage}), RAM, lambda line: None)
+    # A run chooses once. This process does so many times, and keeps some of the memory that each check takes.
+    resident = chosen_caps.resident_bytes()
+    chosen_caps.resident_bytes = lambda: resident
     try:
         return complete(checked, RAM, lambda line: None)[1]
     finally:
         checked.source.close()
+
+
+def budget_and_candidates(workflow: Workflow, limited: bool) -> tuple[int | None, dict[str, Workflow]]:
+    """The memory, None for plenty of it, and the candidates; in a process of its own, as a run is."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as alone:
+        return alone.submit(_budget_and_candidates, workflow.model_dump_json(), limited).result()
+
+
+def _budget_and_candidates(text: str, limited: bool) -> tuple[int | None, dict[str, Workflow]]:
+    workflow = Workflow.model_validate_json(text)
+    memory = scarce(workflow) if limited else None
+    return memory, candidates(workflow, memory)
 
 
 def scarce(workflow: Workflow) -> int:
@@ -159,8 +177,8 @@ def main() -> None:
     for name, workflow in workflows(args.real.absolute(), data, args.quick).items():
         if args.only and name not in args.only:
             continue
-        for memory in (None, scarce(workflow)):
-            cases = candidates(workflow, memory)
+        for limited in (False, True):
+            memory, cases = budget_and_candidates(workflow, limited)
             runs: dict[str, list[Json]] = {case: [] for case in cases}
             with group_of(memory) as enter:
                 for _, case in product(range(repeats), cases):

@@ -49,6 +49,8 @@ class Crew(Protocol):
     world: int
     dashboard: str | None
     """Address of the Dask dashboard; None without Dask."""
+    overlaps: bool
+    """True if stages run at the same time, False if one thread runs them in turn."""
 
     def open(self, kept: Sequence[Manifest]) -> None:
         """Open the last of these commits on all workers, or an empty table if there is none. Closes what was open."""

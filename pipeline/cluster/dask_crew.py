@@ -36,6 +36,8 @@ TABLE = Path("table.zarr")
 
 
 class DaskCrew:
+    overlaps = True
+
     def __init__(self, pool: WorkerPool, setup: Setup, folder: Folder, commits: Commits, identity: Identity) -> None:
         """`identity`: identity of the data, which every worker must read."""
         self._data = json.dumps(as_json(identity))

@@ -36,6 +36,7 @@ class LocalCrew:
         self._device, self._client = device, client
         self._worker: Worker | None = None
         self.dashboard = dashboard_link(client) if client else None
+        self.overlaps = client is not None
 
     @property
     def worker(self) -> Worker:

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.monitor.metrics import Evaluation
-from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal, SplitSums, StageResult
+from pipeline.comm.group import OTHER_WORKERS
+from pipeline.monitor.metrics import CurveSums, Evaluation
+from pipeline.records import F32, U64, Block, BlockResult, Moves, Rank, Refusal, Span, SplitSums, StageResult
 from pipeline.workflow import Workflow
 
 Scores = Callable[[int, int, int], Iterator[U64]]
@@ -35,7 +36,7 @@ class Merge:
             self._parts[trained[0].block.number] = [part.closed or SplitSums() for part in trained]
         return replace(
             dones[0], refusal=first_refusal(dones), moves=sum_of(moves) if moves else None,
-            trained=mean_of(trained) if trained else None,
+            trained=mean_of(trained) if trained else None, span=with_longest_wait([done.span for done in dones]),
         )  # fmt: skip
 
     def tell(self, done: StageResult) -> None:
@@ -56,20 +57,23 @@ class Merge:
             self.tell(self.together(dones))
         for trained in self._closed:
             number = trained.block.number
-            metrics = self._metrics(number, self._parts.pop(number))
-            self._watch(StageResult("train", number, trained=replace(trained, metrics=metrics)))
+            metrics, curve_T3C = self._metrics(number, self._parts.pop(number))
+            whole = replace(trained, metrics=metrics, curve_T3C=curve_T3C)
+            self._watch(StageResult("train", number, trained=whole))
 
-    def _metrics(self, number: int, parts: Sequence[SplitSums]) -> dict[str, float]:
-        """Compute exact metrics of a split from the sums and scores of all workers."""
+    def _metrics(self, number: int, parts: Sequence[SplitSums]) -> tuple[dict[str, float], CurveSums]:
+        """Compute exact metrics of a split, and its curve, from the sums and scores of all workers."""
         labels, grouped = self._workflow.data.labels, self._workflow.metrics.group is not None
         metrics: dict[str, float] = {}
+        curve_T3C: CurveSums = ()
         if any(part.sums_3T for part in parts):
             evaluation = Evaluation(labels, self._run_dir / "scores", grouped=grouped)
             for rank, part in enumerate(parts):
                 evaluation.join(part, partial(self._scores, rank, number))
-            metrics = evaluation.result()
+            metrics, curve_T3C = evaluation.result(), evaluation.curve_T3C
         clippable = sum(part.clippable for part in parts)
-        return metrics | ({"clipped": sum(part.clipped for part in parts) / clippable} if clippable else {})
+        clipped = {"clipped": sum(part.clipped for part in parts) / clippable} if clippable else {}
+        return metrics | clipped, curve_T3C
 
 
 def first_refusal(dones: Sequence[StageResult]) -> Refusal | None:
@@ -81,6 +85,17 @@ def first_refusal(dones: Sequence[StageResult]) -> Refusal | None:
     ]
     # For the same block, a worker's own reason goes before a pause that another worker's refusal caused.
     return min(refusals, key=lambda r: (r.block.number, r.what == "pause"), default=None)
+
+
+def with_longest_wait(spans: Sequence[Span | None]) -> Span | None:
+    """The first worker's span of a task, with the longest wait that any of them had for other workers in it: the worker
+    that all others wait for has none itself."""
+    if not spans[0]:
+        return None
+    parts = [dict(span.parts) for span in spans if span]
+    longest = max(of_worker.get(OTHER_WORKERS, 0.0) for of_worker in parts)
+    of_first = parts[0] | ({OTHER_WORKERS: min(longest, spans[0].stop - spans[0].start)} if longest else {})
+    return replace(spans[0], parts=tuple(of_first.items()))
 
 
 def sum_of(moves: Sequence[Moves]) -> Moves:

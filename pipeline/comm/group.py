@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pipeline.comm.collective import take_all_steps
 from pipeline.comm.shared_memory import SharedMemory
+from pipeline.machine.stopwatch import part
 from pipeline.records import Rank
 
 GLOO: Any = dist.ProcessGroupGloo
@@ -28,6 +29,7 @@ NCCL_SETTINGS = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "3", "TORCH_NCCL_DUMP_ON_TIM
 can hang) and without a report. A GPU that waits for a lost GPU waits for ever, and so does its host, so the process
 must end in any case. The driver kills it within seconds if it knows of the lost worker; if not, it learns of the loss
 when this process ends."""
+OTHER_WORKERS = "other workers"
 TRAFFIC_KINDS = ("keys", "rows", "gradients", "dense", "buffers", "merge", "agreement")
 
 
@@ -231,11 +233,11 @@ class Group:
 
     def _start(self, collective: Callable[..., Any], *args: Any) -> Callable[[], None]:
         """Begin a collective. The returned function waits until all tensors are sent and received."""
-        with lost_others():
+        with lost_others(), part(OTHER_WORKERS):
             work = collective(*args)
 
         def arrived() -> None:
-            with lost_others():
+            with lost_others(), part(OTHER_WORKERS):
                 work.wait()
 
         return arrived

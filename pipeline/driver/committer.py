@@ -28,6 +28,8 @@ class Committer:
         self._commits = commits
         self.newest = kept[-1] if kept else None
         """The commit that a resumed run would start from; None if there is none."""
+        self.began = 0.0
+        """Moment at which the last commit of this session began, on `time.perf_counter`'s clock."""
         self.totals = totals
 
     @property
@@ -62,7 +64,7 @@ class Committer:
         `state`: called once all rows are written. `at_least`: number of chunks that the log must be able to grow by
         before the next commit. `give_up`: keep no older commit without a name.
         """
-        start = time.perf_counter()
+        self.began = start = time.perf_counter()
         number = self.number
         flushed = self._crew.each(Worker.flush, number)
         replicas = self._crew.replicas()

@@ -12,7 +12,7 @@ from pipeline.data.source import Source
 from pipeline.driver.best import BestEpoch
 from pipeline.driver.coming import ComingBlocks
 from pipeline.driver.committer import Committer
-from pipeline.driver.observers import MetricsFile, Observer, TerminalDisplay
+from pipeline.driver.observers import MetricsFile, TerminalDisplay, live_observer
 from pipeline.driver.pace import Pace
 from pipeline.driver.pauses import Pauses
 from pipeline.driver.recovery import Recovery
@@ -22,6 +22,7 @@ from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import discard_output, on_signal
 from pipeline.monitor.history import History
+from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
 from pipeline.monitor.progress import Progress
 from pipeline.preflight.larger_caps import Seen, larger_caps
 from pipeline.preflight.setup import Setup
@@ -66,7 +67,6 @@ class Driver:
         self._description = description(workflow, source.identity, model, setup.world, self.agenda.steps_of_epoch)
         self.pace = Pace(setup)
         self.progress = progress or Progress(self.agenda.total_examples)
-        self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder)]
         self._record = StretchFile(folder, setup)
         self.warnings: list[str] = []
         self._coming = ComingBlocks(setup)
@@ -77,6 +77,8 @@ class Driver:
         speed = folder.speed or known_speed(kept, direct) or measure(folder.path, direct)
         self.folder = replace(folder, speed=speed)
         self.crew = crew(self.folder, self.commits)
+        self.live = live_observer(folder, setup, model, self.crew.overlaps)
+        self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder), self.live]
         self.pauses = Pauses(self.crew, workflow.commit.every_minutes)
         self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
         try:
@@ -118,8 +120,10 @@ class Driver:
                 for line in filter(None, (dashboard, stands, *self.warnings, compiles)):
                     self._say(line)
                 result = self._go_on()
+            self._tell_end("finished" if result else "interrupted")
         except (OSError, MemoryError, PipelineError) as error:
             what = error.what_stands if isinstance(error, CapTooSmall) else self.what_stands(_command_after(error))
+            self._tell_end("failed", error_text(error))
             raise PipelineError(f"{error_text(error)}\n{what}") from error
         finally:
             self.crew.close()
@@ -127,9 +131,13 @@ class Driver:
         return result
 
     def _begin(self) -> None:
-        examples = self.agenda.examples_before(self.committer.position)
+        examples, newest = self.agenda.examples_before(self.committer.position), self.committer.newest
         for observer in self._observers:
-            observer.on_begin(examples, self.history)
+            observer.on_begin(examples, self.history, facts_of_commit(newest, self.commits) if newest else None)
+
+    def _tell_end(self, how: Outcome, text: str = "") -> None:
+        for observer in self._observers:
+            observer.on_end(how, text)
 
     def _go_on(self) -> dict[str, Any] | None:
         """Train and finish; if a worker is lost, restart from the last commit. Returns the result if there is one.
@@ -209,8 +217,14 @@ class Driver:
 
     def _run(self, blocks: Sequence[Block]) -> Refusal | None:
         """Run the pipeline over these blocks, or to the first refused one. Returns the refusal, if any."""
-        refusal = self.crew.run(blocks, self.pace.look_ahead, self._watch)
-        self._record.stretched(self.crew, blocks, self.pace.block_batches, self.pace.look_ahead, refusal)
+        pace = self.pace
+        stretch = ComingStretch(blocks, pace.block_batches, pace.look_ahead, *self.best.learning_rates(self.history))
+        for observer in self._observers:
+            observer.on_stretch(stretch)
+        refusal = self.crew.run(blocks, pace.look_ahead, self._watch)
+        for observer in self._observers:
+            observer.on_drained()
+        self._record.stretched(self.crew, blocks, pace.block_batches, pace.look_ahead, refusal)
         return refusal
 
     def _finish(self, stopped: Refusal | None) -> dict[str, Any] | None:
@@ -270,6 +284,9 @@ class Driver:
             give_up=any(r.what == "disk" for r in refused),
         )
         self._record.committed(self.commits.numbers())
+        assert self.committer.newest, "a commit was taken"
+        for observer in self._observers:
+            observer.on_commit(facts_of_commit(self.committer.newest, self.commits, self.committer.began))
         self.pauses.go_on()
 
     def _reduce(self, refusal: Refusal) -> bool:
@@ -287,6 +304,12 @@ class Driver:
             self.pauses.stop(discard_output())
         if done.trained:
             self.pauses.look()
+
+
+def facts_of_commit(manifest: Manifest, commits: Commits, began: float = 0.0) -> CommitFacts:
+    """Return what observers learn of a commit. `began`: see `CommitFacts`."""
+    log_rows = manifest.chunk_rows * len({chunk.number for kept in commits.all() for chunk in kept.chunks})
+    return CommitFacts(manifest.number, manifest.name, manifest.live_rows, log_rows, began)
 
 
 def _command_after(error: Exception) -> str:

@@ -1,31 +1,22 @@
-"""Observers: objects that the driver calls for each event of a run. The driver knows nothing else about them."""
+"""The observers of every run: the display, metrics.jsonl, live.jsonl."""
 
 from __future__ import annotations
 
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
 from pipeline.driver.result import METRICS, lines_of
 from pipeline.monitor.history import History
+from pipeline.monitor.live.lines import Begin
+from pipeline.monitor.live.live_observer import LiveObserver
+from pipeline.monitor.observer import CommitFacts, Observer
 from pipeline.monitor.progress import Progress
 from pipeline.monitor.report import evaluated
+from pipeline.preflight.setup import Setup
 from pipeline.records import StageResult
+from pipeline.schedule import edges
+from pipeline.stages import STAGES
 from pipeline.storage.folder import Folder
-
-
-class Observer:
-    """Base class of observers; its methods do nothing."""
-
-    def on_begin(self, examples: int, history: History) -> None:
-        """Called when a run begins, or restarts from a commit. `examples`: examples of the agenda before that position;
-        `history`: the history up to it."""
-
-    def on_stage(self, done: StageResult) -> None:
-        """Called with the result of each stage, in block order, when the driver retires the block: up to 2L + 2 blocks
-        after the stage ran. The history already includes it."""
-
-    def on_early_end(self, left: int) -> None:
-        """Called when training ends before its last epoch. `left`: number of examples that the test still has."""
-
-    def on_line(self, text: str) -> None:
-        """Called with a line of text for the user."""
 
 
 class TerminalDisplay(Observer):
@@ -34,7 +25,7 @@ class TerminalDisplay(Observer):
     def __init__(self, progress: Progress) -> None:
         self._progress, self._examples = progress, 0
 
-    def on_begin(self, examples: int, history: History) -> None:
+    def on_begin(self, examples: int, history: History, commit: CommitFacts | None) -> None:
         self._examples, self._history = examples, history
         self._progress.begin_at(examples)
 
@@ -58,9 +49,39 @@ class MetricsFile(Observer):
     def __init__(self, folder: Folder) -> None:
         self._folder = folder
 
-    def on_begin(self, examples: int, history: History) -> None:
+    def on_begin(self, examples: int, history: History, commit: CommitFacts | None) -> None:
         self._history = history
 
     def on_stage(self, done: StageResult) -> None:
         if done.trained and done.trained.metrics:
             self._folder.files.replace(self._folder.path / METRICS, [lines_of(self._history.epochs)])
+
+
+TOLD_PACKAGES = ("numpy", "numba", "torch", "pyarrow", "zarr", "distributed")
+
+
+def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> LiveObserver:
+    """Make the observer that writes live.jsonl. `device`: model of the device; `overlaps`: False if one thread runs all
+    stages in turn."""
+    workflow, sizes = setup.workflow, setup.fit.sizes
+    begin = Begin(
+        at=0.0, examples=0, name=workflow.name, fields=tuple(category.name for category in workflow.data.categories),
+        labels=workflow.data.labels, total=setup.agenda.total_examples, epochs=workflow.schedule.epochs,
+        batch_size=workflow.schedule.batch_size, workers=setup.world, threads=workflow.schedule.threads, device=device,
+        row_bytes=setup.row.num_bytes, device_rows=sizes.device_rows * setup.world,
+        host_rows=sizes.host_rows * setup.world,
+        disk_cap_bytes=sizes.disk_chunks * sizes.chunk_rows * (setup.row.num_bytes + 8) * setup.world,
+        versions=versions(),
+    )  # fmt: skip
+    return LiveObserver(folder.path, begin, STAGES, edges, overlaps)
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and of the packages that do the work."""
+    found = {"python": platform.python_version()}
+    for package in TOLD_PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

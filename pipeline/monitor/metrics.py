@@ -18,6 +18,12 @@ from pipeline.monitor.spill import SortedSpill
 from pipeline.records import F32, U64, SplitSums
 
 F64 = NDArray[np.float64]
+CurveSums = tuple[tuple[tuple[float, ...], ...], ...]
+CURVE_BINS, CURVE_ENDS = 64, 8.0
+
+
+def _tuples(curve_T3C: F64) -> CurveSums:
+    return tuple(tuple(map(tuple, curve_3C)) for curve_3C in curve_T3C.tolist())
 
 
 def cross_entropy(logits_BT: F32, labels_BT: F32) -> F64:
@@ -64,6 +70,10 @@ class Evaluation:
         self, labels: tuple[str, ...], spill_dir: Path, bound: int = SPILL_BOUND, grouped: bool = False
     ) -> None:
         self._labels = labels
+        self.curve_T3C: CurveSums = ()
+        """Of the split of the last result: weight, predicted probability and label, each times the weight, summed by
+        the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
+        have what lies beyond, too."""
         self._new = lambda: Evaluation(labels, spill_dir, bound, grouped)
         self._aucs = [ExactAUC(spill_dir, bound) for _ in labels]
         self._group_aucs = [GroupAUC(spill_dir, max(1, bound // 4)) for _ in labels] if grouped else []
@@ -79,6 +89,7 @@ class Evaluation:
             group_auc.add(outputs_BT[:, t], labels_BT[:, t], groups_B, weights_B)
         weights = np.ones(len(outputs_BT)) if weights_B is None else weights_B.astype(np.float64)
         terms = (cross_entropy(outputs_BT, labels_BT), probability(outputs_BT), labels_BT.astype(np.float64))
+        self._add_to_curve(outputs_BT, weights, terms[1], terms[2])
         for sums_T, terms_BT in zip(self._sums_3T, terms, strict=True):
             # Each label is summed along contiguous memory: its bits depend neither on the layout nor on other labels.
             sums_T += np.ascontiguousarray((terms_BT * weights[:, None]).T).sum(axis=1)
@@ -97,6 +108,7 @@ class Evaluation:
             for label, metrics_of_label in zip(self._labels, found, strict=True):
                 metrics |= {f"{name}_{label}": value for name, value in metrics_of_label.items()}
         metrics["examples"] = self._examples
+        self.curve_T3C = _tuples(self._curve_T3C)
         self._reset()
         return metrics
 
@@ -104,7 +116,8 @@ class Evaluation:
         """Return one worker's part of a split, for `join` of another evaluation, and reset: the sums, and the sorted
         entries of each table. There is a table of scores per label and, if grouped, after those a table of scores with
         groups per label."""
-        closed = SplitSums(self._examples, self._weight, tuple(map(tuple, self._sums_3T.tolist())))
+        sums_3T = tuple(map(tuple, self._sums_3T.tolist()))
+        closed = SplitSums(self._examples, self._weight, sums_3T, _tuples(self._curve_T3C))
         taken, fresh = self._tables, self._new()
         self._aucs, self._group_aucs = fresh._aucs, fresh._group_aucs
         self._reset()
@@ -119,8 +132,17 @@ class Evaluation:
         for number, entries in enumerate(self._tables):
             entries.add_run(scores(number))
         self._sums_3T += np.array(closed.sums_3T)
+        self._curve_T3C += np.array(closed.curve_T3C)
         self._weight += closed.weight
         self._examples += closed.examples
+
+    def _add_to_curve(self, outputs_BT: F32, weights_B: F64, predicted_BT: F64, clicked_BT: F64) -> None:
+        scaled_BT = (outputs_BT + CURVE_ENDS) * (CURVE_BINS / (2 * CURVE_ENDS))
+        bins_BT = np.clip(scaled_BT, 0, CURVE_BINS - 1).astype(np.int64)
+        for t, curve_3C in enumerate(self._curve_T3C):
+            terms = (weights_B, weights_B * predicted_BT[:, t], weights_B * clicked_BT[:, t])
+            for sums_C, terms_B in zip(curve_3C, terms, strict=True):
+                sums_C += np.bincount(bins_BT[:, t], terms_B, CURVE_BINS)
 
     def _of_label(self, label: int) -> dict[str, float]:
         loss, predicted, clicked = self._sums_3T[:, label].tolist()
@@ -132,5 +154,6 @@ class Evaluation:
     def _reset(self) -> None:
         self._sums_3T: F64 = np.zeros((3, len(self._labels)))
         """[3, T] sums of cross-entropy, predicted probability and label, each times the weight."""
+        self._curve_T3C: F64 = np.zeros((len(self._labels), 3, CURVE_BINS))
         self._weight = 0.0
         self._examples = 0

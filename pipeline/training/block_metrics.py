@@ -67,7 +67,8 @@ class BlockMetrics:
         evaluated = scores_NT is not None
         metrics = self._metrics(block, evaluated) if block.closes_split and self._alone else {}
         closed = self._close(block, evaluated) if block.closes_split and not self._alone else None
-        return BlockResult(block, loss, metrics, weight, closed)
+        curve_T3C = self._evaluation.curve_T3C if metrics and evaluated else ()
+        return BlockResult(block, loss, metrics, weight, closed, curve_T3C=curve_T3C)
 
     def _metrics(self, block: Block, evaluated: bool) -> dict[str, float]:
         metrics = self._evaluation.result() if evaluated else {}

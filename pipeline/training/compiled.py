@@ -22,6 +22,7 @@ from torch import Tensor
 from pipeline.errors import PipelineError
 from pipeline.machine.compiler import CACHE, compiler, compiler_version
 from pipeline.machine.processor import processor
+from pipeline.machine.stopwatch import part
 from pipeline.training.embed import Embed
 from pipeline.training.forward import Forward, Pass
 from pipeline.training.torch_device import TorchDevice
@@ -73,7 +74,8 @@ class Compiled:
 
     def check(self) -> None:
         """Wait until it is compiled, if that has begun. Raises PipelineError if torch could not."""
-        self.settle()
+        with part("compile"):
+            self.settle()
         if self._failure:
             raise PipelineError(self._text(self._failure)) from self._failure
 

@@ -18,6 +18,7 @@ from pipeline.comm.group import Disconnected
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
+from pipeline.machine.stopwatch import take_parts
 from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
 from pipeline.records import (
@@ -26,6 +27,7 @@ from pipeline.records import (
     Block,
     BlockResult,
     Examples,
+    FieldCounts,
     KeyRequest,
     OwnedKeys,
     Plan,
@@ -47,11 +49,13 @@ from pipeline.stages.unique_keys import KeyReader
 from pipeline.stages.unite import STOPPED_ELSEWHERE
 from pipeline.stages.write_back import write_back
 from pipeline.storage.wide_rows import write_first_rows
+from pipeline.worker.field_counts import EVERY, field_counts
 from pipeline.worker.flight import Flight, RingLengths, expect
 from pipeline.worker.membership import Membership
 from pipeline.worker.peers import FirstRefused, NoPeers, OtherWorkers, Peers
 from pipeline.worker.placement import OnGpu, OnHost, Placement
 from pipeline.worker.tiers import Tiers
+from pipeline.worker.timed_tier import TimedTier
 from pipeline.workflow import Workflow
 
 
@@ -88,6 +92,7 @@ class StageRunner:
             "read": self._read, "dedup": self._dedup, "unite": self._unite, "scan": self._scan, "plan": self._plan,
             "prefetch": self._prefetch, "upload": self._upload, "train": self._train, "write_back": self._write_back,
         }  # fmt: skip
+        self._host, self._log = TimedTier(tiers.host, "host copy"), TimedTier(tiers.log, "disk")
         self._new_rows = partial(write_first_rows, tiers.row, workflow.seed, workflow.model.init_std)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
@@ -149,6 +154,7 @@ class StageRunner:
         if number >= self._refused.here and not self._peers.must_run(self._refused, stage, number):
             return StageResult(stage, number)
         ready = self._num_staged - number - 1
+        take_parts()
         cpu, start = cpu_clock(), time.perf_counter()
         try:
             record = self._stage[stage](number)
@@ -157,13 +163,20 @@ class StageRunner:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
             why = failure_text(error, self.tiers, self._look_ahead)
             raise kind(f"{stage} of block {number} failed: {why}") from error
-        span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready)
+        span = Span(stage, number, start, time.perf_counter(), cpu_clock() - cpu, ready, take_parts())
         match record:
             case Refusal():
                 return StageResult(stage, number, span, refusal=record)
             case Plan():
                 return StageResult(stage, number, span, moves=record.moves)
-        return StageResult(stage, number, span, trained=block_result)
+        counts = self._count_fields(number) if stage == "prefetch" else None
+        return StageResult(stage, number, span, trained=block_result, fields=counts)
+
+    def _count_fields(self, i: int) -> FieldCounts | None:
+        if i % EVERY or not self._blocks[i].trains:
+            return None
+        index_on_host = not self.tiers.device.on_gpu or self._owners is not None
+        return field_counts(self._flights[i], self.source.layout, index_on_host)
 
     def _expect(self, stage: str, number: int) -> None:
         expected = self._next[stage]
@@ -245,9 +258,9 @@ class StageRunner:
         return planned
 
     def _prefetch(self, i: int) -> None:
-        flight, tiers = self._flights[i], self.tiers
+        flight = self._flights[i]
         staging_RW = self._staging[_slots(i % self._rings.staging, self._room.staging_rows)]
-        flight.staged = prefetch(expect(Plan, flight.plan), tiers.host, tiers.log, staging_RW, self._new_rows)
+        flight.staged = prefetch(expect(Plan, flight.plan), self._host, self._log, staging_RW, self._new_rows)
         self._num_staged = i + 1
 
     def _upload(self, i: int) -> None:
@@ -279,8 +292,8 @@ class StageRunner:
         self._peers.after_train(staged)
 
     def _write_back(self, i: int) -> None:
-        flight, tiers = self._flights.pop(i), self.tiers
-        write_back(expect(Plan, flight.plan), expect(Trained, flight.trained), tiers.host, tiers.log, tiers.chunk_RW)
+        flight, chunk_RW = self._flights.pop(i), self.tiers.chunk_RW
+        write_back(expect(Plan, flight.plan), expect(Trained, flight.trained), self._host, self._log, chunk_RW)
 
     def close(self) -> None:
         """Release threads and memory. May be called twice."""

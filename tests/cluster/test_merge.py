@@ -23,7 +23,7 @@ def seen():
 @pytest.fixture
 def merge(small_workflow, tmp_path, seen, monkeypatch):
     """Its metrics are the numbers of examples of all workers."""
-    examples = lambda self, number, parts: {"examples": sum(part.examples for part in parts)}  # noqa: E731
+    examples = lambda self, number, parts: ({"examples": sum(part.examples for part in parts)}, ())  # noqa: E731
     monkeypatch.setattr(Merge, "_metrics", examples)
     return Merge(small_workflow(), tmp_path, lambda *_: iter(()), seen.append)
 
@@ -67,3 +67,11 @@ def test_metrics_of_a_split_come_at_the_end_of_the_stretch_for_its_last_block(me
     found = {done.trained.block.number: done.trained.metrics for done in seen if done.trained}
     assert found == {3: {"examples": 3}, 4: {"examples": 30}}
     assert sum(done.trained is not None for done in seen) == 2
+
+
+def test_a_task_has_the_longest_wait_of_any_worker_for_the_others(merge):
+    """The slow worker that all others wait for waits for nobody."""
+    waits = [{"other workers": 0.1, "disk": 0.2}, {"other workers": 0.7}]
+    spans = [Span("train", 5, 0.0, 1.0, 0.0, parts=tuple(parts.items())) for parts in waits]
+    done = merge.together([StageResult("train", 5, span) for span in spans])
+    assert dict(done.span.parts) == {"other workers": 0.7, "disk": 0.2}

@@ -46,6 +46,7 @@ class ThreadCrew:
     """Crew of workers in threads. `sizes`: arguments of harness.sizes_of, for each worker."""
 
     dashboard = None
+    overlaps = True
 
     def __init__(
         self, setup: Setup, run_dir: Path, commits: Commits, sizes: Sequence[Mapping[str, int]], gpus: Any = None,

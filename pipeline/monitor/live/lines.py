@@ -178,19 +178,21 @@ class Ended(Strict):
     seconds: Amount
     waits: dict[str, float]
     """As in `Tick`, of the whole session; "unattributed" is the rest of its wall seconds."""
+    parts: dict[str, float]
+    """Seconds of parts of the stages, such as "disk", whether training waited for them or not."""
     text: str
     """One or two sentences: what bound the run, and what would change it; of a failure, its message."""
 
 
 LiveLine = Begin | Tick | Fields | Evaluated | CommitDone | Said | Ended
-KINDS: dict[str, type[LiveLine]] = {kind.model_fields["event"].default: kind for kind in (
+LINE_KINDS: dict[str, type[LiveLine]] = {kind.model_fields["event"].default: kind for kind in (
     Begin, Tick, Fields, Evaluated, CommitDone, Said, Ended,
 )}  # fmt: skip
 
 
-def parse(line: str) -> LiveLine | None:
+def parse_line(line: str) -> LiveLine | None:
     """Parse a line; None if it is not a whole line of this version, as after a kill in the middle of one."""
-    kind = KINDS.get(line.removeprefix('{"event":"').partition('"')[0])
+    kind = LINE_KINDS.get(line.removeprefix('{"event":"').partition('"')[0])
     try:
         return read_json(kind, line) if kind else None
     except ValueError:
@@ -200,7 +202,7 @@ def parse(line: str) -> LiveLine | None:
 def read_live(folder: Path) -> Iterator[LiveLine]:
     """Read the lines of a run directory, the oldest first. Raises OSError if it has no such file."""
     with (folder / LIVE).open(encoding="utf-8", errors="replace") as file:
-        yield from filter(None, map(parse, file))
+        yield from filter(None, map(parse_line, file))
 
 
 def follow_live(folder: Path) -> Iterator[list[LiveLine]]:
@@ -212,7 +214,7 @@ def follow_live(folder: Path) -> Iterator[list[LiveLine]]:
         inode, rest = path.stat().st_ino, b""
         while True:
             *lines, rest = (rest + file.read()).split(b"\n")
-            yield [line for line in (parse(text.decode(errors="replace")) for text in lines) if line]
+            yield [line for line in (parse_line(text.decode(errors="replace")) for text in lines) if line]
             if not path.exists() or path.stat().st_ino != inode:
                 raise Replaced(str(path))
 

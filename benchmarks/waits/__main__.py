@@ -1,0 +1,105 @@
+"""Runs that are slowed on purpose: does the run say what it was?
+
+    python -m benchmarks.waits [--repeats 2] [--only CASE ...]
+
+Each of ten cases delays one thing (see `slow.py`). A run without a delay and one with it take turns. The seconds that
+were planted are those that the run took longer; found are those by which the waits for the planted cause grew. The case
+"core" plants no wait: another process takes a core, so that training itself takes longer.
+
+Expected: in every case the planted cause grows most, and by at least 0.8 of the planted seconds.
+
+The last line is JSON: `least_found`, the least of those shares; `named`, the share of cases whose planted cause grew
+most; `most_unattributed`, the largest share of a run's wall seconds that has no cause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.common import arguments, finish, machine
+from benchmarks.waits.slow import CASES
+from pipeline.monitor.live.lines import Ended, read_live
+
+ROOT = Path(__file__).parents[2]
+MODEL_OF = {"worker": "SlowOnSecond"}
+WORKFLOW = """
+from pathlib import Path
+from benchmarks.waits.slow import DeepFM, SlowOnSecond
+from pipeline.workflow import load
+plain = load(Path({quickstart!r}))
+synthetic = plain.data.synthetic.model_copy(
+    update=dict(train_examples={examples}, validation_examples={validation}, test_examples={validation})
+)
+data = plain.data.model_copy(update=dict(root=Path({root!r}), synthetic=synthetic))
+schedule = plain.schedule.model_copy(update=dict(block_batches=8))
+workflow = plain.model_copy(update=dict(
+    name="waits", data=data, schedule=schedule, model=plain.model.model_copy(update=dict(kind={model})),
+))
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--only", nargs="+", choices=sorted(CASES), default=list(CASES))
+
+
+def ended(case: str, slowed: bool, data: Path, quick: bool) -> Ended:
+    """The last line of live.jsonl of a run."""
+    folder = data / "waits"
+    folder.mkdir(parents=True, exist_ok=True)
+    run_dir, file = folder / "run", folder / "workflow_waits.py"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    file.write_text(
+        WORKFLOW.format(
+            quickstart=str(ROOT / "workflows" / "quickstart.py"), root=str(folder / ("small" if quick else "data")),
+            examples=60_000 if quick else 600_000, validation=5_000 if quick else 50_000,
+            model=MODEL_OF.get(case, "DeepFM") if slowed else "DeepFM",
+        )
+    )  # fmt: skip
+    several = ["--workers", "2"] if case == "worker" else []
+    command = [sys.executable, "-m", "benchmarks.waits.slow", case if slowed else "none", str(file), *several]
+    commits = ["--set", "commit.every_blocks=6"] if case == "commit" else []
+    subprocess.run(
+        [*command, "--run-dir", str(run_dir), *commits], check=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    return next(line for line in read_live(run_dir) if isinstance(line, Ended))
+
+
+def main() -> None:
+    args = arguments("waits", "Slowed runs, and what they say of it.", options)
+    print(machine(), flush=True)
+    print(f"{'case':12} {'cause':14} {'plain s':>8} {'slow s':>8} {'found':>6}  grew most")
+    least, named, unattributed = 1.0, 0, 0.0
+    for case in args.only:
+        cause, _ = CASES[case]
+        founds: list[float] = []
+        growths: dict[str, float] = {}
+        seconds: dict[bool, list[float]] = {False: [], True: []}
+        for _ in range(1 if args.quick else args.repeats):
+            plain, slow = (ended(case, slowed, args.data, args.quick) for slowed in (False, True))
+            for slowed, run in ((False, plain), (True, slow)):
+                seconds[slowed].append(run.seconds)
+                unattributed = max(unattributed, abs(run.waits.get("unattributed", 0.0)) / run.seconds)
+            grown = {name: slow.waits.get(name, 0.0) - plain.waits.get(name, 0.0) for name in slow.waits}
+            growths = {name: growths.get(name, 0.0) + value for name, value in grown.items()}
+            founds.append(grown.get(cause, 0.0) / max(slow.seconds - plain.seconds, 1e-9))
+        most = max(growths, key=lambda name: growths[name])
+        found = statistics.median(founds)
+        least, named = min(least, found), named + (most == cause)
+        took = [statistics.median(seconds[slowed]) for slowed in (False, True)]
+        print(f"{case:12} {cause:14} {took[0]:8.1f} {took[1]:8.1f} {found:6.2f}  {most}", flush=True)
+        print(
+            "  " + json.dumps({name: round(value, 2) for name, value in growths.items() if abs(value) > 0.05}),
+            flush=True,
+        )
+    finish({"least_found": least, "named": named / len(args.only), "most_unattributed": unattributed})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""A run that one thing slows, in a process of its own: `python -m benchmarks.waits.slow CASE WORKFLOW.py RUN_DIR`.
+
+Each way is a delay of one function, in the thread that a stage runs in.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from pipeline.commits.manifest import Commits
+from pipeline.models import DeepFM
+from pipeline.run import main
+from pipeline.storage.log import Log
+from pipeline.storage.slab import Slab
+from pipeline.training.block_metrics import BlockMetrics
+from pipeline.training.learner import Learner
+from pipeline.worker import stage_runner
+from pipeline.worker.placement import OnHost
+
+BLOCK_SECONDS = 0.15
+"""Delay of each block; several times what its training takes."""
+ROW_SECONDS = 1e-5
+"""Delay of each row."""
+
+
+class SlowOnSecond(DeepFM):
+    """A model that takes longer on the second worker."""
+
+    def forward(self, *args: Any) -> torch.Tensor:
+        from distributed import get_worker
+
+        if str(get_worker().name) == "1":
+            time.sleep(BLOCK_SECONDS / 8)
+        return super().forward(*args)
+
+
+def delay(owner: Any, name: str, seconds_of: Callable[..., float]) -> None:
+    """Have a function take so much longer, which may depend on its arguments."""
+    plain = getattr(owner, name)
+
+    def slow(*args: Any, **named: Any) -> Any:
+        time.sleep(seconds_of(*args))
+        return plain(*args, **named)
+
+    setattr(owner, name, slow)
+
+
+def of_block(*_: Any) -> float:
+    return BLOCK_SECONDS
+
+
+def of_rows(_: Any, at_U: Any, *__: Any) -> float:
+    return ROW_SECONDS * len(at_U)
+
+
+def of_host_rows(slab: Slab, at_U: Any, *_: Any) -> float:
+    return 4 * ROW_SECONDS * len(at_U) if slab.where(0).startswith("host") else 0.0
+
+
+def take_a_core() -> None:
+    """Have a process of its own keep one core busy until this one ends."""
+    multiprocessing.get_context("fork").Process(target=_spin, daemon=True).start()
+
+
+def _spin() -> None:
+    while True:
+        pass
+
+
+CASES: dict[str, tuple[str, Callable[[], None]]] = {
+    "read": ("read", lambda: delay(stage_runner, "read", of_block)),
+    "dedup": ("dedup", lambda: delay(OnHost, "dedup", of_block)),
+    "plan": ("plan", lambda: delay(stage_runner, "plan", of_block)),
+    "disk_reads": ("disk", lambda: delay(Log, "gather", of_rows)),
+    "disk_writes": ("disk", lambda: delay(Log, "scatter", of_rows)),
+    "host": ("host copy", lambda: delay(Slab, "gather", of_host_rows)),
+    "commit": ("commit", lambda: delay(Commits, "publish", lambda *_: 2.0)),
+    "evaluation": ("evaluation", lambda: delay(Learner, "_score", lambda *_: 0.05)),
+    "worker": ("other workers", lambda: None),
+    "core": ("train", take_a_core),
+}
+"""Cause that a case must be found as, and what plants it."""
+
+if __name__ == "__main__":
+    case, *arguments = sys.argv[1:]
+    if case in CASES:
+        CASES[case][1]()
+    # The advice reads the log's keys once more, with delays of its own.
+    assert BlockMetrics
+    sys.exit(main(arguments))

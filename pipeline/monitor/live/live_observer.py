@@ -1,0 +1,214 @@
+"""The observer that writes live.jsonl."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipeline.monitor.history import History
+from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Curve, Ended, Evaluated, Fields, Said, Tick
+from pipeline.monitor.live.live_file import LiveFile
+from pipeline.monitor.live.waits import Edges, Waits
+from pipeline.monitor.live.what_binds import what_binds
+from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
+from pipeline.monitor.tiers import COUNTS
+from pipeline.records import BlockResult, Moves, StageResult
+
+SECONDS_A_TICK = 1.0
+FIELDS_SECONDS = 10.0
+BLOCKS_TOLD = 6
+"""Consecutive blocks whose times are written together. So many ticks later, the next ones are; if there is less than
+one block a tick, all are."""
+MEMORY_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class LiveObserver(Observer):
+    """Tells a run's state once a second, and its events as they come."""
+
+    def __init__(
+        self, folder: Path, begin: Begin, stages: tuple[str, ...], edges: Edges, overlaps: bool,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:  # fmt: skip
+        """`begin`: the first line; `at` and `examples` are filled in. `stages`, `edges`: of the schedule. `overlaps`:
+        see `Waits`."""
+        self._folder, self._begin, self._clock = folder, begin, clock
+        self._new_waits = lambda now: Waits(edges, stages, overlaps, begin.device != "cpu", now)
+        self._file = LiveFile(folder)
+        self._cpu = 0.0
+        self.ended: Ended | None = None
+        """The last line, once the session has ended."""
+        self._reset(0, History(), None)
+
+    def on_begin(self, examples: int, history: History, commit: CommitFacts | None) -> None:
+        with self._counted():
+            self._reset(examples, history, commit)
+            begin = self._begin.model_copy(update={"at": time.time(), "examples": examples})
+            self._file.write(begin, begins=True)
+
+    def _reset(self, examples: int, history: History, commit: CommitFacts | None) -> None:
+        self.waits = self._new_waits(self._clock())
+        self._history, self._examples = history, examples
+        self._device_rows = self._host_rows = 0
+        self._log_rows, self._written_rows = commit.log_rows if commit else 0, 0
+        self._tick_at = self._fields_at = -math.inf
+        self._newest: BlockResult | None = None
+        self._stages: dict[str, float] = {}
+        self._parts: dict[str, float] = {}
+        self._losses: list[tuple[float, float]] = []
+        self._blocks: list[BlockSpans] = []
+        self._room, self._writes_blocks = BLOCKS_TOLD, True
+
+    def on_stretch(self, stretch: ComingStretch) -> None:
+        with self._counted():
+            self._stretch, self._of_number = stretch, {block.number: block for block in stretch.blocks}
+            self.waits.begin_stretch(stretch.blocks, stretch.look_ahead, self._clock())
+
+    def on_stage(self, done: StageResult) -> None:
+        with self._counted():
+            if span := done.span:
+                self.waits.add(span)
+                self._stages[span.stage] = self._stages.get(span.stage, 0.0) + span.stop - span.start
+                for name, seconds in span.parts:
+                    self._parts[name] = self._parts.get(name, 0.0) + seconds
+            if done.moves:
+                self._move(done.moves)
+            if done.trained:
+                self._train(done.trained)
+            if done.fields:
+                self._tell_fields(done)
+            if done.stage == "write_back":
+                self._finish_block(done.number)
+
+    def on_drained(self) -> None:
+        with self._counted():
+            self.waits.end_stretch(self._clock())
+
+    def on_commit(self, commit: CommitFacts) -> None:
+        with self._counted():
+            now = self._clock()
+            self.waits.spent("start", commit.began)
+            self.waits.spent("commit", now)
+            self._log_rows, self._written_rows = commit.log_rows, 0
+            self._file.write(
+                CommitDone(
+                    at=time.time(), number=commit.number, name=commit.name, seconds=commit.began - self.waits.began,
+                    took=max(0.0, now - commit.began), live_rows=commit.live_rows, log_bytes=self._log_bytes,
+                    written_bytes=self._history.disk.written_bytes,
+                )
+            )  # fmt: skip
+
+    def on_line(self, text: str) -> None:
+        self._file.write(Said(at=time.time(), text=text))
+
+    def on_end(self, how: Outcome, text: str) -> None:
+        with self._counted():
+            now = self._clock()
+            self.waits.spent("end", now)
+            if self._newest:
+                self._tick(now)
+            seconds = now - self.waits.began
+            waits = self.waits.seconds | {"unattributed": seconds - sum(self.waits.seconds.values())}
+            self.ended = Ended(
+                at=time.time(), how=how, seconds=seconds, waits=_rounded(waits), parts=_rounded(self._parts),
+                text=text or what_binds(waits, seconds),
+            )  # fmt: skip
+            self._file.write(self.ended)
+
+    def _move(self, moves: Moves) -> None:
+        if not moves.arrives:
+            return
+        arrived = moves.host_hits + moves.disk_hits + moves.new
+        to_disk = moves.device_to_disk + moves.host_to_disk
+        self._device_rows += arrived - moves.device_to_host - moves.device_to_disk
+        self._host_rows += moves.device_to_host - moves.host_hits - moves.host_to_disk
+        self._written_rows += to_disk - moves.unchanged + moves.padding
+
+    def _train(self, trained: BlockResult) -> None:
+        block, self._newest = trained.block, trained
+        self._examples += block.num_examples
+        if block.trains:
+            self._losses.append((trained.loss, trained.weight or float(block.num_examples)))
+        if trained.metrics:
+            metrics = {name: value if math.isfinite(value) else None for name, value in trained.metrics.items()}
+            curves = tuple(
+                Curve(label=label, weight=of[0], predicted=of[1], clicked=of[2])
+                for label, of in zip(self._begin.labels, trained.curve_T3C, strict=False)
+            )
+            self._file.write(
+                Evaluated(
+                    at=time.time(), epoch=block.epoch + 1, split=block.split, trained=self._history.trained,
+                    seconds=max(0.0, self._clock() - self.waits.began), metrics=metrics, curves=curves,
+                )
+            )  # fmt: skip
+
+    def _tell_fields(self, done: StageResult) -> None:
+        now, counts = self._clock(), done.fields
+        if counts and now - self._fields_at >= FIELDS_SECONDS:
+            self._fields_at = now
+            self._file.write(
+                Fields(
+                    at=time.time(), block=done.number, values=counts.values_F, keys=counts.keys_F, host=counts.host_F,
+                    disk=counts.disk_F, new=counts.new_F,
+                )
+            )  # fmt: skip
+
+    def _finish_block(self, number: int) -> None:
+        # What a block's tasks waited for is known when the blocks of its window are finished.
+        block = self._of_number.get(number - self._stretch.look_ahead)
+        if block and self._writes_blocks:
+            self._blocks.append(self.waits.block_spans(block))
+            self._room -= 1
+            self._writes_blocks = self._room > 0
+        now = self._clock()
+        if self._newest and now - self._tick_at >= SECONDS_A_TICK:
+            self._tick(now)
+
+    def _tick(self, now: float) -> None:
+        assert self._newest
+        block, totals = self._newest.block, self._history.tiers.counts().values()
+        weight = sum(weight for _, weight in self._losses)
+        loss = sum(loss * weight for loss, weight in self._losses) / weight if weight else None
+        space = os.statvfs(self._folder)
+        self._file.write(
+            Tick(
+                at=time.time(), seconds=max(0.0, now - self.waits.began), examples=self._examples,
+                trained=self._history.trained, epoch=block.epoch, split=block.split, block=block.number,
+                block_batches=self._stretch.block_batches, look_ahead=self._stretch.look_ahead, loss=loss,
+                lr_rows=self._stretch.lr_rows, lr_dense=self._stretch.lr_dense, ready=max(0, self._history.ready),
+                stages=_rounded(self._stages), waits=_rounded(self.waits.seconds),
+                moves={name: sum(counts[name] for counts in totals) for name in COUNTS},
+                device_rows=max(0, self._device_rows), host_rows=max(0, self._host_rows), disk_bytes=self._log_bytes,
+                free_bytes=space.f_bavail * space.f_frsize, rss_bytes=_resident_bytes(),
+                observer_seconds=round(self._cpu, 4), blocks=tuple(self._blocks),
+            )
+        )  # fmt: skip
+        self._tick_at = now
+        self._losses, self._blocks = [], []
+        self._room = min(self._room + 1, BLOCKS_TOLD)
+        self._writes_blocks = self._writes_blocks or self._room == BLOCKS_TOLD
+
+    @property
+    def _log_bytes(self) -> int:
+        """Bytes of the log: rows and their keys."""
+        return (self._log_rows + self._written_rows) * (self._begin.row_bytes + 8)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        began = time.thread_time()
+        try:
+            yield
+        finally:
+            self._cpu += time.thread_time() - began
+
+
+def _rounded(seconds: dict[str, float]) -> dict[str, float]:
+    return {name: round(value, 4) for name, value in seconds.items() if round(value, 4)}
+
+
+def _resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * MEMORY_PAGE_BYTES

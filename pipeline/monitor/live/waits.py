@@ -1,0 +1,187 @@
+"""Attribution: every second between two trainings is given to one cause.
+
+The causes are found by going back from the moment at which a training began. Of the tasks that it had to wait for, the
+one that was done last held it up: the time in which that one ran is its own, and the time before that goes to what it
+had waited for itself. So the seconds of all causes are disjoint, and together with those of training they are the wall
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pipeline.monitor.live.lines import CAUSES, BlockSpans
+from pipeline.records import Block, Span
+
+OfBlock = tuple[str, int]
+"""A task: its stage and its block."""
+Edges = Callable[[str, int, int], list[OfBlock]]
+"""Function of (stage, block, look-ahead) that returns the tasks which this one waits for (`schedule.edges`)."""
+
+CAUSE_OF = {
+    "read": "read", "dedup": "dedup", "unite": "other workers", "scan": "plan", "plan": "plan",
+    "prefetch": "host copy", "upload": "device copy", "gpu upload": "device copy", "write_back": "host copy",
+    "train": "device copy",
+}  # fmt: skip
+"""Cause of a stage's seconds that are none of its `Span.parts`. `train` is only waited for on a GPU, to which it gives
+the work."""
+ON_GPU = {"gpu upload": "upload", "gpu train": "train"}
+"""Work of a GPU, and the stage that gives it."""
+
+
+class Waits:
+    """Seconds of a session by cause, in `seconds`. Events must come in the order of time."""
+
+    def __init__(self, edges: Edges, stages: tuple[str, ...], overlaps: bool, on_gpu: bool, now: float) -> None:
+        """`stages`: all stages in their order. `overlaps`: False if one thread runs all tasks. `now`: moment at which
+        the session begins, on `time.perf_counter`'s clock."""
+        self.seconds = dict.fromkeys(("train", *CAUSES), 0.0)
+        self._edges, self._stages, self._overlaps = edges, stages, overlaps
+        self._training = "gpu train" if on_gpu else "train"
+        self._at = self.began = now
+        """All before this moment has a cause."""
+        self._look_ahead, self._first = 0, 0
+        self._spans: dict[OfBlock, Span] = {}
+        self._in_turn: list[Span] = []
+        """Without overlap: spans that have no cause yet."""
+        self._other_clock = False
+        self._trains: dict[int, bool] = {}
+
+    def spent(self, cause: str, now: float) -> None:
+        """Give all seconds up to `now` that have no cause yet to this one."""
+        self._give(cause, now)
+
+    def begin_stretch(self, blocks: Iterable[Block], look_ahead: int, now: float) -> None:
+        """Begin a stretch of these blocks; what was done since the last event was a part of its start."""
+        self.spent("start", now)
+        self._trains = {block.number: block.trains for block in blocks}
+        self._first, self._look_ahead = min(self._trains), look_ahead
+        self._spans.clear()
+
+    def add(self, span: Span) -> None:
+        """Add a span. A block's training is attributed once all that it could wait for is known."""
+        if not self._spans and not self._at - 1 < span.start < self._at + 3600:
+            # The worker is on another machine, which has another clock.
+            self._other_clock, self._at = True, span.start
+        self._spans[span.stage, span.number] = span
+        if not self._overlaps:
+            self._in_turn.append(span)
+        if span.stage != "write_back" or self._training != "train":
+            return
+        if self._overlaps:
+            self._train(span.number - self._look_ahead)
+        elif done := self._spans.get(("write_back", span.number - 2 * self._look_ahead)):
+            self._take_in_turn(done.stop)
+        self._forget(span.number - 4 * self._look_ahead - 4)
+
+    def end_stretch(self, now: float) -> None:
+        """End the stretch, whose blocks are all finished."""
+        if not self._overlaps:
+            self._take_in_turn(now)
+        elif self._spans:
+            for number in sorted(number for stage, number in self._spans if stage == self._training):
+                self._train(number)
+            self._go_back(("end", max(number for _, number in self._spans)), now)
+        if self._other_clock:
+            self._other_clock, self._at = False, now
+        self.spent("end", now)
+        self._spans.clear()
+
+    def _take_in_turn(self, until: float) -> None:
+        """Attribute the time up to `until`, when one thread does all in turn."""
+        later = [span for span in self._in_turn if span.stop > until]
+        for span in sorted(set(self._in_turn) - set(later), key=lambda span: span.start):
+            if span.stage == "train":
+                self._train(span.number)
+            else:
+                self._give("hand-over", span.start)
+                self._give_parts(span, span.start, span.stop)
+        self._in_turn = later
+
+    def block_spans(self, block: Block) -> BlockSpans:
+        """The times of a block of this stretch, and what each of its tasks waited for."""
+        found = []
+        for stage in (*self._stages, *ON_GPU):
+            if span := self._spans.get((stage, block.number)):
+                waited, done = self._last_before((stage, block.number), span.start)
+                times = [round(moment - self.began, 4) for moment in (span.start, span.stop)]
+                found.append((stage, times[0], times[1], waited, round(done - self.began, 4) if waited else 0.0))
+        return BlockSpans(number=block.number, split=block.split, spans=tuple(found))
+
+    def _train(self, number: int) -> None:
+        """Attribute the time up to the end of a block's training."""
+        span = self._spans.get((self._training, number))
+        if span is None or span.stop <= self._at:
+            return
+        if self._overlaps:
+            self._go_back((self._training, number), span.start)
+        self._give("hand-over", span.start)
+        self._give_parts(span, self._at, span.stop, "train" if self._trains.get(number, True) else "evaluation")
+
+    def _go_back(self, task: OfBlock, until: float) -> None:
+        """Attribute the time up to `until`, at which a task began, to what it waited for."""
+        # Found backwards, given forwards.
+        found: list[tuple[OfBlock, float, float]] = []
+        moment = until
+        while moment > self._at:
+            before = [(span.stop, done) for done in self._before(task) if (span := self._spans.get(done))]
+            stop, last = max(before, default=(self._at, task))
+            stop = min(stop, moment)
+            if stop < moment:
+                found.append((task, max(stop, self._at), moment))
+            if stop <= self._at:
+                break
+            moment = max(self._spans[last].start, self._at)
+            found.append((last, moment, stop))
+            task = last
+        for (stage, number), start, stop in reversed(found):
+            span = self._spans.get((stage, number))
+            if span and start >= span.start:
+                self._give_parts(span, start, stop)
+            else:
+                self._give(self._cause_of_delay(stage, number), stop)
+
+    def _cause_of_delay(self, stage: str, number: int) -> str:
+        """Cause of the time in which a task could have begun, as far as its own worker is concerned."""
+        if stage == "unite":
+            return "other workers"
+        return "start" if stage == "read" and number == self._first else "end" if stage == "end" else "hand-over"
+
+    def _before(self, task: OfBlock) -> list[OfBlock]:
+        stage, number = task
+        if stage == "end":
+            return [("write_back", number), ("train", number)]
+        if stage in ON_GPU:
+            return [(ON_GPU[stage], number), *([("gpu upload", number)] if stage == "gpu train" else [])]
+        return [self._present(done) for done in self._edges(stage, number, self._look_ahead)]
+
+    def _present(self, task: OfBlock) -> OfBlock:
+        """The task, or if its stage has nothing to do here, that of the stage before."""
+        stage, number = task
+        return task if task in self._spans else (self._stages[max(0, self._stages.index(stage) - 1)], number)
+
+    def _last_before(self, task: OfBlock, start: float) -> tuple[str, float]:
+        """The stage of the task that was done last of those that this one waited for, and when; ("", 0.0) without
+        one."""
+        done = [(span.stop, of[0]) for of in self._before(task) if (span := self._spans.get(of)) and span.stop <= start]
+        stop, stage = max(done, default=(0.0, ""))
+        return stage, stop
+
+    def _give_parts(self, span: Span, start: float, stop: float, rest: str = "") -> None:
+        """Give a piece of a span to the causes of its parts, in proportion, and the rest to that of its stage."""
+        share = (stop - start) / max(span.stop - span.start, 1e-9)
+        parts = {name: min(seconds * share, stop - start) for name, seconds in span.parts}
+        if rest == "evaluation":
+            parts = {}
+        for name, seconds in parts.items():
+            self._give(name, self._at + seconds)
+        self._give(rest or CAUSE_OF[span.stage], stop)
+
+    def _give(self, cause: str, until: float) -> None:
+        if until > self._at:
+            self.seconds[cause] += until - self._at
+            self._at = until
+
+    def _forget(self, before: int) -> None:
+        for stage in (*self._stages, *ON_GPU):
+            self._spans.pop((stage, before), None)

@@ -1,0 +1,143 @@
+"""Every second that training waits has one cause: the one that held it up."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from virtual_time import ON_HOST, block_of, waits_of
+
+from pipeline.monitor.live.waits import Waits
+from pipeline.records import Span
+from pipeline.schedule import edges
+from pipeline.stages import STAGES
+
+BLOCKS = [block_of(number) for number in range(40)]
+CAUSES = {"read": "read", "dedup": "dedup", "plan": "plan", "prefetch": "host copy", "write_back": "host copy"}
+
+
+@pytest.mark.parametrize("in_turn", [False, True])
+@pytest.mark.parametrize("stage", CAUSES)
+def test_a_stage_slower_than_training_is_what_training_waits_for(stage: str, in_turn: bool) -> None:
+    """Each block takes as long as the slow stage, and training 1 s of that."""
+    waits, end = waits_of(BLOCKS, lambda s, _: 5.0 if s == stage else 1.0 if s == "train" else 0.0, in_turn=in_turn)
+    waited = {cause: seconds for cause, seconds in waits.seconds.items() if cause != "train" and seconds}
+    expected = 40 * 5.0 if in_turn else 40 * 4.0
+    assert waits.seconds["train"] == pytest.approx(40.0)
+    assert waited == pytest.approx({CAUSES[stage]: expected}, abs=15.0), "but for the first and the last blocks"
+    assert sum(waits.seconds.values()) == pytest.approx(end - waits.began)
+
+
+def test_training_that_is_slower_than_all_other_stages_waits_for_the_first_blocks_alone() -> None:
+    waits, _ = waits_of(BLOCKS, lambda stage, _: 5.0 if stage == "train" else 0.5)
+    assert waits.seconds["train"] == 200.0
+    assert waits.seconds["read"] == pytest.approx(0.5 * 3), "up to the last block of the first window"
+    assert waits.seconds["hand-over"] == 0
+
+
+@given(
+    seconds=st.lists(st.floats(0.0, 3.0), min_size=len(ON_HOST) * 12, max_size=len(ON_HOST) * 12),
+    look_ahead=st.integers(1, 3), in_turn=st.booleans(),
+)  # fmt: skip
+def test_seconds_of_all_causes_and_of_training_are_the_wall_seconds(
+    seconds: list[float], look_ahead: int, in_turn: bool
+) -> None:
+    """Training counts in full, whatever the other stages take, and no wait is counted twice."""
+    takes = dict(zip(((stage, n) for stage in ON_HOST for n in range(12)), seconds, strict=True))
+    waits, end = waits_of(BLOCKS[:12], lambda stage, n: takes[stage, n], look_ahead, in_turn=in_turn)
+    assert waits.seconds["train"] == pytest.approx(sum(takes["train", n] for n in range(12)))
+    assert sum(waits.seconds.values()) == pytest.approx(end - waits.began)
+    assert waits.seconds["hand-over"] == pytest.approx(0, abs=1e-6), "a task begins when the last one before it ends"
+    assert min(waits.seconds.values()) >= 0
+
+
+def test_a_wait_for_prefetch_is_divided_by_what_prefetch_did() -> None:
+    parts = lambda stage, n: (("disk", 3.0), ("host copy", 1.0)) if stage == "prefetch" else ()  # noqa: E731
+    waits, _ = waits_of(BLOCKS, lambda stage, n: {"prefetch": 4.0, "train": 1.0}.get(stage, 0.0), parts=parts)
+    assert waits.seconds["disk"] == pytest.approx(3 * waits.seconds["host copy"])
+    assert waits.seconds["disk"] + waits.seconds["host copy"] == pytest.approx(40 * 3.0, abs=5)
+
+
+def test_what_training_spends_on_waiting_for_others_is_not_training() -> None:
+    parts = lambda stage, n: (("other workers", 0.75),) if stage == "train" else ()  # noqa: E731
+    waits, _ = waits_of(BLOCKS, lambda stage, n: 1.0 if stage == "train" else 0.0, parts=parts)
+    assert waits.seconds["other workers"] == pytest.approx(30.0)
+    assert waits.seconds["train"] == pytest.approx(10.0)
+
+
+def test_scoring_is_a_wait_for_evaluation() -> None:
+    blocks = [block_of(n, "train" if n < 30 else "test") for n in range(40)]
+    waits, _ = waits_of(blocks, lambda stage, n: 1.0 if stage == "train" else 0.0)
+    assert waits.seconds["train"] == pytest.approx(30.0)
+    assert waits.seconds["evaluation"] == pytest.approx(10.0)
+
+
+def test_a_task_that_could_begin_and_does_not_is_a_hand_over() -> None:
+    waits = Waits(edges, STAGES, overlaps=True, on_gpu=False, now=0.0)
+    waits.begin_stretch(BLOCKS[:1], 0, 0.0)
+    at = 0.0
+    for stage in ON_HOST:
+        waits.add(Span(stage, 0, at + 0.25, at + 1.25, 0.0))
+        at += 1.25
+    waits.end_stretch(at)
+    # One quarter before each of five stages; that before the first belongs to the start, that of the last to the end.
+    assert waits.seconds["hand-over"] == pytest.approx(0.25 * 4 + 0.25)
+    assert waits.seconds["start"] == pytest.approx(0.25)
+
+
+def test_time_between_stretches_is_the_cause_that_is_told() -> None:
+    waits, end = waits_of(BLOCKS[:3], lambda stage, n: 1.0)
+    waits.spent("commit", end + 7.0)
+    waits.begin_stretch(BLOCKS[3:6], 2, end + 8.0)
+    assert (waits.seconds["commit"], waits.seconds["start"]) == (7.0, 1.0)
+
+
+@pytest.mark.parametrize("offset", [-1e6, 1e6])
+def test_a_worker_with_another_clock_is_attributed_within_its_stretches(offset: float) -> None:
+    """Its times are only compared with each other."""
+    waits = Waits(edges, STAGES, overlaps=True, on_gpu=False, now=50.0)
+    waits.begin_stretch(BLOCKS[:8], 0, 50.0)
+    at = 50.0 + offset
+    for number in range(8):
+        for stage in ON_HOST:
+            waits.add(Span(stage, number, at, at + 1.0, 0.0))
+            at += 1.0
+    waits.end_stretch(50.0 + 8 * len(ON_HOST) + 1)
+    assert waits.seconds["train"] == pytest.approx(8.0)
+    waits.spent("commit", 120.0)
+    assert waits.seconds["commit"] == pytest.approx(120.0 - (50 + 8 * len(ON_HOST) + 1))
+
+
+def test_a_blocks_times_say_which_task_each_of_its_tasks_waited_for() -> None:
+    waits = Waits(edges, STAGES, overlaps=True, on_gpu=False, now=10.0)
+    waits.begin_stretch(BLOCKS[:1], 0, 10.0)
+    for at, stage in enumerate(ON_HOST):
+        waits.add(Span(stage, 0, 11.0 + at, 12.0 + at, 0.0))
+    told = {stage: times for stage, *times in waits.block_spans(BLOCKS[0]).spans}
+    assert told["read"] == [1.0, 2.0, "", 0.0]
+    assert told["plan"] == [3.0, 4.0, "dedup", 3.0]
+    assert told["train"] == [5.0, 6.0, "prefetch", 5.0]
+
+
+def test_on_a_gpu_training_is_what_the_gpu_does_and_copies_to_it_are_waits() -> None:
+    """The stage `train` only gives the GPU its work. Its times come last, when the pipeline has drained."""
+    waits = Waits(edges, STAGES, overlaps=True, on_gpu=True, now=0.0)
+    waits.begin_stretch(BLOCKS[:10], 0, 0.0)
+    of_gpu = []
+    for number in range(10):
+        at = 4.0 * number
+        for stage in ("read", "dedup", "plan", "prefetch", "upload", "train"):
+            waits.add(Span(stage, number, at, at + 0.25, 0.0))
+            at += 0.25
+        waits.add(Span("write_back", number, at, at + 2.5, 0.0))
+        of_gpu += [
+            Span("gpu upload", number, at - 0.25, at + 0.5, 0.0),
+            Span("gpu train", number, at + 0.5, at + 2.5, 0.0),
+        ]
+    for span in of_gpu:
+        waits.add(span)
+    waits.end_stretch(40.0)
+    assert waits.seconds["train"] == pytest.approx(20.0)
+    assert waits.seconds["device copy"] == pytest.approx(10 * (0.25 + 0.75)), "upload, and the copy itself"
+    assert [waits.seconds[cause] for cause in ("read", "dedup", "plan", "host copy")] == pytest.approx([2.5] * 4)
+    assert sum(waits.seconds.values()) == pytest.approx(40.0)

@@ -1,0 +1,190 @@
+"""live.jsonl: what a run tells while it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import make_workflow, write_data
+from harness import make_driver
+
+from pipeline.cluster.local import local_client
+from pipeline.data.source import Source
+from pipeline.monitor.live.lines import (
+    LIVE,
+    Begin,
+    CommitDone,
+    Ended,
+    Evaluated,
+    Fields,
+    Said,
+    Tick,
+    parse_line,
+    read_live,
+)
+from pipeline.monitor.live.live_file import LiveFile
+from pipeline.monitor.live.live_observer import LiveObserver
+from pipeline.workflow import Workflow
+
+SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
+
+
+def lines_of(workflow: Workflow, folder: Path, client: Any = None) -> tuple[dict[str, Any], dict[type, list[Any]]]:
+    """Result of a run, and its lines by kind."""
+    result = make_driver(workflow, folder, client, **SIZES).run()
+    assert result
+    by_kind: dict[type, list[Any]] = {}
+    for line in read_live(folder):
+        by_kind.setdefault(type(line), []).append(line)
+    return result, by_kind
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tick at every block."""
+    monkeypatch.setattr("pipeline.monitor.live.live_observer.SECONDS_A_TICK", 0.0)
+    monkeypatch.setattr("pipeline.monitor.live.live_observer.FIELDS_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("often")
+@pytest.mark.parametrize("serial", [True, False])
+def test_the_last_tick_has_the_totals_of_the_result(
+    small_workflow: Callable[..., Workflow], tmp_path: Path, serial: bool
+) -> None:
+    workflow = small_workflow()
+    if serial:
+        result, lines = lines_of(workflow, tmp_path)
+    else:
+        with local_client() as client:
+            result, lines = lines_of(workflow, tmp_path, client)
+    last: Tick = lines[Tick][-1]
+    begin: Begin = lines[Begin][0]
+    assert (last.trained, last.examples) == (result["examples"], begin.total)
+    tiers = result["tiers"]
+    assert last.moves["device_hits"] == tiers["device"]["hits"]
+    assert last.moves["disk_hits"] == tiers["disk"]["hits"]
+    assert (last.device_rows, last.host_rows) == (
+        tiers["device"]["rows_in"] - tiers["device"]["rows_out"], tiers["host"]["rows_in"] - tiers["host"]["rows_out"],
+    )  # fmt: skip
+    assert last.disk_bytes == tiers["disk"]["used_bytes"]
+    assert [tick.examples for tick in lines[Tick]] == sorted(tick.examples for tick in lines[Tick])
+    stages = {stage: pytest.approx(seconds, abs=0.01) for stage, seconds in result["stages"].items()}
+    assert {**dict.fromkeys(stages, 0.0), **last.stages} == stages
+
+
+@pytest.mark.usefixtures("often")
+def test_evaluations_and_commits_are_told_as_they_come(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
+    result, lines = lines_of(small_workflow(), tmp_path)
+    told = [(line.epoch, line.split, line.metrics["auc"]) for line in lines[Evaluated]]
+    assert told == [(epoch["epoch"], epoch["split"], epoch["auc"]) for epoch in result["epochs"]]
+    commits = lines[CommitDone]
+    assert [line.number for line in commits] == list(range(1, result["commit"] + 1))
+    assert commits[-1].live_rows == result["rows"]
+    assert commits[-1].written_bytes == result["disk"]["written_bytes"]
+
+
+def test_the_curve_of_an_evaluation_has_its_examples_and_its_clicks(
+    small_workflow: Callable[..., Workflow], tmp_path: Path
+) -> None:
+    result, lines = lines_of(small_workflow(), tmp_path)
+    for line, epoch in zip(lines[Evaluated], result["epochs"], strict=True):
+        (curve,) = line.curves
+        assert sum(curve.weight) == epoch["examples"]
+        assert sum(curve.predicted) / sum(curve.clicked) == pytest.approx(epoch["calibration"])
+
+
+@pytest.mark.parametrize("serial", [True, False])
+def test_the_causes_of_a_session_add_up_to_its_wall_seconds(
+    small_workflow: Callable[..., Workflow], tmp_path: Path, serial: bool
+) -> None:
+    workflow = small_workflow()
+    if serial:
+        _, lines = lines_of(workflow, tmp_path)
+    else:
+        with local_client() as client:
+            _, lines = lines_of(workflow, tmp_path, client)
+    (end,) = lines[Ended]
+    assert end.how == "finished"
+    assert sum(end.waits.values()) == pytest.approx(end.seconds, rel=1e-3)
+    assert abs(end.waits.get("unattributed", 0.0)) <= 0.02 * end.seconds
+    assert min(end.waits[cause] for cause in ("train", "commit", "evaluation")) > 0
+
+
+@pytest.mark.usefixtures("often")
+def test_counts_by_field_are_those_of_the_first_batch(tmp_path: Path) -> None:
+    """The first batch finds nothing in any tier."""
+    workflow = make_workflow(write_data(tmp_path / "data", num_train=90, num_keys=60), batch_size=24, block_batches=1)
+    _, lines = lines_of(workflow, tmp_path / "run")
+    first: Fields = lines[Fields][0]
+    names = lines[Begin][0].fields
+    assert names == ("history", "item", "country", "tags", "user")
+    assert [first.values[names.index(name)] for name in ("item", "country", "user")] == [24] * 3
+    assert first.new == first.keys
+    assert sum(first.host) == sum(first.disk) == 0
+    source = Source(workflow.data, workflow.seed)
+    source.close()
+    assert 0 < first.keys[names.index("country")] <= 24
+
+
+def test_a_failed_run_says_why(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
+    driver = make_driver(small_workflow(), tmp_path, **SIZES)
+    driver.crew.run = lambda *_: (_ for _ in ()).throw(OSError("the disk is gone"))  # type: ignore[method-assign]
+    with pytest.raises(Exception, match="the disk is gone"):
+        driver.run()
+    end = list(read_live(tmp_path))[-1]
+    assert isinstance(end, Ended)
+    assert (end.how, end.text) == ("failed", "the disk is gone")
+
+
+def test_a_second_session_goes_on_in_the_same_file(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
+    lines_of(small_workflow(epochs=1), tmp_path)
+    with (tmp_path / LIVE).open("ab") as file:
+        file.write(b'{"event":"tick","at":17')
+    _, lines = lines_of(small_workflow(epochs=2), tmp_path)
+    assert len(lines[Begin]) == 2
+    assert lines[Begin][1].examples > 0
+
+
+def test_a_file_that_is_too_large_is_thinned_and_keeps_its_events(tmp_path: Path) -> None:
+    file = LiveFile(tmp_path, max_bytes=20_000)
+    for n in range(400):
+        file.write(a_tick().model_copy(update={"block": n}))
+        if n % 100 == 0:
+            file.write(Said(at=float(n), text=f"line {n}"))
+    assert (tmp_path / LIVE).stat().st_size <= 21_000
+    left = list(read_live(tmp_path))
+    assert [line.text for line in left if isinstance(line, Said)] == [f"line {n}" for n in range(0, 400, 100)]
+    blocks = [line.block for line in left if isinstance(line, Tick)]
+    assert blocks == sorted(blocks)
+    assert blocks[-1] == 399
+    gaps = np.diff(blocks)
+    assert gaps[0] > gaps[-1] == 1, "old ticks are farther apart"
+
+
+def test_a_disk_that_takes_no_more_ends_the_file_and_not_the_run(tmp_path: Path) -> None:
+    file = LiveFile(tmp_path / "absent")
+    file.write(Said(at=1.0, text="nobody reads it"))
+    assert not (tmp_path / "absent").exists()
+
+
+@pytest.mark.parametrize("line", ["", "{", '{"event":"tick"}', '{"event":"other","at":1}', "\x00" * 9, "[1]"])
+def test_a_line_of_another_kind_is_left_out(line: str) -> None:
+    assert parse_line(line) is None
+
+
+def a_tick() -> Tick:
+    return Tick(
+        at=1.0, seconds=1.0, examples=1, trained=1, epoch=0, split="train", block=1, block_batches=1, look_ahead=1,
+        loss=0.5, lr_rows=0.1, lr_dense=0.1, ready=0, stages={}, waits={}, moves={}, device_rows=0, host_rows=0,
+        disk_bytes=0, free_bytes=0, rss_bytes=0, observer_seconds=0.0,
+    )  # fmt: skip
+
+
+def test_at_most_one_tick_is_written_a_second(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
+    _, lines = lines_of(small_workflow(), tmp_path)
+    observer = LiveObserver
+    assert observer.__module__
+    assert len(lines[Tick]) <= lines[Ended][0].seconds + 2
