@@ -65,7 +65,7 @@ def _place(rng, stage, i, look_ahead, start, stops, blocks):
 
 def evaluated(seconds, trained, split="validation", epoch=1, at=BEGAN, **metrics):
     found = metrics or {"auc": 0.75, "logloss": 0.4, "gauc": None}
-    return Evaluated(at=at + seconds, epoch=epoch, split=split, seconds=0.5, trained=trained, metrics=found)
+    return Evaluated(at=at + seconds, epoch=epoch, split=split, seconds=seconds, trained=trained, metrics=found)
 
 
 def commit(seconds, number, at=BEGAN, name=None):
@@ -75,10 +75,9 @@ def commit(seconds, number, at=BEGAN, name=None):
     )  # fmt: skip
 
 
-def ended(seconds, at=BEGAN, how="finished", text="The disk bound it.", **more):
+def ended(seconds, at=BEGAN, how="finished", text="The disk bound it."):
     waits = {"train": seconds / 2, "read": seconds / 4, "unattributed": seconds / 4}
-    known = {"parts": {"disk": 1.0}} if "parts" in Ended.model_fields else {}
-    return Ended(at=at + seconds, how=how, seconds=seconds, waits=waits, text=text, **known | more)
+    return Ended(at=at + seconds, how=how, seconds=seconds, waits=waits, parts={"disk": 1.0}, text=text)
 
 
 def said(seconds, text, at=BEGAN):

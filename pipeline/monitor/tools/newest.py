@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.monitor.live.lines import LIVE, Begin, CommitDone, Evaluated, LiveLine, Tick, parse
+from pipeline.monitor.live.lines import LIVE, Begin, CommitDone, Evaluated, LiveLine, Tick, parse_line
 
 
 class Newest:
@@ -36,8 +36,8 @@ class Newest:
                 if text.startswith(b'{"event":"tick"'):
                     self._ticks.append(text)
                 elif text.startswith((b'{"event":"begin"', b'{"event":"commit"', b'{"event":"evaluated"')):
-                    self._take(parse(text.decode(errors="replace")))
-        lines = (parse(text.decode(errors="replace")) for text in self._ticks)
+                    self._take(parse_line(text.decode(errors="replace")))
+        lines = (parse_line(text.decode(errors="replace")) for text in self._ticks)
         self.ticks = tuple(line for line in lines if isinstance(line, Tick))
 
     def _begin_at(self, status: os.stat_result) -> None:

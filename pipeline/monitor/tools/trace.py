@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from pipeline.stages import STAGES
 
 TRACE = "trace.json"
 AFTER_TRAIN = STAGES.index("train") + 1
+SPANS_KNOWN = 256
+"""Spans of more blocks than are sampled one after the other: in one of these each arrow begins."""
 TRACKS = (*STAGES[:AFTER_TRAIN], "gpu train", *STAGES[AFTER_TRAIN:], "commits", "evaluations", "messages")
 """Names of the tracks, from top to bottom."""
 
@@ -79,8 +82,10 @@ class _Session:
         self._tracks: dict[str, int] = {}
         self._ends: dict[str, int] = {}
         self._flows = 0
-        self._known: list[dict[tuple[str, int], int]] = [{}, {}]
-        """(stage, end) -> start of the spans of the last two ticks: an edge may begin in the block before."""
+        self._known: deque[tuple[str, int, int]] = deque(maxlen=SPANS_KNOWN)
+        """Stage, start and end of the last spans."""
+        self._last: dict[str, float] = {}
+        """Seconds of the last tick of each split."""
 
     def names(self) -> Iterator[TraceEvent]:
         named = f"{self._begin.name}, session {self._number}"
@@ -97,9 +102,10 @@ class _Session:
                 name = f"commit {line.number}{f' ({line.name})' if line.name else ''}"
                 yield from self._span("commits", name, line.seconds, line.seconds + line.took, args)
             case Evaluated():
-                stop = line.at - self._begin.at
-                found = {"epoch": line.epoch, **line.metrics}
-                yield from self._span("evaluations", line.split, stop - line.seconds, stop, found)
+                yield from self._span(
+                    "evaluations", line.split, self._before_split(line.split), line.seconds,
+                    {"epoch": line.epoch, **line.metrics},
+                )  # fmt: skip
             case Said():
                 yield from self._message(line.at, line.text)
             case Ended():
@@ -116,11 +122,11 @@ class _Session:
         for name, values in counters.items():
             if values:
                 yield self._event("C", name, ts=self._at(tick.seconds), args=values)
-        self._before = tick
+        self._before, self._last[tick.split] = tick, tick.seconds
 
     def _blocks(self, blocks: Sequence[BlockSpans]) -> Iterator[TraceEvent]:
         spans = [(block, *span) for block in blocks for span in block.spans]
-        self._known = [self._known[1], {(s, self._at(stop)): self._at(start) for _, s, start, stop, _, _ in spans}]
+        self._known.extend((stage, self._at(start), self._at(stop)) for _, stage, start, stop, _, _ in spans)
         for block, stage, start, stop, after, done in spans:
             args: dict[str, Any] = {"block": block.number, "split": block.split}
             if after:
@@ -130,9 +136,10 @@ class _Session:
 
     def _flow(self, source: str, done: int, stage: str, start: int) -> Iterator[TraceEvent]:
         """Yield the two ends of an arrow, unless the span in which it begins is not in the sample."""
-        begun = next((known[source, done] for known in self._known if (source, done) in known), None)
-        if begun is None or not begun <= done <= start:
+        begun = next((begun for stage_of, begun, end in self._known if (stage_of, end) == (source, done)), None)
+        if begun is None or done > start:
             return
+        yield from self._named(source)
         self._flows += 1
         same = {"cat": "edge", "id": f"{self._number}.{self._flows}"}
         # The moment at which a span ends may belong to the next one.
@@ -150,6 +157,10 @@ class _Session:
         yield from self._named("messages")
         yield self._event("i", text, self._tracks["messages"], ts=self._at(at - self._begin.at), s="t")
 
+    def _before_split(self, split: str) -> float:
+        """Seconds of the last tick before this split, at most a second before its first block."""
+        return max((seconds for other, seconds in self._last.items() if other != split), default=0.0)
+
     def _named(self, track: str) -> Iterator[TraceEvent]:
         """Yield the events that name a track and give it its place, at its first use: empty tracks are not shown."""
         if track in self._tracks:
@@ -161,7 +172,7 @@ class _Session:
 
     def _at(self, seconds: float) -> int:
         """Microsecond of a moment of the session."""
-        return self._start + max(0, int(1e6 * seconds))
+        return self._start + max(0, round(1e6 * seconds))
 
     def _event(self, phase: str, name: str, track: int = 0, **fields: Any) -> TraceEvent:
         self.end = max(self.end, fields.get("ts", 0) + fields.get("dur", 0))

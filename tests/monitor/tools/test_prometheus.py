@@ -114,8 +114,8 @@ def test_a_scrape_parses_few_of_many_lines(tmp_path, monkeypatch):
     lines = [begin(), *(line for n in range(1, 500) for line in (tick(n, 9 * n), fields(n, n), said(n, "x")))]
     run = write_run(tmp_path / "run", [*lines, commit(500.0, 1)])
     parses = []
-    really = module.parse
-    monkeypatch.setattr(module, "parse", lambda text: parses.append(1) or really(text))
+    really = module.parse_line
+    monkeypatch.setattr(module, "parse_line", lambda text: parses.append(1) or really(text))
     newest = Newest(run)
     newest.look()
     assert len(parses) == 4
