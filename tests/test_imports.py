@@ -32,6 +32,8 @@ DOORS = {
     "starlette": ("pipeline.serving.http",),
     "uvicorn": ("pipeline.serving.http",),
     "prometheus_client": ("pipeline.serving.http", "pipeline.monitor.tools.run_metrics"),
+    "tensorboard": ("pipeline.monitor.tools.tensorboard",),
+    "mlflow": ("pipeline.monitor.tools.mlflow",),
     "onnxruntime": ("pipeline.serving.onnx_model",),
 }  # fmt: skip
 

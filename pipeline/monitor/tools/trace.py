@@ -10,10 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import error_text
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, read_live
 from pipeline.monitor.tools.interval import interval_between
-from pipeline.monitor.tools.reading import check_live, run_arguments
+from pipeline.monitor.tools.reading import read_run, run_arguments
 from pipeline.stages import STAGES
 
 TRACE = "trace.json"
@@ -28,19 +27,18 @@ TraceEvent = dict[str, Any]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command. Exit code 0 on success, 2 if the folder holds no run that can be read."""
+    """Run the command. Exit code 0 on success, 2 if the folder holds no run that can be read, 130 after an
+    interrupt."""
     parser = run_arguments("trace", __doc__)
     parser.add_argument("--out", type=Path, metavar="FILE", help=f"default: RUN/{TRACE}")
     args = parser.parse_args(argv)
     path = args.out or args.run / TRACE
-    try:
-        check_live(args.run)
+
+    def read() -> str:
         num_events = write_trace(read_live(args.run), path)
-    except (ValueError, OSError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    print(f"left in {path}: {num_events:,} events; open the file at https://ui.perfetto.dev (it stays in your browser)")
-    return 0
+        return f"left in {path}: {num_events:,} events; open it at https://ui.perfetto.dev (it stays in your browser)"
+
+    return read_run(args.run, read)
 
 
 def write_trace(lines: Iterable[LiveLine], path: Path) -> int:
