@@ -4,11 +4,12 @@ import builtins
 import urllib.request
 
 import pytest
+from harness import make_driver
 from prometheus_client import REGISTRY, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from session_lines import BEGAN, append, begin, commit, evaluated, fields, said, tick, two_sessions, write_run
 
-from pipeline.cluster.local import client_here
+from pipeline.cluster.local import client_here, local_client
 from pipeline.monitor.live.lines import LIVE
 from pipeline.monitor.tools import prometheus
 from pipeline.monitor.tools.newest import Newest
@@ -149,3 +150,18 @@ def test_dasks_scheduler_tells_of_a_run_beside_its_own_before_anybody_visits_the
         assert parsed(text)[str(run)]["pipeline_run_examples_total",] == 1000
         names = {family.name for family in text_string_to_metric_families(text)}
         assert {"dask_scheduler_clients", "pipeline_run_wait_seconds"} <= names
+
+
+def test_dasks_scheduler_tells_of_a_real_run(tmp_path, small_workflow):
+    run_dir = tmp_path / "run"
+    with metrics_of(run_dir), local_client() as client:
+        result = make_driver(small_workflow(), run_dir, client, device_rows=130, host_rows=24).run()
+        found = parsed(served(client))[str(run_dir)]
+    assert found["pipeline_run_examples_total",] == result["examples"]
+    assert found["pipeline_run_progress_ratio",] == 1
+    assert found["pipeline_run_commits_total",] == result["commit"]
+    assert found["pipeline_run_metric", "auc", "test"] == result["auc"]
+    tiers = result["tiers"]
+    assert found["pipeline_run_hits_total", "disk"] == tiers["disk"]["hits"] > 0
+    assert found["pipeline_run_disk_rows_total", "read"] == tiers["disk"]["rows_out"] + tiers["disk"]["rows_read"]
+    assert found["pipeline_run_stage_seconds_total", "train"] == pytest.approx(result["stages"]["train"], abs=1e-3)
