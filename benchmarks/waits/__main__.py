@@ -37,9 +37,10 @@ synthetic = plain.data.synthetic.model_copy(
     update=dict(train_examples={examples}, validation_examples={validation}, test_examples={validation})
 )
 data = plain.data.model_copy(update=dict(root=Path({root!r}), synthetic=synthetic))
-schedule = plain.schedule.model_copy(update=dict(block_batches=8))
+schedule = plain.schedule.model_copy(update=dict(block_batches=2))
+storage = plain.storage.model_copy(update=dict(device=8 << 20, host=6 << 20))
 workflow = plain.model_copy(update=dict(
-    name="waits", data=data, schedule=schedule, model=plain.model.model_copy(update=dict(kind={model})),
+    name="waits", data=data, schedule=schedule, storage=storage, model=plain.model.model_copy(update=dict(kind={model})),
 ))
 """
 
@@ -57,7 +58,7 @@ def ended(case: str, slowed: bool, data: Path, quick: bool) -> Ended:
     file.write_text(
         WORKFLOW.format(
             quickstart=str(ROOT / "workflows" / "quickstart.py"), root=str(folder / ("small" if quick else "data")),
-            examples=60_000 if quick else 600_000, validation=5_000 if quick else 50_000,
+            examples=60_000 if quick else 400_000, validation=20_000 if quick else 50_000,
             model=MODEL_OF.get(case, "DeepFM") if slowed else "DeepFM",
         )
     )  # fmt: skip
