@@ -66,7 +66,7 @@ def main() -> None:
     predicted, measured = slow_disk(args)
     finish({
         "predicted": predicted, "measured": measured,
-        "measured_vs_predicted": (measured - 1) / max(predicted - 1, 1e-9), "gain_of_nothing": nothing_helps(args),
+        "measured_vs_predicted": max(0.0, measured - 1) / (predicted - 1) if predicted > 1 else 0.0, "gain_of_nothing": nothing_helps(args),
     })  # fmt: skip
 
 
