@@ -116,7 +116,8 @@ def main() -> None:
         print(f"page {pair}: thread of Dask {share[0]:.2%}, with a page open {share[1]:.2%}", flush=True)
     ratio, lower = interval(ratios)
     finish({
-        "on_vs_off": ratio, "lower_end": lower, "observer_share": max(shares), "page_share": max(0.0, statistics.median(pages)),
+        "on_vs_off": ratio, "lower_end": lower, "observer_share": max(shares),
+        "page_share": max(0.0, statistics.median(pages)),
     })  # fmt: skip
 
 

@@ -64,9 +64,10 @@ def main() -> None:
     args = arguments("waits.advised", __doc__ or "")
     print(machine(), flush=True)
     predicted, measured = slow_disk(args)
+    realized = max(0.0, measured - 1) / (predicted - 1) if predicted > 1 else 0.0
     finish({
-        "predicted": predicted, "measured": measured,
-        "measured_vs_predicted": max(0.0, measured - 1) / (predicted - 1) if predicted > 1 else 0.0, "gain_of_nothing": nothing_helps(args),
+        "predicted": predicted, "measured": measured, "measured_vs_predicted": realized,
+        "gain_of_nothing": nothing_helps(args),
     })  # fmt: skip
 
 
