@@ -17,6 +17,10 @@ COMMANDS = {
     "report": ("pipeline.monitor.page.report", "write a run's report.html: one file that shows all of it"),
     "compare": ("pipeline.monitor.page.compare", "write one page that compares runs: settings, metrics, speed, curves"),
     "runs": ("pipeline.monitor.runs", "list run directories: models, metrics, and the settings that differ"),
+    "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run's stages, which Perfetto opens"),
+    "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),
+    "to-mlflow": ("pipeline.monitor.tools.mlflow", "log a run's settings, metrics and results to MLflow"),
+    "why": ("pipeline.serving.why", "tell what a run knows of one value, and where its row lies"),
     "replay": ("pipeline.replay.main", "tell the hits of each tier for any sizes and policies, from the keys alone"),
     "schema": ("pipeline.notebook.schema", "print the JSON schema of workflows, for editors"),
     "export": ("pipeline.serving.export", "make a servable of a run: rows in pages, the dense model, the features"),
@@ -47,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def usage() -> str:
-    lines = [f"  {name:10}{what}" for name, (_, what) in COMMANDS.items()]
+    lines = [f"  {name:16}{what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join(["usage: pipeline COMMAND ...   (for details: pipeline COMMAND --help)", *lines])
 
 

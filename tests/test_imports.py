@@ -32,14 +32,17 @@ DOORS = {
     "xxhash": ("pipeline.storage.files",),
     "starlette": ("pipeline.serving.http",),
     "uvicorn": ("pipeline.serving.http",),
-    "prometheus_client": ("pipeline.serving.http",),
+    "prometheus_client": ("pipeline.serving.http", "pipeline.monitor.tools.run_metrics"),
+    "tensorboard": ("pipeline.monitor.tools.tensorboard",),
+    "mlflow": ("pipeline.monitor.tools.mlflow",),
     "onnxruntime": ("pipeline.serving.onnx_model",),
 }  # fmt: skip
 
 LAYERS = (
     "pipeline.__main__", "pipeline.notebook", "pipeline.replay.main", "pipeline.replay.command", "pipeline.run",
     "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner", "pipeline.replay",
-    "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.worker", "pipeline.preflight",
+    "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools", "pipeline.worker",
+    "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
     "pipeline.optimizer", "pipeline.caps", "pipeline.kernels", "pipeline.records", "pipeline.machine",

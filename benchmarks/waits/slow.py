@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sys
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,14 +19,14 @@ from pipeline.models import DeepFM
 from pipeline.run import main
 from pipeline.storage.log import Log
 from pipeline.storage.slab import Slab
-from pipeline.training.block_metrics import BlockMetrics
 from pipeline.training.learner import Learner
 from pipeline.worker import stage_runner
 from pipeline.worker.placement import OnHost
 
-BLOCK_SECONDS = 0.15
-"""Delay of each block; several times what its training takes."""
-ROW_SECONDS = 1e-5
+BLOCK_SECONDS = 0.25
+"""Delay of each block, and of each batch that is scored; several times what its training takes."""
+COMMIT_SECONDS = 2.0
+ROW_SECONDS = 5e-5
 """Delay of each row."""
 
 
@@ -33,11 +34,19 @@ class SlowOnSecond(DeepFM):
     """A model that takes longer on the second worker."""
 
     def forward(self, *args: Any) -> torch.Tensor:
-        from distributed import get_worker
-
-        if str(get_worker().name) == "1":
-            time.sleep(BLOCK_SECONDS / 8)
+        if name_of_worker() == "1":
+            time.sleep(BLOCK_SECONDS)
         return super().forward(*args)
+
+
+def name_of_worker() -> str:
+    """Name of the Dask worker of this thread's task; empty outside of one."""
+    from distributed import get_worker
+
+    try:
+        return str(get_worker().name)
+    except ValueError:
+        return ""
 
 
 def delay(owner: Any, name: str, seconds_of: Callable[..., float]) -> None:
@@ -56,11 +65,13 @@ def of_block(*_: Any) -> float:
 
 
 def of_rows(_: Any, at_U: Any, *__: Any) -> float:
-    return ROW_SECONDS * len(at_U)
+    """Not for those that a commit or a fingerprint moves, in the driver's thread."""
+    in_stage = threading.current_thread().name.startswith(("prefetch", "write_back"))
+    return ROW_SECONDS * len(at_U) if in_stage else 0.0
 
 
-def of_host_rows(slab: Slab, at_U: Any, *_: Any) -> float:
-    return 4 * ROW_SECONDS * len(at_U) if slab.where(0).startswith("host") else 0.0
+def of_host_rows(slab: Slab, at_U: Any, *rest: Any) -> float:
+    return 2 * of_rows(slab, at_U, *rest) if slab.where(0).startswith("host") else 0.0
 
 
 def take_a_core() -> None:
@@ -80,8 +91,8 @@ CASES: dict[str, tuple[str, Callable[[], None]]] = {
     "disk_reads": ("disk", lambda: delay(Log, "gather", of_rows)),
     "disk_writes": ("disk", lambda: delay(Log, "scatter", of_rows)),
     "host": ("host copy", lambda: delay(Slab, "gather", of_host_rows)),
-    "commit": ("commit", lambda: delay(Commits, "publish", lambda *_: 2.0)),
-    "evaluation": ("evaluation", lambda: delay(Learner, "_score", lambda *_: 0.05)),
+    "commit": ("commit", lambda: delay(Commits, "publish", lambda *_: COMMIT_SECONDS)),
+    "evaluation": ("evaluation", lambda: delay(Learner, "_score", of_block)),
     "worker": ("other workers", lambda: None),
     "core": ("train", take_a_core),
 }
@@ -91,6 +102,4 @@ if __name__ == "__main__":
     case, *arguments = sys.argv[1:]
     if case in CASES:
         CASES[case][1]()
-    # The advice reads the log's keys once more, with delays of its own.
-    assert BlockMetrics
     sys.exit(main(arguments))

@@ -63,6 +63,12 @@ class RunState(RunDescription):
     def at(self) -> Position:
         return Position(**self.position.model_dump())
 
+    @property
+    def step(self) -> int:
+        """Number of steps that were taken before the commit."""
+        steps = self.steps_of_epoch
+        return self.at.epoch * steps + (self.at.batch if self.at.split == "train" else steps)
+
     def check_trained(self, num_examples: int) -> None:
         """Raises ValueError if `trained` differs from `num_examples`, the number of examples before the position."""
         if self.trained != num_examples:

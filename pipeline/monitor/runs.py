@@ -76,7 +76,7 @@ def find_runs(folder: Path) -> Iterator[Run]:
     inside = sorted(folder.iterdir()) if folder.is_dir() else []
     for path in [folder, *inside]:
         if (path / "commits").is_dir() and (path / "workflow.json").is_file():
-            settings = dict(_flat(json.loads((path / "workflow.json").read_bytes())))
+            settings = dict(flat_settings(json.loads((path / "workflow.json").read_bytes())))
             metrics = path / "metrics.jsonl"
             epochs = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.is_file() else []
             of = {split: [e for e in epochs if e["split"] == split] for split in ("validation", "test")}
@@ -206,11 +206,11 @@ def _matters(runs: Sequence[Run], name: str) -> tuple[bool, int, int]:
     return harmless or name in SPEED_ONLY, -sum(_differ_within(runs, name)), -variety(runs, name)
 
 
-def _flat(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+def flat_settings(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """Pairs of path and value of all settings; lists are values."""
     if isinstance(value, dict) and value:
         for name, inner in value.items():
-            yield from _flat(inner, f"{path}.{name}" if path else name)
+            yield from flat_settings(inner, f"{path}.{name}" if path else name)
     else:
         yield path, value
 

@@ -63,6 +63,11 @@ def check_told(run_dir: Path) -> None:
         raise ValueError(f"{run_dir} holds no run that has told anything: it has none of {', '.join(files)}")
 
 
+def reports() -> bool:
+    """True unless the environment variable PIPELINE_REPORT is "off"."""
+    return os.environ.get("PIPELINE_REPORT") != "off"
+
+
 def write_report_apart(run_dir: Path) -> None:
     """Start a process that writes the report of a run, and return at once. It says nothing, also if it fails: the
     command does the same, and says why."""

@@ -1,0 +1,167 @@
+"""Metrics of runs in Prometheus's text format, as its own parser reads them; and beside Dask's own at /metrics."""
+
+import builtins
+import urllib.request
+
+import pytest
+from harness import make_driver
+from prometheus_client import REGISTRY, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from session_lines import BEGAN, append, begin, commit, evaluated, fields, said, tick, two_sessions, write_run
+
+from pipeline.cluster.local import client_here, local_client
+from pipeline.monitor.live.lines import LIVE
+from pipeline.monitor.tools import prometheus
+from pipeline.monitor.tools.newest import Newest
+from pipeline.monitor.tools.prometheus import metrics_of
+from pipeline.monitor.tools.run_metrics import COUNTERS, GAUGES
+
+
+def parsed(text):
+    """Samples by name and labels but `run`, by run, for those of runs."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            if sample.name.startswith("pipeline_run_"):
+                found.setdefault(labels.pop("run"), {})[sample.name, *labels.values()] = sample.value
+    return found
+
+
+def scraped():
+    return parsed(generate_latest(REGISTRY).decode())
+
+
+def test_all_metrics_of_a_run_are_told_with_the_values_of_its_newest_lines(tmp_path):
+    run = write_run(tmp_path / "run", two_sessions())
+    with metrics_of(run):
+        found = scraped()[str(run)]
+    assert {name for name, *_ in found} == {f"pipeline_run_{name}_total" for name in COUNTERS} | {
+        f"pipeline_run_{name}" for name in GAUGES
+    }
+    expected = {
+        ("examples_total",): 1000, ("examples_per_second",): 300, ("progress_ratio",): 0.1,
+        ("wait_seconds_total", "read"): 0.5, ("wait_seconds_total", "train"): 1.0,
+        ("stage_seconds_total", "train"): 1.0,
+        ("keys_total",): 10_000, ("hits_total", "device"): 6000, ("hits_total", "new"): 1000,
+        ("disk_rows_total", "read"): 1000, ("disk_rows_total", "written"): 1000,
+        ("disk_bytes_total", "written"): 100_000, ("hit_ratio", "device"): 0.6, ("hit_ratio", "host"): 0.5,
+        ("learning_rate", "dense"): 0.001, ("rows", "host"): 800, ("capacity_rows", "host"): 900,
+        ("commits_total",): 2, ("last_commit_seconds",): 0.25, ("log_written_bytes_total",): 30_000,
+        ("last_commit_timestamp_seconds",): BEGAN + 86_400 + 2.95,
+        ("metric", "auc", "validation"): 0.76, ("metric", "logloss", "test"): 0.41,
+    }  # fmt: skip
+    assert {name: found[f"pipeline_run_{name[0]}", *name[1:]] for name in expected} == pytest.approx(expected)
+
+
+def test_two_runs_of_a_process_are_told_apart_and_leave_when_they_end(tmp_path):
+    one = write_run(tmp_path / "one", [begin(), tick(1.0, 10)])
+    other = write_run(tmp_path / "other", [begin(), tick(1.0, 20)])
+    before = set(REGISTRY._collector_to_names)
+    with metrics_of(one):
+        with metrics_of(other):
+            text = generate_latest(REGISTRY).decode()
+            examples = {run: of["pipeline_run_examples_total",] for run, of in parsed(text).items()}
+            assert examples == {str(one): 10, str(other): 20}
+            assert text.count("# TYPE pipeline_run_examples_total counter") == 1
+        assert scraped().keys() == {str(one)}
+    assert "pipeline_run" not in generate_latest(REGISTRY).decode()
+    assert set(REGISTRY._collector_to_names) == before
+
+
+def test_each_scrape_tells_of_the_lines_written_since(tmp_path):
+    run = tmp_path / "run"
+    with metrics_of(run):
+        assert scraped() == {}
+        append(run, [begin(), tick(1.0, 100)])
+        assert scraped()[str(run)]["pipeline_run_examples_per_second",] == 100
+        append(run, [tick(3.0, 500), commit(3.1, 7)])
+        found = scraped()[str(run)]
+        assert (found["pipeline_run_examples_per_second",], found["pipeline_run_commits_total",]) == (200, 7)
+        append(run, [begin(BEGAN + 99, examples=300)])
+        assert "pipeline_run_examples_total" not in {name for name, *_ in scraped()[str(run)]}
+
+
+def test_a_line_that_is_being_written_is_told_with_the_next_scrape(tmp_path):
+    run, late = write_run(tmp_path / "run", [begin(), tick(1.0, 100)]), f"{tick(2.0, 300).model_dump_json()}\n"
+    newest = Newest(run)
+    with (run / LIVE).open("a") as file:
+        file.write(late[:40])
+        file.flush()
+        newest.look()
+        assert [line.trained for line in newest.ticks] == [100]
+        file.write(late[40:])
+        file.flush()
+        newest.look()
+    assert [line.trained for line in newest.ticks] == [100, 300]
+
+
+def test_a_file_that_was_thinned_or_begun_anew_is_read_from_its_beginning(tmp_path):
+    run = write_run(tmp_path / "run", [begin(), *(tick(float(n), 100 * n) for n in range(1, 9)), evaluated(9.0, 800)])
+    newest = Newest(run)
+    newest.look()
+    (run / LIVE).rename(run / "old")
+    newest.look()
+    assert newest.ticks[-1].trained == 800
+    append(run, [begin(), tick(1.0, 50)])
+    newest.look()
+    assert [line.trained for line in newest.ticks] == [50]
+    assert not newest.evaluated
+
+
+def test_a_scrape_parses_few_of_many_lines(tmp_path, monkeypatch):
+    from pipeline.monitor.tools import newest as module
+
+    lines = [begin(), *(line for n in range(1, 500) for line in (tick(n, 9 * n), fields(n, n), said(n, "x")))]
+    run = write_run(tmp_path / "run", [*lines, commit(500.0, 1)])
+    parses = []
+    really = module.parse_line
+    monkeypatch.setattr(module, "parse_line", lambda text: parses.append(1) or really(text))
+    newest = Newest(run)
+    newest.look()
+    assert len(parses) == 4
+    assert newest.ticks[-1].seconds == 499
+
+
+def test_nothing_is_registered_where_the_package_is_absent(tmp_path, monkeypatch):
+    really = builtins.__import__
+
+    def refuse(name, *arguments, **named):
+        assert not name.startswith(("prometheus_client", "pipeline.monitor.tools.run_metrics"))
+        return really(name, *arguments, **named)
+
+    monkeypatch.setattr(prometheus, "find_spec", lambda name: None)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with metrics_of(tmp_path):
+        pass
+
+
+def served(client):
+    """Text of /metrics of a client's scheduler."""
+    server = client.cluster.scheduler.http_server
+    with urllib.request.urlopen(f"http://{server.address}:{server.port}/metrics", timeout=30) as answer:
+        return answer.read().decode()
+
+
+def test_dasks_scheduler_tells_of_a_run_beside_its_own_before_anybody_visits_the_dashboard(tmp_path):
+    run = write_run(tmp_path / "run", two_sessions())
+    with metrics_of(run), client_here(2) as client:
+        text = served(client)
+        assert parsed(text)[str(run)]["pipeline_run_examples_total",] == 1000
+        names = {family.name for family in text_string_to_metric_families(text)}
+        assert {"dask_scheduler_clients", "pipeline_run_wait_seconds"} <= names
+
+
+def test_dasks_scheduler_tells_of_a_real_run(tmp_path, small_workflow):
+    run_dir = tmp_path / "run"
+    with metrics_of(run_dir), local_client() as client:
+        result = make_driver(small_workflow(), run_dir, client, device_rows=130, host_rows=24).run()
+        found = parsed(served(client))[str(run_dir)]
+    assert found["pipeline_run_examples_total",] == result["examples"]
+    assert found["pipeline_run_progress_ratio",] == 1
+    assert found["pipeline_run_commits_total",] == result["commit"]
+    assert found["pipeline_run_metric", "auc", "test"] == result["auc"]
+    tiers = result["tiers"]
+    assert found["pipeline_run_hits_total", "disk"] == tiers["disk"]["hits"] > 0
+    assert found["pipeline_run_disk_rows_total", "read"] == tiers["disk"]["rows_out"] + tiers["disk"]["rows_read"]
+    assert found["pipeline_run_stage_seconds_total", "train"] == pytest.approx(result["stages"]["train"], abs=1e-3)
