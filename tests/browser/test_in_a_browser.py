@@ -159,9 +159,8 @@ def test_a_page_says_when_its_server_is_gone(tab, tmp_path):
 def test_a_run_shows_its_page_on_dasks_server_while_it_trains_and_is_killed(tab, tmp_path, workers):
     workflow = make_workflow(write_data(tmp_path / "data", num_train=4000), epochs=4000)
     file = tmp_path / "workflow.py"
-    file.write_text(
-        f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({workflow.model_dump_json()!r})\n"
-    )
+    made = f"Workflow.model_validate_json({workflow.model_dump_json()!r})"
+    file.write_text(f"from pipeline.workflow import Workflow\nworkflow = {made}\n")
     arguments = ["run", file, "--run-dir", tmp_path / "run", *(["--workers", 2] if workers > 1 else [])]
     with command(*arguments) as process:
         tab.open(link_of(process))
