@@ -1,4 +1,4 @@
-"""What binds: how busy each stage is, what training waits for, and what the stage that it waits for waits for."""
+"""Bottleneck of a run: how busy each stage is, what training waits for, and what that stage waits for itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pipeline.monitor.page.headline import BINDS, STAGE_OF
 from pipeline.monitor.page.humanized import percent
 from pipeline.monitor.page.panel import Panel, meter, text_panel
 from pipeline.monitor.page.stage_lanes import calls_of
-from pipeline.monitor.page.story import Interval, Story
+from pipeline.monitor.page.story import Lapse, Story
 from pipeline.monitor.page.style import STAGE_COLORS
 from pipeline.monitor.page.time_use import shares_of
 from pipeline.stages import STAGES
@@ -33,7 +33,7 @@ def binding_panel() -> Panel:
     return text_panel("binding", text)
 
 
-def binds(story: Story, lately: Interval) -> str:
+def binds(story: Story, lately: Lapse) -> str:
     """One or two sentences: what binds the run, and what that waits for."""
     shares = shares_of(story.ended.waits if story.ended else lately.waits)
     waits = {cause: share for cause, share in shares.items() if cause not in ("train", "unattributed")}

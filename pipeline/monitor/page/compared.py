@@ -11,7 +11,7 @@ from bokeh.models import ColumnDataSource
 from bokeh.plotting import figure
 
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
-from pipeline.monitor.page.metric_curves import SHOWN, by_epoch
+from pipeline.monitor.page.metric_curves import METRIC_TITLES, by_epoch
 from pipeline.monitor.page.page import Card
 from pipeline.monitor.page.panel import Nothing, Panel, chips, fixed_panel, plot_panel
 from pipeline.monitor.page.speed import speed_columns
@@ -20,7 +20,7 @@ from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, ove
 from pipeline.monitor.page.tables import setting_text
 from pipeline.monitor.page.time_use import shares_of
 
-SPLITS = ("validation", "test")
+COMPARED_SPLITS = ("validation", "test")
 Points = tuple[Sequence[float], Sequence[float]]
 
 
@@ -68,7 +68,7 @@ def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str
 
 def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     """Yield lines of values, those that some run has."""
-    for split in SPLITS:
+    for split in COMPARED_SPLITS:
         for metric in ("auc", "logloss", "ne", "calibration", "gauc"):
             found = [_last(run, split, metric) for run in runs]
             if any(value is not None for value in found):
@@ -76,7 +76,7 @@ def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     yield "examples/s", [short_number(_speed(run)) for run in runs]
     yield "run time", [short_duration(_seconds(run)) for run in runs]
     yield "examples trained on", [short_number(_trained(run)) for run in runs]
-    yield "size of the log", [short_size(i[-1].tick.disk_bytes) if (i := run.story.intervals) else "-" for run in runs]
+    yield "size of the log", [short_size(i[-1].tick.disk_bytes) if (i := run.story.lapses) else "-" for run in runs]
     yield "training waits", [_waits(run) for run in runs]
 
 
@@ -94,7 +94,7 @@ def _seconds(run: Compared) -> float | None:
 def _trained(run: Compared) -> int | None:
     if run.result:
         return int(run.result["examples"])
-    return run.story.intervals[-1].tick.trained if run.story.intervals else None
+    return run.story.lapses[-1].tick.trained if run.story.lapses else None
 
 
 def _speed(run: Compared) -> float | None:
@@ -110,8 +110,8 @@ def _waits(run: Compared) -> str:
 def _spent(run: Compared) -> dict[str, float]:
     """Seconds by what training did or waited for, over all sessions."""
     spent: dict[str, float] = {}
-    for interval in run.story.intervals:
-        for cause, seconds in interval.waits.items():
+    for lapse in run.story.lapses:
+        for cause, seconds in lapse.waits.items():
             spent[cause] = spent.get(cause, 0.0) + seconds
     return spent
 
@@ -143,8 +143,8 @@ def _curves(
 
 def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
     # A test alone is one point; the validation's curve says more.
-    has = {split: any(_last(run, split, metric) is not None for run in runs) for split in SPLITS}
-    split = next((split for split in SPLITS if has[split]), SPLITS[0])
+    has = {split: any(_last(run, split, metric) is not None for run in runs) for split in COMPARED_SPLITS}
+    split = next((split for split in COMPARED_SPLITS if has[split]), COMPARED_SPLITS[0])
 
     def points(run: Compared) -> Points:
         found = [
@@ -154,7 +154,7 @@ def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
         ]
         return [float(epoch) for epoch, _ in found], [float(value or 0.0) for _, value in found]
 
-    return _curves(metric, by_epoch(f"{SHOWN[metric]}, {split}"), runs, points, "No evaluation.", "0.00000")
+    return _curves(metric, by_epoch(f"{METRIC_TITLES[metric]}, {split}"), runs, points, "No evaluation.", "0.00000")
 
 
 def _loss_panel(runs: Sequence[Compared]) -> Panel:
@@ -162,7 +162,7 @@ def _loss_panel(runs: Sequence[Compared]) -> Panel:
     shown.xaxis.update(axis_label="examples trained on", formatter=axis_format("short"))
 
     def points(run: Compared) -> Points:
-        found = [(i.tick.trained, i.loss) for i in run.story.intervals if i.loss is not None]
+        found = [(i.tick.trained, i.loss) for i in run.story.lapses if i.loss is not None]
         return [float(trained) for trained, _ in found], [loss for _, loss in found]
 
     return _curves("loss", shown, runs, points, "No block has been trained.", "0.0000")
@@ -174,7 +174,7 @@ def _speed_panel(runs: Sequence[Compared]) -> Panel:
     shown.y_range.start = 0
 
     def points(run: Compared) -> Points:
-        columns = speed_columns("speed", run.story.intervals, 0)
+        columns = speed_columns("speed", run.story.lapses, 0)
         return columns["at"], columns["smooth"]
 
     return _curves("speed", shown, runs, points, "No block is done.", "0,0")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pipeline.monitor.live.lines import CommitDone
 from pipeline.monitor.page.humanized import short_duration, short_number, short_size
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
-from pipeline.monitor.page.story import Interval, Story
+from pipeline.monitor.page.story import Lapse, Story
 from pipeline.monitor.page.style import CAUSE_COLORS, RED, hover_on, over_run_time, plain_figure, size_axis
 
 COMMIT_COLOR = CAUSE_COLORS["commit"]
@@ -37,7 +37,7 @@ def disk_left(story: Story) -> DiskLeft | None:
     if not tick or not begin:
         return None
     session = len(story.begins) - 1
-    points = [(i.end, i.tick.disk_bytes) for i in story.intervals if i.session == session]
+    points = [(i.end, i.tick.disk_bytes) for i in story.lapses if i.session == session]
     points.append((story.run_time, tick.disk_bytes))
     half = [point for point in points if point[0] >= (points[0][0] + points[-1][0]) / 2]
     seconds = half[-1][0] - half[0][0]
@@ -58,20 +58,20 @@ def disk_panel() -> Panel:
     """The panel "Disk"."""
     shown = over_run_time(plain_figure("size of the log"))
     size_axis(shown.yaxis)
-    shown.y_range.start = 0
+    shown.y_range.update(start=0, min_interval=1 << 20)
     followed, dots = Followed(_size_columns), Followed(_commit_columns)
     line = shown.line("at", "bytes", source=followed.source, color=RED, line_width=2)
-    shown.scatter("at", "bytes", source=dots.source, color=COMMIT_COLOR, size=5)
+    shown.scatter("at", "bytes", source=dots.source, color=COMMIT_COLOR, size=4)
     hover_on(shown, line, [("run time", "@at{00:00:00}"), ("log", "@told")])
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
-        followed.update(story.intervals, story.versions["intervals"])
+        followed.update(story.lapses, story.versions["lapses"])
         dots.update(story.commits, story.versions["commits"])
         marks.update(story)
-        if not story.intervals:
+        if not story.lapses:
             return Nothing("Nothing has been written yet.")
-        last, begin = story.intervals[-1].tick, story.begin
+        last, begin = story.lapses[-1].tick, story.begin
         cap = begin.disk_cap_bytes if begin else 0
         used, free = short_size(last.disk_bytes), short_size(last.free_bytes)
         said = f"{used} of at most {short_size(cap)}; {free} free on the disk"
@@ -87,7 +87,7 @@ def commits_panel() -> Panel:
     shown.y_range.start = 0
     followed = Followed(_commit_columns)
     shown.segment("at", 0, "at", "took", source=followed.source, color=COMMIT_COLOR, line_width=1.5, line_alpha=0.6)
-    dots = shown.scatter("at", "took", source=followed.source, color=COMMIT_COLOR, size=6)
+    dots = shown.scatter("at", "took", source=followed.source, color=COMMIT_COLOR, size=4)
     hover_on(shown, dots, [("", "@told"), ("run time", "@at{00:00:00}"), ("took", "@took{0.00} s")], "mouse")
     marks = SessionMarks(shown)
 
@@ -106,9 +106,9 @@ def commits_panel() -> Panel:
     return plot_panel("commits", [shown], update)
 
 
-def _size_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[object]]:
-    sizes = [i.tick.disk_bytes for i in intervals[first:]]
-    return {"at": [i.end for i in intervals[first:]], "bytes": [*sizes], "told": [short_size(size) for size in sizes]}
+def _size_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[object]]:
+    sizes = [i.tick.disk_bytes for i in lapses[first:]]
+    return {"at": [i.end for i in lapses[first:]], "bytes": [*sizes], "told": [short_size(size) for size in sizes]}
 
 
 def _commit_columns(commits: Sequence[tuple[float, CommitDone]], first: int) -> dict[str, list[object]]:

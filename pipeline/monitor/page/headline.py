@@ -14,7 +14,7 @@ from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.time_use import shares_of
 from pipeline.storage.lock import lock_file
 
-SILENT_SECONDS = 20.0
+QUIET_SECONDS = 20.0
 """Silence after which a page looks whether the run's process still lives."""
 BINDS = 0.05
 """Share of the time from which on waiting is worth telling."""
@@ -33,7 +33,7 @@ def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
     if not story.begins:
         return "waiting", "Nothing has been told yet."
     silent = now - story.last_at
-    if silent < SILENT_SECONDS:
+    if silent < QUIET_SECONDS:
         return "running", ""
     if owner_lives(folder):
         return "running", f"The last line is {short_duration(silent)} old: something takes long."
@@ -102,7 +102,7 @@ def _tile(title: str, value: str, below: str) -> str:
 
 
 def _speed_tile(story: Story) -> str:
-    seconds, examples = sum(i.seconds for i in story.intervals), sum(i.examples for i in story.intervals)
+    seconds, examples = sum(i.seconds for i in story.lapses), sum(i.examples for i in story.lapses)
     mean = examples / seconds if seconds else None
     lately = story.lately()
     if story.ended or not lately:

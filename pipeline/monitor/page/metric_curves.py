@@ -16,13 +16,13 @@ from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import SPLIT_COLORS, hover_on, plain_figure
 from pipeline.monitor.report import OF_LABEL, of_labels
 
-SHOWN = {"auc": "AUC", "logloss": "logloss, nats"}
+METRIC_TITLES = {"auc": "AUC", "logloss": "logloss, nats"}
 NONE_YET = "No evaluation yet: the first one follows the first epoch, or is set by the schedule."
 
 
 def metric_panel(name: str) -> Panel:
     """The panel of "auc" or "logloss" by epoch, with a line for each split."""
-    shown = by_epoch(SHOWN[name])
+    shown = by_epoch(METRIC_TITLES[name])
 
     def columns(evaluations: Sequence[Evaluated], first: int) -> dict[str, list[float]]:
         values = [(one.epoch, value) for one in evaluations[first:] if (value := one.metrics.get(name)) is not None]
@@ -33,7 +33,7 @@ def metric_panel(name: str) -> Panel:
         source = followed[split].source
         shown.line("epoch", name, source=source, color=color, line_width=2, line_join="round")
         points = shown.scatter("epoch", name, source=source, color=color, size=5)
-        hover_on(shown, points, [(f"{split}, epoch", "@epoch"), (SHOWN[name], f"@{name}{{0.00000}}")], "mouse")
+        hover_on(shown, points, [(f"{split}, epoch", "@epoch"), (METRIC_TITLES[name], f"@{name}{{0.00000}}")], "mouse")
 
     def update(story: Story) -> str:
         last: dict[str, tuple[str, str]] = {}

@@ -99,7 +99,8 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
             Card("", "bare", fixed_panel("head", _old_head(run_dir))),
             *(c for c in shown if c.panel.root.name in OLD),
         ]
-    cards = [*shown, *more_cards(run_dir, story, result)]
+    last = [card for card in shown if card.panel.root.name == "messages"]
+    cards = [*(card for card in shown if card not in last), *more_cards(run_dir, story, result), *last]
     embedded = json.dumps(result).replace("</", "<\\/")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
 

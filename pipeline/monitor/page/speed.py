@@ -8,11 +8,11 @@ from typing import Any
 
 from pipeline.monitor.page.humanized import short_duration, short_number
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
-from pipeline.monitor.page.story import Interval, Story
+from pipeline.monitor.page.story import Lapse, Story, just_before
 from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, over_run_time, plain_figure
 
 RATE_SECONDS = 15.0
-"""Period over which the bold lines are means; the faint ones are of single intervals."""
+"""Period over which the bold lines are means; the faint ones are of single lapses. On a long run it is longer."""
 
 
 def speed_panel() -> Panel:
@@ -42,18 +42,18 @@ def _curve(name: str, title: str, nothing: str, color: str, kind: str, from_zero
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
-        followed.update(story.intervals, story.versions["intervals"])
+        followed.update(story.lapses, story.versions["lapses"])
         marks.update(story)
-        has_values = any((i.examples if name == "speed" else i.loss) for i in story.intervals)
+        has_values = any((i.examples if name == "speed" else i.loss) for i in story.lapses)
         return _line(story, name) if has_values else Nothing(nothing)
 
     return plot_panel(name, [shown], update)
 
 
 def _line(story: Story, name: str) -> str:
-    last = story.intervals[-1]
+    last = story.lapses[-1]
     if name == "speed":
-        seconds, examples = sum(i.seconds for i in story.intervals), sum(i.examples for i in story.intervals)
+        seconds, examples = sum(i.seconds for i in story.lapses), sum(i.examples for i in story.lapses)
         return (
             f"<p>{short_number(examples / seconds)} examples/s on average over {short_duration(seconds)}, start, "
             "evaluation and commits included</p>"
@@ -62,32 +62,27 @@ def _line(story: Story, name: str) -> str:
     return f"<p>learning rate: {rates}</p>"
 
 
-def speed_columns(name: str, intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
-    """Columns of "speed" or "loss" of the intervals from number `first` on: single values and means of some seconds."""
+def speed_columns(name: str, lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
+    """Columns of "speed" or "loss" of the lapses from number `first` on: single values and means of some seconds."""
     columns: dict[str, list[Any]] = {column: [] for column in ("at", "raw", "smooth", "epoch", "split", "lr")}
-    for number in range(first, len(intervals)):
-        interval = intervals[number]
-        raw = interval.examples / interval.seconds if name == "speed" else interval.loss
-        columns["at"].append(interval.end)
+    for number in range(first, len(lapses)):
+        lapse = lapses[number]
+        raw = lapse.examples / lapse.seconds if name == "speed" else lapse.loss
+        columns["at"].append(lapse.end)
         columns["raw"].append(float("nan") if raw is None else raw)
-        columns["smooth"].append(_smooth(intervals, number, name))
-        columns["epoch"].append(interval.tick.epoch + 1)
-        columns["split"].append(interval.tick.split)
-        columns["lr"].append(f"{interval.tick.lr_rows:.3g}")
+        columns["smooth"].append(_smooth(lapses, number, name))
+        columns["epoch"].append(lapse.tick.epoch + 1)
+        columns["split"].append(lapse.tick.split)
+        columns["lr"].append(f"{lapse.tick.lr_rows:.3g}")
     return columns
 
 
-def _smooth(intervals: Sequence[Interval], number: int, name: str) -> float:
-    """Mean over the last seconds up to an interval, within its session."""
-    end, session = intervals[number].end, intervals[number].session
+def _smooth(lapses: Sequence[Lapse], number: int, name: str) -> float:
+    """Mean over a lapse and those just before it; of losses, weighted by examples."""
     total, weight = 0.0, 0.0
-    while number >= 0 and intervals[number].session == session:
-        interval = intervals[number]
-        if end - interval.end >= RATE_SECONDS:
-            break
+    for lapse in just_before(lapses, number, RATE_SECONDS):
         if name == "speed":
-            total, weight = total + interval.examples, weight + interval.seconds
-        elif interval.loss is not None:
-            total, weight = total + interval.loss * interval.examples, weight + interval.examples
-        number -= 1
+            total, weight = total + lapse.examples, weight + lapse.seconds
+        elif lapse.loss is not None:
+            total, weight = total + lapse.loss * lapse.examples, weight + lapse.examples
     return total / weight if weight else float("nan")

@@ -1,4 +1,4 @@
-"""What a page tells of a run: the lines of live.jsonl, bounded, however long the run is.
+"""Content of a page: the lines of live.jsonl, bounded, however long the run is.
 
 Two clocks: a line's `at` is a time of day; *run time* is the wall seconds of all sessions, one after the other.
 """
@@ -14,22 +14,24 @@ from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Ev
 
 T = TypeVar("T", int, float)
 
-MAX_INTERVALS = 600
-"""Limit of intervals that are kept: about one for two pixels of a plot."""
+MAX_LAPSES = 600
+"""Limit of lapses that are kept: about one for two pixels of a plot."""
 MAX_COMMITS = 600
 MAX_EVALUATIONS = 2000
-MAX_BLOCKS = 6
+MAX_LANE_BLOCKS = 6
 """Limit of the blocks of the timeline."""
 MAX_MESSAGES = 40
 MAX_FIELD_BLOCKS = 16
 """Limit of the sampled blocks that shares of fields are summed over."""
+MEAN_OF = 0.015
+"""Share of the run time that curves are means of, at least."""
 RECENT_SECONDS_KEPT = 60.0
 """Period before the last tick over which present rates are computed."""
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """What happened between two ticks of a session, or between its beginning and its first tick."""
+class Lapse:
+    """Time between two ticks of a session, or between its beginning and its first tick, and all that happened in it."""
 
     begin: float
     end: float
@@ -38,9 +40,9 @@ class Interval:
     examples: int
     waits: Mapping[str, float]
     stages: Mapping[str, float]
-    """Seconds within the interval."""
+    """Seconds within the lapse."""
     moves: Mapping[str, int] | None
-    """None if the counts at the interval's begin are not known."""
+    """None if the counts at the lapse's begin are not known."""
     loss: float | None
     """Mean loss; None without a training block."""
     tick: Tick
@@ -57,7 +59,7 @@ class Story:
 
     begins: list[tuple[float, Begin]] = field(default_factory=list)
     """Sessions, each with the run time at which it began."""
-    intervals: list[Interval] = field(default_factory=list)
+    lapses: list[Lapse] = field(default_factory=list)
     evaluations: list[tuple[float, Evaluated]] = field(default_factory=list)
     """Evaluations with their run time. Only the last one of each split has its curves."""
     commits: list[tuple[float, CommitDone]] = field(default_factory=list)
@@ -68,7 +70,7 @@ class Story:
     ended: Ended | None = None
     last_at: float = 0.0
     """Time of day of the last line."""
-    versions: dict[str, int] = field(default_factory=lambda: {"intervals": 0, "evaluations": 0, "commits": 0})
+    versions: dict[str, int] = field(default_factory=lambda: {"lapses": 0, "evaluations": 0, "commits": 0})
     """How often each of these lists was made anew, and not only longer."""
     num_commits: int = 0
     commit_seconds: float = 0.0
@@ -76,7 +78,7 @@ class Story:
     """Ticks of the last seconds of this session, all of them."""
     _stride: int = 1
     _kept: Tick | None = None
-    """Tick at which the last interval of this session ended."""
+    """Tick at which the last lapse of this session ended."""
     _losses: list[float] = field(default_factory=list)
     """Losses since then."""
     _num_ticks: int = 0
@@ -123,22 +125,22 @@ class Story:
         """Run time of the last tick, or of the session's beginning."""
         return (self.begins[-1][0] if self.begins else 0.0) + (self.recent[-1].seconds if self.recent else 0.0)
 
-    def lately(self) -> Interval | None:
-        """What happened within the last seconds of this session; None before its first tick."""
+    def lately(self) -> Lapse | None:
+        """Return the last seconds of this session; None before its first tick."""
         if not self.recent:
             return None
         losses = [tick.loss for tick in self.recent if tick.loss is not None][-5:]
         return self._since(self.recent[0] if len(self.recent) > 1 else None, losses)
 
-    def _since(self, before: Tick | None, losses: Sequence[float]) -> Interval:
-        """What happened from a tick of this session, or from its beginning, to the last tick."""
+    def _since(self, before: Tick | None, losses: Sequence[float]) -> Lapse:
+        """Return the time from a tick of this session, or from its beginning, to the last tick."""
         begun, begin = self.begins[-1] if self.begins else (0.0, None)
         # At its begin a session that resumes has counts of moves that no line tells.
         moves = before.moves if before else {} if begin and begin.examples == 0 else None
         examples = before.examples if before else begin.examples if begin else 0
         waits, stages = (before.waits, before.stages) if before else ({}, {})
         now = self.recent[-1]
-        return Interval(
+        return Lapse(
             begun + (before.seconds if before else 0.0), begun + now.seconds, max(len(self.begins) - 1, 0),
             max(now.examples - examples, 0), _less(now.waits, waits), _less(now.stages, stages),
             None if moves is None else _less(now.moves, moves), sum(losses) / len(losses) if losses else None, now,
@@ -167,18 +169,18 @@ class Story:
     def _add_blocks(self, tick: Tick) -> None:
         for block in tick.blocks:
             follows = self.blocks and self.blocks[-1].number + 1 == block.number
-            self.blocks = [*self.blocks, block][-MAX_BLOCKS:] if follows else [block]
+            self.blocks = [*self.blocks, block][-MAX_LANE_BLOCKS:] if follows else [block]
 
     def _keep_last(self) -> None:
-        """End an interval at the last tick. If there are too many, merge each two, and let later ones be longer."""
+        """End a lapse at the last tick. If there are too many, merge each two, and let later ones be longer."""
         if not self.recent or self.recent[-1] is self._kept:
             return
-        self.intervals.append(self._since(self._kept, self._losses))
+        self.lapses.append(self._since(self._kept, self._losses))
         self._kept, self._losses = self.recent[-1], []
-        if len(self.intervals) > MAX_INTERVALS:
-            self.intervals = list(_merged(self.intervals))
+        if len(self.lapses) > MAX_LAPSES:
+            self.lapses = list(_merged(self.lapses))
             self._stride *= 2
-            self.versions["intervals"] += 1
+            self.versions["lapses"] += 1
 
     def _evaluated(self, line: Evaluated) -> None:
         if line.curves:
@@ -202,22 +204,32 @@ class Story:
             self.versions["commits"] += 1
 
 
-def _merged(intervals: Sequence[Interval]) -> Iterator[Interval]:
-    """Yield the union of each two intervals of a session."""
-    waiting: Interval | None = None
-    for interval in intervals:
-        if waiting is None or waiting.session != interval.session:
+def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterator[Lapse]:
+    """Yield a lapse and those of its session that ended within some seconds before its end, to average over. On a long
+    run the seconds are more: some pixels of a plot."""
+    end, session = lapses[number].end, lapses[number].session
+    period = max(seconds, MEAN_OF * end)
+    while number >= 0 and lapses[number].session == session and end - lapses[number].end < period:
+        yield lapses[number]
+        number -= 1
+
+
+def _merged(lapses: Sequence[Lapse]) -> Iterator[Lapse]:
+    """Yield the union of each two lapses of a session."""
+    waiting: Lapse | None = None
+    for lapse in lapses:
+        if waiting is None or waiting.session != lapse.session:
             if waiting is not None:
                 yield waiting
-            waiting = interval
+            waiting = lapse
         else:
-            yield _union(waiting, interval)
+            yield _union(waiting, lapse)
             waiting = None
     if waiting is not None:
         yield waiting
 
 
-def _union(one: Interval, other: Interval) -> Interval:
+def _union(one: Lapse, other: Lapse) -> Lapse:
     losses = [each.loss for each in (one, other) if each.loss is not None]
     moves = None if one.moves is None or other.moves is None else _plus(one.moves, other.moves)
     return replace(

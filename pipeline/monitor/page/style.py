@@ -51,13 +51,13 @@ RUN_COLORS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, "#6f5bb5", "#8c5a2b")
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 HEIGHT = 230
 
-SHORT = """
+SHORT_TICKS = """
 const size = Math.abs(tick)
 for (const [scale, unit] of [[1e12, " T"], [1e9, " G"], [1e6, " M"], [1e3, " k"]])
     if (size >= scale) return Number((tick / scale).toPrecision(3)) + unit
 return String(Number(tick.toPrecision(3)))
 """
-SIZES = """
+SIZE_TICKS = """
 let value = tick
 for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
     if (Math.abs(value) < 1024 || unit == "TiB") return Number(value.toPrecision(3)) + " " + unit
@@ -66,7 +66,7 @@ for (const unit of ["B", "KiB", "MiB", "GiB", "TiB"]) {
 """
 
 
-CLOCK = """
+CLOCK_TICKS = """
 const whole = Math.round(tick), two = (n) => String(n).padStart(2, "0")
 const hours = Math.floor(whole / 3600), minutes = Math.floor(whole / 60) % 60, seconds = two(whole % 60)
 return hours ? hours + ":" + two(minutes) + ":" + seconds : minutes + ":" + seconds
@@ -117,7 +117,7 @@ def over_run_time(shown: figure) -> figure:
     )
     days = AdaptiveTicker(base=10, mantissas=[86400, 172800, 432000], min_interval=86400, num_minor_ticks=0)
     ticker = CompositeTicker(tickers=[seconds, hours, days], desired_num_ticks=5)
-    shown.xaxis.update(ticker=ticker, formatter=CustomJSTickFormatter(code=CLOCK), axis_label="run time")
+    shown.xaxis.update(ticker=ticker, formatter=CustomJSTickFormatter(code=CLOCK_TICKS), axis_label="run time")
     # A shorter range would need marks within a second.
     shown.x_range.update(start=0, range_padding=0.01, min_interval=10)
     return shown
@@ -126,7 +126,7 @@ def over_run_time(shown: figure) -> figure:
 def size_axis(axis: Any) -> None:
     """Make an axis one of sizes in bytes."""
     powers = AdaptiveTicker(base=1024, mantissas=[2**n for n in range(10)], desired_num_ticks=5, num_minor_ticks=0)
-    axis.update(ticker=powers, formatter=CustomJSTickFormatter(code=SIZES))
+    axis.update(ticker=powers, formatter=CustomJSTickFormatter(code=SIZE_TICKS))
 
 
 def axis_format(kind: str) -> Any:
@@ -135,7 +135,7 @@ def axis_format(kind: str) -> Any:
         return NumeralTickFormatter(format="0%")
     if kind == "plain":
         return BasicTickFormatter(use_scientific=False)
-    return CustomJSTickFormatter(code=SHORT)
+    return CustomJSTickFormatter(code=SHORT_TICKS)
 
 
 def mark_at(shown: figure, at: float) -> None:

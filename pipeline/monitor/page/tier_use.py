@@ -8,7 +8,8 @@ from typing import Any
 
 from pipeline.monitor.page.humanized import percent, short_number, short_size
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, meter, plot_panel, text_panel
-from pipeline.monitor.page.story import Interval, Story
+from pipeline.monitor.page.speed import RATE_SECONDS
+from pipeline.monitor.page.story import Lapse, Story, just_before
 from pipeline.monitor.page.style import (
     BLUE,
     ORANGE,
@@ -41,7 +42,7 @@ def found_panel() -> Panel:
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
-        followed.update(story.intervals, story.versions["intervals"])
+        followed.update(story.lapses, story.versions["lapses"])
         marks.update(story)
         counts = _counts(story)
         keys = sum(counts.values())
@@ -56,7 +57,7 @@ def disk_rows_panel() -> Panel:
     """The panel "Rows from and to the disk", per second."""
     shown = over_run_time(plain_figure("rows/s"))
     shown.yaxis.formatter = axis_format("short")
-    shown.y_range.start = 0
+    shown.y_range.update(start=0, min_interval=10)
     followed = Followed(_rate_columns)
     lines = [shown.line("at", c, source=followed.source, color=color, line_width=2) for c, color in RATES.values()]
     values = [(name, f"@{column}{{0,0}} rows/s") for name, (column, _) in RATES.items()]
@@ -64,9 +65,9 @@ def disk_rows_panel() -> Panel:
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
-        followed.update(story.intervals, story.versions["intervals"])
+        followed.update(story.lapses, story.versions["lapses"])
         marks.update(story)
-        moved = counted(story)
+        moved = with_moves(story)
         if not moved:
             return Nothing("No block has been planned yet.")
         seconds = sum(i.seconds for i in moved)
@@ -80,7 +81,7 @@ def fill_panel() -> Panel:
     """The panel "How full the tiers are"."""
 
     def text(story: Story) -> str:
-        begin, tick = story.begin, story.tick or (story.intervals[-1].tick if story.intervals else None)
+        begin, tick = story.begin, story.tick or (story.lapses[-1].tick if story.lapses else None)
         if not begin or not tick:
             return '<p class="nothing">No tick yet.</p>'
         rows = begin.row_bytes
@@ -101,44 +102,49 @@ def fill_panel() -> Panel:
     return text_panel("fill", text)
 
 
-def counted(story: Story) -> list[Interval]:
-    """The last seconds, or all intervals once the session has ended, as far as counts of moves are known."""
+def with_moves(story: Story) -> list[Lapse]:
+    """The last seconds, or all lapses once the session has ended, as far as counts of moves are known."""
     lately = None if story.ended else story.lately()
     if lately and lately.moves and lately.moves.get("keys"):
         return [lately]
-    return [i for i in story.intervals if i.moves and i.moves.get("keys")]
+    return [i for i in story.lapses if i.moves and i.moves.get("keys")]
 
 
 def _counts(story: Story) -> dict[str, int]:
     """Keys found in each tier."""
-    sums = (sum(counts) for counts in zip(*map(_found, counted(story)), strict=True))
+    sums = (sum(counts) for counts in zip(*map(_found, with_moves(story)), strict=True))
     return dict(zip(FOUND, sums, strict=False))
 
 
-def _rows(interval: Interval) -> dict[str, float]:
-    moves = interval.moves or {}
+def _rows(lapse: Lapse) -> dict[str, float]:
+    moves = lapse.moves or {}
     to_disk = moves.get("device_to_disk", 0) + moves.get("host_to_disk", 0) - moves.get("unchanged", 0)
     return {"read": moves.get("disk_hits", 0), "written": max(to_disk, 0)}
 
 
-def _rate_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[float]]:
-    known = [i for i in intervals[first:] if i.moves is not None]
-    rows = [(_rows(i), i.seconds) for i in known]
-    rates = {column: [of[column] / seconds for of, seconds in rows] for column, _ in RATES.values()}
-    return {"at": [i.end for i in known], **rates}
+def _rate_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[float]]:
+    """Columns of rows per second, as means over some seconds."""
+    columns: dict[str, list[float]] = {name: [] for name in ("at", *(column for column, _ in RATES.values()))}
+    for number in range(first, len(lapses)):
+        known = [i for i in just_before(lapses, number, RATE_SECONDS) if i.moves is not None]
+        if known:
+            columns["at"].append(lapses[number].end)
+            for column, _ in RATES.values():
+                columns[column].append(sum(_rows(i)[column] for i in known) / sum(i.seconds for i in known))
+    return columns
 
 
-def _found_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
+def _found_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "zero", "told", *FOUND)}
-    begun = any(sum(_found(interval)) for interval in intervals[:first])
-    for interval in intervals[first:]:
-        counts = _found(interval)
+    begun = any(sum(_found(lapse)) for lapse in lapses[:first])
+    for lapse in lapses[first:]:
+        counts = _found(lapse)
         total = sum(counts)
         if not total:
             continue
         told = ", ".join(f"{tier} {percent(count / total)}" for tier, count in zip(FOUND, counts, strict=True))
-        # The first area begins with its interval.
-        for at in (interval.end,) if begun else (interval.begin, interval.end):
+        # The first area begins with its lapse.
+        for at in (lapse.end,) if begun else (lapse.begin, lapse.end):
             columns["at"].append(at)
             columns["zero"].append(0.0)
             columns["told"].append(told)
@@ -148,7 +154,7 @@ def _found_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[
     return columns
 
 
-def _found(interval: Interval) -> list[int]:
+def _found(lapse: Lapse) -> list[int]:
     """Keys found in each tier, in the order of `FOUND`."""
-    moves = interval.moves or {}
+    moves = lapse.moves or {}
     return [moves.get("new" if tier == "new" else f"{tier}_hits", 0) for tier in FOUND]

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.monitor.page.humanized import percent, short_duration
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, plot_panel
-from pipeline.monitor.page.story import Interval, Story
+from pipeline.monitor.page.story import Lapse, Story, just_before
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 
 ORDER = tuple(CAUSE_COLORS)
@@ -33,9 +33,9 @@ def time_use_panel() -> Panel:
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
-        followed.update(story.intervals, story.versions["intervals"])
+        followed.update(story.lapses, story.versions["lapses"])
         marks.update(story)
-        return time_use_legend(story) if story.intervals else Nothing("No block has been trained yet.")
+        return time_use_legend(story) if story.lapses else Nothing("No block has been trained yet.")
 
     return plot_panel("time_use", [shown], update)
 
@@ -58,18 +58,18 @@ def shares_of(seconds: Mapping[str, float]) -> dict[str, float]:
     return {cause: value / total for cause, value in seconds.items()} if total else {}
 
 
-def _columns(intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
-    """Columns with the upper edge of each cause's area at the end of each interval from number `first` on: means of
+def _columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
+    """Columns with the upper edge of each cause's area at the end of each lapse from number `first` on: means of
     some seconds, since what a block waited for is told when it is done."""
     columns: dict[str, list[Any]] = {name: [] for name in ("at", "told", "zero", *ORDER)}
-    begun = any(sum(interval.waits.values()) > 0 for interval in intervals[:first])
-    for number in range(first, len(intervals)):
-        shares = shares_of(_spent_before(intervals, number))
+    begun = any(sum(lapse.waits.values()) > 0 for lapse in lapses[:first])
+    for number in range(first, len(lapses)):
+        shares = shares_of(_spent_before(lapses, number))
         if not sum(shares.values()):
             continue
         told = ", ".join(f"{cause} {percent(share)}" for cause, share in largest(shares)[:4])
         # The first area begins with the run.
-        for at in (intervals[number].end,) if begun else (0.0, intervals[number].end):
+        for at in (lapses[number].end,) if begun else (0.0, lapses[number].end):
             columns["at"].append(at)
             columns["told"].append(told)
             columns["zero"].append(0.0)
@@ -79,14 +79,12 @@ def _columns(intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
     return columns
 
 
-def _spent_before(intervals: Sequence[Interval], number: int) -> dict[str, float]:
-    """Seconds by cause in an interval and those just before it, of its session."""
-    end, session = intervals[number].end, intervals[number].session
+def _spent_before(lapses: Sequence[Lapse], number: int) -> dict[str, float]:
+    """Seconds by cause in a lapse and those just before it."""
     spent: dict[str, float] = {}
-    while number >= 0 and intervals[number].session == session and end - intervals[number].end < SMOOTH_SECONDS:
-        for cause, seconds in intervals[number].waits.items():
+    for lapse in just_before(lapses, number, SMOOTH_SECONDS):
+        for cause, seconds in lapse.waits.items():
             spent[cause] = spent.get(cause, 0.0) + seconds
-        number -= 1
     return spent
 
 

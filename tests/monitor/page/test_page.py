@@ -60,7 +60,7 @@ def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path)
 
 
 def test_lines_one_by_one_show_what_all_of_them_show(tmp_path, monkeypatch):
-    for limit in ("MAX_INTERVALS", "MAX_COMMITS"):
+    for limit in ("MAX_LAPSES", "MAX_COMMITS"):
         monkeypatch.setattr(f"pipeline.monitor.page.story.{limit}", 12)
     run = quickstart(epochs=3)
     once, stepwise = page(run.write(tmp_path)), Document()
@@ -104,13 +104,13 @@ def test_a_page_waits_for_a_run_that_has_not_begun_and_follows_one_that_begins_a
     quickstart(epochs=3).write(tmp_path / "run")
     told.go_on()
     assert told.story.ended
-    assert len(told.story.intervals) > 40
+    assert len(told.story.lapses) > 40
     (tmp_path / "run" / LIVE).unlink()
     FakeRun(epochs=1).begin().train(0.1).write(tmp_path / "run")
     for _ in range(3):
         told.go_on()
     assert not told.story.ended
-    assert len(told.story.intervals) < 10
+    assert len(told.story.lapses) < 10
 
 
 def test_the_state_of_a_silent_run_is_that_of_its_process(tmp_path):

@@ -1,4 +1,4 @@
-"""The story of a run: bounded, and no second or example is lost where intervals are merged."""
+"""The story of a run: bounded, and no second or example is lost where lapses are merged."""
 
 import pytest
 from fake_live import FakeRun, quickstart, resumed
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from pipeline.monitor.live.lines import LIVE, Replaced, Tick, fewer, follow_live, read_live
 from pipeline.monitor.page.disk_use import disk_left
-from pipeline.monitor.page.story import MAX_INTERVALS, Story
+from pipeline.monitor.page.story import MAX_LAPSES, Story
 
 
 def told(run):
@@ -20,23 +20,23 @@ def told(run):
 def test_a_story_is_bounded_and_has_all_examples_and_waits_of_a_run(epochs):
     run = FakeRun(epochs=epochs).begin().train().end()
     story = told(run)
-    assert len(story.intervals) <= MAX_INTERVALS
+    assert len(story.lapses) <= MAX_LAPSES
     last = next(line for line in reversed(run.lines) if isinstance(line, Tick))
-    assert sum(i.examples for i in story.intervals) == run.total == last.examples
+    assert sum(i.examples for i in story.lapses) == run.total == last.examples
     for cause, seconds in last.waits.items():
-        assert sum(i.waits[cause] for i in story.intervals) == pytest.approx(seconds, abs=1e-6)
-    assert sum(i.moves["keys"] for i in story.intervals) == last.moves["keys"]
-    assert [i.begin for i in story.intervals] == [0.0, *(i.end for i in story.intervals[:-1])]
+        assert sum(i.waits[cause] for i in story.lapses) == pytest.approx(seconds, abs=1e-6)
+    assert sum(i.moves["keys"] for i in story.lapses) == last.moves["keys"]
+    assert [i.begin for i in story.lapses] == [0.0, *(i.end for i in story.lapses[:-1])]
 
 
 def test_losses_are_means_of_those_that_are_merged():
     run = FakeRun(epochs=60).begin().train().end()
     losses = [line.loss for line in run.lines if isinstance(line, Tick)]
     story = told(run)
-    assert story.versions["intervals"] > 0
-    assert min(losses) < min(i.loss for i in story.intervals)
-    weights = [i.seconds for i in story.intervals]
-    mean = sum(i.loss * w for i, w in zip(story.intervals, weights, strict=True)) / sum(weights)
+    assert story.versions["lapses"] > 0
+    assert min(losses) < min(i.loss for i in story.lapses)
+    weights = [i.seconds for i in story.lapses]
+    mean = sum(i.loss * w for i, w in zip(story.lapses, weights, strict=True)) / sum(weights)
     assert mean == pytest.approx(sum(losses) / len(losses), rel=0.01)
 
 
@@ -44,9 +44,9 @@ def test_sessions_of_a_resumed_run_follow_each_other_in_run_time():
     story = told(resumed())
     (_, first), (begun, second) = story.begins
     assert first.examples == 0 < second.examples
-    assert {i.session for i in story.intervals} == {0, 1}
-    assert [i.begin for i in story.intervals[1:]] == [i.end for i in story.intervals[:-1]]
-    resumes = next(i for i in story.intervals if i.session == 1)
+    assert {i.session for i in story.lapses} == {0, 1}
+    assert [i.begin for i in story.lapses[1:]] == [i.end for i in story.lapses[:-1]]
+    resumes = next(i for i in story.lapses if i.session == 1)
     assert resumes.begin == begun
     # What a session that resumes moved before its first tick is not told.
     assert resumes.moves is None
