@@ -13,6 +13,7 @@ FILES = {
 }
 
 DOORS = {
+    "bokeh": ("pipeline.monitor.page", "pipeline.cluster.page_server"),
     "dask": ("pipeline.cluster",),
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),
@@ -40,7 +41,8 @@ DOORS = {
 LAYERS = (
     "pipeline.__main__", "pipeline.notebook", "pipeline.replay.main", "pipeline.replay.command", "pipeline.run",
     "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner", "pipeline.replay",
-    "pipeline.driver", "pipeline.cluster", "pipeline.monitor.tools", "pipeline.worker", "pipeline.preflight",
+    "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools", "pipeline.worker",
+    "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
     "pipeline.optimizer", "pipeline.caps", "pipeline.kernels", "pipeline.records", "pipeline.machine",

@@ -45,6 +45,8 @@ ROOT = Path(__file__).parents[2]
 GROUPS = Path("/sys/fs/cgroup/memory")
 SHARES, BLOCKS = (0.9, 0.5, 0.1), (4, 16)
 HALF = 0.5
+PROCESS_VARIES = 64 << 20
+"""Bytes by which processes differ that do the same. A table may take less than that."""
 FITS_IN = 1 << 33
 """Memory in which every table here fits."""
 
@@ -104,7 +106,7 @@ def _budget_and_candidates(text: str, limited: bool) -> tuple[int | None, dict[s
 
 
 def scarce(workflow: Workflow) -> int:
-    """The least memory in which half of the rows fit that plenty of memory holds."""
+    """The least memory in which half of the rows fit that plenty of memory holds, and what processes differ by."""
     plenty = chosen(workflow, FITS_IN)
     low, high = 1 << 20, FITS_IN
     while high - low > 1 << 20:
@@ -115,7 +117,7 @@ def scarce(workflow: Workflow) -> int:
                 high = middle
                 continue
         low = middle
-    return high
+    return high + PROCESS_VARIES
 
 
 def candidates(workflow: Workflow, memory: int | None) -> dict[str, Workflow]:
@@ -188,8 +190,8 @@ def main() -> None:
             told = "plenty of memory" if memory is None else f"{memory >> 20} MiB{', limited' if enter else ''}"
             best = max((case for case in speeds if case != "chosen"), key=speeds.__getitem__)
             print(f"\n{name}, {told}: " + "; ".join(f"{case}: {speed:,.0f}" for case, speed in speeds.items()))
-            ratios.append(speeds["chosen"] / speeds[best])
-            peak = max(run["peak"] for run in runs["chosen"])
+            ratios.append(speeds.get("chosen", 0.0) / speeds[best])
+            peak = max((run["peak"] for run in runs["chosen"]), default=0)
             print(f"chosen / best by hand ({best}): {ratios[-1]:.3f}; peak {peak >> 20} MiB", flush=True)
             if memory:
                 peaks.append(peak / memory)

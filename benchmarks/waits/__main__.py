@@ -16,15 +16,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.common import arguments, finish, machine
 from benchmarks.waits.slow import CASES
-from pipeline.monitor.live.lines import Ended, read_live
+from pipeline.monitor.live.lines import Ended, LiveLine, read_live
 
 ROOT = Path(__file__).parents[2]
 MODEL_OF = {"worker": "SlowOnSecond"}
@@ -39,10 +41,12 @@ synthetic = plain.data.synthetic.model_copy(
 data = plain.data.model_copy(update=dict(root=Path({root!r}), synthetic=synthetic))
 schedule = plain.schedule.model_copy(update=dict(block_batches=2))
 storage = plain.storage.model_copy(update=dict(device=8 << 20, host=6 << 20))
-workflow = plain.model_copy(update=dict(
-    name="waits", data=data, schedule=schedule, storage=storage, model=plain.model.model_copy(update=dict(kind={model})),
-))
+model = plain.model.model_copy(update=dict(kind={model}))
+workflow = plain.model_copy(
+    update=dict(name="waits", data=data, schedule=schedule, storage=storage, model=model)
+)
 """
+PLAIN = WORKFLOW.partition("schedule = ")[0] + "workflow = plain.model_copy(update=dict(data=data))\n"
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -50,26 +54,35 @@ def options(parser: argparse.ArgumentParser) -> None:
 
 
 def ended(case: str, slowed: bool, data: Path, quick: bool) -> Ended:
-    """The last line of live.jsonl of a run."""
+    """The last line of live.jsonl of a run of a case, or of the same without its delay."""
+    settings = ["commit.every_blocks=6"] if case == "commit" else []
+    several = ["--workers", "2"] if case == "worker" else []
+    lines = run_case(case if slowed else "none", data, quick, settings, several)
+    return next(line for line in lines if isinstance(line, Ended))
+
+
+def run_case(
+    case: str, data: Path, quick: bool, settings: Sequence[str] = (), several: Sequence[str] = (), plain: bool = False
+) -> list[LiveLine]:
+    """Lines of a run of a case ("none": without a delay). `plain`: of the quickstart as it is."""
     folder = data / "waits"
     folder.mkdir(parents=True, exist_ok=True)
     run_dir, file = folder / "run", folder / "workflow_waits.py"
     shutil.rmtree(run_dir, ignore_errors=True)
+    text = PLAIN if plain else WORKFLOW
+    name = f"{'plain' if plain else 'data'}{'_small' if quick else ''}"
     file.write_text(
-        WORKFLOW.format(
-            quickstart=str(ROOT / "workflows" / "quickstart.py"), root=str(folder / ("small" if quick else "data")),
-            examples=60_000 if quick else 400_000, validation=20_000 if quick else 50_000,
-            model=MODEL_OF.get(case, "DeepFM") if slowed else "DeepFM",
+        text.format(
+            quickstart=str(ROOT / "workflows" / "quickstart.py"), root=str(folder / name),
+            examples=60_000 if quick else 2_000_000 if plain else 400_000, validation=20_000 if quick else 50_000,
+            model=MODEL_OF.get(case, "DeepFM"),
         )
     )  # fmt: skip
-    several = ["--workers", "2"] if case == "worker" else []
-    command = [sys.executable, "-m", "benchmarks.waits.slow", case if slowed else "none", str(file), *several]
-    commits = ["--set", "commit.every_blocks=6"] if case == "commit" else []
-    subprocess.run(
-        [*command, "--run-dir", str(run_dir), *commits], check=True, stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    return next(line for line in read_live(run_dir) if isinstance(line, Ended))
+    command = [sys.executable, "-m", "benchmarks.waits.slow", case, str(file), "--run-dir", str(run_dir), *several]
+    command += [part for setting in settings for part in ("--set", setting)]
+    environment = os.environ | {"PIPELINE_REPORT": "off"}
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    return list(read_live(run_dir))
 
 
 def main() -> None:
@@ -77,7 +90,8 @@ def main() -> None:
     print(machine(), flush=True)
     print(f"{'case':12} {'cause':14} {'plain s':>8} {'slow s':>8} {'found':>6}  grew most")
     least, named, unattributed = 1.0, 0, 0.0
-    for case in args.only:
+    cases = args.only[:1] if args.quick else args.only
+    for case in cases:
         cause, _ = CASES[case]
         founds: list[float] = []
         growths: dict[str, float] = {}
@@ -99,7 +113,7 @@ def main() -> None:
             "  " + json.dumps({name: round(value, 2) for name, value in growths.items() if abs(value) > 0.05}),
             flush=True,
         )
-    finish({"least_found": least, "named": named / len(args.only), "most_unattributed": unattributed})
+    finish({"least_found": max(0.0, least), "named": named / len(cases), "most_unattributed": unattributed})
 
 
 if __name__ == "__main__":

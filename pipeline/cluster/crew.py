@@ -49,6 +49,8 @@ class Crew(Protocol):
     world: int
     dashboard: str | None
     """Address of the Dask dashboard; None without Dask."""
+    page: str | None
+    """Address of the run's page; None if no server of this process shows it."""
     overlaps: bool
     """True if stages run at the same time, False if one thread runs them in turn."""
 

@@ -59,9 +59,14 @@ def mount(scheduler: Any, address: str) -> None:
 
 
 def dashboard_link(client: Client) -> str | None:
-    """Address of the dashboard; None if it is off. Dask's own link has the machine's name, also of a dashboard that
-    listens on loopback only."""
+    """Address of the dashboard; None if it is off."""
     cluster: Any = client.cluster
     server, application = cluster.scheduler.http_server, cluster.scheduler.http_application
-    host = socket.gethostname() if server.address == "0.0.0.0" else server.address
-    return f"http://{host}:{server.port}/status" if application.applications else None
+    return f"http://{server_host(cluster.scheduler)}:{server.port}/status" if application.applications else None
+
+
+def server_host(scheduler: Any) -> str:
+    """Host of a scheduler's HTTP server as a browser reaches it. Dask's own link has the machine's name, also of a
+    server that listens on loopback only."""
+    address = str(scheduler.http_server.address)
+    return socket.gethostname() if address == "0.0.0.0" else address

@@ -19,6 +19,7 @@ from pipeline.cluster.crew import P, T, WorkerSpec, replicas_for
 from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.executor import CrewExecutor
 from pipeline.cluster.merge import Merge
+from pipeline.cluster.page_server import mount_page
 from pipeline.cluster.pool import WorkerPool
 from pipeline.cluster.run_plugin import JoinRequest, WorkerInfo, call_worker, join_run, leave_run, serve, worker_info
 from pipeline.cluster.watch import Watch
@@ -46,6 +47,7 @@ class DaskCrew:
         self._run_dir, self._commits, self._speed = folder.path.absolute(), commits, folder.measured
         self.world = pool.world
         self.dashboard = dashboard_link(pool.client) if pool.cluster else pool.client.dashboard_link
+        self.page = mount_page(pool.client, self._run_dir) if pool.cluster else None
         self._watch = Watch(pool, workflow.workers.silent_seconds)
         self._by_collective = pool.world > workflow.workers.pairs_up_to
         self.machines: list[WorkerInfo] = []

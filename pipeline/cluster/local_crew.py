@@ -10,6 +10,7 @@ from typing import Any, Concatenate
 from pipeline.cluster.crew import P, T, replicas_for
 from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.local import DaskExecutor
+from pipeline.cluster.page_server import mount_page
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.device.device import Device
@@ -36,6 +37,7 @@ class LocalCrew:
         self._device, self._client = device, client
         self._worker: Worker | None = None
         self.dashboard = dashboard_link(client) if client else None
+        self.page = mount_page(client, folder.path) if client else None
         self.overlaps = client is not None
 
     @property

@@ -21,7 +21,7 @@ MAX_KEYS = 1 << 20
 """Limit of affected keys that are followed up, not counting those of the last chunk; beyond it only files are named."""
 OURS = (
     "commits", "table.zarr", "scores", "workflow.json", "metrics.jsonl", "model.safetensors", "result.json",
-    "stretches.jsonl", "live.jsonl", "trace.json", "tensorboard",
+    "stretches.jsonl", "live.jsonl", "trace.json", "report.html", "tensorboard",
 )  # fmt: skip
 
 

@@ -117,7 +117,8 @@ class Driver:
                 dashboard = f"dashboard: {self.crew.dashboard}" if self.crew.dashboard else None
                 stands = self.what_stands() if self.committer.newest else None
                 compiles = COMPILING if self.setup.workflow.model.compile and not self._is_over else None
-                for line in filter(None, (dashboard, stands, *self.warnings, compiles)):
+                page = f"page: {self.crew.page or f'pipeline watch {self.folder.path}'}"
+                for line in filter(None, (page, dashboard, stands, *self.warnings, compiles)):
                     self._say(line)
                 result = self._go_on()
             self._tell_end("finished" if result else "interrupted")

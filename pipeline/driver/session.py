@@ -14,6 +14,7 @@ from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import make_run_dir, open_crew, open_local, recruit, shared_by
 from pipeline.errors import refuse_remote
+from pipeline.monitor.tools.prometheus import metrics_of
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import Setup, check, divide_caps
 from pipeline.storage.lock import RunLock
@@ -73,6 +74,7 @@ def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
     with ExitStack() as stack:
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
+        stack.enter_context(metrics_of(session.run_dir))
         arguments = setup, session.checked.source, session.run_dir
         if session.spec:
             yield stack.enter_context(open_crew(*arguments, session.spec))

@@ -13,14 +13,19 @@ class InUse(ValueError):
     """Raised if another process holds the lock; names that process."""
 
 
+def lock_file(run_dir: Path) -> Path:
+    """Path of the lock of a run directory; the file has the number of the process that locked it last."""
+    run_dir = run_dir.resolve()
+    return run_dir.with_name(f".{run_dir.name}.lock")
+
+
 class RunLock:
     """Lock on a file beside the run directory, so that moving the directory aside does not move the lock. The operating
     system releases it when its owner ends, even by a kill. Also a context manager."""
 
     def __init__(self, run_dir: Path) -> None:
-        run_dir = run_dir.resolve()
-        run_dir.parent.mkdir(parents=True, exist_ok=True)
-        self.path = run_dir.with_name(f".{run_dir.name}.lock")
+        self.path = lock_file(run_dir)
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

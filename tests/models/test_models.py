@@ -1,9 +1,7 @@
 """Every model is its paper's equation, of as many parameters, and learns from all that it is given."""
 
 import itertools
-import re
 import textwrap
-from pathlib import Path
 
 import equations
 import numpy as np
@@ -78,9 +76,7 @@ def test_a_model_computes_the_equation_of_its_paper(name, num_numbers, dtype):
     assert model(*given).detach().numpy() == pytest.approx(expected, rel=tolerance, abs=tolerance)
 
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
 EXAMPLES = {
-    "README.md": re.findall("```python\n(.*?)```", README, re.S)[0],
     "pipeline.models": textwrap.dedent(models.__doc__[models.__doc__.index("    class") :].rpartition("\n\n")[0]),
 }
 

@@ -46,6 +46,7 @@ class ThreadCrew:
     """Crew of workers in threads. `sizes`: arguments of harness.sizes_of, for each worker."""
 
     dashboard = None
+    page = None
     overlaps = True
 
     def __init__(

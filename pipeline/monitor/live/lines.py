@@ -7,7 +7,8 @@ session, which begins with a `Begin`; those of examples and moves are of the who
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +22,11 @@ CAUSES = (
 )  # fmt: skip
 """What training waited for. "hand-over": a task could have begun and had not yet; "start": the workers took up the
 blocks of a stretch; "end": the last results were fetched, or the result of the run was written."""
+
+OFTEN = (b'{"event":"tick"', b'{"event":"fields"')
+"""Beginnings of the lines that are written every few seconds."""
+MOST_TICKS = 1000
+LAST_LINES = 100
 
 
 class Begin(Strict):
@@ -205,18 +211,58 @@ def read_live(folder: Path) -> Iterator[LiveLine]:
         yield from filter(None, map(parse_line, file))
 
 
-def follow_live(folder: Path) -> Iterator[list[LiveLine]]:
-    """Yield the lines of a run directory that are new since the last time, for ever: first those that are there. Yields
-    an empty list while nothing is new. Raises Replaced once the file is another one, because it was made shorter or the
-    run began anew: read that from the beginning."""
+def follow_live(folder: Path, most: int = MOST_TICKS) -> Iterator[list[LiveLine]]:
+    """Yield the lines of a run directory that are new since the last time, for ever: first those that are there, of
+    `Tick` and `Fields` about `most` to twice as many. Yields an empty list while nothing is new. Raises Replaced once
+    the file is another one, because it was made shorter or the run began anew: read that from the beginning."""
     path = folder / LIVE
     with path.open("rb") as file:
         inode, rest = path.stat().st_ino, b""
         while True:
-            *lines, rest = (rest + file.read()).split(b"\n")
-            yield [line for line in (parse_line(text.decode(errors="replace")) for text in lines) if line]
-            if not path.exists() or path.stat().st_ino != inode:
+            whole: list[bytes] = []
+            for text in fewer(file, most):
+                if text.endswith(b"\n"):
+                    whole.append(rest + text)
+                    rest = b""
+                else:
+                    rest += text
+            yield [line for line in (parse_line(text.decode(errors="replace")) for text in whole) if line]
+            there = path.stat() if path.exists() else None
+            if there is None or there.st_ino != inode or there.st_size < file.tell():
                 raise Replaced(str(path))
+
+
+def fewer(lines: Iterable[bytes], most: int) -> Iterator[bytes]:
+    """Leave out lines of `Tick` and `Fields`, evenly and without parsing them, so that `most` to twice as many are
+    left. The last lines are all there."""
+    kept: list[bytes] = []
+    last: deque[bytes] = deque()
+    stride, number = 1, 0
+    for text in lines:
+        last.append(text)
+        if len(last) <= LAST_LINES:
+            continue
+        text = last.popleft()
+        if not text.startswith(OFTEN):
+            kept.append(text)
+            continue
+        number += 1
+        if number % stride == 0:
+            kept.append(text)
+        if number >= 2 * most * stride:
+            kept, stride = _every_second(kept), 2 * stride
+    yield from kept
+    yield from last
+
+
+def _every_second(lines: Iterable[bytes]) -> list[bytes]:
+    """Leave out every second line of those that are written often."""
+    kept, odd = [], True
+    for text in lines:
+        odd = not odd if text.startswith(OFTEN) else odd
+        if odd or not text.startswith(OFTEN):
+            kept.append(text)
+    return kept
 
 
 class Replaced(Exception):

@@ -12,7 +12,6 @@ from conftest import make_workflow, write_data
 from harness import make_driver
 
 from pipeline.cluster.local import local_client
-from pipeline.data.source import Source
 from pipeline.monitor.live.lines import (
     LIVE,
     Begin,
@@ -26,7 +25,6 @@ from pipeline.monitor.live.lines import (
     read_live,
 )
 from pipeline.monitor.live.live_file import LiveFile
-from pipeline.monitor.live.live_observer import LiveObserver
 from pipeline.workflow import Workflow
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -111,6 +109,8 @@ def test_the_causes_of_a_session_add_up_to_its_wall_seconds(
     assert sum(end.waits.values()) == pytest.approx(end.seconds, rel=1e-3)
     assert abs(end.waits.get("unattributed", 0.0)) <= 0.02 * end.seconds
     assert min(end.waits[cause] for cause in ("train", "commit", "evaluation")) > 0
+    assert end.parts.keys() == {"disk", "host copy"}
+    assert end.text.startswith("training waited ")
 
 
 @pytest.mark.usefixtures("often")
@@ -124,8 +124,6 @@ def test_counts_by_field_are_those_of_the_first_batch(tmp_path: Path) -> None:
     assert [first.values[names.index(name)] for name in ("item", "country", "user")] == [24] * 3
     assert first.new == first.keys
     assert sum(first.host) == sum(first.disk) == 0
-    source = Source(workflow.data, workflow.seed)
-    source.close()
     assert 0 < first.keys[names.index("country")] <= 24
 
 
@@ -185,6 +183,4 @@ def a_tick() -> Tick:
 
 def test_at_most_one_tick_is_written_a_second(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
     _, lines = lines_of(small_workflow(), tmp_path)
-    observer = LiveObserver
-    assert observer.__module__
-    assert len(lines[Tick]) <= lines[Ended][0].seconds + 2
+    assert 1 <= len(lines[Tick]) <= lines[Ended][0].seconds + 2

@@ -1,0 +1,125 @@
+"""Cost of watching a run.
+
+    python -m benchmarks.observer [--repeats 10]
+
+Runs of the quickstart without live.jsonl and with it take turns; then some with a page open and as many without. Nobody
+else may use the machine.
+
+Expected: examples/s with the file relative to those without it are 0.97 at least, at the lower end of the 90 %
+interval. The observer takes at most 1 % of a core while nobody looks; the thread that serves the page takes at most 3 %
+more while one is open.
+
+The last line is JSON: `on_vs_off` and `lower_end`; `observer_share`, CPU seconds of the observer relative to the wall;
+`page_share`, CPU seconds of Dask's thread with a page open less those without, relative to the wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from benchmarks.common import arguments, finish, machine
+from pipeline.monitor.live.lines import LIVE, Said, Tick, read_live
+
+ROOT = Path(__file__).parents[2]
+STUDENT_90 = {1: 6.314, 2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833}
+"""Quantiles of Student's distribution for a two-sided interval of 90 %, by degrees of freedom."""
+LOOK = """
+import sys, time
+from bokeh.client import pull_session
+session = pull_session(url=sys.argv[1])
+while session.connected:
+    session.force_roundtrip()
+    time.sleep(0.5)
+"""
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change the workflow")
+
+
+def one(mode: str, args: argparse.Namespace, page: bool = False) -> dict[str, Any]:
+    """Figures of a run of its own process."""
+    run_dir = args.data / "observer"
+    shutil.rmtree(run_dir, ignore_errors=True)
+    settings = [f"data.root={args.data / 'quickstart'}", *args.set]
+    if args.quick:
+        sizes = {"train_examples": 20_000, "validation_examples": 1_000, "test_examples": 1_000}
+        settings = [f"data.root={args.data / 'observer_small'}", *(f"data.synthetic.{k}={v}" for k, v in sizes.items())]
+    command = [sys.executable, "-m", "benchmarks.observer.one", mode, str(ROOT / "workflows" / "quickstart.py")]
+    command += [part for setting in settings for part in ("--set", setting)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+    with subprocess.Popen(
+        [*command, "--run-dir", str(run_dir)], env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True,
+    ) as run:  # fmt: skip
+        looker = look(run, run_dir) if page else None
+        assert run.stdout
+        told = json.loads(run.stdout.read().splitlines()[-1])
+    if looker:
+        looker.kill()
+        looker.wait()
+    result = json.loads((run_dir / "result.json").read_text())
+    ticks = [line for line in read_live(run_dir) if isinstance(line, Tick)] if mode == "on" else []
+    observer = ticks[-1].observer_seconds if ticks else 0.0
+    return {"speed": result["examples_per_second"], "seconds": result["seconds"], "observer": observer, **told}
+
+
+def look(run: subprocess.Popen[str], run_dir: Path) -> subprocess.Popen[bytes] | None:
+    """Open the page of a run as a browser does, once it is told; None if the run ends before."""
+    while run.poll() is None:
+        with suppress(OSError):
+            said = [line.text for line in read_live(run_dir) if isinstance(line, Said)]
+            if pages := [text.split()[1] for text in said if text.startswith("page: ")]:
+                return subprocess.Popen([sys.executable, "-c", LOOK, pages[0]], stderr=subprocess.DEVNULL)
+        time.sleep(0.2)
+    return None
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Mean ratio, and the lower end of its 90 % interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.mean(logs)
+    if len(logs) < 2:
+        return math.exp(mean), math.exp(mean)
+    error = statistics.stdev(logs) / math.sqrt(len(logs))
+    return math.exp(mean), math.exp(mean - STUDENT_90.get(len(logs) - 1, 1.7) * error)
+
+
+def main() -> None:
+    args = arguments("observer", "Cost of watching a run.", options)
+    repeats = 1 if args.quick else args.repeats
+    args.data = args.data.absolute()
+    print(machine(), LIVE, flush=True)
+    one("on", args)
+    ratios, shares, pages = [], [], []
+    for pair in range(repeats):
+        runs = {mode: one(mode, args) for mode in (("off", "on") if pair % 2 else ("on", "off"))}
+        ratios.append(runs["on"]["speed"] / runs["off"]["speed"])
+        shares.append(runs["on"]["observer"] / runs["on"]["seconds"])
+        print(f"pair {pair}: {ratios[-1]:.3f}, observer {shares[-1]:.2%}", flush=True)
+    for pair in range(max(1, repeats // 3)):
+        plain, watched = one("on", args), one("on", args, page=True)
+        share = [of["loop_seconds"] / of["seconds"] for of in (plain, watched)]
+        pages.append(share[1] - share[0])
+        print(f"page {pair}: thread of Dask {share[0]:.2%}, with a page open {share[1]:.2%}", flush=True)
+    ratio, lower = interval(ratios)
+    finish({
+        "on_vs_off": ratio, "lower_end": lower, "observer_share": max(shares),
+        "page_share": max(0.0, statistics.median(pages)),
+    })  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""python -m pipeline compare RUN RUN ...: one page with the settings that differ, metrics, speed and curves of runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.errors import error_text, refuse_remote
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.page.report import check_told, story_of
+from pipeline.monitor.page.story import Story
+from pipeline.monitor.runs import find_runs, result_of
+
+MAX_RUNS = 8
+"""As many as there are colours that can be told apart."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Exit code 0 on success, 2 if a folder is no run or the file cannot be written, 130 if
+    interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline compare", description=__doc__)
+    parser.add_argument("run_dir", type=Path, nargs="+", help=f"folders of runs, at most {MAX_RUNS}")
+    parser.add_argument("--out", type=Path, default=Path("compare.html"), help="file to write (default: compare.html)")
+    args = parser.parse_args(argv)
+    try:
+        heed_interrupts()
+        refuse_remote("--out", args.out)
+        if not 2 <= len(args.run_dir) <= MAX_RUNS:
+            raise ValueError(f"{len(args.run_dir)} runs: name 2 to {MAX_RUNS} folders of runs")
+        for run_dir in args.run_dir:
+            check_told(run_dir)
+        write_comparison(args.run_dir, args.out)
+        print(f"wrote {args.out}")
+    except (ValueError, OSError, MemoryError) as error:
+        print(f"error: {error_text(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: nothing was written", file=sys.stderr)
+        return 130
+    return 0
+
+
+def write_comparison(run_dirs: Sequence[Path], out: Path) -> None:
+    """Write the page that compares runs. Raises OSError if it cannot be written."""
+    # These imports take a second, and neither --help nor an error needs them.
+    from pipeline.monitor.page.compared import Compared, comparison_cards
+    from pipeline.monitor.page.static import write_static
+    from pipeline.monitor.page.style import RUN_COLORS
+
+    compared = []
+    for run_dir, name, color in zip(run_dirs, names_of(run_dirs), RUN_COLORS, strict=False):
+        settings = next((run.settings for run in find_runs(run_dir) if Path(run.folder) == run_dir), {})
+        compared.append(Compared(name, color, story_of(run_dir), settings, result_of(run_dir)))
+    write_static(out, "Comparison of runs", comparison_cards(compared), Story())
+
+
+def names_of(run_dirs: Sequence[Path]) -> list[str]:
+    """Names of folders: the last parts of their paths, as many as tell them apart."""
+    parts = [path.resolve().parts for path in run_dirs]
+    for last in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(each[-last:]) for each in parts]
+        if len({*names}) == len(names):
+            return names
+    return [str(path) for path in run_dirs]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

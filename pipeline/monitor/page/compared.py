@@ -1,0 +1,199 @@
+"""Cards of a page that compares runs: a column or a line for each run, in its colour."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from bokeh.models import ColumnDataSource
+from bokeh.plotting import figure
+
+from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
+from pipeline.monitor.page.metric_curves import SHOWN, by_epoch
+from pipeline.monitor.page.page import Card
+from pipeline.monitor.page.panel import Panel, chips, fixed_panel, plot_panel
+from pipeline.monitor.page.speed import speed_columns
+from pipeline.monitor.page.story import Story
+from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
+from pipeline.monitor.page.tables import setting_text
+from pipeline.monitor.page.time_use import shares_of
+
+SPLITS = ("validation", "test")
+Points = tuple[Sequence[float], Sequence[float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One of the runs."""
+
+    name: str
+    """The last parts of its path in which it differs from the others."""
+    color: str
+    story: Story
+    settings: Mapping[str, Any]
+    """Values of the workflow by their dotted paths; empty before its first commit."""
+    result: Mapping[str, Any] | None
+
+
+def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
+    """The cards of the page, in their order."""
+    head = f'<div class="head"><h1>{len(runs)} runs compared</h1></div>{_legend(runs)}'
+    return [
+        Card("", "bare", fixed_panel("head", head)),
+        Card("Result", "whole", fixed_panel("results", _columns(runs, dict(_results(runs))))),
+        Card("Settings that differ", "whole", fixed_panel("settings", _settings(runs))),
+        Card("AUC", "half", _metric_panel(runs, "auc")),
+        Card("Logloss", "half", _metric_panel(runs, "logloss")),
+        Card("Loss", "half", _loss_panel(runs)),
+        Card("Speed", "half", _speed_panel(runs)),
+        Card("Where the time goes", "whole", fixed_panel("time_use", _time_use(runs))),
+    ]
+
+
+def _legend(runs: Sequence[Compared]) -> str:
+    return chips({run.name: (run.color, "") for run in runs})
+
+
+def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str:
+    """A table with a column for each run."""
+    head = "".join(f'<th><i class="dot" style="background:{run.color}"></i> {escape(run.name)}</th>' for run in runs)
+    body = "".join(
+        f"<tr><td>{escape(name)}</td>{''.join(f'<td>{escape(text)}</td>' for text in texts)}</tr>"
+        for name, texts in rows.items()
+    )
+    return f"<div class='wide'><table><tr><th></th>{head}</tr>{body}</table></div>"
+
+
+def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
+    """Yield lines of values, those that some run has."""
+    for split in SPLITS:
+        for metric in ("auc", "logloss", "ne", "calibration", "gauc"):
+            found = [_last(run, split, metric) for run in runs]
+            if any(value is not None for value in found):
+                yield f"{metric}, {split}", ["-" if value is None else f"{value:.5f}" for value in found]
+    yield "examples/s", [short_number(_speed(run)) for run in runs]
+    yield "run time", [short_duration(_seconds(run)) for run in runs]
+    yield "examples trained on", [short_number(_trained(run)) for run in runs]
+    yield "size of the log", [short_size(i[-1].tick.disk_bytes) if (i := run.story.intervals) else "-" for run in runs]
+    yield "training waits", [_waits(run) for run in runs]
+
+
+def _last(run: Compared, split: str, metric: str) -> float | None:
+    values = [one.metrics.get(metric) for _, one in run.story.evaluations if one.split == split]
+    return values[-1] if values else None
+
+
+def _seconds(run: Compared) -> float | None:
+    if run.result:
+        return float(run.result["seconds"])
+    return run.story.run_time or None
+
+
+def _trained(run: Compared) -> int | None:
+    if run.result:
+        return int(run.result["examples"])
+    return run.story.intervals[-1].tick.trained if run.story.intervals else None
+
+
+def _speed(run: Compared) -> float | None:
+    trained, seconds = _trained(run), _seconds(run)
+    return trained / seconds if trained and seconds else None
+
+
+def _waits(run: Compared) -> str:
+    shares = shares_of(_spent(run))
+    return percent(sum(s for cause, s in shares.items() if cause not in ("train", "unattributed"))) if shares else "-"
+
+
+def _spent(run: Compared) -> dict[str, float]:
+    """Seconds by what training did or waited for, over all sessions."""
+    spent: dict[str, float] = {}
+    for interval in run.story.intervals:
+        for cause, seconds in interval.waits.items():
+            spent[cause] = spent.get(cause, 0.0) + seconds
+    return spent
+
+
+def _settings(runs: Sequence[Compared]) -> str:
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    texts = {
+        name: [setting_text(run.settings[name]) if name in run.settings else "not set" for run in runs]
+        for name in names
+    }
+    differ = {name: values for name, values in texts.items() if len({*values}) > 1}
+    return _columns(runs, differ) if differ else '<p class="nothing">No setting differs.</p>'
+
+
+def _curves(
+    name: str, shown: figure, runs: Sequence[Compared], points: Callable[[Compared], Points], nothing: str, style: str
+) -> Panel:
+    """A panel with a line for each run that has points; `style`: how the value under the pointer is written."""
+    drawn = [run for run in runs if points(run)[0]]
+    for run in drawn:
+        x, y = points(run)
+        source = ColumnDataSource({"x": list(x), "y": list(y)})
+        line = shown.line("x", "y", source=source, color=run.color, line_width=2)
+        if len(x) < 60:
+            shown.scatter("x", "y", source=source, color=run.color, size=5)
+        hover_on(shown, line, [("", run.name), ("", f"@y{{{style}}}")], "mouse")
+    return plot_panel(name, [shown], lambda story: _legend(drawn) if drawn else f"!{nothing}")
+
+
+def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
+    # A test alone is one point; the validation's curve says more.
+    has = {split: any(_last(run, split, metric) is not None for run in runs) for split in SPLITS}
+    split = next((split for split in SPLITS if has[split]), SPLITS[0])
+
+    def points(run: Compared) -> Points:
+        found = [
+            (e.epoch, e.metrics[metric])
+            for _, e in run.story.evaluations
+            if e.split == split and e.metrics.get(metric) is not None
+        ]
+        return [float(epoch) for epoch, _ in found], [float(value or 0.0) for _, value in found]
+
+    return _curves(metric, by_epoch(f"{SHOWN[metric]}, {split}"), runs, points, "No evaluation.", "0.00000")
+
+
+def _loss_panel(runs: Sequence[Compared]) -> Panel:
+    shown = plain_figure("training loss, nats")
+    shown.xaxis.update(axis_label="examples trained on", formatter=axis_format("short"))
+
+    def points(run: Compared) -> Points:
+        found = [(i.tick.trained, i.loss) for i in run.story.intervals if i.loss is not None]
+        return [float(trained) for trained, _ in found], [loss for _, loss in found]
+
+    return _curves("loss", shown, runs, points, "No block has been trained.", "0.0000")
+
+
+def _speed_panel(runs: Sequence[Compared]) -> Panel:
+    shown = over_run_time(plain_figure("examples/s"))
+    shown.yaxis.formatter = axis_format("short")
+    shown.y_range.start = 0
+
+    def points(run: Compared) -> Points:
+        columns = speed_columns("speed", run.story.intervals, 0)
+        return columns["at"], columns["smooth"]
+
+    return _curves("speed", shown, runs, points, "No block is done.", "0,0")
+
+
+def _time_use(runs: Sequence[Compared]) -> str:
+    """A bar for each run, whose parts are the shares of its time, and a legend."""
+    spent = {run.name: shares_of(_spent(run)) for run in runs}
+    causes = [cause for cause in CAUSE_COLORS if any(shares.get(cause, 0.0) >= 0.005 for shares in spent.values())]
+    if not causes:
+        return '<p class="nothing">No run has told where its time went.</p>'
+    bars = []
+    for name, shares in spent.items():
+        parts = "".join(
+            f'<i style="width:{100 * shares.get(cause, 0.0):.2f}%;background:{CAUSE_COLORS[cause]}"></i>'
+            for cause in causes
+        )
+        train = percent(shares.get("train"))
+        bar = f'<span class="bar thick">{parts}</span>'
+        bars.append(f'<div class="meter named"><span>{escape(name)}</span>{bar}<b>{train}</b></div>')
+    legend = chips({cause: (CAUSE_COLORS[cause], "") for cause in causes})
+    return f"{legend}{''.join(bars)}<p>Share of the wall time; the number is that of training.</p>"

@@ -1,0 +1,122 @@
+"""The disk: size of the log, commits, and how long the space lasts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pipeline.monitor.live.lines import CommitDone
+from pipeline.monitor.page.humanized import short_duration, short_number, short_size
+from pipeline.monitor.page.panel import Followed, Panel, SessionMarks, plot_panel
+from pipeline.monitor.page.story import Interval, Story
+from pipeline.monitor.page.style import CAUSE_COLORS, RED, hover_on, over_run_time, plain_figure, size_axis
+
+COMMIT_COLOR = CAUSE_COLORS["commit"]
+LEAST_SECONDS = 20.0
+"""Shortest period from which the growth of the log is told."""
+
+
+class DiskLeft(NamedTuple):
+    """Space for the log, and how long it lasts."""
+
+    left_bytes: int
+    """Bytes that it may still grow by: within its cap, and within what is free on the disk."""
+    bytes_per_second: float | None
+    """Its growth in the second half of this session; None if that is too short to tell."""
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds until it is full at this rate; None if it does not grow."""
+        grows = self.bytes_per_second is not None and self.bytes_per_second > 0
+        return self.left_bytes / self.bytes_per_second if grows and self.bytes_per_second else None
+
+
+def disk_left(story: Story) -> DiskLeft | None:
+    """Space that is left for the log; None before the first tick."""
+    tick, begin = story.tick, story.begin
+    if not tick or not begin:
+        return None
+    session = len(story.begins) - 1
+    points = [(i.end, i.tick.disk_bytes) for i in story.intervals if i.session == session]
+    points.append((story.run_time, tick.disk_bytes))
+    half = [point for point in points if point[0] >= (points[0][0] + points[-1][0]) / 2]
+    seconds = half[-1][0] - half[0][0]
+    growth = (half[-1][1] - half[0][1]) / seconds if seconds >= LEAST_SECONDS else None
+    return DiskLeft(min(max(begin.disk_cap_bytes - tick.disk_bytes, 0), tick.free_bytes), growth)
+
+
+def left_text(left: DiskLeft) -> str:
+    """How long the disk lasts, in words."""
+    if left.bytes_per_second is None:
+        return f"{short_size(left.left_bytes)} left"
+    if left.seconds is None:
+        return "the log does not grow"
+    return f"full in {short_duration(left.seconds)}" if left.seconds < 100 * 86400 else "lasts for months"
+
+
+def disk_panel() -> Panel:
+    """The panel "Disk"."""
+    shown = over_run_time(plain_figure("size of the log"))
+    size_axis(shown.yaxis)
+    shown.y_range.start = 0
+    followed, dots = Followed(_size_columns), Followed(_commit_columns)
+    line = shown.line("at", "bytes", source=followed.source, color=RED, line_width=2)
+    shown.scatter("at", "bytes", source=dots.source, color=COMMIT_COLOR, size=5)
+    hover_on(shown, line, [("run time", "@at{00:00:00}"), ("log", "@told")])
+    marks = SessionMarks(shown)
+
+    def update(story: Story) -> str:
+        followed.update(story.intervals, story.versions["intervals"])
+        dots.update(story.commits, story.versions["commits"])
+        marks.update(story)
+        if not story.intervals:
+            return "!Nothing has been written yet."
+        last, begin = story.intervals[-1].tick, story.begin
+        cap = begin.disk_cap_bytes if begin else 0
+        used, free = short_size(last.disk_bytes), short_size(last.free_bytes)
+        said = f"{used} of at most {short_size(cap)}; {free} free on the disk"
+        left = disk_left(story)
+        return f"<p>{said}{f'; {left_text(left)}' if left and not story.ended else ''}</p>"
+
+    return plot_panel("disk", [shown], update)
+
+
+def commits_panel() -> Panel:
+    """The panel "Commits": how long each took."""
+    shown = over_run_time(plain_figure("seconds that a commit took"))
+    shown.y_range.start = 0
+    followed = Followed(_commit_columns)
+    shown.segment("at", 0, "at", "took", source=followed.source, color=COMMIT_COLOR, line_width=1.5, line_alpha=0.6)
+    dots = shown.scatter("at", "took", source=followed.source, color=COMMIT_COLOR, size=6)
+    hover_on(shown, dots, [("", "@told"), ("run time", "@at{00:00:00}"), ("took", "@took{0.00} s")], "mouse")
+    marks = SessionMarks(shown)
+
+    def update(story: Story) -> str:
+        followed.update(story.commits, story.versions["commits"])
+        marks.update(story)
+        if not story.commits:
+            return "!No commit yet."
+        _, last = story.commits[-1]
+        mean = story.commit_seconds / story.num_commits
+        return (
+            f"<p>{story.num_commits:,} commits, {short_duration(mean)} each on average; the last one has "
+            f"{short_number(last.live_rows)} rows; {short_size(last.written_bytes)} written in all</p>"
+        )
+
+    return plot_panel("commits", [shown], update)
+
+
+def _size_columns(intervals: Sequence[Interval], first: int) -> dict[str, list[object]]:
+    sizes = [i.tick.disk_bytes for i in intervals[first:]]
+    return {"at": [i.end for i in intervals[first:]], "bytes": [*sizes], "told": [short_size(size) for size in sizes]}
+
+
+def _commit_columns(commits: Sequence[tuple[float, CommitDone]], first: int) -> dict[str, list[object]]:
+    new = commits[first:]
+    names = [f"commit {one.number}{f' ({one.name})' if one.name else ''}" for _, one in new]
+    return {
+        "at": [at for at, _ in new],
+        "took": [one.took for _, one in new],
+        "bytes": [one.log_bytes for _, one in new],
+        "told": [f"{name}, {short_size(one.log_bytes)}" for name, (_, one) in zip(names, new, strict=True)],
+    }

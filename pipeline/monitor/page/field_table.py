@@ -1,0 +1,85 @@
+"""Fields: each one's share of the keys, and where its rows were found, as a table with bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+from typing import NamedTuple
+
+from pipeline.monitor.live.lines import Fields
+from pipeline.monitor.page.humanized import percent, short_size
+from pipeline.monitor.page.panel import Panel, text_panel
+from pipeline.monitor.page.story import Story
+from pipeline.monitor.page.style import TIER_COLORS
+
+
+class FieldUse(NamedTuple):
+    """Counts of one field in the sampled blocks."""
+
+    name: str
+    values: int
+    keys: int
+    host: int
+    disk: int
+    new: int
+
+    @property
+    def missed(self) -> int:
+        """Keys that were not on the device."""
+        return self.host + self.disk + self.new
+
+
+def field_uses(names: Sequence[str], sampled: Sequence[Fields]) -> list[FieldUse]:
+    """Sums over the sampled blocks, the field with the most missed keys first."""
+    uses = [
+        FieldUse(
+            name, *(sum(getattr(one, what)[n] for one in sampled) for what in ("values", "keys", "host", "disk", "new"))
+        )
+        for n, name in enumerate(names)
+        if all(n < len(one.values) for one in sampled)
+    ]
+    return sorted(uses, key=lambda use: (-use.missed, -use.keys))
+
+
+def fields_panel() -> Panel:
+    """The panel "Fields"."""
+
+    def text(story: Story) -> str:
+        if not story.fields or not story.begin:
+            return '<p class="nothing">No block has been sampled yet.</p>'
+        uses = field_uses(story.begin.fields, story.fields)
+        return field_table(uses, story.begin.row_bytes, len(story.fields))
+
+    return text_panel("fields", text)
+
+
+def field_table(uses: Sequence[FieldUse], row_bytes: int, num_blocks: int) -> str:
+    """A table of the fields in HTML; `num_blocks`: number of blocks that were sampled."""
+    keys = max(sum(use.keys for use in uses), 1)
+    moved = max(sum(use.missed for use in uses), 1)
+    most_keys, most_missed = max((u.keys for u in uses), default=1), max((u.missed for u in uses), default=1)
+    rows = []
+    for use in uses:
+        key_bar = f'<i style="width:{100 * use.keys / max(most_keys, 1):.1f}%;background:{TIER_COLORS["device"]}"></i>'
+        parts = [
+            f'<i style="width:{100 * count / max(most_missed, 1):.2f}%;background:{TIER_COLORS[tier]}"></i>'
+            for tier, count in (("host", use.host), ("disk", use.disk), ("new", use.new))
+            if count
+        ]
+        rows.append(
+            f"<tr><td>{escape(use.name)}</td>"
+            f"<td class=bars><span>{percent(use.keys / keys)}</span><span class=bar>{key_bar}</span></td>"
+            f"<td class=bars><span>{percent(use.missed / moved)}</span><span class=bar>{''.join(parts)}</span></td>"
+            f"<td>{percent(use.missed / use.keys if use.keys else 0.0)}</td>"
+            f"<td>{short_size(use.missed * row_bytes / num_blocks)}</td></tr>"
+        )
+    legend = ", ".join(
+        f'<i class="dot" style="background:{TIER_COLORS[tier]}"></i>{told}'
+        for tier, told in (("host", "in the host tier"), ("disk", "on disk"), ("new", "new"))
+    )
+    sampled = "one sampled block" if num_blocks == 1 else f"the last {num_blocks} sampled blocks"
+    return (
+        "<div class='wide'><table><tr><th>field</th><th class='bars'>share of all unique keys</th>"
+        "<th class='bars'>share of all misses</th><th>of its keys missed</th><th>bytes a block</th></tr>"
+        f"{''.join(rows)}</table></div><p>Of {sampled}. A miss is a unique key that is not on the device: {legend}.</p>"
+    )

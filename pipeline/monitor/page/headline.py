@@ -1,0 +1,157 @@
+"""The head of a page: what the run is, whether it goes, and the few numbers that matter most."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from pipeline.monitor.page.disk_use import disk_left, left_text
+from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
+from pipeline.monitor.page.panel import Panel, text_panel
+from pipeline.monitor.page.story import Story
+from pipeline.monitor.page.time_use import shares_of
+from pipeline.storage.lock import lock_file
+
+SILENT_SECONDS = 20.0
+"""Silence after which a page looks whether the run's process still lives."""
+BINDS = 0.05
+"""Share of the time from which on waiting is worth telling."""
+STAGE_OF = {
+    "read": "read", "dedup": "dedup", "plan": "plan", "disk": "prefetch", "host copy": "prefetch",
+    "device copy": "upload", "other workers": "unite",
+}  # fmt: skip
+"""Stage whose work is waited for."""
+
+
+def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
+    """A word for the run's state ("running", "finished", "interrupted", "failed", "killed"), and a line that explains
+    it; `now`: the time of day."""
+    if story.ended:
+        if story.ended.how == "failed":
+            return "failed", story.ended.text
+        return story.ended.how, story.ended.text
+    if not story.begins:
+        return "waiting", "Nothing has been told yet."
+    silent = now - story.last_at
+    if silent < SILENT_SECONDS:
+        return "running", ""
+    if owner_lives(folder):
+        return "running", f"The last line is {short_duration(silent)} old: something takes long."
+    return "killed", f"It ended {short_duration(silent)} ago without a word. The same command resumes it."
+
+
+def owner_lives(folder: Path) -> bool:
+    """True if the process that wrote its number into the run's lock lives on this machine."""
+    try:
+        owner = int(lock_file(folder).read_text())
+        os.kill(owner, 0)
+    except PermissionError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True
+
+
+def head_panel(folder: Path, live: bool) -> Panel:
+    """The panel with the run's name and state. `live`: False for a report, which stays as it is."""
+
+    def text(story: Story) -> str:
+        word, explained = state_of(story, folder, time.time()) if live else _past(story, folder)
+        begin = story.begin
+        facts = [str(folder)]
+        if begin:
+            workers = f"{begin.workers} workers" if begin.workers > 1 else "1 worker"
+            facts += [f"{workers} on {begin.device}", f"batches of {begin.batch_size:,}"]
+            if len(story.begins) > 1:
+                facts.append(f"session {len(story.begins)}")
+        if not live:
+            facts.append(time.strftime("report of %d %B %Y, %H:%M"))
+        name = escape(begin.name if begin else folder.name)
+        return (
+            f'<div class="head"><h1>{name}</h1><span class="state {word}">{word}</span></div>'
+            f'<p class="facts">{" &middot; ".join(map(escape, facts))}</p>'
+            + (f'<p class="told">{escape(explained)}</p>' if explained else "")
+        )
+
+    return text_panel("head", text)
+
+
+def _past(story: Story, folder: Path) -> tuple[str, str]:
+    word, explained = state_of(story, folder, time.time())
+    return (word, "This report was made while it ran.") if word == "running" else (word, explained)
+
+
+def tiles_panel() -> Panel:
+    """The panel with the few numbers that matter most."""
+    return text_panel("tiles", lambda story: f'<div class="tiles">{"".join(tiles(story))}</div>')
+
+
+def tiles(story: Story) -> Iterator[str]:
+    """Yield the tiles, each a number with a line above and a line below it."""
+    lately = story.lately()
+    yield _speed_tile(story)
+    loss = lately.loss if lately else None
+    yield _tile("training loss", "-" if loss is None else f"{loss:.4f}", "nats")
+    yield _metric_tile(story)
+    yield _progress_tile(story)
+    yield _waits_tile(story)
+    yield _disk_tile(story)
+
+
+def _tile(title: str, value: str, below: str) -> str:
+    return f'<div class="tile"><span>{escape(title)}</span><b>{escape(value)}</b><span>{escape(below)}</span></div>'
+
+
+def _speed_tile(story: Story) -> str:
+    seconds, examples = sum(i.seconds for i in story.intervals), sum(i.examples for i in story.intervals)
+    mean = examples / seconds if seconds else None
+    lately = story.lately()
+    if story.ended or not lately:
+        return _tile("examples/s", short_number(mean), f"in {short_duration(seconds)}")
+    return _tile("examples/s", short_number(lately.examples / lately.seconds), f"now; {short_number(mean)} on average")
+
+
+def _metric_tile(story: Story) -> str:
+    found = [one for _, one in story.evaluations if one.split != "train" and one.metrics.get("auc") is not None]
+    if not found:
+        return _tile("AUC", "-", "no evaluation yet")
+    last = found[-1]
+    return _tile("AUC", f"{last.metrics['auc']:.4f}", f"{last.split}, epoch {last.epoch}")
+
+
+def _progress_tile(story: Story) -> str:
+    begin, lately = story.begin, story.lately()
+    done = lately.tick.examples if lately else begin.examples if begin else 0
+    share = done / begin.total if begin and begin.total else 0.0
+    if story.ended:
+        return _tile("done", percent(share), f"{short_number(done)} examples")
+    rate = lately.examples / lately.seconds if lately else 0.0
+    left = (begin.total - done) / rate if begin and rate > 0 else None
+    epoch = f"epoch {lately.tick.epoch + 1} of {begin.epochs}" if lately and begin else "not begun"
+    return _tile("done", percent(share), f"{epoch}, {short_duration(left)} left" if left is not None else epoch)
+
+
+def _waits_tile(story: Story) -> str:
+    lately = story.lately()
+    seconds = story.ended.waits if story.ended else lately.waits if lately else {}
+    shares = shares_of(seconds)
+    waits = {cause: share for cause, share in shares.items() if cause not in ("train", "unattributed")}
+    if not waits:
+        return _tile("training waits", "-", "no block has been trained yet")
+    waiting = sum(waits.values())
+    share, cause = max((share, cause) for cause, share in waits.items())
+    if waiting < BINDS:
+        return _tile("training waits", percent(waiting), "training itself binds")
+    return _tile("training waits", percent(waiting), f"{percent(share)} for {cause}")
+
+
+def _disk_tile(story: Story) -> str:
+    left = disk_left(story)
+    if left is None:
+        return _tile("disk", "-", "no tick yet")
+    if story.ended or left.seconds is None or left.seconds > 100 * 86400:
+        return _tile("disk left", short_size(left.left_bytes), left_text(left) if not story.ended else "for the log")
+    return _tile("disk lasts", short_duration(left.seconds), f"{short_size(left.left_bytes)} left")

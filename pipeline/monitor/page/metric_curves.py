@@ -1,0 +1,90 @@
+"""Metrics of evaluations by epoch, and a table of the last ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from bokeh.models import AdaptiveTicker, DataRange1d
+from bokeh.plotting import figure
+
+from pipeline.monitor.live.lines import Evaluated
+from pipeline.monitor.page.panel import Followed, Panel, chips, plot_panel, text_panel
+from pipeline.monitor.page.story import Story
+from pipeline.monitor.page.style import SPLIT_COLORS, hover_on, plain_figure
+from pipeline.monitor.report import OF_LABEL, of_labels
+
+SHOWN = {"auc": "AUC", "logloss": "logloss, nats"}
+NONE_YET = "No evaluation yet: the first one follows the first epoch, or is set by the schedule."
+
+
+def metric_panel(name: str) -> Panel:
+    """The panel of "auc" or "logloss" by epoch, with a line for each split."""
+    shown = by_epoch(SHOWN[name])
+
+    def columns(evaluations: Sequence[Evaluated], first: int) -> dict[str, list[float]]:
+        values = [(one.epoch, value) for one in evaluations[first:] if (value := one.metrics.get(name)) is not None]
+        return {"epoch": [epoch for epoch, _ in values], name: [value for _, value in values]}
+
+    followed = {split: Followed(columns) for split in SPLIT_COLORS}
+    for split, color in SPLIT_COLORS.items():
+        source = followed[split].source
+        shown.line("epoch", name, source=source, color=color, line_width=2, line_join="round")
+        points = shown.scatter("epoch", name, source=source, color=color, size=5)
+        hover_on(shown, points, [(f"{split}, epoch", "@epoch"), (SHOWN[name], f"@{name}{{0.00000}}")], "mouse")
+
+    def update(story: Story) -> str:
+        last: dict[str, tuple[str, str]] = {}
+        for split, color in SPLIT_COLORS.items():
+            of_split = [one for _, one in story.evaluations if one.split == split]
+            followed[split].update(of_split, story.versions["evaluations"])
+            if of_split and (value := of_split[-1].metrics.get(name)) is not None:
+                last[split] = color, f"{value:.5f}"
+        return chips(last) if last else f"!{NONE_YET}"
+
+    return plot_panel(name, [shown], update)
+
+
+def by_epoch(title: str) -> figure:
+    """A figure over epochs, whose vertical axis shows no differences that are too small to matter."""
+    shown = plain_figure(
+        title, x_range=DataRange1d(default_span=2.0, range_padding=0.03),
+        y_range=DataRange1d(default_span=0.01, min_interval=0.002),
+    )  # fmt: skip
+    whole = AdaptiveTicker(base=10, mantissas=[1, 2, 5], min_interval=1, num_minor_ticks=0)
+    shown.xaxis.update(ticker=whole, axis_label="epoch")
+    return shown
+
+
+def metric_table_panel() -> Panel:
+    """The panel with all metrics of the last evaluation of each split."""
+    return text_panel("metrics", lambda story: metric_table([one for _, one in story.evaluations]))
+
+
+def metric_table(evaluations: Sequence[Evaluated]) -> str:
+    """All metrics of the last evaluation of each split as an HTML table, a row for each label."""
+    last = {one.split: one for one in evaluations}
+    rows = [row for split in SPLIT_COLORS if split in last for row in _rows(last[split])]
+    if not rows:
+        return f'<p class="nothing">{escape(NONE_YET)}</p>'
+    names = [name for name in OF_LABEL if any(name in metrics for _, metrics in rows)]
+    head = "".join(f"<th>{escape(name)}</th>" for name in names)
+    body = "".join(
+        f"<tr><td>{escape(what)}</td>{''.join(f'<td>{_number(metrics.get(name))}</td>' for name in names)}</tr>"
+        for what, metrics in rows
+    )
+    return f"<div class='wide'><table><tr><th>last evaluation</th>{head}</tr>{body}</table></div>"
+
+
+def _rows(one: Evaluated) -> list[tuple[str, Mapping[str, Any]]]:
+    # Whole numbers in JSON, such as an AUC of 1, are metrics, too.
+    values = {name: float(value) for name, value in one.metrics.items() if value is not None}
+    common, by_label = of_labels(values)
+    what = f"{one.split}, epoch {one.epoch}"
+    return [(f"{what}, {label}", of) for label, of in by_label.items()] or [(what, common)]
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or math.isnan(value) else f"{value:.5f}"

@@ -1,0 +1,156 @@
+"""python -m pipeline report RUN: one file that shows all of a run, without a network."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import PipelineError, error_text, refuse_remote
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.live.lines import LIVE, Evaluated, follow_live
+from pipeline.monitor.page.story import Story
+from pipeline.monitor.runs import find_runs, result_of
+
+if TYPE_CHECKING:
+    from pipeline.monitor.page.page import Card
+
+REPORT = "report.html"
+OLD = ("auc", "logloss", "metrics")
+"""Panels that show something of a run without live.jsonl."""
+NICE = 10
+"""A report is made with less priority than a run that may go on beside it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
+    interrupted."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline report", description=__doc__)
+    parser.add_argument("run_dir", type=Path, help="folder of a run")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help=f"file to write (default: {REPORT} in the run's folder)"
+    )
+    args = parser.parse_args(argv)
+    try:
+        heed_interrupts()
+        check_told(args.run_dir)
+        refuse_remote("--out", args.out)
+        os.nice(NICE)
+        path = write_report(args.run_dir, args.out)
+        print(f"wrote {path}")
+    except (ValueError, OSError, MemoryError) as error:
+        print(f"error: {error_text(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("interrupted: no report was written", file=sys.stderr)
+        return 130
+    return 0
+
+
+def check_told(run_dir: Path) -> None:
+    """Raises ValueError if a folder has nothing that a report could tell."""
+    refuse_remote("the run", run_dir)
+    if not run_dir.is_dir():
+        raise ValueError(f"{run_dir}: there is no such folder; name the folder of a run, such as runs/quickstart")
+    files = (LIVE, "result.json", "metrics.jsonl")
+    if not any((run_dir / name).is_file() for name in files):
+        raise ValueError(f"{run_dir} holds no run that has told anything: it has none of {', '.join(files)}")
+
+
+def reports() -> bool:
+    """True unless the environment variable PIPELINE_REPORT is "off"."""
+    return os.environ.get("PIPELINE_REPORT") != "off"
+
+
+def write_report_apart(run_dir: Path) -> None:
+    """Start a process that writes the report of a run, and return at once. It says nothing, also if it fails: the
+    command does the same, and says why."""
+    command = [sys.executable, "-m", "pipeline", "report", str(run_dir)]
+    nowhere = subprocess.DEVNULL
+    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
+
+
+def write_report(run_dir: Path, out: Path | None = None) -> Path:
+    """Write the report of a run, and return its path. Raises OSError if it cannot be written."""
+    # These imports take a second, and neither --help nor an error needs them.
+    from pipeline.monitor.page.static import write_static
+
+    cards, story, appendix = report_parts(run_dir)
+    path = out or run_dir / REPORT
+    write_static(path, run_dir.resolve().name, cards, story, appendix)
+    return path
+
+
+def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
+    """The cards of a report, the story that they show, and the HTML below them: result.json as it is."""
+    from pipeline.monitor.page.page import Card, cards_of
+    from pipeline.monitor.page.panel import fixed_panel
+
+    story, result = story_of(run_dir), result_of(run_dir)
+    shown = cards_of(run_dir, live=False)
+    if not (run_dir / LIVE).is_file():
+        shown = [
+            Card("", "bare", fixed_panel("head", _old_head(run_dir))),
+            *(c for c in shown if c.panel.root.name in OLD),
+        ]
+    cards = [*shown, *more_cards(run_dir, story, result)]
+    embedded = json.dumps(result).replace("</", "<\\/")
+    return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
+
+
+def story_of(run_dir: Path) -> Story:
+    """The story of a run; without a live.jsonl that of its evaluations alone."""
+    story = Story()
+    has_lines = (run_dir / LIVE).is_file()
+    story.add_all(next(follow_live(run_dir)) if has_lines else _evaluations(run_dir))
+    return story
+
+
+def more_cards(run_dir: Path, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
+    """Yield what a report has and a page has not."""
+    from pipeline.monitor.page import tables
+    from pipeline.monitor.page.page import Card
+    from pipeline.monitor.page.panel import fixed_panel
+    from pipeline.monitor.page.row_plots import counts_panel, norms_panel
+    from pipeline.monitor.page.sample import sample_rows
+
+    try:
+        sample = sample_rows(run_dir)
+    except (ValueError, OSError, PipelineError) as error:
+        yield Card("Rows", "whole", fixed_panel("rows", f'<p class="nothing">{error_text(error)}</p>'))
+    else:
+        yield Card("How often keys were used", "half", counts_panel(sample))
+        yield Card("Norms of rows", "half", norms_panel(sample))
+    if result:
+        yield Card("Result", "half", fixed_panel("result_table", tables.result_table(result)))
+        yield Card("Stages and tiers", "half", fixed_panel("stages", tables.stages_table(result)))
+        yield Card("Trained on", "half", fixed_panel("data", tables.data_table(result)))
+    if story.begin:
+        yield Card("Versions", "half", fixed_panel("versions", tables.versions_table(story.begin.versions)))
+    for run in find_runs(run_dir):
+        if Path(run.folder) == run_dir:
+            yield Card("Settings", "whole", fixed_panel("settings", tables.settings_table(run.settings)))
+
+
+def _old_head(run_dir: Path) -> str:
+    what = f"{run_dir} has no {LIVE}, since an older version trained it: speed, waits, tiers and fields are not told."
+    return f'<div class="head"><h1>{escape(run_dir.resolve().name)}</h1></div><p class="told">{escape(what)}</p>'
+
+
+def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
+    """Yield the evaluations that other files than live.jsonl tell of."""
+    result, path = result_of(run_dir), run_dir / "metrics.jsonl"
+    epochs = result["epochs"] if result else [json.loads(line) for line in path.read_text().splitlines()]
+    for epoch in epochs:
+        metrics: dict[str, float | None] = {name: value for name, value in epoch.items() if isinstance(value, float)}
+        yield Evaluated(at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,93 @@
+"""Speed and loss over run time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from pipeline.monitor.page.humanized import short_duration, short_number
+from pipeline.monitor.page.panel import Followed, Panel, SessionMarks, plot_panel
+from pipeline.monitor.page.story import Interval, Story
+from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, over_run_time, plain_figure
+
+RATE_SECONDS = 15.0
+"""Period over which the bold lines are means; the faint ones are of single intervals."""
+
+
+def speed_panel() -> Panel:
+    """The panel "Speed": examples per second, of training and evaluation."""
+    return _curve("speed", "examples/s", "No block is done yet.", GREEN, "short", from_zero=True)
+
+
+def loss_panel() -> Panel:
+    """The panel "Loss": mean cross-entropy of training blocks, in nats."""
+    return _curve("loss", "training loss, nats", "No block has been trained yet.", BLUE, "plain", from_zero=False)
+
+
+def _curve(name: str, title: str, nothing: str, color: str, kind: str, from_zero: bool) -> Panel:
+    shown = over_run_time(plain_figure(title))
+    shown.yaxis.formatter = axis_format(kind)
+    if from_zero:
+        shown.y_range.start = 0
+    followed = Followed(partial(speed_columns, name))
+    shown.line("at", "raw", source=followed.source, color=color, line_alpha=0.3, line_width=1)
+    bold = shown.line("at", "smooth", source=followed.source, color=color, line_width=2.2, line_join="round")
+    values = [(title, "@smooth{0,0}" if from_zero else "@smooth{0.0000}")]
+    hover_on(
+        shown,
+        bold,
+        [("run time", "@at{00:00:00}"), *values, ("epoch", "@epoch, @split"), ("learning rate of rows", "@lr")],
+    )
+    marks = SessionMarks(shown)
+
+    def update(story: Story) -> str:
+        followed.update(story.intervals, story.versions["intervals"])
+        marks.update(story)
+        has_values = any((i.examples if name == "speed" else i.loss) for i in story.intervals)
+        return _line(story, name) if has_values else f"!{nothing}"
+
+    return plot_panel(name, [shown], update)
+
+
+def _line(story: Story, name: str) -> str:
+    last = story.intervals[-1]
+    if name == "speed":
+        seconds, examples = sum(i.seconds for i in story.intervals), sum(i.examples for i in story.intervals)
+        return (
+            f"<p>{short_number(examples / seconds)} examples/s on average over {short_duration(seconds)}, start, "
+            "evaluation and commits included</p>"
+        )
+    rates = f"{last.tick.lr_rows:.3g} for rows, {last.tick.lr_dense:.3g} for the dense part"
+    return f"<p>learning rate: {rates}</p>"
+
+
+def speed_columns(name: str, intervals: Sequence[Interval], first: int) -> dict[str, list[Any]]:
+    """Columns of "speed" or "loss" of the intervals from number `first` on: single values and means of some seconds."""
+    columns: dict[str, list[Any]] = {column: [] for column in ("at", "raw", "smooth", "epoch", "split", "lr")}
+    for number in range(first, len(intervals)):
+        interval = intervals[number]
+        raw = interval.examples / interval.seconds if name == "speed" else interval.loss
+        columns["at"].append(interval.end)
+        columns["raw"].append(float("nan") if raw is None else raw)
+        columns["smooth"].append(_smooth(intervals, number, name))
+        columns["epoch"].append(interval.tick.epoch + 1)
+        columns["split"].append(interval.tick.split)
+        columns["lr"].append(f"{interval.tick.lr_rows:.3g}")
+    return columns
+
+
+def _smooth(intervals: Sequence[Interval], number: int, name: str) -> float:
+    """Mean over the last seconds up to an interval, within its session."""
+    end, session = intervals[number].end, intervals[number].session
+    total, weight = 0.0, 0.0
+    while number >= 0 and intervals[number].session == session:
+        interval = intervals[number]
+        if end - interval.end >= RATE_SECONDS:
+            break
+        if name == "speed":
+            total, weight = total + interval.examples, weight + interval.seconds
+        elif interval.loss is not None:
+            total, weight = total + interval.loss * interval.examples, weight + interval.examples
+        number -= 1
+    return total / weight if weight else float("nan")

@@ -1,0 +1,138 @@
+"""The last sampled blocks: a lane for each stage, and for each call the one that it waited for."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from bokeh.core.properties import value
+from bokeh.models import ColumnDataSource, FactorRange
+
+from pipeline.monitor.live.lines import BlockSpans
+from pipeline.monitor.page.humanized import percent, short_duration
+from pipeline.monitor.page.panel import Panel, chips, plot_panel
+from pipeline.monitor.page.story import Story
+from pipeline.monitor.page.style import FONT, INK, STAGE_COLORS, hover_on, plain_figure
+from pipeline.stages import STAGES
+
+LANE_HEIGHT = 30
+
+
+class Call(NamedTuple):
+    """A call of a stage, in seconds since the session began."""
+
+    block: int
+    split: str
+    stage: str
+    start: float
+    stop: float
+    after: str
+    """Stage that it waited for last; empty if it waited for none."""
+    after_stop: float
+    """Moment when that one was done."""
+
+
+def calls_of(blocks: Sequence[BlockSpans]) -> list[Call]:
+    """All calls of some blocks, by their start."""
+    return sorted((Call(b.number, b.split, *span) for b in blocks for span in b.spans), key=lambda call: call.start)
+
+
+def critical_seconds(calls: Sequence[Call]) -> dict[str, float]:
+    """Seconds of each stage on the critical path to the end of the last training: from there back, each call waited for
+    the one before it on the path. What lies between two calls counts as "hand-over"."""
+    seconds: dict[str, float] = defaultdict(float)
+    now = max((call for call in calls if call.stage == "train"), key=lambda call: call.stop, default=None)
+    while now:
+        seconds[now.stage] += now.stop - now.start
+        after, moment = now.after, now.after_stop
+        earlier = [
+            call for call in calls if call.stage == after and call.stop <= moment + 1e-6 and call.start < now.start
+        ]
+        before = max(earlier, key=lambda call: call.stop, default=None)
+        if before:
+            seconds["hand-over"] += max(now.start - before.stop, 0.0)
+        now = before
+    return dict(seconds)
+
+
+def stage_lanes_panel() -> Panel:
+    """The panel "Timeline"."""
+    lanes, edges = ColumnDataSource(), ColumnDataSource()
+    shown = plain_figure("", 9 * LANE_HEIGHT + 50, y_range=FactorRange(factors=list(reversed(STAGES))))
+    shown.xaxis.axis_label = "seconds since the session began"
+    shown.x_range.range_padding = 0.01
+    shown.segment("x0", "y0", "x1", "y1", source=edges, color=INK, line_width=1, line_alpha=0.45)
+    shown.scatter("x1", "y1", source=edges, color=INK, size=3.5, fill_alpha=0.7, line_color=None)
+    bars = shown.hbar(
+        "stage", height=0.62, left="start", right="stop", source=lanes, fill_color="color", fill_alpha="alpha",
+        line_color=None, border_radius=2, hover_line_color=INK,
+    )  # fmt: skip
+    shown.text(
+        "middle", "stage", text="number", source=lanes, text_align="center",
+        text_baseline="middle", text_color="#ffffff", text_font_size="10px", text_font=value(FONT),
+    )  # fmt: skip
+    hover_on(
+        shown, bars, [("", "@stage of block @block (@split)"), ("took", "@took"), ("waited for", "@waited")], "mouse"
+    )
+
+    drawn: list[BlockSpans] = []
+
+    def update(story: Story) -> str:
+        if story.blocks != drawn:
+            drawn[:] = story.blocks
+            calls = calls_of(story.blocks)
+            stages = [stage for stage in STAGES if any(call.stage == stage for call in calls)]
+            lanes.data, edges.data = _lanes(calls), _edges(calls)
+            shown.y_range.update(factors=list(reversed(stages)))
+            shown.height = len(stages) * LANE_HEIGHT + 60
+        return _path_line(drawn) if drawn else "!No block has been sampled yet."
+
+    return plot_panel("timeline", [shown], update)
+
+
+def _lanes(calls: Sequence[Call]) -> dict[str, list[object]]:
+    whole = max((c.stop for c in calls), default=0.0) - min((c.start for c in calls), default=0.0)
+    return {
+        "stage": [c.stage for c in calls],
+        "start": [c.start for c in calls],
+        "stop": [c.stop for c in calls],
+        "middle": [(c.start + c.stop) / 2 for c in calls],
+        # A number that is wider than its bar is not shown.
+        "number": [str(c.block) if c.stop - c.start > 0.035 * whole else "" for c in calls],
+        "block": [c.block for c in calls],
+        "split": [c.split for c in calls],
+        "color": [STAGE_COLORS.get(c.stage, INK) for c in calls],
+        "alpha": [0.95 if c.block % 2 else 0.7 for c in calls],
+        "took": [short_duration(c.stop - c.start) for c in calls],
+        "waited": [_waited(c) for c in calls],
+    }
+
+
+def _waited(call: Call) -> str:
+    if not call.after:
+        return "nothing"
+    return f"{call.after}, which was done {short_duration(max(call.start - call.after_stop, 0.0))} before"
+
+
+def _edges(calls: Sequence[Call]) -> dict[str, list[object]]:
+    first = min((c.start for c in calls), default=0.0)
+    drawn = [c for c in calls if c.after in STAGE_COLORS and c.after_stop >= first]
+    return {
+        "x0": [c.after_stop for c in drawn], "y0": [c.after for c in drawn],
+        "x1": [c.start for c in drawn], "y1": [c.stage for c in drawn],
+    }  # fmt: skip
+
+
+def _path_line(blocks: Sequence[BlockSpans]) -> str:
+    """Shares of the stages in the critical path of these blocks, as a legend."""
+    seconds = critical_seconds(calls_of(blocks))
+    total = sum(seconds.values())
+    of = f"block {blocks[0].number}" if len(blocks) == 1 else f"blocks {blocks[0].number} to {blocks[-1].number}"
+    if not total:
+        return f"<p>{of}</p>"
+    largest = sorted(
+        ((value / total, stage) for stage, value in seconds.items() if value >= 0.01 * total), reverse=True
+    )
+    said = {stage: (STAGE_COLORS.get(stage, "#b9c0c8"), percent(share)) for share, stage in largest}
+    return chips({f"critical path of {of}:": ("", "")} | said)

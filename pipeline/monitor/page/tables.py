@@ -1,0 +1,111 @@
+"""Tables of a report, as HTML: the result, what was trained on, settings, versions."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from pipeline.monitor.page.humanized import percent, short_number, short_size
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[str]], left: int = 1) -> str:
+    """A table of texts; the first `left` columns are aligned to the left, and wrap."""
+    top = "".join(f"<th{_left(n < left)}>{escape(text)}</th>" for n, text in enumerate(head))
+    body = "".join(
+        f"<tr>{''.join(f'<td{_left(n < left)}>{escape(text)}</td>' for n, text in enumerate(row))}</tr>" for row in rows
+    )
+    return f"<div class='wide'><table>{f'<tr>{top}</tr>' if any(head) else ''}{body}</table></div>"
+
+
+def _left(yes: bool) -> str:
+    return ' class="text"' if yes else ""
+
+
+def result_table(result: Mapping[str, Any]) -> str:
+    """Main values of result.json, and how long each stage took."""
+    facts = [
+        ("examples trained on", f"{result['examples']:,}"),
+        ("seconds, of all sessions", f"{result['seconds']:,.1f}"),
+        ("examples/s", _plain(result["examples_per_second"], ",.0f")),
+        (f"AUC, {result['split'] or 'not evaluated'}", _plain(result["auc"], ".6f")),
+        ("logloss", _plain(result["logloss"], ".6f")),
+        ("rows of the table", f"{result['rows']:,}"),
+        ("commits", f"{result['disk']['commits']:,}"),
+        ("written to the log", short_size(result["disk"]["written_bytes"])),
+        ("write amplification", _plain(result["disk"]["write_amplification"], ".2f")),
+        ("fingerprint", result["fingerprint"]),
+    ]
+    if result["stopped"]:
+        facts.append(("stopped early", result["stopped"]))
+    return html_table((), facts)
+
+
+def stages_table(result: Mapping[str, Any]) -> str:
+    """Wall and CPU seconds of the stages of the last session, and rows per tier of the whole run."""
+    stages = [
+        (
+            stage, f"{seconds:,.1f}", _plain(result["cpu_seconds"].get(stage), ",.1f"),
+            percent(result["hidden"].get(stage)) if stage in result["hidden"] else "-",
+        )
+        for stage, seconds in result["stages"].items()
+    ]  # fmt: skip
+    tiers = [
+        (
+            tier,
+            short_number(of["hits"]),
+            percent(of["hit_rate"]),
+            short_number(of["rows_in"]),
+            short_number(of["rows_out"]),
+        )
+        for tier, of in result["tiers"].items()
+    ]
+    return html_table(("stage", "seconds", "CPU seconds", "beside training"), stages) + html_table(
+        ("tier", "hits", "hit rate", "rows in", "rows out"), tiers
+    )
+
+
+def data_table(result: Mapping[str, Any]) -> str:
+    """Splits of the data that the run was trained on, with their rows and sizes."""
+    rows = []
+    for split, of in result["data"].items():
+        files = of.get("files") or []
+        examples = sum(count * size for file in files for count, size in file.get("row_groups") or [])
+        size = sum(file.get("size", 0) for file in files)
+        rows.append((split, f"{len(files):,}", f"{examples:,}", short_size(size), str(of.get("digest", "-"))))
+    return html_table(("split", "files", "examples", "size", "digest"), rows)
+
+
+def settings_table(settings: Mapping[str, Any]) -> str:
+    """All settings of the workflow, those of each of its parts together."""
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for path, value in settings.items():
+        group, _, name = path.partition(".")
+        groups.setdefault(group if name else "", []).append((name or group, setting_text(value)))
+    parts = [
+        f"<div class='group'><h3>{escape(group)}</h3>{html_table((), rows, left=2)}</div>"
+        for group, rows in groups.items()
+    ]
+    return f"<div class='groups'>{''.join(parts)}</div>"
+
+
+def setting_text(value: Any, most: int = 160) -> str:
+    """A setting as text; of a long list the beginning, of columns the names."""
+    if isinstance(value, list) and value and all(isinstance(item, dict) and "name" in item for item in value):
+        text = ", ".join(str(item["name"]) for item in value)
+    elif isinstance(value, list):
+        text = ", ".join(item if isinstance(item, str) else json.dumps(item) for item in value)
+    else:
+        text = "-" if value is None else value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= most else f"{text[:most]} ..."
+
+
+def versions_table(versions: Mapping[str, str]) -> str:
+    """Versions of what the run was made with."""
+    return html_table((), sorted(versions.items()))
+
+
+def _plain(value: float | None, style: str) -> str:
+    return "-" if value is None or math.isnan(value) else format(value, style)

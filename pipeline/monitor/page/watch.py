@@ -1,0 +1,99 @@
+"""python -m pipeline watch RUN: a page that shows a run, of any process, while it goes and afterwards."""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.errors import error_text, refuse_remote
+from pipeline.machine.signals import heed_interrupts
+from pipeline.monitor.live.lines import LIVE
+
+PORT_HELP = "port of the page; 0 means any free one (default: 0)"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command, until it is interrupted. Exit code 0 then, 2 if there is nothing to watch or nowhere to
+    listen."""
+    parser = argparse.ArgumentParser(prog="python -m pipeline watch", description=__doc__)
+    parser.add_argument("run_dir", type=Path, help="folder of a run")
+    parser.add_argument("--port", type=int, default=0, help=PORT_HELP)
+    parser.add_argument(
+        "--address", default="127.0.0.1", metavar="HOST",
+        help="address to listen at; another one than the default lets others see the page, without a password "
+        "(default: 127.0.0.1)",
+    )  # fmt: skip
+    args = parser.parse_args(argv)
+    try:
+        heed_interrupts()
+        check_watched(args.run_dir)
+        serve_page(args.run_dir, args.address, args.port)
+    except (ValueError, OSError) as error:
+        print(f"error: {error_text(error)}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def check_watched(run_dir: Path) -> None:
+    """Raises ValueError, with what to do, if a folder has nothing to watch."""
+    refuse_remote("the run to watch", run_dir)
+    if not run_dir.is_dir():
+        raise ValueError(f"{run_dir}: there is no such folder; name the folder of a run, such as runs/quickstart")
+    if not (run_dir / LIVE).is_file():
+        what = "an older version trained it" if (run_dir / "commits").is_dir() else "it is no run, or has not begun"
+        raise ValueError(
+            f"{run_dir}: it has no {LIVE}, so {what}; `pipeline report {run_dir}` shows what other files tell"
+        )
+
+
+def serve_page(run_dir: Path, address: str, port: int) -> None:
+    """Serve the page of a run, and print its link, until the process is interrupted. Raises ValueError if
+    the port is taken."""
+    # These imports take a second, and neither --help nor an error needs them.
+    from bokeh.application import Application
+    from bokeh.application.handlers.function import FunctionHandler
+    from bokeh.document import Document
+    from bokeh.server.server import Server
+
+    from pipeline.monitor.page.page import page
+
+    def fill(document: Document) -> None:
+        page(run_dir, document)
+
+    port, host = free_port(address, port), socket.gethostname() if address in ("0.0.0.0", "::", "") else address
+    origins = [f"{name}:{port}" for name in dict.fromkeys((host, "localhost", "127.0.0.1"))]
+    try:
+        server = Server(
+            {"/": Application(FunctionHandler(fill))}, address=address, port=port, allow_websocket_origin=origins,
+            keep_alive_milliseconds=10_000, check_unused_sessions_milliseconds=5_000,
+            unused_session_lifetime_milliseconds=10_000,
+        )  # fmt: skip
+    except OSError as error:
+        raise _no_port(address, port, error) from error
+    print(f"watching {run_dir} at http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
+    try:
+        server.io_loop.start()
+    finally:
+        server.stop()
+
+
+def free_port(address: str, port: int) -> int:
+    """Return the port, or a free one if it is 0. Raises OSError if it is taken, or the address is not one of this
+    machine."""
+    try:
+        with socket.create_server((address, port)) as bound:
+            return int(bound.getsockname()[1])
+    except OSError as error:
+        raise _no_port(address, port, error) from error
+
+
+def _no_port(address: str, port: int, error: OSError) -> ValueError:
+    return ValueError(
+        f"cannot listen at port {port} of {address}: {error.strerror or error}; name another one with --port, or an "
+        "address of this machine with --address"
+    )

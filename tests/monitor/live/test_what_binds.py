@@ -1,0 +1,28 @@
+"""One sentence says what bound a run."""
+
+import pytest
+
+from pipeline.monitor.live.what_binds import what_binds
+
+
+@pytest.mark.parametrize(
+    ("waits", "sentence"),
+    [
+        (
+            {"train": 69.0, "disk": 22.0, "commit": 9.0},
+            "training waited 31% of the time: 22% for rows from and to disk, 9% for commits",
+        ),
+        ({"train": 97.0, "read": 2.0, "plan": 1.0}, "training waited 3% of the time: the training steps bind"),
+        (
+            {"train": 40.0, "read": 30.0, "disk": 15.0, "plan": 10.0, "commit": 5.0, "unattributed": 0.0},
+            "training waited 60% of the time: 30% for reading and decoding examples, 15% for rows from and to disk, "
+            "10% for planning the moves of rows",
+        ),
+    ],
+)
+def test_causes_are_named_by_their_size_and_small_ones_are_not(waits: dict[str, float], sentence: str) -> None:
+    assert what_binds(waits, 100.0) == sentence
+
+
+def test_a_session_that_trained_nothing_waited_for_nothing() -> None:
+    assert what_binds({}, 0.0) == "nothing was trained"
