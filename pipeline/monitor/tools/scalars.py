@@ -15,6 +15,8 @@ from pipeline.monitor.tools.interval import interval_between
 
 FOLLOW_SECONDS = 1.0
 LINES_AT_ONCE = 1000
+ALL_TICKS = 1 << 62
+"""Ticks to follow at most: all of them, so that the points are those of a call that does not follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,7 @@ def line_batches(run_dir: Path, follow: bool) -> Iterator[list[LiveLine]]:
     while True:
         with suppress(Replaced):
             is_new, goes_on = True, True
-            for batch in follow_live(run_dir):
+            for batch in follow_live(run_dir, ALL_TICKS):
                 for line in batch:
                     if isinstance(line, Begin) and is_new:
                         first, is_new = first or line, False
