@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from pipeline.monitor.live.lines import Begin, Ended, Evaluated, LiveLine, Replaced, Tick, follow_live, read_live
-from pipeline.monitor.tools.interval import interval_between
+from pipeline.monitor.tools.tick_rates import rates_between
 
 FOLLOW_SECONDS = 1.0
 LINES_AT_ONCE = 1000
@@ -62,11 +62,11 @@ class Scalars:
             "blocks_ready": tick.ready,
             "log_bytes": tick.disk_bytes,
         }
-        interval = interval_between(self._begin, self._before, tick) if self._begin else None
-        if interval:
-            values["examples_per_second"] = interval.examples_per_second
-            values |= {f"hit_rate/{tier}": rate for tier, rate in interval.hit_rates.items()}
-            values |= {f"waits/{cause}": share for cause, share in interval.waits.items()}
+        rates = rates_between(self._begin, self._before, tick) if self._begin else None
+        if rates:
+            values["examples_per_second"] = rates.examples_per_second
+            values |= {f"hit_rate/{tier}": rate for tier, rate in rates.hit_rates.items()}
+            values |= {f"waits/{cause}": share for cause, share in rates.waits.items()}
         return values
 
     def _new(self, values: dict[str, float | None], line: Tick | Evaluated) -> Iterator[ScalarPoint]:
