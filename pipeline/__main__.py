@@ -13,6 +13,7 @@ COMMANDS = {
     "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
     "run": ("pipeline.run", "train the workflow of a Python file"),
     "prepare": ("pipeline.prepare.main", "make Parquet files, and a workflow, from raw logs"),
+    "doctor": ("pipeline.doctor.main", "look for what is wrong with the data of a workflow, or with a run"),
     "runs": ("pipeline.monitor.runs", "list run directories: models, metrics, and the settings that differ"),
     "replay": ("pipeline.replay.main", "tell the hits of each tier for any sizes and policies, from the keys alone"),
     "schema": ("pipeline.notebook.schema", "print the JSON schema of workflows, for editors"),
