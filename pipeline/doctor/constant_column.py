@@ -13,12 +13,14 @@ from pipeline.doctor.seen import Seen, SeenColumn
 ONE = 0.999
 """Share of the rows of one value from which on a file counts as constant."""
 MIN_ROWS = 50
-STRETCH, STRETCH_ROWS = 0.005, 200
-"""Share of all rows, and number of rows, from which on a stretch of one value is told."""
+STRETCH, STRETCH_ROWS = 0.01, 100
+"""Share of a file's rows, and number of rows, from which on a stretch of one value is told."""
+UNLIKELY_NATS = 30.0
+"""Negative logarithm of the chance of so many rows of one value, if each had it as often as elsewhere: 1e-13."""
 UNUSUAL = 10
 """Times that the longest stretch must be as long as the longest one of any other value."""
-FREQUENT = 0.005
-"""Share of the rows of a value that is compared with the other columns."""
+FREQUENT = (0.005, 0.5)
+"""Shares of the rows of a value that is compared with the other columns: one in place of others is not most of all."""
 ALONE, TOGETHER = 6.0, 60.0
 """Standard deviations of dependence on another column: below the first a value goes with nothing (of 40 columns and 31
 values one would exceed 6 by chance once in a million times); from the second, ten times that, values go together."""
@@ -50,9 +52,19 @@ def _in_files(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
     """Files with one value, if the other files have several each. (A date may be one value a file in all of them.)"""
     num_files = len(seen.files)
     tops: list[tuple[int, float]] = []
+    train, judged = seen.rows_of("train"), ~seen.rows_of("train")
     for number in range(num_files):
         counts_U = np.bincount(column.codes_N[seen.file_N == number], minlength=column.num_values)
         tops.append((int(counts_U.argmax()), float(counts_U.max() / max(1, counts_U.sum()))))
+    if num_files > 1 and all(share >= ONE for _, share in tops) and judged.any():
+        if not np.isin(column.codes_N[judged], column.codes_N[train]).any():
+            yield Finding(
+                "constant_column", "fault", (column.name,),
+                f"{column.name} is one value in each file ({seen.shown(column, tops[0][0])} in "
+                f"{seen.files[0].path.name}), and validation and test have none of train's: what is learned of it "
+                "is of no use; take it out of the workflow",
+            )  # fmt: skip
+        return
     for number, (code, share) in enumerate(tops):
         num_seen = seen.files[number].num_seen
         varied = [other for n, (_, other) in enumerate(tops) if n != number and other < ONE]
@@ -60,8 +72,7 @@ def _in_files(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
         if share < ONE or num_seen < MIN_ROWS or 2 * len(varied) < num_files - 1 or not len(elsewhere_N):
             continue
         rate = float((elsewhere_N == code).mean())
-        # So many rows of one value, if each had it as often as elsewhere.
-        if rate == 0 or -num_seen * np.log(rate) > 30:
+        if rate == 0 or -num_seen * np.log(rate) > UNLIKELY_NATS:
             yield Finding(
                 "constant_column", "fault", (column.name,),
                 f"{column.name} is {seen.shown(column, code)} in {share:.1%} of the rows of "
@@ -71,28 +82,29 @@ def _in_files(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
 
 
 def _in_stretches(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
-    """A stretch of consecutive rows of one value, in a column whose other stretches are far shorter."""
-    codes_N = column.codes_N
-    changes_N = np.flatnonzero((np.diff(codes_N) != 0) | (np.diff(seen.file_N) != 0)) + 1
-    begins = np.concatenate(([0], changes_N))
-    lengths = np.diff(np.concatenate((begins, [len(codes_N)])))
-    longest = int(lengths.argmax())
-    length, code = int(lengths[longest]), int(codes_N[begins[longest]])
-    if length < max(STRETCH_ROWS, STRETCH * seen.num_rows):
-        return
-    others = lengths[codes_N[begins] != code]
-    same = int((codes_N == code).sum())
-    # A file that is sorted by the column has about one stretch for each of its values.
-    grouped = len(lengths) < 2 * column.num_values + len(seen.files)
-    rate = (same - length) / max(1, len(codes_N) - length)
-    unlikely = rate == 0 or -length * np.log(min(rate, ONE)) > 30
-    if len(others) and length >= UNUSUAL * int(others.max()) and not grouped and unlikely:
-        yield Finding(
-            "constant_column", "fault", (column.name,),
-            f"{column.name} is {seen.shown(column, code)} in {length:,} rows one after another, from "
-            f"{seen.place(int(begins[longest]))} on ({length / len(codes_N):.1%} of all rows), and in {rate:.1%} of "
-            "the others: was it lost there? Correct the rows, or leave them out",
-        )  # fmt: skip
+    """Stretches of consecutive rows of one value, in a file in which all other stretches are far shorter."""
+    ends = np.cumsum([file.num_seen for file in seen.files]).tolist()
+    for begin, end in zip([0, *ends[:-1]], ends, strict=True):
+        codes_N = column.codes_N[begin:end]
+        begins = np.concatenate(([0], np.flatnonzero(np.diff(codes_N)) + 1))
+        lengths = np.diff(np.concatenate((begins, [len(codes_N)])))
+        longest = int(lengths.argmax())
+        length, code = int(lengths[longest]), int(codes_N[begins[longest]])
+        others = lengths[codes_N[begins] != code]
+        # A file that is sorted by the column has about one stretch for each of its values.
+        grouped = len(lengths) < 2 * len(np.unique(codes_N))
+        if length < max(STRETCH_ROWS, STRETCH * len(codes_N)) or grouped or not len(others):
+            continue
+        rate = (int((codes_N == code).sum()) - length) / (len(codes_N) - length)
+        unlikely = rate == 0 or -length * np.log(rate) > UNLIKELY_NATS
+        if length >= UNUSUAL * int(others.max()) and unlikely:
+            yield Finding(
+                "constant_column", "fault", (column.name,),
+                f"{column.name} is {seen.shown(column, code)} in {length:,} rows one after another, from "
+                f"{seen.place(begin + int(begins[longest]))} on ({length / len(codes_N):.1%} of the file), and in "
+                f"{rate:.1%} of the file's others: was it lost there? Correct the rows, or leave them out",
+            )  # fmt: skip
+            return
 
 
 def _at_random(seen: Seen, column: SeenColumn, coarse: Mapping[str, Coarse]) -> Iterator[Finding]:
@@ -104,7 +116,7 @@ def _at_random(seen: Seen, column: SeenColumn, coarse: Mapping[str, Coarse]) -> 
     if not others or not len(mine.tops):
         return
     strength_K = np.max([dependence(mine, other) for other in others], axis=0)
-    for k in np.flatnonzero((mine.shares_K >= FREQUENT) & (strength_K < ALONE)):
+    for k in np.flatnonzero((mine.shares_K >= FREQUENT[0]) & (mine.shares_K <= FREQUENT[1]) & (strength_K < ALONE)):
         rest = np.delete(strength_K, k)
         if len(rest) and float(np.median(rest)) >= TOGETHER:
             yield Finding(

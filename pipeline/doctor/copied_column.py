@@ -16,6 +16,8 @@ SAME = 0.999
 """Share of the rows from which on two columns are one."""
 OTHER_ROWS = 100
 """Rows beside those of the most frequent value that two columns must have to be compared."""
+FIRST_ROWS, FIRST_SAME = 4096, 0.99
+"""Rows that are compared first, and the share of them that must agree, since most pairs of columns differ at once."""
 COPIED = 0.005
 """Share of the rows from which on a partial copy is told."""
 OWN = 0.9
@@ -48,7 +50,7 @@ def _of_pair(seen: Seen, a: SeenColumn, b: SeenColumn, rows: I64) -> Iterator[Fi
     share = float(equal_N.mean())
     if equal_N.sum() >= SAME * known_N.sum() and share >= COPIED:
         yield _finding(a, b, f"equal those of {b.name} in {_share(share)} of the rows", "take one out of the workflow")
-    elif _same_but_for_names(a, b, rows):
+    elif _same_but_for_names(a, b, rows[:FIRST_ROWS], FIRST_SAME) and _same_but_for_names(a, b, rows, SAME):
         said = f"go with those of {b.name} one to one"
         yield _finding(a, b, said, "they tell the model the same, so take one out of the workflow")
     elif share >= COPIED and (_is_copy(a, b, equal_N, rows) or _is_copy(b, a, equal_N, rows)):
@@ -68,7 +70,7 @@ def _finding(a: SeenColumn, b: SeenColumn, said: str, way: str) -> Finding:
     return Finding("copied_column", "fault", (a.name, b.name), f"the values of {a.name} {said}: {way}")
 
 
-def _same_but_for_names(a: SeenColumn, b: SeenColumn, rows: I64) -> bool:
+def _same_but_for_names(a: SeenColumn, b: SeenColumn, rows: I64, same: float) -> bool:
     """True if each value of either column that comes twice or more goes with one value of the other."""
     pairs_N = a.codes_N[rows].astype(np.int64) * b.num_values + b.codes_N[rows]
     pairs_P, counts_P = np.unique(pairs_N, return_counts=True)
@@ -78,7 +80,7 @@ def _same_but_for_names(a: SeenColumn, b: SeenColumn, rows: I64) -> bool:
         np.maximum.at(most_U, codes_P, counts_P)
         again_U = totals_U >= 2
         again = float(totals_U[again_U].sum())
-        if again - totals_U.max() < OTHER_ROWS or most_U[again_U].sum() < SAME * again:
+        if again - totals_U.max() < min(OTHER_ROWS, len(rows) // 100) or most_U[again_U].sum() < same * again:
             return False
     return True
 
@@ -97,8 +99,16 @@ def _is_copy(a: SeenColumn, b: SeenColumn, equal_N: Mask, rows: I64) -> bool:
 
 
 def _is_copied_number(a_N: F64, b_N: F64) -> bool:
-    large_N = np.abs(b_N) >= NEAR_FROM
-    apart_N = np.abs(a_N - b_N)
-    equal = int((large_N & (apart_N == 0)).sum())
-    near = int((large_N & (apart_N > 0) & (apart_N <= NEAR * np.abs(b_N))).sum())
-    return equal >= COPIED * len(a_N) and equal >= OTHER_ROWS and FEWER * near <= equal
+    """True if far more rows are equal than near each other, both beyond what rows of other numbers are by chance."""
+    equal, near = _resemble(a_N, b_N)
+    by_chance = _resemble(np.random.default_rng(0).permutation(a_N), b_N)
+    equal, near = equal - by_chance[0], near - by_chance[1]
+    return equal >= max(COPIED * len(a_N), OTHER_ROWS) and FEWER * near <= equal
+
+
+def _resemble(a_N: F64, b_N: F64) -> tuple[int, int]:
+    """Number of rows with equal numbers that are not small, and of those with numbers near each other."""
+    sizes_N, apart_N = np.abs(b_N), np.abs(a_N - b_N)
+    near_N = (apart_N <= NEAR * sizes_N) & (sizes_N >= NEAR_FROM)
+    equal = int((near_N & (apart_N == 0)).sum())
+    return equal, int(near_N.sum()) - equal

@@ -70,8 +70,8 @@ def dependence(column: Coarse, other: Coarse) -> F64:
     found = np.zeros(len(column.tops))
     for k in range(len(column.tops)):
         share = float(pairs[k].sum()) / total
-        # Cells that are expected to have few rows would make the statistic erratic, and are put together.
-        large = has & (share * totals >= 5)
+        # Cells that are expected to have less than a row would make the statistic erratic, and are put together.
+        large = has & (share * totals >= 1)
         observed = np.append(pairs[k][large], pairs[k][has & ~large].sum())
         expected = share * np.append(totals[large], totals[has & ~large].sum())
         observed, expected = observed[expected > 0], expected[expected > 0]

@@ -27,7 +27,7 @@ ODDS, ODDS_OF_FEW, ODDS_OF_STRETCH = 1.1, 1.5, 2.0
 spread is unknown; a stretch of rows or an hour, which may be those of a single user."""
 LEAST_LABELS = 10
 """Expected labels of the rarer kind in a unit that is judged."""
-STRETCHES, BUCKETS = 50, 200
+STRETCHES, BUCKETS = 20, 200
 ALIKE = 6.0
 """Standard deviations of dependence of each feature on the file, below which rows were divided at random."""
 WAY = (
@@ -71,8 +71,10 @@ class Rates:
         if not 0 < rest < 1:
             return None
         hits, size = float(self.hits_I[number]), float(self.size_I[number])
-        spread = 1.4826 * float(np.median(np.abs(hits_J / size_J - rest))) if known else 0.0
-        error = math.sqrt(rest * (1 - rest) * (1 / size + 1 / float(size_J.sum())) + spread**2)
+        variance = rest * (1 - rest)
+        # What the others differ by, from the median deviation (of a normal distribution), less what chance gives.
+        spread = (1.4826 * float(np.median(np.abs(hits_J / size_J - rest)))) ** 2 - variance / float(np.median(size_J))
+        error = math.sqrt(variance * (1 / size + 1 / float(size_J.sum())) + (max(0.0, spread) if known else 0.0))
         odds = (hits + 0.5) / (size - hits + 0.5) * (1 - rest) / rest
         return Off(rest, max(odds, 1 / odds), abs(hits / size - rest) / error)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -71,27 +71,34 @@ def _bins(column: SeenColumn) -> I32:
 
 
 def _pure(seen: Seen, column: SeenColumn, codes_N: I32, labels_N: F32, label: str) -> Iterator[Finding]:
-    """The values all of whose many rows have one label."""
+    """The values all of whose many rows have one label; or all values that are not null, of which each may be rare."""
+    said, rows = _told(labels_N, codes_N, lambda code: _shown(seen, column, codes_N, code))
+    if not said and column.null_N.any():
+        known_N = (~column.null_N).astype(np.int32)
+        said, rows = _told(labels_N, known_N, lambda code: "a value that is not null" if code else "null")
+    if said:
+        where = "; ".join(f"{label} is {one}" for one in said)
+        yield Finding(
+            "leak", "fault", (column.name,),
+            f"{column.name} tells {label} in {rows / len(labels_N):.2%} of the rows: {where}, and "
+            f"{float(labels_N.mean()):.4f} on average; {WAY}",
+        )  # fmt: skip
+
+
+def _told(labels_N: F32, codes_N: I32, shown: Callable[[int], str]) -> tuple[list[str], int]:
+    """What the pure values tell, and of how many rows."""
+    said, rows = list[str](), 0
     mean = float(labels_N.mean())
-    counts_U = np.bincount(codes_N)
-    positive_U = np.bincount(codes_N, labels_N)
-    rows = {1: 0, 0: 0}
-    shown: dict[int, str] = {}
+    counts_U, positive_U = np.bincount(codes_N), np.bincount(codes_N, labels_N)
     for outcome, chance, hits_U in ((1, mean, positive_U), (0, 1 - mean, counts_U - positive_U)):
         pure_U = (hits_U == counts_U) & (counts_U >= PURE_ROWS) & (-counts_U * np.log(chance) >= SURPRISE_NATS)
         if pure_U.any():
-            rows[outcome] = int(counts_U[pure_U].sum())
-            largest = int(np.argmax(np.where(pure_U, counts_U, 0)))
-            shown[outcome] = _shown(seen, column, codes_N, largest)
-    if shown:
-        said = "; ".join(
-            f"{label} is {outcome} in all {rows[outcome]:,} rows with {value}" for outcome, value in shown.items()
-        )
-        yield Finding(
-            "leak", "fault", (column.name,),
-            f"{column.name} tells {label} in {sum(rows.values()) / len(labels_N):.2%} of the rows: {said}, and "
-            f"{mean:.4f} on average; {WAY}",
-        )  # fmt: skip
+            num_rows = int(counts_U[pure_U].sum())
+            said.append(
+                f"{outcome} in all {num_rows:,} rows with {shown(int(np.argmax(np.where(pure_U, counts_U, 0))))}"
+            )
+            rows += num_rows
+    return said, rows
 
 
 def _shown(seen: Seen, column: SeenColumn, codes_N: I32, code: int) -> str:

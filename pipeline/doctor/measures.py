@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.doctor.seen import F64, Mask
 from pipeline.records import F32, I32, Array
 
+MIN_BIN = 100
 PRIOR_ROWS = 20.0
 """Rows with the mean rate that are added to the rows of each value."""
 
@@ -57,8 +58,14 @@ def held_out_rates(codes_N: I32, labels_N: F32, half_N: Mask) -> F64:
 
 
 def binned(values_N: F32 | F64, num_bins: int = 100) -> I32:
-    """[N] number of the bin of each value. A value with a bin's share of the rows or more has a bin of its own."""
-    edges = np.unique(np.quantile(values_N, np.linspace(0, 1, num_bins + 1)))
+    """[N] number of the bin of each value: bins of as many rows each, and at both ends narrower ones, down to MIN_BIN
+    rows. A value with a bin's share of the rows or more has a bin of its own."""
+    shares = [np.linspace(0, 1, num_bins + 1)]
+    tail = 0.5 / num_bins
+    while tail * len(values_N) >= MIN_BIN:
+        shares += [np.array([tail, 1 - tail])]
+        tail /= 2
+    edges = np.unique(np.quantile(values_N, np.concatenate(shares)))
     left_N = np.searchsorted(edges, values_N, "left")
     right_N = np.searchsorted(edges, values_N, "right")
     codes_N: I32 = (left_N + right_N).astype(np.int32)

@@ -12,13 +12,14 @@ import numpy as np
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.measures import share_greater
 from pipeline.doctor.seen import F64, Seen, SeenColumn
-from pipeline.doctor.times import ORDERED, clocks
+from pipeline.doctor.times import clocks
 
 WRONG_PAIRS = 0.001
 """Share of pairs of a row of train and one of the other split in the wrong order, from which on it is a fault. Where
 two periods only touch, so that a share a of one overlaps a share b of the other, it is a * b / 2: far less."""
-WRONG_FILES = 0.01
-"""The same for pairs of rows of two files of train."""
+WRONG_FILES, ORDERED = 0.01, 0.25
+"""The same for pairs of rows of two files of train; and the share below which the files are meant to be in order: half
+of what chance gives."""
 MOST_FILES = 40
 
 

@@ -18,9 +18,12 @@ TIME_NAME = re.compile(
 EPOCH = (9e8, 2.1e9)
 """Seconds since 1970 of times between 1998 and 2036; milliseconds to nanoseconds are 10^3 to 10^9 times that."""
 DAY_SECONDS = 86_400
-"""Whole numbers below may be times of a day, which begin anew every day; only their order can say."""
-ORDERED = 0.25
-"""Share of pairs of rows in the wrong order below which values are in order: half of what chance gives."""
+"""Whole numbers below may be times of a day, which begin anew every day, unless hardly any comes again."""
+DISTINCT, DISTINCT_ROWS = 0.99, 1000
+"""Share of the rows whose values are different, and number of rows, from which on values do not come again."""
+IN_ORDER = 0.15
+"""Share of the pairs of rows of train and of another split in the wrong (or the right) order, below which small numbers
+are clocks, too."""
 
 
 def may_be_time(name: str, found: pa.DataType) -> bool:
@@ -37,7 +40,7 @@ def clocks(seen: Seen) -> Iterator[SeenColumn]:
         kind = seen.table.schema.field(column.name).type
         if column.raw_N is None or not may_be_time(column.name, kind) or column.num_values < 2:
             continue
-        if _is_clock(column.raw_N, kind) or in_order(seen, column.raw_N):
+        if _is_clock(column.raw_N, kind) or _in_order(seen, column.raw_N):
             yield column
 
 
@@ -51,21 +54,18 @@ def _is_clock(raw_N: F64, kind: pa.DataType) -> bool:
     low, high = np.quantile(known, (0.001, 0.999))
     if any(EPOCH[0] * unit <= low and high <= EPOCH[1] * unit for unit in (1, 1e3, 1e6, 1e9)):
         return True
-    return bool(high > DAY_SECONDS)
+    different = len(np.unique(known)) >= DISTINCT * len(known) and len(known) >= DISTINCT_ROWS
+    return different or bool(high > DAY_SECONDS)
 
 
-def in_order(seen: Seen, raw_N: F64) -> bool:
-    """True if the values grow, or fall, from file to file or within files."""
+def _in_order(seen: Seen, raw_N: F64) -> bool:
+    """True if the values of all other splits are greater than those of train, or all are less, but for a few."""
     known_N = ~np.isnan(raw_N)
-    halves: list[tuple[F64, F64]] = []
+    train = raw_N[seen.rows_of("train") & known_N]
+    shares = []
     for split in ("validation", "test"):
-        halves.append((raw_N[seen.rows_of("train") & known_N], raw_N[seen.rows_of(split) & known_N]))
-    for number in range(len(seen.files)):
-        values = raw_N[(seen.file_N == number) & known_N]
-        halves.append((values[: len(values) // 2], values[len(values) // 2 :]))
-    for early, late in halves:
-        wrong, right = share_greater(early, late), share_greater(late, early)
-        # Of pairs of equal times neither is the earlier one.
-        if wrong + right >= 0.1 and not ORDERED <= wrong / (wrong + right) <= 1 - ORDERED:
-            return True
-    return False
+        values = raw_N[seen.rows_of(split) & known_N]
+        wrong, right = share_greater(train, values), share_greater(values, train)
+        if wrong + right > 0:
+            shares.append(wrong / (wrong + right))
+    return bool(shares) and (max(shares) < IN_ORDER or min(shares) > 1 - IN_ORDER)
