@@ -113,8 +113,6 @@ def test_every_benchmark_is_in_this_test():
 @pytest.mark.prove
 @pytest.mark.parametrize("name", RATIOS)
 def test_every_benchmark_runs_and_prints_its_ratios(tmp_path, name):
-    if name == "doctor":
-        pytest.importorskip("pipeline.doctor.diagnose")
     before = set(ROOT.iterdir())
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--data", str(tmp_path / "data")],
