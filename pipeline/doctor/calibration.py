@@ -10,15 +10,15 @@ import numpy as np
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.judged_rows import JudgedRows
 from pipeline.doctor.measures import binned
-from pipeline.doctor.seen import F64, Mask, Seen, SeenColumn
+from pipeline.doctor.seen import F64, Mask, SeenColumn, SeenRows
 
 if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun
 
-ERRORS = 5.0
+SLICE_ERRORS = 5.0
 """Standard errors from which on a slice is off: of ten thousand slices one would be by chance once in 200 times."""
 LEAST_ROWS, LEAST_LABELS = 100, 10.0
-SHOWN = 10
+SHOWN_SLICES = 10
 NUMBER_BINS = 10
 
 
@@ -33,18 +33,18 @@ class Slice(NamedTuple):
     errors: float
 
 
-def find_calibration(seen: Seen, judged: JudgedRows, run: OpenRun) -> list[Finding]:
+def find_calibration(seen: SeenRows, judged: JudgedRows, run: OpenRun) -> list[Finding]:
     """Compare the sum of predictions with the number of labels in each slice with enough of both."""
     scores = run.predict(judged.table).column(f"{judged.label}.probability")
     predicted_N = np.asarray(scores, np.float64)
     slices = [found for column in seen.features.values() for found in _slices(seen, column, judged, predicted_N)]
-    off = sorted((one for one in slices if one.errors >= ERRORS), key=lambda one: -one.errors)
+    off = sorted((one for one in slices if one.errors >= SLICE_ERRORS), key=lambda one: -one.errors)
     if not off:
         return []
     said = "; ".join(
         f"{one.name}={one.what}: {one.predicted / one.num_rows:.4f} predicted, {one.labels / one.num_rows:.4f} "
         f"observed ({one.num_rows:,} rows, {one.errors:.0f} errors)"
-        for one in off[:SHOWN]
+        for one in off[:SHOWN_SLICES]
     )
     total = float(predicted_N.sum()) / max(1.0, float(judged.labels_N.sum()))
     text = (
@@ -55,7 +55,7 @@ def find_calibration(seen: Seen, judged: JudgedRows, run: OpenRun) -> list[Findi
     return [Finding("calibration", "remark", tuple(dict.fromkeys(one.name for one in off)), text)]
 
 
-def _slices(seen: Seen, column: SeenColumn, judged: JudgedRows, predicted_N: F64) -> Iterator[Slice]:
+def _slices(seen: SeenRows, column: SeenColumn, judged: JudgedRows, predicted_N: F64) -> Iterator[Slice]:
     codes_N = column.codes_N[judged.rows]
     if column.is_number and column.input_N is not None:
         codes_N = binned(column.input_N[judged.rows], NUMBER_BINS)

@@ -1,4 +1,4 @@
-"""A column of the sample as the doctor compares it: a number for each distinct value, and what the model gets."""
+"""A column of the sample as the doctor compares it: a number for each numbered value, and what the model gets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def seen_column(
     keys_N = _time_keys(values) if not column.setting else _keys(values, column)
     null_N = np.asarray(pc.is_null(values, nan_is_null=True))
     keys_N[null_N] = NULL
-    keys_U, firsts_U, codes_N = distinct(keys_N)
+    keys_U, firsts_U, codes_N = numbered(keys_N)
     raw_N = _floats(values) if pa.types.is_integer(values.type) or not column.setting else None
     return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, raw_N)
 
@@ -43,7 +43,7 @@ def label_values(table: pa.Table, column: InputColumn, where: Sequence[str], sta
     return _filled(table.column(column.name), column, where, starts)
 
 
-def distinct(keys_N: U64) -> tuple[U64, I64, I32]:
+def numbered(keys_N: U64) -> tuple[U64, I64, I32]:
     """Distinct keys, ascending; the first row of each; and the number of each row's key."""
     keys_U, firsts_U, codes_N = np.unique(keys_N, return_index=True, return_inverse=True)
     return keys_U, firsts_U.astype(np.int64), codes_N.astype(np.int32)
@@ -52,7 +52,7 @@ def distinct(keys_N: U64) -> tuple[U64, I64, I32]:
 def _number(values: pa.ChunkedArray, column: InputColumn, where: Sequence[str], starts: I64) -> SeenColumn:
     raw_N = _floats(values)
     null_N = np.isnan(raw_N)
-    keys_U, firsts_U, codes_N = distinct(_float_keys(raw_N))
+    keys_U, firsts_U, codes_N = numbered(_float_keys(raw_N))
     input_N, refused = None, ""
     try:
         input_N = _filled(values, column, where, starts)
@@ -77,8 +77,8 @@ def _lists(values: pa.ChunkedArray, column: InputColumn) -> SeenColumn:
     keys_N = running[ends_N] - running[begins_N]
     null_N = np.asarray(pc.is_null(values))
     keys_N[null_N] = NULL
-    keys_U, firsts_U, codes_N = distinct(keys_N)
-    _, _, codes_V = distinct(elements_V)
+    keys_U, firsts_U, codes_N = numbered(keys_N)
+    _, _, codes_V = numbered(elements_V)
     return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, lists=(ends_N, codes_V))
 
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from pipeline.doctor.dependence import Coarse, dependence
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.seen import Seen, SeenColumn
+from pipeline.doctor.seen import SeenColumn, SeenRows
 
 ONE = 0.999
 """Share of the rows of one value from which on a file counts as constant."""
-MIN_ROWS = 50
+FILE_ROWS = 50
 STRETCH, STRETCH_ROWS = 0.01, 100
 """Share of a file's rows, and number of rows, from which on a stretch of one value is told."""
 UNLIKELY_NATS = 30.0
@@ -26,7 +26,7 @@ ALONE, TOGETHER = 6.0, 60.0
 values one would exceed 6 by chance once in a million times); from the second, ten times that, values go together."""
 
 
-def find_constant_columns(seen: Seen, coarse: Mapping[str, Coarse]) -> list[Finding]:
+def find_constant_columns(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
     """Find constant columns; the first reason of each."""
     found = []
     for column in seen.features.values():
@@ -35,7 +35,7 @@ def find_constant_columns(seen: Seen, coarse: Mapping[str, Coarse]) -> list[Find
     return found
 
 
-def _everywhere(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
+def _everywhere(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
     counts_U = np.bincount(column.codes_N)
     if counts_U.max() >= ONE * seen.num_rows:
         rest = seen.num_rows - int(counts_U.max())
@@ -48,7 +48,7 @@ def _everywhere(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _in_files(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
+def _in_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
     """Files with one value, if the other files have several each. (A date may be one value a file in all of them.)"""
     num_files = len(seen.files)
     tops: list[tuple[int, float]] = []
@@ -69,7 +69,7 @@ def _in_files(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
         num_seen = seen.files[number].num_seen
         varied = [other for n, (_, other) in enumerate(tops) if n != number and other < ONE]
         elsewhere_N = column.codes_N[seen.file_N != number]
-        if share < ONE or num_seen < MIN_ROWS or 2 * len(varied) < num_files - 1 or not len(elsewhere_N):
+        if share < ONE or num_seen < FILE_ROWS or 2 * len(varied) < num_files - 1 or not len(elsewhere_N):
             continue
         rate = float((elsewhere_N == code).mean())
         if rate == 0 or -num_seen * np.log(rate) > UNLIKELY_NATS:
@@ -81,7 +81,7 @@ def _in_files(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _in_stretches(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
+def _in_stretches(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
     """Stretches of consecutive rows of one value, in a file in which all other stretches are far shorter."""
     ends = np.cumsum([file.num_seen for file in seen.files]).tolist()
     for begin, end in zip([0, *ends[:-1]], ends, strict=True):
@@ -107,7 +107,7 @@ def _in_stretches(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
             return
 
 
-def _at_random(seen: Seen, column: SeenColumn, coarse: Mapping[str, Coarse]) -> Iterator[Finding]:
+def _at_random(seen: SeenRows, column: SeenColumn, coarse: Mapping[str, Coarse]) -> Iterator[Finding]:
     """A frequent value that goes with no other column, though the column's other values do."""
     mine = coarse[column.name]
     if column.num_values < 3:

@@ -9,10 +9,10 @@ import numpy as np
 
 from pipeline.doctor.dependence import counted_rows
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.seen import F64, Mask, Seen, SeenColumn
+from pipeline.doctor.seen import F64, Mask, SeenColumn, SeenRows
 from pipeline.records import I64
 
-SAME = 0.999
+SAME_ROWS = 0.999
 """Share of the rows from which on two columns are one."""
 OTHER_ROWS = 100
 """Rows beside those of the most frequent value that two columns must have to be compared."""
@@ -27,7 +27,7 @@ NEAR, NEAR_FROM, FEWER = 0.1, 20.0, 5
 equal; among copies a fifth as many rows at most are near."""
 
 
-def find_copied_columns(seen: Seen) -> list[Finding]:
+def find_copied_columns(seen: SeenRows) -> list[Finding]:
     """Compare all pairs of features, on the rows that pairs of columns are counted in."""
     rows = counted_rows(seen)
     return [
@@ -43,14 +43,14 @@ def _varies(column: SeenColumn, rows: I64) -> bool:
     return bool(len(rows) - counts_U.max() >= OTHER_ROWS)
 
 
-def _of_pair(seen: Seen, a: SeenColumn, b: SeenColumn, rows: I64) -> Iterator[Finding]:
+def _of_pair(seen: SeenRows, a: SeenColumn, b: SeenColumn, rows: I64) -> Iterator[Finding]:
     keys_a, keys_b = a.keys_U[a.codes_N[rows]], b.keys_U[b.codes_N[rows]]
     equal_N = (keys_a == keys_b) & (keys_a != 0)
     known_N = (keys_a != 0) | (keys_b != 0)
     share = float(equal_N.mean())
-    if equal_N.sum() >= SAME * known_N.sum() and share >= COPIED:
+    if equal_N.sum() >= SAME_ROWS * known_N.sum() and share >= COPIED:
         yield _finding(a, b, f"equal those of {b.name} in {_share(share)} of the rows", "take one out of the workflow")
-    elif _same_but_for_names(a, b, rows[:FIRST_ROWS], FIRST_SAME) and _same_but_for_names(a, b, rows, SAME):
+    elif _same_but_for_names(a, b, rows[:FIRST_ROWS], FIRST_SAME) and _same_but_for_names(a, b, rows, SAME_ROWS):
         said = f"go with those of {b.name} one to one"
         yield _finding(a, b, said, "they tell the model the same, so take one out of the workflow")
     elif share >= COPIED and (_is_copy(a, b, equal_N, rows) or _is_copy(b, a, equal_N, rows)):

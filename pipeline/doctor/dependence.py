@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.doctor.measures import surprise
-from pipeline.doctor.seen import F64, Mask, Seen, SeenColumn
+from pipeline.doctor.seen import F64, Mask, SeenColumn, SeenRows
 from pipeline.records import I32, I64
 
 FREQUENT_VALUES, GROUPS = 31, 32
@@ -29,13 +29,13 @@ class Coarse:
     shares_K: F64
 
 
-def counted_rows(seen: Seen) -> I64:
+def counted_rows(seen: SeenRows) -> I64:
     """Rows in which pairs of columns are counted: all, or ROWS of them."""
     rows = np.arange(seen.num_rows)
     return rows if len(rows) <= ROWS else np.sort(np.random.default_rng(0).choice(len(rows), ROWS, replace=False))
 
 
-def coarse_columns(seen: Seen) -> dict[str, Coarse]:
+def coarse_columns(seen: SeenRows) -> dict[str, Coarse]:
     """Make all features coarse, for the rows that are counted."""
     rows = counted_rows(seen)
     return {name: _coarse(column, rows) for name, column in seen.features.items()}

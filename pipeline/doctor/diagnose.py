@@ -19,7 +19,7 @@ from pipeline.doctor.label_rate import find_label_rates
 from pipeline.doctor.leak import find_leaks
 from pipeline.doctor.look_at_rows import look_at_rows
 from pipeline.doctor.second_epoch import find_second_epoch
-from pipeline.doctor.seen import Seen
+from pipeline.doctor.seen import SeenRows
 from pipeline.doctor.shared_rows import find_shared_rows
 from pipeline.doctor.time_order import find_time_order
 from pipeline.doctor.unscaled_number import find_unscaled_numbers
@@ -57,7 +57,7 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
     return sorted(found, key=lambda finding: finding.level != "fault")
 
 
-def _of_model(seen: Seen, workflow: Workflow, run_dir: Path, say: Callable[[str], None]) -> list[Finding]:
+def _of_model(seen: SeenRows, workflow: Workflow, run_dir: Path, say: Callable[[str], None]) -> list[Finding]:
     """Remarks that need the model of a run."""
     # This import takes seconds, and a workflow without a run needs none of it.
     from pipeline.serving.opened import open_run
@@ -81,7 +81,7 @@ def evaluations_of(run_dir: Path) -> list[dict[str, Any]]:
         raise ValueError(f"{path}: a line is not JSON ({error})") from error
 
 
-def _looked_at(seen: Seen) -> str:
+def _looked_at(seen: SeenRows) -> str:
     parts = []
     for split in ("train", "validation", "test"):
         files = [file for file in seen.files if file.split == split]

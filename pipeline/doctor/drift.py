@@ -9,15 +9,15 @@ import numpy as np
 
 from pipeline.doctor.dependence import Coarse, coarse_flag, counted_rows, dependence
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.seen import F64, Seen
+from pipeline.doctor.seen import F64, SeenRows
 
-ERRORS = 6.0
-MATERIAL = 0.01
+DRIFT_ERRORS = 6.0
+LEAST_DRIFT = 0.01
 """Share of the rows, beyond what chance gives, from which on it is told."""
-SHOWN = 10
+SHOWN_DRIFTS = 10
 
 
-def find_drift(seen: Seen, coarse: Mapping[str, Coarse]) -> list[Finding]:
+def find_drift(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
     """Compare the first file of train with the last file of all, by the total variation distance of each field: the
     share of the rows that would have to have another value."""
     files_N = seen.file_N[counted_rows(seen)]
@@ -33,13 +33,13 @@ def find_drift(seen: Seen, coarse: Mapping[str, Coarse]) -> list[Finding]:
         first, last = (np.bincount(codes[some_N], minlength=size).astype(float) for some_N in (first_N, last_N))
         distance, chance = _distance(first, last)
         errors = float(dependence(flag, Coarse(codes[both_N], column.tops, column.shares_K)).max())
-        if errors >= ERRORS and distance - chance >= MATERIAL:
+        if errors >= DRIFT_ERRORS and distance - chance >= LEAST_DRIFT:
             moved[name] = distance, chance
     if not moved:
         return []
     ordered = sorted(moved, key=lambda name: moved[name][1] - moved[name][0])
-    said = ", ".join(f"{name} {moved[name][0]:.1%} ({moved[name][1]:.1%})" for name in ordered[:SHOWN])
-    more = f" and {len(ordered) - SHOWN} others" if len(ordered) > SHOWN else ""
+    said = ", ".join(f"{name} {moved[name][0]:.1%} ({moved[name][1]:.1%})" for name in ordered[:SHOWN_DRIFTS])
+    more = f" and {len(ordered) - SHOWN_DRIFTS} others" if len(ordered) > SHOWN_DRIFTS else ""
     text = (
         f"from {seen.files[0].path.name} to {seen.files[-1].path.name} the values of these fields have moved; the "
         "share of the rows that would have to have another value (in parentheses: what chance gives): "

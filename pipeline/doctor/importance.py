@@ -14,9 +14,9 @@ from pipeline.doctor.judged_rows import JudgedRows
 if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun
 
-PARTS = 5
+JUDGED_PARTS = 5
 """Parts of the rows, which are judged apart: the spread of their differences gives the error."""
-SHOWN = 10
+SHOWN_FIELDS = 10
 CLEAR = 2.0
 """Errors of a difference from which on it is one."""
 
@@ -24,7 +24,7 @@ CLEAR = 2.0
 def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
     """Permute one field after another within each part, and evaluate: each row is scored fields + 1 times (Breiman,
     Random Forests, Machine Learning 45, 2001, permutes likewise)."""
-    parts = [part for part in np.array_split(np.arange(judged.num_rows), PARTS) if judged.has_both_labels(part)]
+    parts = [part for part in np.array_split(np.arange(judged.num_rows), JUDGED_PARTS) if judged.has_both_labels(part)]
     if len(parts) < 2:
         return []
     rng = np.random.default_rng(0)
@@ -39,8 +39,8 @@ def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
     ordered = sorted(falls, key=lambda name: -falls[name][0])
     clear = [name for name in ordered if falls[name][0] > CLEAR * falls[name][1]]
     rest = [name for name in ordered if name not in clear]
-    said = ", ".join(f"{name} {falls[name][0]:.4f} +- {falls[name][1]:.4f}" for name in clear[:SHOWN])
-    more = f" and {len(clear) - SHOWN} others" if len(clear) > SHOWN else ""
+    said = ", ".join(f"{name} {falls[name][0]:.4f} +- {falls[name][1]:.4f}" for name in clear[:SHOWN_FIELDS])
+    more = f" and {len(clear) - SHOWN_FIELDS} others" if len(clear) > SHOWN_FIELDS else ""
     text = (
         f"the AUC, {np.mean(whole):.4f} on {sum(map(len, parts)):,} rows of {judged.split}, falls if the values of a "
         f"field are given to other rows by: {said or 'nothing that is clear'}{more} "

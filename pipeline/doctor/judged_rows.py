@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from pipeline.doctor.seen import Seen
+from pipeline.doctor.seen import SeenRows
 from pipeline.records import F32, I64
 
-MAX_ROWS = 20_000
+MAX_JUDGED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,12 @@ class JudgedRows:
         return 0 < float(self.labels_N[part].sum()) < len(part)
 
 
-def judged_rows(seen: Seen) -> JudgedRows | None:
-    """At most MAX_ROWS rows of the test split, in an order drawn at random; None if there is no split but train."""
+def judged_rows(seen: SeenRows) -> JudgedRows | None:
+    """At most MAX_JUDGED rows of the test split, in an order drawn at random; None if there is no split but train."""
     for split in ("test", "validation"):
         rows = np.flatnonzero(seen.rows_of(split))
         if len(rows):
-            rows = np.random.default_rng(0).permutation(rows)[:MAX_ROWS]
+            rows = np.random.default_rng(0).permutation(rows)[:MAX_JUDGED]
             labels_N = seen.labels_NT[rows, 0]
             return JudgedRows(split, rows, seen.table.take(rows), labels_N, seen.label_names[0], list(seen.features))
     return None

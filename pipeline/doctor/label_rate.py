@@ -13,11 +13,11 @@ import numpy as np
 
 from pipeline.doctor.dependence import Coarse, coarse_flag, counted_rows, dependence
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.seen import F64, Seen, SeenColumn
+from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 from pipeline.doctor.times import may_be_time
 from pipeline.records import F32, I32
 
-ERRORS = 6.0
+RATE_ERRORS = 6.0
 """Standard errors of a rate, with the spread of the other units, from which on it is told: of 100 units one would be so
 far off by chance once in five million times."""
 FEW = 5
@@ -47,7 +47,7 @@ class Off:
 
 
 @dataclass(frozen=True, slots=True)
-class Rates:
+class LabelRates:
     """Labels by unit."""
 
     hits_I: F64
@@ -56,11 +56,11 @@ class Rates:
     """Units with enough rows."""
 
     @staticmethod
-    def of(units_N: I32, labels_N: F32, num: int) -> Rates:
+    def of(units_N: I32, labels_N: F32, num: int) -> LabelRates:
         size_I: F64 = np.bincount(units_N, minlength=num).astype(np.float64)
         hits_I: F64 = np.bincount(units_N, labels_N, num).astype(np.float64)
         rarer = min(float(labels_N.mean()), 1 - float(labels_N.mean()))
-        return Rates(hits_I, size_I, tuple(np.flatnonzero(size_I * rarer >= LEAST_LABELS).tolist()))
+        return LabelRates(hits_I, size_I, tuple(np.flatnonzero(size_I * rarer >= LEAST_LABELS).tolist()))
 
     def compare(self, number: int) -> Off | None:
         """Compare a unit with the other ones that are judged; None if there is none, or all of them have one label."""
@@ -79,7 +79,7 @@ class Rates:
         return Off(rest, max(odds, 1 / odds), abs(hits / size - rest) / error)
 
 
-def find_label_rates(seen: Seen, coarse: Mapping[str, Coarse]) -> list[Finding]:
+def find_label_rates(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
     """Compare the rates of each label by file, by stretches of rows within files, and by each column of times."""
     found = []
     for label, name in enumerate(seen.label_names):
@@ -94,11 +94,11 @@ def find_label_rates(seen: Seen, coarse: Mapping[str, Coarse]) -> list[Finding]:
     return found
 
 
-def _by_file(seen: Seen, labels_N: F32, name: str, coarse: Mapping[str, Coarse]) -> Iterator[Finding]:
-    rates = Rates.of(seen.file_N, labels_N, len(seen.files))
+def _by_file(seen: SeenRows, labels_N: F32, name: str, coarse: Mapping[str, Coarse]) -> Iterator[Finding]:
+    rates = LabelRates.of(seen.file_N, labels_N, len(seen.files))
     for number in rates.judged:
         found = rates.compare(number)
-        if not found or found.errors < ERRORS:
+        if not found or found.errors < RATE_ERRORS:
             continue
         at_random = len(rates.judged) <= FEW and _divided_at_random(seen, number, coarse)
         limit = ODDS_OF_FEW if len(rates.judged) <= FEW and not at_random else ODDS
@@ -106,14 +106,14 @@ def _by_file(seen: Seen, labels_N: F32, name: str, coarse: Mapping[str, Coarse])
             yield _finding(name, rates, number, found, f"the rows of {seen.files[number].path.name}")
 
 
-def _divided_at_random(seen: Seen, number: int, coarse: Mapping[str, Coarse]) -> bool:
+def _divided_at_random(seen: SeenRows, number: int, coarse: Mapping[str, Coarse]) -> bool:
     """True if all features of a file are distributed as in the others, as after a division at random: then so must the
     labels be."""
     file = coarse_flag(seen.file_N[counted_rows(seen)] == number)
     return all(float(dependence(file, other).max()) < ALIKE for other in coarse.values())
 
 
-def _by_stretch(seen: Seen, labels_N: F32, name: str) -> Iterator[Finding]:
+def _by_stretch(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
     size = math.ceil(LEAST_LABELS / min(float(labels_N.mean()), 1 - float(labels_N.mean())))
     units_N, files, begin = np.empty(seen.num_rows, np.int32), list[int](), 0
     for number, file in enumerate(seen.files):
@@ -122,7 +122,7 @@ def _by_stretch(seen: Seen, labels_N: F32, name: str) -> Iterator[Finding]:
         units_N[begin : begin + file.num_seen] = len(files) + at_N
         files += [number] * num
         begin += file.num_seen
-    rates = Rates.of(units_N, labels_N, len(files))
+    rates = LabelRates.of(units_N, labels_N, len(files))
     one_kind = [n for n in rates.judged if rates.hits_I[n] in (0, rates.size_I[n])]
     if len(rates.judged) > 1 and 2 * len(one_kind) >= len(rates.judged):
         said = (
@@ -139,12 +139,12 @@ def _by_stretch(seen: Seen, labels_N: F32, name: str) -> Iterator[Finding]:
     yield from _worst(name, rates, told)
 
 
-def _by_time(seen: Seen, labels_N: F32, name: str) -> Iterator[Finding]:
+def _by_time(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
     for column in [*seen.others.values(), *seen.features.values()]:
         if column.raw_N is None or not may_be_time(column.name, seen.table.schema.field(column.name).type):
             continue
         units_N = _buckets(column)
-        rates = Rates.of(units_N, labels_N, int(units_N.max()) + 1)
+        rates = LabelRates.of(units_N, labels_N, int(units_N.max()) + 1)
 
         def told(number: int, column: SeenColumn = column, units_N: I32 = units_N) -> str:
             rows = np.flatnonzero(units_N == number)
@@ -166,12 +166,12 @@ def _buckets(column: SeenColumn) -> I32:
     return np.minimum(parts_N, BUCKETS).astype(np.int32)
 
 
-def _worst(name: str, rates: Rates, told: Callable[[int], str]) -> Iterator[Finding]:
+def _worst(name: str, rates: LabelRates, told: Callable[[int], str]) -> Iterator[Finding]:
     """The unit that is farthest off, and how many others are."""
     off = {}
     for number in rates.judged if len(rates.judged) > FEW else ():
         found = rates.compare(number)
-        if found and found.errors >= ERRORS and found.odds >= ODDS_OF_STRETCH:
+        if found and found.errors >= RATE_ERRORS and found.odds >= ODDS_OF_STRETCH:
             off[number] = found
     if off:
         worst = max(off, key=lambda number: off[number].errors)
@@ -179,7 +179,7 @@ def _worst(name: str, rates: Rates, told: Callable[[int], str]) -> Iterator[Find
         yield _finding(name, rates, worst, off[worst], told(worst) + more)
 
 
-def _finding(name: str, rates: Rates, number: int, found: Off, what: str) -> Finding:
+def _finding(name: str, rates: LabelRates, number: int, found: Off, what: str) -> Finding:
     hits, size = rates.hits_I[number], rates.size_I[number]
     said = (
         f"{name} is 1 in {hits / size:.4f} of {int(size):,} rows, {what}, and in {found.rest:.4f} of the others "

@@ -8,12 +8,12 @@ import numpy as np
 
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.measures import auc_error, binned, held_out_rates, rank_auc
-from pipeline.doctor.seen import Mask, Seen, SeenColumn
+from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 from pipeline.records import F32, I32
 
 LEAK_AREA = 0.95
 """AUC of a column by itself from which on it is taken for a leak; `pipeline init` leaves such a column out."""
-ERRORS = 4.0
+BEATS_BY = 4.0
 """Standard errors by which a column alone must beat the model."""
 PURE_ROWS = 100
 """Rows that must have one value and one label, without exception."""
@@ -23,7 +23,7 @@ number of values that are tried."""
 WAY = "if it is known only after the label is, take it out of the workflow; else ask how it was made"
 
 
-def find_leaks(seen: Seen, model_auc: Mapping[str, tuple[float, str]]) -> list[Finding]:
+def find_leaks(seen: SeenRows, model_auc: Mapping[str, tuple[float, str]]) -> list[Finding]:
     """Find leaks. `model_auc`: the model's AUC on the test split (or else validation) and what it is, by label; empty
     without a run."""
     found = []
@@ -37,7 +37,7 @@ def find_leaks(seen: Seen, model_auc: Mapping[str, tuple[float, str]]) -> list[F
 
 
 def _of_column(
-    seen: Seen, column: SeenColumn, labels_N: F32, label: str, half_N: Mask, model: tuple[float, str] | None
+    seen: SeenRows, column: SeenColumn, labels_N: F32, label: str, half_N: Mask, model: tuple[float, str] | None
 ) -> Iterator[Finding]:
     codes_N = column.codes_N if column.raw_N is None or not column.is_number else _bins(column)
     alone = rank_auc(held_out_rates(codes_N, labels_N, half_N), labels_N > 0)
@@ -49,7 +49,7 @@ def _of_column(
             f"{column.name} alone tells {label}: the label rates of its values have AUC {alone:.4f} on rows that they "
             f"were not counted on; {WAY}",
         )  # fmt: skip
-    elif model and alone > model[0] + ERRORS * error:
+    elif model and alone > model[0] + BEATS_BY * error:
         yield Finding(
             "leak", "fault", (column.name,),
             f"{column.name} alone beats the model on {label}: the label rates of its values have AUC {alone:.4f} "
@@ -70,7 +70,7 @@ def _bins(column: SeenColumn) -> I32:
     return codes_N
 
 
-def _pure(seen: Seen, column: SeenColumn, codes_N: I32, labels_N: F32, label: str) -> Iterator[Finding]:
+def _pure(seen: SeenRows, column: SeenColumn, codes_N: I32, labels_N: F32, label: str) -> Iterator[Finding]:
     """The values all of whose many rows have one label; or all values that are not null, of which each may be rare."""
     said, rows = _told(labels_N, codes_N, lambda code: _shown(seen, column, codes_N, code))
     if not said and column.null_N.any():
@@ -86,7 +86,7 @@ def _pure(seen: Seen, column: SeenColumn, codes_N: I32, labels_N: F32, label: st
 
 
 def _told(labels_N: F32, codes_N: I32, shown: Callable[[int], str]) -> tuple[list[str], int]:
-    """What the pure values tell, and of how many rows."""
+    """Describe what pure values tell, and count their rows."""
     said, rows = list[str](), 0
     mean = float(labels_N.mean())
     counts_U, positive_U = np.bincount(codes_N), np.bincount(codes_N, labels_N)
@@ -101,7 +101,7 @@ def _told(labels_N: F32, codes_N: I32, shown: Callable[[int], str]) -> tuple[lis
     return said, rows
 
 
-def _shown(seen: Seen, column: SeenColumn, codes_N: I32, code: int) -> str:
+def _shown(seen: SeenRows, column: SeenColumn, codes_N: I32, code: int) -> str:
     some_N = np.flatnonzero(codes_N == code)
     first = seen.shown(column, int(column.codes_N[some_N[0]]))
     if column.raw_N is None or not column.is_number or column.null_N[some_N[0]]:

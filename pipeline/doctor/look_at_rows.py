@@ -12,16 +12,16 @@ import pyarrow.parquet as pq
 
 from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, open_file, resolve
 from pipeline.doctor.columns import label_values, seen_column
-from pipeline.doctor.seen import Seen, SeenFile
+from pipeline.doctor.seen import SeenFile, SeenRows
 from pipeline.doctor.times import may_be_time
 from pipeline.records import I64
 from pipeline.workflow import Workflow
 
 MAX_CELLS = 1 << 24
 """Values that are kept, of all columns together: at 20 bytes each, 320 MiB."""
-MAX_BYTES = 1 << 29
+MAX_SEEN_BYTES = 1 << 29
 """Bytes of the rows that are kept, as Arrow has them."""
-MAX_FILES = 256
+MAX_SEEN_FILES = 256
 """Files of a split that are opened, evenly spaced."""
 PLACES = 16
 """Places of a file that rows are taken from, if not all are."""
@@ -30,7 +30,7 @@ WEIGHTS = {"train": 2, "validation": 1, "test": 1}
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file before its rows are read."""
 
     path: Path
@@ -40,16 +40,16 @@ class Found:
     num_bytes: int
 
 
-def look_at_rows(workflow: Workflow) -> Seen:
+def look_at_rows(workflow: Workflow) -> SeenRows:
     """Read the sample. Raises ValueError, with the file and the column, if the files do not fit the workflow or have
     values that training refuses."""
     columns = columns_of(workflow.data, workflow.metrics.group)
     check = SchemaCheck(columns)
-    found: list[Found] = []
+    found: list[FoundFile] = []
     total = 0.0
     for split in SPLITS:
         paths = resolve(workflow.data, split)
-        some = spaced(paths, MAX_FILES)
+        some = spaced(paths, MAX_SEEN_FILES)
         opened = [_found(path, split, check) for path in some]
         found += opened
         total += sum(file.num_rows for file in opened) * len(paths) / max(1, len(some))
@@ -91,15 +91,15 @@ def allotted(wanted: Sequence[int], weights: Sequence[float], total: int) -> lis
     return given
 
 
-def _found(path: Path, split: str, check: SchemaCheck) -> Found:
+def _found(path: Path, split: str, check: SchemaCheck) -> FoundFile:
     with open_file(path) as file:
         check.check(path, file.schema_arrow)
         metadata = file.metadata
         num_bytes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
-        return Found(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
+        return FoundFile(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
 
 
-def _times(found: Sequence[Found], columns: Sequence[InputColumn]) -> list[str]:
+def _times(found: Sequence[FoundFile], columns: Sequence[InputColumn]) -> list[str]:
     """Names of columns that every file has, that the workflow does not use, and that may be times."""
     used = {column.name for column in columns}
     first = found[0].schema
@@ -112,11 +112,11 @@ def _times(found: Sequence[Found], columns: Sequence[InputColumn]) -> list[str]:
     ]
 
 
-def _quotas(found: Sequence[Found], num_columns: int) -> list[int]:
+def _quotas(found: Sequence[FoundFile], num_columns: int) -> list[int]:
     """Number of rows to read of each file."""
     total = sum(file.num_rows for file in found)
     row_bytes = max(1, sum(file.num_bytes for file in found) // max(1, total))
-    cap = max(1, min(MAX_CELLS // num_columns, MAX_BYTES // row_bytes))
+    cap = max(1, min(MAX_CELLS // num_columns, MAX_SEEN_BYTES // row_bytes))
     rows = [sum(file.num_rows for file in found if file.split == split) for split in SPLITS]
     of_splits = dict(zip(SPLITS, allotted(rows, [WEIGHTS[split] for split in SPLITS], cap), strict=True))
     quotas: list[int] = []
@@ -161,14 +161,14 @@ def _head(file: pq.ParquetFile, path: Path, group: int, names: list[str], num_ro
 def _seen(
     tables: Sequence[pa.Table], files: Sequence[SeenFile], places: Sequence[I64], columns: Sequence[InputColumn],
     others: Sequence[str], kinds: Mapping[str, str], total: int,
-) -> Seen:  # fmt: skip
+) -> SeenRows:  # fmt: skip
     # Files may have a column in several widths.
     table = pa.concat_tables(tables, promote_options="permissive")
     labels = [column for column in columns if column.setting == "data.labels"]
     features = [column for column in columns if column.setting in ("data.numbers", "data.categories")]
     starts = np.cumsum([0, *(file.num_seen for file in files)])
     where = [str(file.path) for file in files]
-    return Seen(
+    return SeenRows(
         files=tuple(files),
         total_rows=total,
         features={column.name: seen_column(table, column, kinds, where, starts) for column in features},

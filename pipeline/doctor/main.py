@@ -59,7 +59,7 @@ def target_of(target: Path, file: Path | None, settings: Sequence[str]) -> tuple
 
     opened = open_commit(target, None, file)
     opened.held.close()
-    return override(opened.workflow, settings), target
+    return override(opened.workflow, settings) if settings else opened.workflow, target
 
 
 def print_findings(findings: Sequence[Finding], say: Callable[[str], None]) -> None:

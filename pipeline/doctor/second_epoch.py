@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.measures import auc_error
 
-ERRORS = 3.0
+COLLAPSE_ERRORS = 3.0
 """Standard errors of the AUC by which the second epoch must be worse. Both epochs are judged on the same examples, so
 their difference has a smaller error than this."""
 LOSS = 1.05
@@ -30,7 +30,7 @@ def find_second_epoch(evaluations: Sequence[Mapping[str, Any]], label_rate: floa
     losses = [line["logloss"] for line in of["train"] if isinstance(line.get("logloss"), float)]
     if recovers or growth <= 1 or (len(losses) > 1 and losses[1] >= losses[0]):
         return []
-    if drop <= ERRORS * error and not (drop > 0 and growth >= LOSS):
+    if drop <= COLLAPSE_ERRORS * error and not (drop > 0 and growth >= LOSS):
         return []
     falls = f", while that of training falls from {losses[0]:.4f} to {losses[1]:.4f}" if len(losses) > 1 else ""
     said = (

@@ -1,4 +1,4 @@
-"""What the doctor's pass saw: a sample of the rows of all splits, column by column.
+"""Sample of the rows of all splits, column by column: what the doctor's pass saw.
 
 N rows    U distinct values of a column    T labels    V values of all lists of a column
 """
@@ -62,7 +62,7 @@ class SeenColumn:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SeenRows:
     """Sample of the rows of all files, file after file, each file's rows in its order."""
 
     files: tuple[SeenFile, ...]

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.seen import Seen
+from pipeline.doctor.seen import SeenRows
 from pipeline.kernels.hashing import hash_integers
 from pipeline.records import U64
 
 MIN_SHARE = 0.001
 """Share of the evaluated rows from which on shared rows are a fault: fewer change a metric by less than its noise."""
-ERRORS = 5.0
+SHARED_ERRORS = 5.0
 ODD = np.uint64(0xD6E8FEB86659FD93)
 
 
-def find_shared_rows(seen: Seen) -> list[Finding]:
+def find_shared_rows(seen: SeenRows) -> list[Finding]:
     """Compare the share of evaluated rows that are in train with the share of train's rows that are there twice, which
     is what chance gives where few columns have few values."""
     hashes_N = row_hashes(seen)
@@ -32,7 +32,7 @@ def find_shared_rows(seen: Seen) -> list[Finding]:
     return [found for split in ("validation", "test") for found in _of_split(seen, split, hashes_N, train_U, by_chance)]
 
 
-def row_hashes(seen: Seen) -> U64:
+def row_hashes(seen: SeenRows) -> U64:
     """[N] hash of all features and labels of each row."""
     hashes_N = np.zeros(seen.num_rows, np.uint64)
     for column in seen.features.values():
@@ -42,7 +42,7 @@ def row_hashes(seen: Seen) -> U64:
     return hashes_N
 
 
-def _of_split(seen: Seen, split: str, hashes_N: U64, train_U: U64, by_chance: float) -> Iterator[Finding]:
+def _of_split(seen: SeenRows, split: str, hashes_N: U64, train_U: U64, by_chance: float) -> Iterator[Finding]:
     rows = np.flatnonzero(seen.rows_of(split))
     if not len(rows):
         return
@@ -53,7 +53,7 @@ def _of_split(seen: Seen, split: str, hashes_N: U64, train_U: U64, by_chance: fl
     share = len(shared) / len(rows) / part
     expected = by_chance * len(rows)
     excess = len(shared) - expected
-    if excess <= ERRORS * math.sqrt(expected + 1):
+    if excess <= SHARED_ERRORS * math.sqrt(expected + 1):
         return
     example = int(shared[0])
     other = int(np.flatnonzero((hashes_N == hashes_N[example]) & seen.rows_of("train"))[0])

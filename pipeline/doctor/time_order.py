@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.measures import share_greater
-from pipeline.doctor.seen import F64, Seen, SeenColumn
+from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 from pipeline.doctor.times import clocks
 
 WRONG_PAIRS = 0.001
@@ -23,12 +23,12 @@ of what chance gives."""
 MOST_FILES = 40
 
 
-def find_time_order(seen: Seen) -> list[Finding]:
+def find_time_order(seen: SeenRows) -> list[Finding]:
     """Compare the times of train with those of the other splits, and of train's files with each other."""
     return [found for column in clocks(seen) for found in (*_of_splits(seen, column), *_of_files(seen, column))]
 
 
-def _of_splits(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
+def _of_splits(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
     times_N = column.raw_N
     assert times_N is not None
     known_N = ~np.isnan(times_N)
@@ -54,7 +54,7 @@ def _of_splits(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
             yield Finding("time_order", "remark", (column.name,), said + "The two periods overlap a little")
 
 
-def _of_files(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
+def _of_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
     """Files of train whose names are in an order that most of their times follow, and some do not."""
     files = [number for number, file in enumerate(seen.files) if file.split == "train"]
     files = sorted(files, key=lambda number: _natural(seen.files[number].path))
@@ -76,7 +76,7 @@ def _of_files(seen: Seen, column: SeenColumn) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _times(seen: Seen, column: SeenColumn, file: int) -> F64:
+def _times(seen: SeenRows, column: SeenColumn, file: int) -> F64:
     assert column.raw_N is not None
     times_N = column.raw_N[seen.file_N == file]
     return times_N[~np.isnan(times_N)]

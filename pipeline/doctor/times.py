@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.doctor.measures import share_greater
-from pipeline.doctor.seen import F64, Seen, SeenColumn
+from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 
 TIME_NAME = re.compile(
     r"(^|[^a-z])(time|timestamp|ts|date|datetime|dt|hour|day|time_?ms|time_?stamp)s?($|[^a-z])", re.IGNORECASE
 )
 """Words in names of columns that say when."""
-EPOCH = (9e8, 2.1e9)
+EPOCH_SECONDS = (9e8, 2.1e9)
 """Seconds since 1970 of times between 1998 and 2036; milliseconds to nanoseconds are 10^3 to 10^9 times that."""
 DAY_SECONDS = 86_400
 """Whole numbers below may be times of a day, which begin anew every day, unless hardly any comes again."""
@@ -34,7 +34,7 @@ def may_be_time(name: str, found: pa.DataType) -> bool:
     return bool(TIME_NAME.search(name)) and (written or pa.types.is_large_string(found))
 
 
-def clocks(seen: Seen) -> Iterator[SeenColumn]:
+def clocks(seen: SeenRows) -> Iterator[SeenColumn]:
     """Columns that are clocks, with their times in `raw_N`."""
     for column in [*seen.others.values(), *seen.features.values()]:
         kind = seen.table.schema.field(column.name).type
@@ -52,13 +52,13 @@ def _is_clock(raw_N: F64, kind: pa.DataType) -> bool:
         return False
     known = raw_N[~np.isnan(raw_N)]
     low, high = np.quantile(known, (0.001, 0.999))
-    if any(EPOCH[0] * unit <= low and high <= EPOCH[1] * unit for unit in (1, 1e3, 1e6, 1e9)):
+    if any(EPOCH_SECONDS[0] * unit <= low and high <= EPOCH_SECONDS[1] * unit for unit in (1, 1e3, 1e6, 1e9)):
         return True
     different = len(np.unique(known)) >= DISTINCT * len(known) and len(known) >= DISTINCT_ROWS
     return different or bool(high > DAY_SECONDS)
 
 
-def _in_order(seen: Seen, raw_N: F64) -> bool:
+def _in_order(seen: SeenRows, raw_N: F64) -> bool:
     """True if the values of all other splits are greater than those of train, or all are less, but for a few."""
     known_N = ~np.isnan(raw_N)
     train = raw_N[seen.rows_of("train") & known_N]

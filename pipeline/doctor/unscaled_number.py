@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.seen import F64, Seen, SeenColumn
+from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 from pipeline.workflow import Workflow
 
 TYPICAL = 10.0
 """Root mean square of an input from which on it is unscaled. Networks are initialized for inputs of about 1."""
 RARE = 0.001
 """Share of the rows whose inputs may be large."""
-MIN_ROWS = 30
+SCALED_ROWS = 30
 DECADE = 10.0
 """Factor between a number and the next larger one that separates two scales. Of the k largest of a heavy-tailed column
 (Pareto, exponent a) the least is so far from the next one with a chance of 10 ** (-a * k)."""
@@ -22,7 +22,7 @@ INSIDE = 0.01
 """Rows in the gap between two scales, relative to those above it, that may be there nevertheless."""
 
 
-def find_unscaled_numbers(seen: Seen, workflow: Workflow) -> list[Finding]:
+def find_unscaled_numbers(seen: SeenRows, workflow: Workflow) -> list[Finding]:
     """Look at each number as the model gets it."""
     rate = workflow.optimizer.dense.lr
     return [
@@ -32,7 +32,7 @@ def find_unscaled_numbers(seen: Seen, workflow: Workflow) -> list[Finding]:
     ]
 
 
-def _of_column(seen: Seen, column: SeenColumn, rate: float, logarithm: bool) -> Iterator[Finding]:
+def _of_column(seen: SeenRows, column: SeenColumn, rate: float, logarithm: bool) -> Iterator[Finding]:
     if column.refused:
         yield Finding("unscaled_number", "fault", (column.name,), f"training refuses {column.name}: {column.refused}")
         return
@@ -44,7 +44,7 @@ def _of_column(seen: Seen, column: SeenColumn, rate: float, logarithm: bool) -> 
     low, high = float(np.nanmin(column.raw_N)), float(np.nanmax(column.raw_N))
     reach = f"{column.name} goes from {low:g} to {high:g}{', and log1p is applied' * logarithm}"
     jumps = np.abs(inputs_N) * rate >= 1
-    if jumps.mean() >= RARE and jumps.sum() >= MIN_ROWS:
+    if jumps.mean() >= RARE and jumps.sum() >= SCALED_ROWS:
         yield Finding(
             "unscaled_number", "fault", (column.name,),
             f"{reach}: {jumps.mean():.2%} of the rows are so large that one step of the optimizer (lr {rate:g}) may "
@@ -59,7 +59,7 @@ def _of_column(seen: Seen, column: SeenColumn, rate: float, logarithm: bool) -> 
         yield from _two_scales(seen, column, reach)
 
 
-def _two_scales(seen: Seen, column: SeenColumn, reach: str) -> Iterator[Finding]:
+def _two_scales(seen: SeenRows, column: SeenColumn, reach: str) -> Iterator[Finding]:
     """Numbers with a gap of a decade or more in their sizes, that some of the rows lie above."""
     assert column.raw_N is not None
     sizes = np.abs(column.raw_N[~column.null_N])
@@ -79,12 +79,12 @@ def _two_scales(seen: Seen, column: SeenColumn, reach: str) -> Iterator[Finding]
 def _gap(sizes_M: F64, num_rows: int) -> tuple[float, float]:
     """Ends of the widest gap of a decade or more that a material part of the rows, but the smaller one, lies above; 0
     and 0 if there is none. `sizes_M`: sorted, above 0."""
-    if len(sizes_M) < 2 * MIN_ROWS:
+    if len(sizes_M) < 2 * SCALED_ROWS:
         return 0.0, 0.0
-    least = max(MIN_ROWS, int(RARE * num_rows))
+    least = max(SCALED_ROWS, int(RARE * num_rows))
     at_A = np.arange(len(sizes_M) // 2, len(sizes_M) - least + 1)
     below_A = at_A - 1 - (INSIDE * (len(sizes_M) - at_A)).astype(np.int64)
-    at_A, below_A = at_A[below_A >= MIN_ROWS], below_A[below_A >= MIN_ROWS]
+    at_A, below_A = at_A[below_A >= SCALED_ROWS], below_A[below_A >= SCALED_ROWS]
     if not len(at_A):
         return 0.0, 0.0
     widest = int(np.argmax(sizes_M[at_A] / sizes_M[below_A]))

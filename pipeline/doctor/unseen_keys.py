@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.seen import Mask, Seen, SeenColumn
+from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 
-MATERIAL = 0.01
+LEAST_UNSEEN = 0.01
 """Share of the rows (of a column of lists: of the values) from which on it is told."""
-SHOWN = 10
+SHOWN_UNSEEN = 10
 
 
-def find_unseen_keys(seen: Seen) -> list[Finding]:
+def find_unseen_keys(seen: SeenRows) -> list[Finding]:
     """Compare test, or else validation, with train, field by field."""
     split = next((split for split in ("test", "validation") if seen.rows_of(split).any()), None)
     if split is None:
@@ -21,13 +21,13 @@ def find_unseen_keys(seen: Seen) -> list[Finding]:
     shares = {
         column.name: found
         for column in seen.features.values()
-        if not column.is_number and (found := _unseen(column, train_N, split_N))[0] >= MATERIAL
+        if not column.is_number and (found := _unseen(column, train_N, split_N))[0] >= LEAST_UNSEEN
     }
     if not shares:
         return []
     ordered = sorted(shares, key=lambda name: -shares[name][0])
-    said = ", ".join(f"{name} {shares[name][0]:.1%} ({shares[name][1]:.1%})" for name in ordered[:SHOWN])
-    more = f" and {len(ordered) - SHOWN} others" if len(ordered) > SHOWN else ""
+    said = ", ".join(f"{name} {shares[name][0]:.1%} ({shares[name][1]:.1%})" for name in ordered[:SHOWN_UNSEEN])
+    more = f" and {len(ordered) - SHOWN_UNSEEN} others" if len(ordered) > SHOWN_UNSEEN else ""
     part = seen.share_of("train")
     limit = "" if part == 1 else f"; at most so many, since only {part:.1%} of train was looked at"
     text = (

@@ -103,6 +103,7 @@ def test_lists_and_texts_and_booleans_are_looked_at(tmp_path):
     assert all(column.num_values > 10 for column in seen.features.values())
     assert all(column.null_N.any() for column in seen.features.values())
     ends_N, codes_V = seen.features["tags"].lists
-    lengths = [max(1, len(values or ())) for values in seen.table.column("tags").to_pylist()]
+    # A null counts as one value, the missing one.
+    lengths = [1 if values is None else len(values) for values in seen.table.column("tags").to_pylist()]
     assert (ends_N == [sum(lengths[: n + 1]) for n in range(len(lengths))]).all()
     assert len(codes_V) == sum(lengths)
