@@ -13,7 +13,7 @@ FILES = {
 }
 
 DOORS = {
-    "bokeh": ("pipeline.monitor.page", "pipeline.cluster.page_server"),
+    "bokeh": ("pipeline.monitor.page",),
     "dask": ("pipeline.cluster",),
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),

@@ -18,8 +18,6 @@ from tornado.ioloop import IOLoop
 from pipeline.cluster.dashboard import server_host
 
 PAGE = "/pipeline"
-LOCAL = ("localhost:*", "127.0.0.1:*")
-"""Origins of a browser on this machine, or of one that reaches it through a forwarded port."""
 
 
 class NotYet(web.Application):
@@ -33,29 +31,14 @@ class FirstPage(web.RequestHandler):
         self._scheduler, self._run_dir = scheduler, run_dir
 
     async def get(self) -> None:
-        await asyncio.to_thread(import_module, "pipeline.monitor.page.page")
+        loaded = await asyncio.to_thread(import_module, "pipeline.monitor.page.application")
         applications = self._scheduler.http_application.applications
         if self.application in applications:
-            made = page_application(self._run_dir, server_host(self._scheduler))
+            made = loaded.page_application(self._run_dir, server_host(self._scheduler), PAGE)
             applications[applications.index(self.application)] = made
             made.initialize(IOLoop.current())
             made.start()
         self.redirect(self.request.uri or PAGE)
-
-
-def page_application(run_dir: Path, host: str) -> Any:
-    """Bokeh's web application with the page of a run. `host`: name under which its server is reached."""
-    from bokeh.application import Application
-    from bokeh.application.handlers.function import FunctionHandler
-    from bokeh.server.tornado import BokehTornado
-
-    from pipeline.monitor.page.page import page
-
-    def fill(document: Any) -> None:
-        page(run_dir, document)
-
-    application = Application(FunctionHandler(fill))
-    return BokehTornado({PAGE: application}, use_index=False, extra_websocket_origins=[f"{host}:*", *LOCAL])
 
 
 def mount_page(client: Client, run_dir: Path) -> str | None:

@@ -67,6 +67,7 @@ def command(*arguments, **options):
     finally:
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
 def link_of(process):
@@ -122,7 +123,6 @@ def test_a_watched_run_is_followed_resumed_and_readable_at_all_sizes(tab, tmp_pa
         tab.rest(1.5)
         text = check(tab, "finished")
         assert "session 2" in text
-        assert "100 %" in text
 
 
 def test_an_open_page_takes_few_seconds_of_its_server(tab, tmp_path):

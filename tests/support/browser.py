@@ -157,6 +157,9 @@ class Tab:
 
     def open(self, url):
         """Open a page, and wait until Bokeh has drawn it."""
+        # What the page before says of its own end is not of this one.
+        self.call("Page.navigate", url="about:blank")
+        self.rest(0.2)
         self.errors.clear()
         self.requests.clear()
         self.call("Page.navigate", url=url)

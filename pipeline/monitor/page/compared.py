@@ -13,7 +13,7 @@ from bokeh.plotting import figure
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
 from pipeline.monitor.page.metric_curves import SHOWN, by_epoch
 from pipeline.monitor.page.page import Card
-from pipeline.monitor.page.panel import Panel, chips, fixed_panel, plot_panel
+from pipeline.monitor.page.panel import Nothing, Panel, chips, fixed_panel, plot_panel
 from pipeline.monitor.page.speed import speed_columns
 from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
@@ -138,7 +138,7 @@ def _curves(
         if len(x) < 60:
             shown.scatter("x", "y", source=source, color=run.color, size=5)
         hover_on(shown, line, [("", run.name), ("", f"@y{{{style}}}")], "mouse")
-    return plot_panel(name, [shown], lambda story: _legend(drawn) if drawn else f"!{nothing}")
+    return plot_panel(name, [shown], lambda story: _legend(drawn) if drawn else Nothing(nothing))
 
 
 def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.monitor.live.lines import Curve, Evaluated
 from pipeline.monitor.page.humanized import percent, short_number
-from pipeline.monitor.page.panel import Panel, chips, plot_panel
+from pipeline.monitor.page.panel import Nothing, Panel, chips, plot_panel
 from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import INK, RUN_COLORS, axis_format, hover_on, plain_figure
 
@@ -118,7 +118,7 @@ def _curve_panel(
     def update(story: Story) -> str:
         one = curves_of(story)
         if one is None:
-            return "!No evaluation yet, or none that has its curves."
+            return Nothing("No evaluation yet, or none that has its curves.")
         curves = [curve for curve in one.curves if sum(curve.weight) > 0][:MAX_LABELS]
         if drawn != [one]:
             drawn[:] = [one]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pipeline.monitor.live.lines import CommitDone
 from pipeline.monitor.page.humanized import short_duration, short_number, short_size
-from pipeline.monitor.page.panel import Followed, Panel, SessionMarks, plot_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
 from pipeline.monitor.page.story import Interval, Story
 from pipeline.monitor.page.style import CAUSE_COLORS, RED, hover_on, over_run_time, plain_figure, size_axis
 
@@ -70,7 +70,7 @@ def disk_panel() -> Panel:
         dots.update(story.commits, story.versions["commits"])
         marks.update(story)
         if not story.intervals:
-            return "!Nothing has been written yet."
+            return Nothing("Nothing has been written yet.")
         last, begin = story.intervals[-1].tick, story.begin
         cap = begin.disk_cap_bytes if begin else 0
         used, free = short_size(last.disk_bytes), short_size(last.free_bytes)
@@ -95,7 +95,7 @@ def commits_panel() -> Panel:
         followed.update(story.commits, story.versions["commits"])
         marks.update(story)
         if not story.commits:
-            return "!No commit yet."
+            return Nothing("No commit yet.")
         _, last = story.commits[-1]
         mean = story.commit_seconds / story.num_commits
         return (

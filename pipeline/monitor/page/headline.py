@@ -29,8 +29,6 @@ def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
     """A word for the run's state ("running", "finished", "interrupted", "failed", "killed"), and a line that explains
     it; `now`: the time of day."""
     if story.ended:
-        if story.ended.how == "failed":
-            return "failed", story.ended.text
         return story.ended.how, story.ended.text
     if not story.begins:
         return "waiting", "Nothing has been told yet."

@@ -11,7 +11,7 @@ from bokeh.models import AdaptiveTicker, DataRange1d
 from bokeh.plotting import figure
 
 from pipeline.monitor.live.lines import Evaluated
-from pipeline.monitor.page.panel import Followed, Panel, chips, plot_panel, text_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, chips, plot_panel, text_panel
 from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import SPLIT_COLORS, hover_on, plain_figure
 from pipeline.monitor.report import OF_LABEL, of_labels
@@ -42,7 +42,7 @@ def metric_panel(name: str) -> Panel:
             followed[split].update(of_split, story.versions["evaluations"])
             if of_split and (value := of_split[-1].metrics.get(name)) is not None:
                 last[split] = color, f"{value:.5f}"
-        return chips(last) if last else f"!{NONE_YET}"
+        return chips(last) if last else Nothing(NONE_YET)
 
     return plot_panel(name, [shown], update)
 

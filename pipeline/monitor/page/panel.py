@@ -29,6 +29,10 @@ class Panel:
     """Function that shows a story's present state, and sends no more than what is new."""
 
 
+class Nothing(str):
+    """A text that says why there is nothing to draw."""
+
+
 def text_panel(name: str, text: Callable[[Story], str]) -> Panel:
     """A panel of HTML, which `text` makes."""
     shown = html_box("")
@@ -48,10 +52,8 @@ def fixed_panel(name: str, content: str) -> Panel:
 
 
 def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], str]) -> Panel:
-    """A panel of figures with a line of HTML above them. `update` brings them up to date and returns the line.
-
-    A line that begins with "!" says why there is nothing to draw: then there are no figures.
-    """
+    """A panel of figures with a line of HTML above them. `update` brings them up to date and returns the line, or
+    Nothing: then there are no figures."""
     line = html_box("")
     column = Column(children=[line], sizing_mode="stretch_width", name=name)
     for shown in figures:
@@ -61,8 +63,8 @@ def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], s
 
     def show(story: Story) -> None:
         said = update(story)
-        empty, text = said.startswith("!"), said.removeprefix("!")
-        content = f'<p class="nothing">{escape(text)}</p>' if empty else text
+        empty = isinstance(said, Nothing)
+        content = f'<p class="nothing">{escape(said)}</p>' if empty else said
         if line.text != content:
             line.text = content
         # The browser warns of a figure whose ranges have nothing to follow.

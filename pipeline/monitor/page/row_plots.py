@@ -13,7 +13,7 @@ from bokeh.plotting import figure
 from numpy.typing import NDArray
 
 from pipeline.monitor.page.humanized import percent, short_number
-from pipeline.monitor.page.panel import Panel, plot_panel
+from pipeline.monitor.page.panel import Nothing, Panel, plot_panel
 from pipeline.monitor.page.sample import RowSample
 from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, plain_figure
 
@@ -71,4 +71,6 @@ def _bars(
     source = ColumnDataSource({"left": edges[0], "right": edges[1], "share": shares_H, "told": told})
     bars = shown.quad(left="left", right="right", top="share", bottom=0, source=source, color=color, line_color=None)
     hover_on(shown, bars, [("", "@told")], "mouse")
-    return plot_panel(name, [shown], lambda story: f"<p>{escape(said)}</p>" if len(shares_H) else "!No rows yet.")
+    return plot_panel(
+        name, [shown], lambda story: f"<p>{escape(said)}</p>" if len(shares_H) else Nothing("No rows yet.")
+    )

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from pipeline.monitor.page.humanized import short_duration, short_number
-from pipeline.monitor.page.panel import Followed, Panel, SessionMarks, plot_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
 from pipeline.monitor.page.story import Interval, Story
 from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, over_run_time, plain_figure
 
@@ -45,7 +45,7 @@ def _curve(name: str, title: str, nothing: str, color: str, kind: str, from_zero
         followed.update(story.intervals, story.versions["intervals"])
         marks.update(story)
         has_values = any((i.examples if name == "speed" else i.loss) for i in story.intervals)
-        return _line(story, name) if has_values else f"!{nothing}"
+        return _line(story, name) if has_values else Nothing(nothing)
 
     return plot_panel(name, [shown], update)
 

@@ -11,7 +11,7 @@ from bokeh.models import ColumnDataSource, FactorRange
 
 from pipeline.monitor.live.lines import BlockSpans
 from pipeline.monitor.page.humanized import percent, short_duration
-from pipeline.monitor.page.panel import Panel, chips, plot_panel
+from pipeline.monitor.page.panel import Nothing, Panel, chips, plot_panel
 from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import FONT, INK, STAGE_COLORS, hover_on, plain_figure
 from pipeline.stages import STAGES
@@ -86,7 +86,7 @@ def stage_lanes_panel() -> Panel:
             lanes.data, edges.data = _lanes(calls), _edges(calls)
             shown.y_range.update(factors=list(reversed(stages)))
             shown.height = len(stages) * LANE_HEIGHT + 60
-        return _path_line(drawn) if drawn else "!No block has been sampled yet."
+        return _path_line(drawn) if drawn else Nothing("No block has been sampled yet.")
 
     return plot_panel("timeline", [shown], update)
 

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from pipeline.monitor.page.humanized import percent, short_number, short_size
-from pipeline.monitor.page.panel import Followed, Panel, SessionMarks, chips, meter, plot_panel, text_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, meter, plot_panel, text_panel
 from pipeline.monitor.page.story import Interval, Story
 from pipeline.monitor.page.style import (
     BLUE,
@@ -46,7 +46,7 @@ def found_panel() -> Panel:
         counts = _counts(story)
         keys = sum(counts.values())
         if not keys:
-            return "!No block has been planned yet."
+            return Nothing("No block has been planned yet.")
         return chips({tier: (TIER_COLORS[tier], percent(counts[tier] / keys)) for tier in FOUND})
 
     return plot_panel("found", [shown], update)
@@ -68,7 +68,7 @@ def disk_rows_panel() -> Panel:
         marks.update(story)
         moved = counted(story)
         if not moved:
-            return "!No block has been planned yet."
+            return Nothing("No block has been planned yet.")
         seconds = sum(i.seconds for i in moved)
         means = {name: sum(_rows(i)[column] for i in moved) / seconds for name, (column, _) in RATES.items()}
         return chips({name: (color, f"{short_number(means[name])}/s") for name, (_, color) in RATES.items()})

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any
 
 from pipeline.monitor.page.humanized import percent, short_duration
-from pipeline.monitor.page.panel import Followed, Panel, SessionMarks, chips, plot_panel
+from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, plot_panel
 from pipeline.monitor.page.story import Interval, Story
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 
@@ -35,7 +35,7 @@ def time_use_panel() -> Panel:
     def update(story: Story) -> str:
         followed.update(story.intervals, story.versions["intervals"])
         marks.update(story)
-        return time_use_legend(story) if story.intervals else "!No block has been trained yet."
+        return time_use_legend(story) if story.intervals else Nothing("No block has been trained yet.")
 
     return plot_panel("time_use", [shown], update)
 

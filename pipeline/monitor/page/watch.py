@@ -52,48 +52,26 @@ def check_watched(run_dir: Path) -> None:
 
 
 def serve_page(run_dir: Path, address: str, port: int) -> None:
-    """Serve the page of a run, and print its link, until the process is interrupted. Raises ValueError if
-    the port is taken."""
+    """Serve the page of a run, and print its link, until the process is interrupted. Raises ValueError if the port is
+    taken, or the address is not one of this machine."""
     # These imports take a second, and neither --help nor an error needs them.
-    from bokeh.application import Application
-    from bokeh.application.handlers.function import FunctionHandler
-    from bokeh.document import Document
-    from bokeh.server.server import Server
+    from tornado.httpserver import HTTPServer
+    from tornado.ioloop import IOLoop
 
-    from pipeline.monitor.page.page import page
+    from pipeline.monitor.page.application import page_application
 
-    def fill(document: Document) -> None:
-        page(run_dir, document)
-
-    port, host = free_port(address, port), socket.gethostname() if address in ("0.0.0.0", "::", "") else address
-    origins = [f"{name}:{port}" for name in dict.fromkeys((host, "localhost", "127.0.0.1"))]
     try:
-        server = Server(
-            {"/": Application(FunctionHandler(fill))}, address=address, port=port, allow_websocket_origin=origins,
-            keep_alive_milliseconds=10_000, check_unused_sessions_milliseconds=5_000,
-            unused_session_lifetime_milliseconds=10_000,
-        )  # fmt: skip
+        bound = socket.create_server((address, port))
     except OSError as error:
-        raise _no_port(address, port, error) from error
-    print(f"watching {run_dir} at http://{host}:{port}/ (Ctrl-C ends it)", flush=True)
-    try:
-        server.io_loop.start()
-    finally:
-        server.stop()
-
-
-def free_port(address: str, port: int) -> int:
-    """Return the port, or a free one if it is 0. Raises OSError if it is taken, or the address is not one of this
-    machine."""
-    try:
-        with socket.create_server((address, port)) as bound:
-            return int(bound.getsockname()[1])
-    except OSError as error:
-        raise _no_port(address, port, error) from error
-
-
-def _no_port(address: str, port: int, error: OSError) -> ValueError:
-    return ValueError(
-        f"cannot listen at port {port} of {address}: {error.strerror or error}; name another one with --port, or an "
-        "address of this machine with --address"
-    )
+        raise ValueError(
+            f"cannot listen at port {port} of {address}: {error.strerror or error}; name another one with --port, or "
+            "an address of this machine with --address"
+        ) from error
+    bound.setblocking(False)
+    host, loop = socket.gethostname() if address == "0.0.0.0" else address, IOLoop.current()
+    application = page_application(run_dir, host)
+    application.initialize(loop)
+    application.start()
+    HTTPServer(application).add_socket(bound)
+    print(f"watching {run_dir} at http://{host}:{bound.getsockname()[1]}/ (Ctrl-C ends it)", flush=True)
+    loop.start()

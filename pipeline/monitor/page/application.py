@@ -1,0 +1,33 @@
+"""The page of a run as a web application."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bokeh.application import Application
+from bokeh.application.handlers.function import FunctionHandler
+from bokeh.document import Document
+from bokeh.server.tornado import BokehTornado
+
+from pipeline.monitor.page.page import page
+
+LOCAL = ("localhost:*", "127.0.0.1:*")
+"""Origins of a browser on this machine, or of one that reaches it through a forwarded port."""
+UNUSED_MILLISECONDS = 10_000
+"""Time for which the page of a browser that is gone is kept up to date."""
+
+
+def page_application(run_dir: Path, host: str, path: str = "/") -> BokehTornado:
+    """Tornado application with the page of a run at `path`. `host`: name under which its server is reached; pages of
+    other hosts may not connect."""
+
+    def fill(document: Document) -> None:
+        page(run_dir, document)
+
+    return BokehTornado(
+        {path: Application(FunctionHandler(fill))},
+        use_index=False,
+        extra_websocket_origins=[f"{host}:*", *LOCAL],
+        check_unused_sessions_milliseconds=UNUSED_MILLISECONDS,
+        unused_session_lifetime_milliseconds=UNUSED_MILLISECONDS,
+    )
