@@ -16,6 +16,7 @@ COMMANDS = {
     "watch": ("pipeline.monitor.page.watch", "serve a page that shows a run, while it goes and afterwards"),
     "report": ("pipeline.monitor.page.report", "write a run's report.html: one file that shows all of it"),
     "compare": ("pipeline.monitor.page.compare", "write one page that compares runs: settings, metrics, speed, curves"),
+    "doctor": ("pipeline.doctor.main", "look for what is wrong with the data of a workflow, or with a run"),
     "runs": ("pipeline.monitor.runs", "list run directories: models, metrics, and the settings that differ"),
     "trace": ("pipeline.monitor.tools.trace", "write a timeline of a run's stages, which Perfetto opens"),
     "to-tensorboard": ("pipeline.monitor.tools.tensorboard", "write a run's curves for TensorBoard"),

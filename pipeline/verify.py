@@ -12,7 +12,7 @@ import numpy as np
 from pipeline.commits.inspect import (
     MAX_KEYS,
     BadRows,
-    Finding,
+    Defect,
     check_chunk,
     check_small_files,
     lost_keys,
@@ -109,13 +109,13 @@ def verify(run_dir: Path, repair: bool = False) -> int:
     return max(roll_back(run_dir, commits, whole), bool(left)) if repair else 1
 
 
-def impossible_states(commits: Commits, manifests: Iterable[Manifest]) -> Iterator[Finding]:
+def impossible_states(commits: Commits, manifests: Iterable[Manifest]) -> Iterator[Defect]:
     """Findings for manifests whose checksums are right, but whose state no run could go on from."""
     for manifest in manifests:
         try:
             read_state(manifest.state)
         except ValueError as error:
-            yield Finding(commits.manifest_file(manifest.number), f"state.{error}", (manifest.number,))
+            yield Defect(commits.manifest_file(manifest.number), f"state.{error}", (manifest.number,))
 
 
 def _none(run_dir: Path) -> int:
@@ -123,7 +123,7 @@ def _none(run_dir: Path) -> int:
     return 1
 
 
-def _of(finding: Finding) -> str:
+def _of(finding: Defect) -> str:
     return f" (commits {_numbers(finding.commits)})" if finding.commits else ""
 
 

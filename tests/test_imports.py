@@ -18,7 +18,7 @@ DOORS = {
     "distributed": ("pipeline.cluster",),
     "zarr": ("pipeline.storage.log",),
     "numba": ("pipeline.kernels",),
-    "pyarrow": ("pipeline.data", "pipeline.init", "pipeline.prepare", "pipeline.serving"),
+    "pyarrow": ("pipeline.data", "pipeline.doctor", "pipeline.init", "pipeline.prepare", "pipeline.serving"),
     "cupy": ("pipeline.device.gpu",),
     "cupyx": ("pipeline.device.gpu",),
     "pynvml": ("pipeline.machine.nvml",),
@@ -39,10 +39,10 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.replay.main", "pipeline.replay.command", "pipeline.run",
-    "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner", "pipeline.replay",
-    "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools", "pipeline.worker",
-    "pipeline.preflight",
+    "pipeline.__main__", "pipeline.notebook", "pipeline.doctor", "pipeline.replay.main", "pipeline.replay.command",
+    "pipeline.run", "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner",
+    "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools",
+    "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
     "pipeline.optimizer", "pipeline.caps", "pipeline.kernels", "pipeline.records", "pipeline.machine",

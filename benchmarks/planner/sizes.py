@@ -19,33 +19,32 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from itertools import product
-from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 from benchmarks.common import arguments, finish, machine
 from benchmarks.once import Json
 from pipeline.device.device import RAM
-from pipeline.preflight import chosen_caps
+from pipeline.messages.sizes import parse_size
 from pipeline.preflight.chosen_caps import complete
 from pipeline.preflight.setup import check
-from pipeline.preflight.sizes import DoesNotFit
 from pipeline.workflow import Storage, Workflow, load
 
 ROOT = Path(__file__).parents[2]
 GROUPS = Path("/sys/fs/cgroup/memory")
 SHARES, BLOCKS = (0.9, 0.5, 0.1), (4, 16)
 HALF = 0.5
-PROCESS_VARIES = 64 << 20
+LEAST = re.compile(r'set storage.memory to "([^"]+)"')
+PROCESS_VARIES = 32 << 20
 """Bytes by which processes differ that do the same. A table may take less than that."""
 FITS_IN = 1 << 33
 """Memory in which every table here fits."""
@@ -54,6 +53,7 @@ FITS_IN = 1 << 33
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--real", type=Path, default=Path("../shared/data"))
     parser.add_argument("--only", nargs="+", help="names of data sets")
+    parser.add_argument("--scarce", action="store_true", help="only with little memory")
 
 
 def workflows(real: Path, data: Path, quick: bool) -> dict[str, Workflow]:
@@ -84,48 +84,27 @@ def chosen(workflow: Workflow, memory: int) -> Storage:
     """Caps that the workflow chooses for itself. Raises DoesNotFit if there is too little memory."""
     storage = Storage(memory=memory, chunk_rows=workflow.storage.chunk_rows)
     checked = check(workflow.model_copy(update={"storage": storage}), RAM, lambda line: None)
-    # A run chooses once. This process does so many times, and keeps some of the memory that each check takes.
-    resident = chosen_caps.resident_bytes()
-    chosen_caps.resident_bytes = lambda: resident
     try:
         return complete(checked, RAM, lambda line: None)[1]
     finally:
         checked.source.close()
 
 
-def budget_and_candidates(workflow: Workflow, limited: bool) -> tuple[int | None, dict[str, Workflow]]:
-    """The memory, None for plenty of it, and the candidates; in a process of its own, as a run is."""
-    with ProcessPoolExecutor(1, get_context("spawn")) as alone:
-        return alone.submit(_budget_and_candidates, workflow.model_dump_json(), limited).result()
-
-
-def _budget_and_candidates(text: str, limited: bool) -> tuple[int | None, dict[str, Workflow]]:
-    workflow = Workflow.model_validate_json(text)
-    memory = scarce(workflow) if limited else None
-    return memory, candidates(workflow, memory)
-
-
-def scarce(workflow: Workflow) -> int:
-    """The least memory in which half of the rows fit that plenty of memory holds, and what processes differ by."""
+def scarce(workflow: Workflow, folder: Path) -> int:
+    """Memory in which one batch fits, as a run says that is refused, and half of the rows that plenty of it holds."""
     plenty = chosen(workflow, FITS_IN)
-    low, high = 1 << 20, FITS_IN
-    while high - low > 1 << 20:
-        middle = (low + high) // 2
-        with suppress(DoesNotFit):
-            caps = chosen(workflow, middle)
-            if caps.device + caps.host >= HALF * (plenty.device + plenty.host):
-                high = middle
-                continue
-        low = middle
-    return high + PROCESS_VARIES
+    refused = workflow.model_copy(update={"storage": Storage(memory=1 << 20, chunk_rows=workflow.storage.chunk_rows)})
+    said = LEAST.search(start(refused, folder, None).stderr)
+    assert said, "expected a run to say how much memory it needs"
+    return int(parse_size(said[1])) + int(HALF * (plenty.device + plenty.host)) + PROCESS_VARIES
 
 
 def candidates(workflow: Workflow, memory: int | None) -> dict[str, Workflow]:
     """Workflows with chosen caps and with caps by hand, by name."""
-    own, caps = workflow.storage, chosen(workflow, memory or FITS_IN)
+    own, caps = workflow.storage, chosen(workflow, FITS_IN)
     found = {"chosen": workflow.model_copy(update={"storage": Storage(memory=memory, chunk_rows=own.chunk_rows)})}
     found["chosen"] = changed(found["chosen"], schedule={"block_batches": 16})
-    rows = caps.device + caps.host
+    rows = (HALF if memory else 1) * (caps.device + caps.host)
     for share, batches in product(SHARES, BLOCKS):
         storage = Storage(
             device=int(share * rows), host=int((1 - share) * rows), disk=own.disk, read=own.read, map=caps.map,
@@ -154,16 +133,21 @@ def group_of(memory: int | None):
         group.rmdir()
 
 
-def one_run(workflow: Workflow, folder: Path, enter: Callable[[], Any] | None) -> Json | None:
-    """Train in a process of its own. Returns speed and peak; None if the caps are refused."""
+def start(workflow: Workflow, folder: Path, enter: Callable[[], Any] | None) -> subprocess.CompletedProcess[str]:
+    """Train in a process of its own."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "case.json").write_text(workflow.model_dump_json())
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
     command = [sys.executable, "-m", "benchmarks.planner.one", "case.json", "--run-dir", "run"]
-    done = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, preexec_fn=enter)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, preexec_fn=enter)
+
+
+def one_run(workflow: Workflow, folder: Path, enter: Callable[[], Any] | None) -> Json | None:
+    """Speed and peak of a run; None if its caps are refused."""
+    done = start(workflow, folder, enter)
     if done.returncode or not (folder / "run" / "result.json").is_file():
-        print(f"  {workflow.storage}: {done.stdout[-500:]}")
+        print(f"  {workflow.storage}: {done.stderr[-500:]}")
         return None
     result = json.loads((folder / "run" / "result.json").read_text())
     peak = json.loads(done.stdout.splitlines()[-1])["peak_bytes"]
@@ -179,8 +163,9 @@ def main() -> None:
     for name, workflow in workflows(args.real.absolute(), data, args.quick).items():
         if args.only and name not in args.only:
             continue
-        for limited in (False, True):
-            memory, cases = budget_and_candidates(workflow, limited)
+        for limited in (True,) if args.scarce else (False, True):
+            memory = scarce(workflow, data / "sizes") if limited else None
+            cases = candidates(workflow, memory)
             runs: dict[str, list[Json]] = {case: [] for case in cases}
             with group_of(memory) as enter:
                 for _, case in product(range(repeats), cases):

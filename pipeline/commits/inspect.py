@@ -26,7 +26,7 @@ OURS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Defect:
     """One file that differs from what a commit recorded."""
 
     file: Path
@@ -44,7 +44,7 @@ class BadRows:
     keys_N: U64
 
 
-def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Finding]]:
+def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Defect]]:
     """Return the manifests that can be read, ascending, and a finding for each of the others."""
     manifests, findings = [], []
     for number in commits.numbers():
@@ -52,23 +52,23 @@ def read_manifests(commits: Commits) -> tuple[list[Manifest], list[Finding]]:
         try:
             manifests.append(Manifest.of(file))
         except OSError as error:
-            findings.append(Finding(file, str(error).removeprefix(f"{file}: "), (number,)))
+            findings.append(Defect(file, str(error).removeprefix(f"{file}: "), (number,)))
     return manifests, findings
 
 
-def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tuple[int, Finding]]:
+def missing_shards(run_dir: Path, manifests: Sequence[Manifest]) -> Iterator[tuple[int, Defect]]:
     """Yield shards whose folder is missing. A table of one shard has no folder for it."""
     num = manifests[-1].num_shards if manifests else 1
     for shard in range(num if num > 1 else 0):
         folder = shard_folder(run_dir / "table.zarr", shard, num)
         if not folder.is_dir():
             what = f"is missing, and all of shard {shard} of {num} with it"
-            yield shard, Finding(folder, what, tuple(m.number for m in manifests))
+            yield shard, Defect(folder, what, tuple(m.number for m in manifests))
 
 
 def check_small_files(
     run_dir: Path, commits: Commits, manifests: Sequence[Manifest], missing: Collection[int] = ()
-) -> Iterator[Finding]:
+) -> Iterator[Defect]:
     """Check the dense states of each commit and the table's Zarr metadata, which must be that of one of the commits;
     the metadata of `missing` shards is skipped."""
     expected: list[tuple[Path, set[str], tuple[int, ...]]] = []
@@ -82,9 +82,9 @@ def check_small_files(
         expected.append((run_dir / "table.zarr" / name, known, ()))
     for file, known, numbers in expected:
         if not file.is_file():
-            yield Finding(file, "is missing", numbers)
+            yield Defect(file, "is missing", numbers)
         elif checksum_of(file) not in known:
-            yield Finding(file, "its checksum is wrong", numbers)
+            yield Defect(file, "its checksum is wrong", numbers)
 
 
 def _described(manifest: Manifest) -> Iterator[dict[str, str]]:
@@ -121,7 +121,7 @@ def named_chunks(manifests: Sequence[Manifest], missing: Collection[int] = ()) -
 
 def check_chunk(
     run_dir: Path, manifest: Manifest, chunk: ChunkState, numbers: tuple[int, ...]
-) -> tuple[list[Finding], BadRows | None]:
+) -> tuple[list[Defect], BadRows | None]:
     """Check the checksums of both files, then each row's tag, and its key against the file of keys."""
     findings, contents = [], []
     row_bytes = 4 * (manifest.row["tag"] + 1)
@@ -133,12 +133,12 @@ def check_chunk(
         contents.append(content)
         if checksum(content) != expected:
             what = f"its checksum is wrong ({file.stat().st_size:,} bytes)" if file.is_file() else "is missing"
-            findings.append(Finding(file, what, numbers))
+            findings.append(Defect(file, what, numbers))
     rows_RW, keys_R = _parse(contents[0], contents[1], manifest)
     bad_R = _bad(rows_RW, keys_R)
     if bad_R.any() and not findings:
         file = rows_file(run_dir / "table.zarr", chunk.number, manifest.num_shards)
-        findings.append(Finding(file, "its checksum is right, but rows in it have a wrong tag or key", numbers))
+        findings.append(Defect(file, "its checksum is right, but rows in it have a wrong tag or key", numbers))
     if not findings:
         return [], None
     by_rows, by_keys = row_keys(rows_RW)[bad_R], keys_R[bad_R]

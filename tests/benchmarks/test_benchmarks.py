@@ -97,6 +97,7 @@ RATIOS = {
     "observer": {"on_vs_off", "lower_end", "observer_share", "page_share"},
     "worker_kills": {"kill", "failures"},
     "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},
+    "doctor": {"recall_100", "recall_10", "recall_1", "precision", "clean_faults"},
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""
@@ -124,6 +125,7 @@ def test_every_benchmark_runs_and_prints_its_ratios(tmp_path, name):
     assert done.returncode == 0, done.stderr[-3000:]
     ratios = json.loads(done.stdout.splitlines()[-1])
     assert set(ratios) >= RATIOS[name]
-    assert all(isinstance(value, float) and math.isfinite(value) and value >= 0 for value in ratios.values())
+    values = [value for one in ratios.values() for value in (one.values() if isinstance(one, dict) else [one])]
+    assert all(isinstance(value, float) and math.isfinite(value) and value >= 0 for value in values)
     assert set(tmp_path.iterdir()) <= {tmp_path / "data"}, "something was left behind"
     assert set(ROOT.iterdir()) <= before | {ROOT / ".benchmarks"}

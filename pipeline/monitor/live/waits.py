@@ -36,7 +36,9 @@ class Waits:
         """`stages`: all stages in their order. `overlaps`: False if one thread runs all tasks. `now`: moment at which
         the session begins, on `time.perf_counter`'s clock."""
         self.seconds = dict.fromkeys(("train", *CAUSES), 0.0)
-        self._edges, self._stages, self._overlaps = edges, stages, overlaps
+        self._edges, self._stages = edges, stages
+        # A GPU works beside the one thread that gives it the work.
+        self._overlaps = overlaps or on_gpu
         self._training = "gpu train" if on_gpu else "train"
         self._at = self.began = now
         """All before this moment has a cause."""

@@ -14,8 +14,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from pipeline.monitor.live.lines import Begin, CommitDone, Tick
-from pipeline.monitor.tools.interval import interval_between
 from pipeline.monitor.tools.newest import Newest
+from pipeline.monitor.tools.tick_rates import rates_between
 
 COUNTERS = {
     "examples": ("Training examples", ()),
@@ -143,10 +143,10 @@ def _of_tick(begin: Begin, tick: Tick) -> Values:
 
 
 def _between(begin: Begin, ticks: tuple[Tick, ...]) -> Values:
-    interval = interval_between(begin, ticks[0] if len(ticks) > 1 else None, ticks[-1])
-    if interval is None:
+    rates = rates_between(begin, ticks[0] if len(ticks) > 1 else None, ticks[-1])
+    if rates is None:
         return {}
-    return {"examples_per_second": {(): interval.examples_per_second}, "hit_ratio": _by(interval.hit_rates)}
+    return {"examples_per_second": {(): rates.examples_per_second}, "hit_ratio": _by(rates.hit_rates)}
 
 
 def _of_commit(commit: CommitDone) -> Values:

@@ -11,10 +11,12 @@ from itertools import islice
 from pathlib import Path
 
 from pipeline.monitor.live.lines import Begin, Ended, Evaluated, LiveLine, Replaced, Tick, follow_live, read_live
-from pipeline.monitor.tools.interval import interval_between
+from pipeline.monitor.tools.tick_rates import rates_between
 
 FOLLOW_SECONDS = 1.0
 LINES_AT_ONCE = 1000
+ALL_TICKS = 1 << 62
+"""Ticks to follow at most: all of them, so that the points are those of a call that does not follow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,11 @@ class Scalars:
             "blocks_ready": tick.ready,
             "log_bytes": tick.disk_bytes,
         }
-        interval = interval_between(self._begin, self._before, tick) if self._begin else None
-        if interval:
-            values["examples_per_second"] = interval.examples_per_second
-            values |= {f"hit_rate/{tier}": rate for tier, rate in interval.hit_rates.items()}
-            values |= {f"waits/{cause}": share for cause, share in interval.waits.items()}
+        rates = rates_between(self._begin, self._before, tick) if self._begin else None
+        if rates:
+            values["examples_per_second"] = rates.examples_per_second
+            values |= {f"hit_rate/{tier}": rate for tier, rate in rates.hit_rates.items()}
+            values |= {f"waits/{cause}": share for cause, share in rates.waits.items()}
         return values
 
     def _new(self, values: dict[str, float | None], line: Tick | Evaluated) -> Iterator[ScalarPoint]:
@@ -92,7 +94,7 @@ def line_batches(run_dir: Path, follow: bool) -> Iterator[list[LiveLine]]:
     while True:
         with suppress(Replaced):
             is_new, goes_on = True, True
-            for batch in follow_live(run_dir):
+            for batch in follow_live(run_dir, ALL_TICKS):
                 for line in batch:
                     if isinstance(line, Begin) and is_new:
                         first, is_new = first or line, False

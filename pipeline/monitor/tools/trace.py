@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, read_live
-from pipeline.monitor.tools.interval import interval_between
 from pipeline.monitor.tools.reading import read_run, run_arguments
+from pipeline.monitor.tools.tick_rates import rates_between
 from pipeline.stages import STAGES
 
 TRACE = "trace.json"
@@ -113,7 +113,7 @@ class _Session:
         counters: dict[str, dict[str, float]] = {"blocks": {"ready": tick.ready}}
         if tick.loss is not None:
             counters["loss"] = {"mean": tick.loss}
-        if found := interval_between(self._begin, self._before, tick):
+        if found := rates_between(self._begin, self._before, tick):
             counters["speed"] = {"examples per second": found.examples_per_second}
             counters["hit rate"] = found.hit_rates
             counters["waits"] = found.waits

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from depth import some
 from session_lines import BEGAN, append, begin, tick, two_sessions, write_run
 
 from pipeline.__main__ import main
@@ -50,7 +51,7 @@ def expected(lines):
     return found
 
 
-@pytest.mark.parametrize("kind", ["file", "sqlite"])
+@pytest.mark.parametrize("kind", some(("file", "sqlite"), "file"))
 def test_mlflow_reads_a_run_and_the_same_run_after_it_went_on(tmp_path, store, capsys, kind):
     lines = two_sessions()
     store = store if kind == "file" else f"sqlite:///{tmp_path}/store.db"

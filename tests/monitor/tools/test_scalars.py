@@ -93,6 +93,12 @@ def test_a_run_is_followed_until_its_session_ends(tmp_path, quickly):
     assert following.lines == list(read_live(run))
 
 
+def test_of_a_long_run_all_lines_are_followed(tmp_path):
+    lines = [begin(), *(tick(float(n), n) for n in range(1, 4000)), ended(4000.0)]
+    run = write_run(tmp_path / "run", lines)
+    assert [line for batch in line_batches(run, follow=True) for line in batch] == lines
+
+
 def test_a_file_that_is_thinned_meanwhile_is_read_again_and_told_once(tmp_path, quickly):
     lines = [begin(), *(tick(float(n), 100 * n) for n in range(1, 6))]
     run = write_run(tmp_path / "run", lines)

@@ -4,7 +4,7 @@ import pytest
 from session_lines import append, begin, ended, evaluated, tick, two_sessions, write_run
 
 from pipeline.__main__ import main
-from pipeline.monitor.tools import reading
+from pipeline.monitor.tools import reading, tensorboard
 from pipeline.monitor.tools.scalars import Scalars
 
 
@@ -60,3 +60,18 @@ def test_a_folder_without_a_run_is_an_error(tmp_path, capsys, command):
     assert main([command, str(tmp_path)]) == 2
     assert "holds no run" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_leaves_what_was_read_until_then(tmp_path, capsys, monkeypatch):
+    pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
+    lines = [begin(), tick(1.0, 100)]
+
+    def batches(run_dir, follow):
+        yield lines
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tensorboard, "line_batches", batches)
+    run = write_run(tmp_path / "run", lines)
+    assert main(["to-tensorboard", str(run), "--follow"]) == 130
+    assert "interrupted" in capsys.readouterr().err
+    assert read(run / "tensorboard") == expected(lines)

@@ -9,8 +9,8 @@ from pipeline.monitor.live.lines import Begin, Tick
 
 
 @dataclass(frozen=True, slots=True)
-class Interval:
-    """The time between two ticks, or between the beginning of a session and its first tick."""
+class TickRates:
+    """Rates between two ticks, or between the beginning of a session and its first tick."""
 
     examples_per_second: float
     """Examples of training and evaluation."""
@@ -21,7 +21,7 @@ class Interval:
     """Share of the wall seconds that training waited, by cause, and under "train" the share that it did not."""
 
 
-def interval_between(begin: Begin, before: Tick | None, now: Tick) -> Interval | None:
+def rates_between(begin: Begin, before: Tick | None, now: Tick) -> TickRates | None:
     """Compute the rates between two ticks of the session that began with `begin`; None if no time passed. `before`:
     None for the first tick."""
     seconds = now.seconds - (before.seconds if before else 0.0)
@@ -29,7 +29,7 @@ def interval_between(begin: Begin, before: Tick | None, now: Tick) -> Interval |
         return None
     examples = now.examples - (before.examples if before else begin.examples)
     waits = before.waits if before else {}
-    return Interval(
+    return TickRates(
         examples / seconds,
         hit_rates(_moves_before(begin, before, now), now.moves),
         {cause: (total - waits.get(cause, 0.0)) / seconds for cause, total in now.waits.items()},
@@ -37,7 +37,7 @@ def interval_between(begin: Begin, before: Tick | None, now: Tick) -> Interval |
 
 
 def _moves_before(begin: Begin, before: Tick | None, now: Tick) -> Mapping[str, int]:
-    """Totals at the beginning of the interval. At the first tick of a session that goes on they are unknown: then those
+    """Totals at the earlier tick. At the first tick of a session that goes on they are unknown: then those
     at its end, so that the difference is 0."""
     if before:
         return before.moves

@@ -1,0 +1,54 @@
+"""Tables of what the doctor found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from benchmarks.doctor.faults import STRENGTHS, VARIANTS
+from benchmarks.doctor.judge import Verdict, precision, recall
+
+
+def print_kinds(verdicts: Sequence[Verdict]) -> None:
+    """Print the recall of each kind, by strength."""
+    print(f"\n{'found':18}" + "".join(f"{strength:>9.0%}" for strength in STRENGTHS))
+    for kind in (*VARIANTS, None):
+        shares = [recall(verdicts, strength, kind) for strength in STRENGTHS]
+        print(f"{kind or 'all':18}" + "".join(f"{'-' if one is None else f'{one:.0%}':>9}" for one in shares))
+
+
+def print_missed(verdicts: Sequence[Verdict]) -> None:
+    """Print what was not found, and all faults that were told and not planted."""
+    print("\nnot found:")
+    for one in verdicts:
+        if one.planted and not one.found:
+            planted = one.planted
+            rows = f"{planted.affected:,} of {planted.of:,}"
+            print(f"  {one.data:20} {planted.kind} {planted.variant} {planted.strength:.0%} ({rows})")
+    print("\ntold, and not planted:")
+    for one in verdicts:
+        where = f"{one.planted.kind} {one.planted.variant} {one.planted.strength:.0%}" if one.planted else "no fault"
+        for told in one.wrong:
+            print(f"  {one.data:20} {where}: {told.kind}: {told.text}")
+
+
+def print_remarks(verdicts: Sequence[Verdict]) -> None:
+    """Print the remarks on copies without a fault."""
+    print("\nremarks on copies without a fault:")
+    for one in verdicts:
+        for told in [] if one.planted else one.remarks:
+            print(f"  {one.data:20} {told.kind}: {told.text}")
+
+
+def figures(verdicts: Sequence[Verdict]) -> dict[str, float | dict[str, float]]:
+    """Figures of the last line: recall by strength, precision, and the number of faults told of each copy without
+    one."""
+    clean: dict[str, float] = {}
+    for one in verdicts:
+        if not one.planted:
+            clean[one.data] = clean.get(one.data, 0.0) + len(one.wrong)
+    recalls = {f"recall_{strength * 100:.0f}": recall(verdicts, strength) for strength in STRENGTHS}
+    return {
+        **{name: round(value, 4) for name, value in recalls.items() if value is not None},
+        "precision": round(precision(verdicts), 4),
+        "clean_faults": clean,
+    }

@@ -1,0 +1,77 @@
+"""Calibration by slice: the values of fields at which predictions and labels differ most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from pipeline.doctor.finding import Finding
+from pipeline.doctor.judged_rows import JudgedRows
+from pipeline.doctor.measures import binned
+from pipeline.doctor.seen import F64, Mask, SeenColumn, SeenRows
+
+if TYPE_CHECKING:
+    from pipeline.serving.opened import OpenRun
+
+SLICE_ERRORS = 5.0
+"""Standard errors from which on a slice is off: of ten thousand slices one would be by chance once in 200 times."""
+LEAST_ROWS, LEAST_LABELS = 100, 10.0
+SHOWN_SLICES = 10
+NUMBER_BINS = 10
+
+
+class Slice(NamedTuple):
+    """Rows with one value of a field."""
+
+    name: str
+    what: str
+    num_rows: int
+    predicted: float
+    labels: float
+    errors: float
+
+
+def find_calibration(seen: SeenRows, judged: JudgedRows, run: OpenRun) -> list[Finding]:
+    """Compare the sum of predictions with the number of labels in each slice with enough of both."""
+    scores = run.predict(judged.table).column(f"{judged.label}.probability")
+    predicted_N = np.asarray(scores, np.float64)
+    slices = [found for column in seen.features.values() for found in _slices(seen, column, judged, predicted_N)]
+    off = sorted((one for one in slices if one.errors >= SLICE_ERRORS), key=lambda one: -one.errors)
+    if not off:
+        return []
+    said = "; ".join(
+        f"{one.name}={one.what}: {one.predicted / one.num_rows:.4f} predicted, {one.labels / one.num_rows:.4f} "
+        f"observed ({one.num_rows:,} rows, {one.errors:.0f} errors)"
+        for one in off[:SHOWN_SLICES]
+    )
+    total = float(predicted_N.sum()) / max(1.0, float(judged.labels_N.sum()))
+    text = (
+        f"{len(off)} of {len(slices)} slices of {judged.num_rows:,} rows of {judged.split} are off (all rows: "
+        f"predicted / observed {total:.3f}): {said}.\nIf all rows are off alike, the label rate of {judged.split} is "
+        "another one, or the model overfits; else the model lacks what sets these values apart"
+    )
+    return [Finding("calibration", "remark", tuple(dict.fromkeys(one.name for one in off)), text)]
+
+
+def _slices(seen: SeenRows, column: SeenColumn, judged: JudgedRows, predicted_N: F64) -> Iterator[Slice]:
+    codes_N = column.codes_N[judged.rows]
+    if column.is_number and column.input_N is not None:
+        codes_N = binned(column.input_N[judged.rows], NUMBER_BINS)
+    counts = np.bincount(codes_N)
+    sums, hits = np.bincount(codes_N, predicted_N), np.bincount(codes_N, judged.labels_N)
+    spread = np.sqrt(np.bincount(codes_N, predicted_N * (1 - predicted_N)) + 1e-9)
+    for code in np.flatnonzero((counts >= LEAST_ROWS) & (np.maximum(sums, hits) >= LEAST_LABELS)):
+        what = seen.shown(column, int(code)) if not column.is_number else _reach(column, judged, codes_N == code)
+        errors = abs(float(hits[code] - sums[code])) / float(spread[code])
+        yield Slice(column.name, what, int(counts[code]), float(sums[code]), float(hits[code]), errors)
+
+
+def _reach(column: SeenColumn, judged: JudgedRows, some_N: Mask) -> str:
+    assert column.raw_N is not None
+    raw = column.raw_N[judged.rows][some_N]
+    if np.isnan(raw).all():
+        return "null"
+    low, high = float(np.nanmin(raw)), float(np.nanmax(raw))
+    return f"{low:g}" if low == high else f"{low:g}..{high:g}"

@@ -1,0 +1,135 @@
+"""A column of the sample as the doctor compares it: a number for each numbered value, and what the model gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pipeline.data.bags import Bags
+from pipeline.data.decode import dictionary_keys, fill_bags, fill_floats, fill_keys, numeric_values
+from pipeline.data.files import InputColumn
+from pipeline.doctor.seen import F64, SeenColumn
+from pipeline.kernels.hashing import hash_integers
+from pipeline.records import F32, I32, I64, U64
+
+ONE_TABLE = "doctor"
+"""Table of all columns' keys here, so that equal values of two columns have one key."""
+NULL = np.uint64(0)
+ODD = np.uint64(0x9E3779B97F4A7C15)
+
+
+def seen_column(
+    table: pa.Table, column: InputColumn, kinds: Mapping[str, str], where: Sequence[str], starts: I64
+) -> SeenColumn:
+    """Describe a column of the sample. `where`, `starts`: name of each file, and its first row of the sample."""
+    values = table.column(column.name)
+    if column.setting == "data.numbers":
+        return _number(values, column, where, starts)
+    if column.is_multi(dict(kinds)):
+        return _lists(values, column)
+    keys_N = _time_keys(values) if not column.setting else _keys(values, column)
+    null_N = np.asarray(pc.is_null(values, nan_is_null=True))
+    keys_N[null_N] = NULL
+    keys_U, firsts_U, codes_N = numbered(keys_N)
+    raw_N = _floats(values) if pa.types.is_integer(values.type) or not column.setting else None
+    return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, raw_N)
+
+
+def label_values(table: pa.Table, column: InputColumn, where: Sequence[str], starts: I64) -> F32:
+    """[N] labels. Raises ValueError, with file and row, if one is neither 0 nor 1."""
+    return _filled(table.column(column.name), column, where, starts)
+
+
+def numbered(keys_N: U64) -> tuple[U64, I64, I32]:
+    """Distinct keys, ascending; the first row of each; and the number of each row's key."""
+    keys_U, firsts_U, codes_N = np.unique(keys_N, return_index=True, return_inverse=True)
+    return keys_U, firsts_U.astype(np.int64), codes_N.astype(np.int32)
+
+
+def _number(values: pa.ChunkedArray, column: InputColumn, where: Sequence[str], starts: I64) -> SeenColumn:
+    raw_N = _floats(values)
+    null_N = np.isnan(raw_N)
+    keys_U, firsts_U, codes_N = numbered(_float_keys(raw_N))
+    input_N, refused = None, ""
+    try:
+        input_N = _filled(values, column, where, starts)
+    except ValueError as error:
+        refused = str(error)
+    return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, raw_N, input_N, refused)
+
+
+def _lists(values: pa.ChunkedArray, column: InputColumn) -> SeenColumn:
+    """A list is one value, the hash of its elements in order; the elements are kept as well."""
+    column = InputColumn(column.name, "data.categories", table=ONE_TABLE)
+    bags = Bags()
+    for chunk in values.chunks:
+        fill_bags(chunk, column, dictionary_keys(chunk, column), bags)
+    ends_N = bags.offsets[1 : bags.count + 1].copy()
+    elements_V = bags.keys[: bags.num_keys]
+    begins_N = np.concatenate(([0], ends_N[:-1])).astype(np.int64)
+    places_V = np.arange(len(elements_V)) - np.repeat(begins_N, ends_N - begins_N)
+    mixed_V = np.empty(len(elements_V), np.uint64)
+    hash_integers((elements_V + places_V.astype(np.uint64) * ODD).view(np.int64), ODD, mixed_V)
+    running = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mixed_V, dtype=np.uint64)))
+    keys_N = running[ends_N] - running[begins_N]
+    null_N = np.asarray(pc.is_null(values))
+    keys_N[null_N] = NULL
+    keys_U, firsts_U, codes_N = numbered(keys_N)
+    _, _, codes_V = numbered(elements_V)
+    return SeenColumn(column.name, column.setting, codes_N, keys_U, firsts_U, null_N, lists=(ends_N, codes_V))
+
+
+def _keys(values: pa.ChunkedArray, column: InputColumn) -> U64:
+    column = InputColumn(column.name, "data.categories", table=ONE_TABLE)
+    keys_N: U64 = np.empty(len(values), np.uint64)
+    begin = 0
+    for chunk in values.chunks:
+        fill_keys(chunk, column, dictionary_keys(chunk, column), keys_N[begin : begin + len(chunk)])
+        begin += len(chunk)
+    return keys_N
+
+
+def _time_keys(values: pa.ChunkedArray) -> U64:
+    return _float_keys(_floats(values))
+
+
+def _float_keys(raw_N: F64) -> U64:
+    # Adding zero turns -0.0 into 0.0, which is equal and has other bits.
+    keys_N: U64 = np.empty(len(raw_N), np.uint64)
+    hash_integers((raw_N + 0.0).view(np.int64), ODD, keys_N)
+    keys_N[np.isnan(raw_N)] = NULL
+    return keys_N
+
+
+def _floats(values: pa.ChunkedArray) -> F64:
+    """[N] values as float64: numbers as they are, times as numbers of their unit, texts by their order; NaN for
+    null."""
+    found = values.type
+    if pa.types.is_temporal(found):
+        values = values.cast(pa.int32() if found.bit_width == 32 else pa.int64())
+    elif not (pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_boolean(found)):
+        different = pc.unique(values.cast(pa.large_string())).drop_null()
+        ordered = different.take(pc.sort_indices(different))
+        values = pc.index_in(values.cast(pa.large_string()), ordered)
+    raw_N = np.empty(len(values), np.float64)
+    begin = 0
+    for chunk in values.chunks if isinstance(values, pa.ChunkedArray) else [values]:
+        numbers, _, _ = numeric_values(chunk)
+        raw_N[begin : begin + len(chunk)] = numbers
+        begin += len(chunk)
+    raw_N[np.asarray(pc.is_null(values))] = np.nan
+    return raw_N
+
+
+def _filled(values: pa.ChunkedArray, column: InputColumn, where: Sequence[str], starts: I64) -> F32:
+    """[N] values as training gets them, file by file, so that an error names the file."""
+    out_N: F32 = np.empty(len(values), np.float32)
+    for name, begin, end in zip(where, starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        at = begin
+        for chunk in values.slice(begin, end - begin).chunks:
+            fill_floats(chunk, column, name, at - begin, out_N[at : at + len(chunk)])
+            at += len(chunk)
+    return out_N

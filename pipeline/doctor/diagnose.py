@@ -1,0 +1,103 @@
+"""Diagnosis: one pass over the files, and all checks on what it saw."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.doctor.calibration import find_calibration
+from pipeline.doctor.constant_column import find_constant_columns
+from pipeline.doctor.copied_column import find_copied_columns
+from pipeline.doctor.dependence import coarse_columns
+from pipeline.doctor.drift import find_drift
+from pipeline.doctor.finding import Finding
+from pipeline.doctor.importance import find_importance
+from pipeline.doctor.judged_rows import judged_rows
+from pipeline.doctor.label_rate import find_label_rates
+from pipeline.doctor.leak import find_leaks
+from pipeline.doctor.look_at_rows import look_at_rows
+from pipeline.doctor.second_epoch import find_second_epoch
+from pipeline.doctor.seen import SeenRows
+from pipeline.doctor.shared_rows import find_shared_rows
+from pipeline.doctor.time_order import find_time_order
+from pipeline.doctor.unscaled_number import find_unscaled_numbers
+from pipeline.doctor.unseen_keys import find_unseen_keys
+from pipeline.workflow import Workflow
+
+
+def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None]) -> list[Finding]:
+    """Find faults, then remarks. `run_dir`: a run of the workflow; None: what needs a model is left out. `say`: called
+    with lines that tell what was looked at.
+
+    Raises ValueError if the files do not fit the workflow, or the run is none.
+    """
+    seen = look_at_rows(workflow)
+    say(_looked_at(seen))
+    if run_dir is None:
+        say("without a run: what needs a model is left out (second_epoch, importance, calibration)")
+    coarse = coarse_columns(seen)
+    evaluations = [] if run_dir is None else evaluations_of(run_dir)
+    validation_N = seen.rows_of("validation")
+    rate = float(seen.labels_NT[validation_N, 0].mean()) if validation_N.any() else 0.0
+    found = [
+        *find_leaks(seen, _model_auc(workflow, evaluations)),
+        *find_shared_rows(seen),
+        *find_time_order(seen),
+        *find_constant_columns(seen, coarse),
+        *find_copied_columns(seen),
+        *find_unscaled_numbers(seen, workflow),
+        *find_label_rates(seen, coarse),
+        *find_second_epoch(evaluations, rate),
+        *find_unseen_keys(seen),
+        *find_drift(seen, coarse),
+        *(_of_model(seen, workflow, run_dir, say) if run_dir else ()),
+    ]
+    return sorted(found, key=lambda finding: finding.level != "fault")
+
+
+def _of_model(seen: SeenRows, workflow: Workflow, run_dir: Path, say: Callable[[str], None]) -> list[Finding]:
+    """Remarks that need the model of a run."""
+    # This import takes seconds, and a workflow without a run needs none of it.
+    from pipeline.serving.opened import open_run
+
+    judged = judged_rows(seen)
+    if judged is None:
+        say("neither test nor validation: what needs rows to judge the model on is left out (importance, calibration)")
+        return []
+    with open_run(run_dir, workflow=workflow) as run:
+        rows = f"{judged.num_rows:,} rows of {judged.split}"
+        say(f"commit {run.commit} of {run_dir}: scoring {rows} {len(judged.features) + 2} times")
+        return [*find_importance(judged, run), *find_calibration(seen, judged, run)]
+
+
+def evaluations_of(run_dir: Path) -> list[dict[str, Any]]:
+    """Lines of a run's metrics.jsonl; none if it has none yet."""
+    path = run_dir / "metrics.jsonl"
+    try:
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    except ValueError as error:
+        raise ValueError(f"{path}: a line is not JSON ({error})") from error
+
+
+def _looked_at(seen: SeenRows) -> str:
+    parts = []
+    for split in ("train", "validation", "test"):
+        files = [file for file in seen.files if file.split == split]
+        if files:
+            parts.append(f"{sum(file.num_seen for file in files):,} of {split} ({len(files)} files)")
+    whole = "all" if seen.num_rows == seen.total_rows else f"{seen.num_rows:,} of {seen.total_rows:,}"
+    return f"looked at {whole} rows: {', '.join(parts)}; {len(seen.features)} features"
+
+
+def _model_auc(workflow: Workflow, evaluations: Sequence[Mapping[str, Any]]) -> dict[str, tuple[float, str]]:
+    """The model's AUC by label, of its test or else of its best validation, and which it is."""
+    labels, found = workflow.data.labels, dict[str, tuple[float, str]]()
+    for label in labels:
+        name = f"auc_{label}" if len(labels) > 1 else "auc"
+        for split in ("validation", "test"):
+            values = [line[name] for line in evaluations if line.get("split") == split and line.get(name) is not None]
+            if values:
+                found[label] = max(values), split
+    return found

@@ -1,0 +1,56 @@
+"""Importance of each field: how far the AUC falls if its values are given to other rows."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.doctor.finding import Finding
+from pipeline.doctor.judged_rows import JudgedRows
+
+if TYPE_CHECKING:
+    from pipeline.serving.opened import OpenRun
+
+JUDGED_PARTS = 5
+"""Parts of the rows, which are judged apart: the spread of their differences gives the error."""
+SHOWN_FIELDS = 10
+CLEAR = 2.0
+"""Errors of a difference from which on it is one."""
+
+
+def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
+    """Permute one field after another within each part, and evaluate: each row is scored fields + 1 times (Breiman,
+    Random Forests, Machine Learning 45, 2001, permutes likewise)."""
+    parts = [part for part in np.array_split(np.arange(judged.num_rows), JUDGED_PARTS) if judged.has_both_labels(part)]
+    if len(parts) < 2:
+        return []
+    rng = np.random.default_rng(0)
+    tables = [judged.table.take(part) for part in parts]
+    whole = [run.evaluate(table)["auc"] for table in tables]
+    falls: dict[str, tuple[float, float]] = {}
+    for name in judged.features:
+        apart = [
+            auc - run.evaluate(_permuted(table, name, rng))["auc"] for auc, table in zip(whole, tables, strict=True)
+        ]
+        falls[name] = float(np.mean(apart)), float(np.std(apart, ddof=1)) / math.sqrt(len(apart))
+    ordered = sorted(falls, key=lambda name: -falls[name][0])
+    clear = [name for name in ordered if falls[name][0] > CLEAR * falls[name][1]]
+    rest = [name for name in ordered if name not in clear]
+    said = ", ".join(f"{name} {falls[name][0]:.4f} +- {falls[name][1]:.4f}" for name in clear[:SHOWN_FIELDS])
+    more = f" and {len(clear) - SHOWN_FIELDS} others" if len(clear) > SHOWN_FIELDS else ""
+    text = (
+        f"the AUC, {np.mean(whole):.4f} on {sum(map(len, parts)):,} rows of {judged.split}, falls if the values of a "
+        f"field are given to other rows by: {said or 'nothing that is clear'}{more} "
+        f"({len(parts)} parts, each with {len(falls) + 1} evaluations)"
+    )
+    if rest:
+        text += f".\nNo clear effect: {', '.join(rest)}; a model without these may be as good"
+    return [Finding("importance", "remark", tuple(ordered), text)]
+
+
+def _permuted(table: pa.Table, name: str, rng: np.random.Generator) -> pa.Table:
+    at = table.schema.get_field_index(name)
+    return table.set_column(at, table.schema.field(at), table.column(at).take(rng.permutation(table.num_rows)))

@@ -1,0 +1,188 @@
+"""Label rates: files, hours, or stretches of rows in which the labels are not those of the rest.
+
+I units (files, hours, or stretches)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from pipeline.doctor.dependence import Coarse, coarse_flag, counted_rows, dependence
+from pipeline.doctor.finding import Finding
+from pipeline.doctor.seen import F64, SeenColumn, SeenRows
+from pipeline.doctor.times import may_be_time
+from pipeline.records import F32, I32
+
+RATE_ERRORS = 6.0
+"""Standard errors of a rate, with the spread of the other units, from which on it is told: of 100 units one would be so
+far off by chance once in five million times."""
+FEW = 5
+"""Number of other units from which on their spread is known."""
+ODDS, ODDS_OF_FEW, ODDS_OF_STRETCH = 1.1, 1.5, 2.0
+"""Ratio of a unit's odds to those of the rest from which on it matters: one of many units; of so few that their natural
+spread is unknown; a stretch of rows or an hour, which may be those of a single user."""
+LEAST_LABELS = 10
+"""Expected labels of the rarer kind in a unit that is judged."""
+STRETCHES, BUCKETS = 20, 200
+ALIKE = 6.0
+"""Standard deviations of dependence of each feature on the file, below which rows were divided at random."""
+WAY = (
+    "Were labels lost, set, or joined too early there? Make them anew, or leave these rows out; if it is another "
+    "population, nothing is wrong"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Off:
+    """How far the rate of one unit is from that of the others."""
+
+    rest: float
+    odds: float
+    """Ratio of the odds, 1 or more whichever is higher."""
+    errors: float
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRates:
+    """Labels by unit."""
+
+    hits_I: F64
+    size_I: F64
+    judged: tuple[int, ...]
+    """Units with enough rows."""
+
+    @staticmethod
+    def of(units_N: I32, labels_N: F32, num: int) -> LabelRates:
+        size_I: F64 = np.bincount(units_N, minlength=num).astype(np.float64)
+        hits_I: F64 = np.bincount(units_N, labels_N, num).astype(np.float64)
+        rarer = min(float(labels_N.mean()), 1 - float(labels_N.mean()))
+        return LabelRates(hits_I, size_I, tuple(np.flatnonzero(size_I * rarer >= LEAST_LABELS).tolist()))
+
+    def compare(self, number: int) -> Off | None:
+        """Compare a unit with the other ones that are judged; None if there is none, or all of them have one label."""
+        others = [other for other in self.judged if other != number]
+        hits_J, size_J = self.hits_I[others], self.size_I[others]
+        known = len(others) >= FEW
+        rest = float(np.median(hits_J / size_J)) if known else float(hits_J.sum() / max(1.0, size_J.sum()))
+        if not 0 < rest < 1:
+            return None
+        hits, size = float(self.hits_I[number]), float(self.size_I[number])
+        variance = rest * (1 - rest)
+        # What the others differ by, from the median deviation (of a normal distribution), less what chance gives.
+        spread = (1.4826 * float(np.median(np.abs(hits_J / size_J - rest)))) ** 2 - variance / float(np.median(size_J))
+        error = math.sqrt(variance * (1 / size + 1 / float(size_J.sum())) + (max(0.0, spread) if known else 0.0))
+        odds = (hits + 0.5) / (size - hits + 0.5) * (1 - rest) / rest
+        return Off(rest, max(odds, 1 / odds), abs(hits / size - rest) / error)
+
+
+def find_label_rates(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
+    """Compare the rates of each label by file, by stretches of rows within files, and by each column of times."""
+    found = []
+    for label, name in enumerate(seen.label_names):
+        labels_N = np.ascontiguousarray(seen.labels_NT[:, label])
+        mean = float(labels_N.mean())
+        if not 0 < mean < 1:
+            said = f"{name} is {mean:g} in all {len(labels_N):,} rows: there is nothing to learn; correct the files"
+            found.append(Finding("label_rate", "fault", (name,), said))
+            continue
+        found += list(_by_file(seen, labels_N, name, coarse)) or list(_by_stretch(seen, labels_N, name))
+        found += list(_by_time(seen, labels_N, name))
+    return found
+
+
+def _by_file(seen: SeenRows, labels_N: F32, name: str, coarse: Mapping[str, Coarse]) -> Iterator[Finding]:
+    rates = LabelRates.of(seen.file_N, labels_N, len(seen.files))
+    for number in rates.judged:
+        found = rates.compare(number)
+        if not found or found.errors < RATE_ERRORS:
+            continue
+        at_random = len(rates.judged) <= FEW and _divided_at_random(seen, number, coarse)
+        limit = ODDS_OF_FEW if len(rates.judged) <= FEW and not at_random else ODDS
+        if found.odds >= limit:
+            yield _finding(name, rates, number, found, f"the rows of {seen.files[number].path.name}")
+
+
+def _divided_at_random(seen: SeenRows, number: int, coarse: Mapping[str, Coarse]) -> bool:
+    """True if all features of a file are distributed as in the others, as after a division at random: then so must the
+    labels be."""
+    file = coarse_flag(seen.file_N[counted_rows(seen)] == number)
+    return all(float(dependence(file, other).max()) < ALIKE for other in coarse.values())
+
+
+def _by_stretch(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
+    size = math.ceil(LEAST_LABELS / min(float(labels_N.mean()), 1 - float(labels_N.mean())))
+    units_N, files, begin = np.empty(seen.num_rows, np.int32), list[int](), 0
+    for number, file in enumerate(seen.files):
+        num = max(1, min(STRETCHES, file.num_seen // size))
+        at_N = np.arange(file.num_seen) * num // file.num_seen
+        units_N[begin : begin + file.num_seen] = len(files) + at_N
+        files += [number] * num
+        begin += file.num_seen
+    rates = LabelRates.of(units_N, labels_N, len(files))
+    one_kind = [n for n in rates.judged if rates.hits_I[n] in (0, rates.size_I[n])]
+    if len(rates.judged) > 1 and 2 * len(one_kind) >= len(rates.judged):
+        said = (
+            f"the rows are in the order of {name}: {len(one_kind)} of {len(rates.judged)} stretches of about {size:,} "
+            "rows or more have one label only, and so would batches. Shuffle the rows of the files"
+        )
+        yield Finding("label_rate", "fault", (name,), said)
+        return
+
+    def told(number: int) -> str:
+        first = int(np.flatnonzero(units_N == number)[0])
+        return f"the rows from {seen.place(first)} on"
+
+    yield from _worst(name, rates, told)
+
+
+def _by_time(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
+    for column in [*seen.others.values(), *seen.features.values()]:
+        if column.raw_N is None or not may_be_time(column.name, seen.table.schema.field(column.name).type):
+            continue
+        units_N = _buckets(column)
+        rates = LabelRates.of(units_N, labels_N, int(units_N.max()) + 1)
+
+        def told(number: int, column: SeenColumn = column, units_N: I32 = units_N) -> str:
+            rows = np.flatnonzero(units_N == number)
+            assert column.raw_N is not None
+            ends = [rows[np.argmin(column.raw_N[rows])], rows[np.argmax(column.raw_N[rows])]]
+            low, high = (seen.shown(column, int(column.codes_N[row])) for row in ends)
+            return f"the rows with {column.name} {low}" + (f" to {high}" if low != high else "")
+
+        yield from _worst(name, rates, told)
+
+
+def _buckets(column: SeenColumn) -> I32:
+    """[N] number of the time of each row, or of one of BUCKETS equal parts of the time if there are more times."""
+    if column.num_values <= BUCKETS:
+        return column.codes_N
+    assert column.raw_N is not None
+    low, high = np.nanmin(column.raw_N), np.nanmax(column.raw_N)
+    parts_N = np.nan_to_num((column.raw_N - low) / max(high - low, 1e-300) * BUCKETS, nan=BUCKETS)
+    return np.minimum(parts_N, BUCKETS).astype(np.int32)
+
+
+def _worst(name: str, rates: LabelRates, told: Callable[[int], str]) -> Iterator[Finding]:
+    """The unit that is farthest off, and how many others are."""
+    off = {}
+    for number in rates.judged if len(rates.judged) > FEW else ():
+        found = rates.compare(number)
+        if found and found.errors >= RATE_ERRORS and found.odds >= ODDS_OF_STRETCH:
+            off[number] = found
+    if off:
+        worst = max(off, key=lambda number: off[number].errors)
+        more = f" ({len(off) - 1} of {len(rates.judged)} others are off, too)" if len(off) > 1 else ""
+        yield _finding(name, rates, worst, off[worst], told(worst) + more)
+
+
+def _finding(name: str, rates: LabelRates, number: int, found: Off, what: str) -> Finding:
+    hits, size = rates.hits_I[number], rates.size_I[number]
+    said = (
+        f"{name} is 1 in {hits / size:.4f} of {int(size):,} rows, {what}, and in {found.rest:.4f} of the others "
+        f"({found.errors:.0f} standard errors). {WAY}"
+    )
+    return Finding("label_rate", "fault", (name,), said)

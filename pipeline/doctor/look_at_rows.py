@@ -1,0 +1,181 @@
+"""The doctor's one pass over the files: a sample of bounded size, spread evenly over files and row groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from pipeline.data.files import SPLITS, InputColumn, SchemaCheck, columns_of, open_file, resolve
+from pipeline.doctor.columns import label_values, seen_column
+from pipeline.doctor.seen import SeenFile, SeenRows
+from pipeline.doctor.times import may_be_time
+from pipeline.records import I64
+from pipeline.workflow import Workflow
+
+MAX_CELLS = 1 << 24
+"""Values that are kept, of all columns together: at 20 bytes each, 320 MiB."""
+MAX_SEEN_BYTES = 1 << 29
+"""Bytes of the rows that are kept, as Arrow has them."""
+MAX_SEEN_FILES = 256
+"""Files of a split that are opened, evenly spaced."""
+PLACES = 16
+"""Places of a file that rows are taken from, if not all are."""
+WEIGHTS = {"train": 2, "validation": 1, "test": 1}
+"""Shares of the splits in the sample, if there are more rows than can be kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFile:
+    """A file before its rows are read."""
+
+    path: Path
+    split: str
+    schema: pa.Schema
+    num_rows: int
+    num_bytes: int
+
+
+def look_at_rows(workflow: Workflow) -> SeenRows:
+    """Read the sample. Raises ValueError, with the file and the column, if the files do not fit the workflow or have
+    values that training refuses."""
+    columns = columns_of(workflow.data, workflow.metrics.group)
+    check = SchemaCheck(columns)
+    found: list[FoundFile] = []
+    total = 0.0
+    for split in SPLITS:
+        paths = resolve(workflow.data, split)
+        some = spaced(paths, MAX_SEEN_FILES)
+        opened = [_found(path, split, check) for path in some]
+        found += opened
+        total += sum(file.num_rows for file in opened) * len(paths) / max(1, len(some))
+    if not any(file.num_rows for file in found if file.split == "train"):
+        raise ValueError(f"data.train: no file of {', '.join(workflow.data.train)} has rows; name files that have")
+    others = _times(found, columns)
+    quotas = _quotas(found, len(columns) + len(others))
+    tables, files, places = [], [], []
+    names = list(dict.fromkeys([*(column.name for column in columns), *others]))
+    for file, quota in zip(found, quotas, strict=True):
+        if quota:
+            table, rows_N = _read(file.path, names, quota)
+            tables.append(table)
+            places.append(rows_N)
+            files.append(SeenFile(file.path, file.split, file.num_rows, len(rows_N)))
+    return _seen(tables, files, places, columns, others, check.kinds, round(total))
+
+
+def spaced(items: Sequence[Path], most: int) -> list[Path]:
+    """At most so many items, evenly spaced."""
+    return list(items) if len(items) <= most else [items[n * len(items) // most] for n in range(most)]
+
+
+def allotted(wanted: Sequence[int], weights: Sequence[float], total: int) -> list[int]:
+    """Division of a total among those who want so much each, by weight; what one does not want, the others get."""
+    given = [0] * len(wanted)
+    left = total
+    open_ones = [n for n, want in enumerate(wanted) if want]
+    while open_ones and left > 0:
+        weight = sum(weights[n] for n in open_ones)
+        parts = {n: max(1, int(left * weights[n] / weight)) for n in open_ones}
+        full = [n for n in open_ones if wanted[n] <= parts[n]]
+        for n in full or open_ones:
+            given[n] = min(wanted[n], parts[n])
+        if not full:
+            break
+        left -= sum(given[n] for n in full)
+        open_ones = [n for n in open_ones if n not in full]
+    return given
+
+
+def _found(path: Path, split: str, check: SchemaCheck) -> FoundFile:
+    with open_file(path) as file:
+        check.check(path, file.schema_arrow)
+        metadata = file.metadata
+        num_bytes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
+        return FoundFile(path, split, file.schema_arrow, metadata.num_rows, num_bytes)
+
+
+def _times(found: Sequence[FoundFile], columns: Sequence[InputColumn]) -> list[str]:
+    """Names of columns that every file has, that the workflow does not use, and that may be times."""
+    used = {column.name for column in columns}
+    first = found[0].schema
+    return [
+        field.name
+        for field in first
+        if field.name not in used and may_be_time(field.name, field.type)
+        if all(file.schema.get_all_field_indices(field.name) for file in found)
+        if len(first.get_all_field_indices(field.name)) == 1
+    ]
+
+
+def _quotas(found: Sequence[FoundFile], num_columns: int) -> list[int]:
+    """Number of rows to read of each file."""
+    total = sum(file.num_rows for file in found)
+    row_bytes = max(1, sum(file.num_bytes for file in found) // max(1, total))
+    cap = max(1, min(MAX_CELLS // num_columns, MAX_SEEN_BYTES // row_bytes))
+    rows = [sum(file.num_rows for file in found if file.split == split) for split in SPLITS]
+    of_splits = dict(zip(SPLITS, allotted(rows, [WEIGHTS[split] for split in SPLITS], cap), strict=True))
+    quotas: list[int] = []
+    for split in SPLITS:
+        wanted = [file.num_rows for file in found if file.split == split]
+        quotas += allotted(wanted, [1.0] * len(wanted), of_splits[split])
+    return quotas
+
+
+def _read(path: Path, names: list[str], quota: int) -> tuple[pa.Table, I64]:
+    """Rows of a file, and their numbers in it: all, or the first ones of evenly spaced row groups."""
+    with open_file(path) as file:
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        starts = np.concatenate(([0], np.cumsum(sizes)))
+        groups = [group for group, size in enumerate(sizes) if size]
+        if quota < sum(sizes) and len(groups) > PLACES:
+            groups = [groups[n * len(groups) // PLACES] for n in range(PLACES)]
+        given = allotted([sizes[group] for group in groups], [1.0] * len(groups), quota)
+        tables, rows = [], []
+        for group, num in zip(groups, given, strict=True):
+            if num:
+                tables.append(_head(file, path, group, names, num))
+                rows.append(np.arange(starts[group], starts[group] + num, dtype=np.int64))
+    return pa.concat_tables(tables), np.concatenate(rows)
+
+
+def _head(file: pq.ParquetFile, path: Path, group: int, names: list[str], num_rows: int) -> pa.Table:
+    """The first rows of a row group; no more of it is decoded."""
+    batches: list[pa.RecordBatch] = []
+    left = num_rows
+    try:
+        for batch in file.iter_batches(min(num_rows, 1 << 16), row_groups=[group], columns=names, use_threads=False):
+            batches.append(batch.slice(0, left))
+            left -= len(batches[-1])
+            if left <= 0:
+                break
+    except (pa.ArrowException, OSError) as error:
+        raise ValueError(f"{path}: row group {group}: cannot be read, is the file complete? ({error})") from error
+    return pa.Table.from_batches(batches).select(names)
+
+
+def _seen(
+    tables: Sequence[pa.Table], files: Sequence[SeenFile], places: Sequence[I64], columns: Sequence[InputColumn],
+    others: Sequence[str], kinds: Mapping[str, str], total: int,
+) -> SeenRows:  # fmt: skip
+    # Files may have a column in several widths.
+    table = pa.concat_tables(tables, promote_options="permissive")
+    labels = [column for column in columns if column.setting == "data.labels"]
+    features = [column for column in columns if column.setting in ("data.numbers", "data.categories")]
+    starts = np.cumsum([0, *(file.num_seen for file in files)])
+    where = [str(file.path) for file in files]
+    return SeenRows(
+        files=tuple(files),
+        total_rows=total,
+        features={column.name: seen_column(table, column, kinds, where, starts) for column in features},
+        others={name: seen_column(table, InputColumn(name, ""), kinds, where, starts) for name in others},
+        labels_NT=np.stack([label_values(table, column, where, starts) for column in labels], axis=1),
+        label_names=tuple(column.name for column in labels),
+        file_N=np.repeat(np.arange(len(files), dtype=np.int32), [file.num_seen for file in files]),
+        row_N=np.concatenate(places),
+        table=table,
+    )

@@ -1,0 +1,77 @@
+"""Measures that several checks use: areas, rates of values on rows that they were not counted on, dependence."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pipeline.doctor.seen import F64, Mask
+from pipeline.records import F32, I32, Array
+
+MIN_BIN = 100
+PRIOR_ROWS = 20.0
+"""Rows with the mean rate that are added to the rows of each value."""
+
+
+def rank_auc(scores_N: Array, positive_N: Mask) -> float:
+    """Area under the ROC curve; 0.5 if there is only one class."""
+    num_positive = int(positive_N.sum())
+    num_negative = len(positive_N) - num_positive
+    if not num_positive or not num_negative:
+        return 0.5
+    _, codes_N, counts_U = np.unique(scores_N, return_inverse=True, return_counts=True)
+    ends_U = np.cumsum(counts_U)
+    ranks_N = (ends_U - (counts_U - 1) / 2)[codes_N]
+    above = float(ranks_N[positive_N].sum()) - num_positive * (num_positive + 1) / 2
+    return above / (num_positive * num_negative)
+
+
+def auc_error(auc: float, num_positive: int, num_negative: int) -> float:
+    """Standard error of an area (Hanley and McNeil, Radiology 143, 1982)."""
+    if not num_positive or not num_negative:
+        return math.inf
+    q1, q2 = auc / (2 - auc), 2 * auc * auc / (1 + auc)
+    variance = auc * (1 - auc) + (num_positive - 1) * (q1 - auc * auc) + (num_negative - 1) * (q2 - auc * auc)
+    return math.sqrt(max(0.0, variance) / (num_positive * num_negative))
+
+
+def share_greater(a_N: F64, b_M: F64) -> float:
+    """Share of the pairs of a value of each array in which the first one is greater; 0 if one is empty."""
+    if not len(a_N) or not len(b_M):
+        return 0.0
+    below_N = np.searchsorted(np.sort(b_M), a_N, "left")
+    return float(below_N.mean()) / len(b_M)
+
+
+def held_out_rates(codes_N: I32, labels_N: F32, half_N: Mask) -> F64:
+    """[N] smoothed label rate of each row's value, counted on the other half of the rows."""
+    num_values = int(codes_N.max(initial=-1)) + 1
+    rates_N = np.empty(len(codes_N))
+    for counted_N in (half_N, ~half_N):
+        mean = float(labels_N[counted_N].mean()) if counted_N.any() else 0.0
+        counts_U = np.bincount(codes_N[counted_N], minlength=num_values)
+        sums_U = np.bincount(codes_N[counted_N], labels_N[counted_N], num_values)
+        rates_U = (sums_U + PRIOR_ROWS * mean) / (counts_U + PRIOR_ROWS)
+        rates_N[~counted_N] = rates_U[codes_N[~counted_N]]
+    return rates_N
+
+
+def binned(values_N: F32 | F64, num_bins: int = 100) -> I32:
+    """[N] number of the bin of each value: bins of as many rows each, and at both ends narrower ones, down to MIN_BIN
+    rows. A value with a bin's share of the rows or more has a bin of its own."""
+    shares = [np.linspace(0, 1, num_bins + 1)]
+    tail = 0.5 / num_bins
+    while tail * len(values_N) >= MIN_BIN:
+        shares += [np.array([tail, 1 - tail])]
+        tail /= 2
+    edges = np.unique(np.quantile(values_N, np.concatenate(shares)))
+    left_N = np.searchsorted(edges, values_N, "left")
+    right_N = np.searchsorted(edges, values_N, "right")
+    codes_N: I32 = (left_N + right_N).astype(np.int32)
+    return codes_N
+
+
+def surprise(chi_square: float, freedom: int) -> float:
+    """Standard deviations by which a chi-square statistic exceeds what chance gives."""
+    return (chi_square - freedom) / math.sqrt(2 * freedom) if freedom > 0 else 0.0

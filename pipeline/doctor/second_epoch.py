@@ -1,0 +1,45 @@
+"""Second-epoch collapse: validation is worse from the second epoch on, while training goes on learning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pipeline.doctor.finding import Finding
+from pipeline.doctor.measures import auc_error
+
+COLLAPSE_ERRORS = 3.0
+"""Standard errors of the AUC by which the second epoch must be worse. Both epochs are judged on the same examples, so
+their difference has a smaller error than this."""
+LOSS = 1.05
+"""Factor by which the logloss must grow if the split is too small for the AUC to tell."""
+
+
+def find_second_epoch(evaluations: Sequence[Mapping[str, Any]], label_rate: float) -> list[Finding]:
+    """Look at the lines of a run's metrics.jsonl. `label_rate`: mean label of the validation split."""
+    of = {split: [line for line in evaluations if line.get("split") == split] for split in ("train", "validation")}
+    epochs = [line for line in of["validation"] if _is_known(line)]
+    if len(epochs) < 2 or epochs[0].get("epoch") != 1:
+        return []
+    (first, second), later = epochs[:2], epochs[2:]
+    positive = label_rate * float(first.get("examples", 0))
+    error = auc_error(first["auc"], round(positive), round(first.get("examples", 0) - positive))
+    drop, growth = first["auc"] - second["auc"], second["logloss"] / first["logloss"]
+    recovers = any(line["auc"] >= first["auc"] or line["logloss"] <= first["logloss"] for line in later)
+    losses = [line["logloss"] for line in of["train"] if isinstance(line.get("logloss"), float)]
+    if recovers or growth <= 1 or (len(losses) > 1 and losses[1] >= losses[0]):
+        return []
+    if drop <= COLLAPSE_ERRORS * error and not (drop > 0 and growth >= LOSS):
+        return []
+    falls = f", while that of training falls from {losses[0]:.4f} to {losses[1]:.4f}" if len(losses) > 1 else ""
+    said = (
+        f"validation is worse from the second epoch on: AUC {first['auc']:.4f}, then {second['auc']:.4f}; logloss "
+        f"{first['logloss']:.4f}, then {second['logloss']:.4f}{falls}. The model learns rare ids by heart: train for "
+        "one epoch, or raise optimizer.rows.l2, lower optimizer.rows.lr, or give rare ids one key (docs/tuning.md)"
+    )
+    return [Finding("second_epoch", "fault", (), said)]
+
+
+def _is_known(line: Mapping[str, Any]) -> bool:
+    return all(isinstance(line.get(name), float) and math.isfinite(line[name]) for name in ("auc", "logloss"))

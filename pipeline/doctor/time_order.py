@@ -1,0 +1,87 @@
+"""Time order: rows of train that are later than those of validation or test, and files out of order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.doctor.finding import Finding
+from pipeline.doctor.measures import share_greater
+from pipeline.doctor.seen import F64, SeenColumn, SeenRows
+from pipeline.doctor.times import clocks
+
+WRONG_PAIRS = 0.001
+"""Share of pairs of a row of train and one of the other split in the wrong order, from which on it is a fault. Where
+two periods only touch, so that a share a of one overlaps a share b of the other, it is a * b / 2: far less."""
+WRONG_FILES, ORDERED = 0.01, 0.25
+"""The same for pairs of rows of two files of train; and the share below which the files are meant to be in order: half
+of what chance gives."""
+MOST_FILES = 40
+
+
+def find_time_order(seen: SeenRows) -> list[Finding]:
+    """Compare the times of train with those of the other splits, and of train's files with each other."""
+    return [found for column in clocks(seen) for found in (*_of_splits(seen, column), *_of_files(seen, column))]
+
+
+def _of_splits(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
+    times_N = column.raw_N
+    assert times_N is not None
+    known_N = ~np.isnan(times_N)
+    train = np.flatnonzero(seen.rows_of("train") & known_N)
+    for split in ("validation", "test"):
+        rows = np.flatnonzero(seen.rows_of(split) & known_N)
+        if not len(train) or not len(rows):
+            continue
+        wrong = share_greater(times_N[train], times_N[rows])
+        if not wrong:
+            continue
+        first, latest = int(rows[np.argmin(times_N[rows])]), int(train[np.argmax(times_N[train])])
+        later = float((times_N[train] > np.median(times_N[rows])).mean())
+        said = (
+            f"{column.name}: {later:.2%} of train's rows are later than the median row of {split} ({wrong:.2%} of the "
+            f"pairs are in the wrong order); {split} begins at {seen.shown(column, int(column.codes_N[first]))}, and "
+            f"train has {seen.shown(column, int(column.codes_N[latest]))} ({seen.place(latest)}). "
+        )
+        if wrong >= WRONG_PAIRS:
+            way = "The model learns from the future of what it is judged by: divide the rows by time"
+            yield Finding("time_order", "fault", (column.name,), said + way)
+        else:
+            yield Finding("time_order", "remark", (column.name,), said + "The two periods overlap a little")
+
+
+def _of_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
+    """Files of train whose names are in an order that most of their times follow, and some do not."""
+    files = [number for number, file in enumerate(seen.files) if file.split == "train"]
+    files = sorted(files, key=lambda number: _natural(seen.files[number].path))
+    if len(files) > MOST_FILES:
+        files = [files[n * len(files) // MOST_FILES] for n in range(MOST_FILES)]
+    times = [_times(seen, column, number) for number in files]
+    pairs = [(a, b) for a, b in combinations(range(len(files)), 2) if len(times[a]) and len(times[b])]
+    if len(pairs) < 3:
+        return
+    wrong = {(a, b): share_greater(times[a], times[b]) for a, b in pairs}
+    mean = float(np.mean(list(wrong.values())))
+    if WRONG_FILES <= mean < ORDERED:
+        a, b = max(wrong, key=lambda pair: wrong[pair])
+        yield Finding(
+            "time_order", "fault", (column.name,),
+            f"{column.name}: the files of train follow each other in time, but {mean:.2%} of the pairs of rows of two "
+            f"files are in the wrong order; the worst are {seen.files[files[a]].path.name} and "
+            f"{seen.files[files[b]].path.name} ({wrong[a, b]:.1%} of pairs). Correct the times, or the files' names",
+        )  # fmt: skip
+
+
+def _times(seen: SeenRows, column: SeenColumn, file: int) -> F64:
+    assert column.raw_N is not None
+    times_N = column.raw_N[seen.file_N == file]
+    return times_N[~np.isnan(times_N)]
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Sort key that has part-2 before part-10."""
+    return [(int(word), "") if word.isdigit() else (-1, word) for word in re.split(r"(\d+)", str(path)) if word]

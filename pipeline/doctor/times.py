@@ -1,0 +1,71 @@
+"""Columns that are clocks: they say when a row was made, and grow from the first file to the last one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from pipeline.doctor.measures import share_greater
+from pipeline.doctor.seen import F64, SeenColumn, SeenRows
+
+TIME_NAME = re.compile(
+    r"(^|[^a-z])(time|timestamp|ts|date|datetime|dt|hour|day|time_?ms|time_?stamp)s?($|[^a-z])", re.IGNORECASE
+)
+"""Words in names of columns that say when."""
+EPOCH_SECONDS = (9e8, 2.1e9)
+"""Seconds since 1970 of times between 1998 and 2036; milliseconds to nanoseconds are 10^3 to 10^9 times that."""
+DAY_SECONDS = 86_400
+"""Whole numbers below may be times of a day, which begin anew every day, unless hardly any comes again."""
+DISTINCT, DISTINCT_ROWS = 0.99, 1000
+"""Share of the rows whose values are different, and number of rows, from which on values do not come again."""
+IN_ORDER = 0.15
+"""Share of the pairs of rows of train and of another split in the wrong (or the right) order, below which small numbers
+are clocks, too."""
+
+
+def may_be_time(name: str, found: pa.DataType) -> bool:
+    """True for a type of dates and times of any name, and for numbers and texts with the name of a time."""
+    if pa.types.is_timestamp(found) or pa.types.is_date(found):
+        return True
+    written = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_string(found)
+    return bool(TIME_NAME.search(name)) and (written or pa.types.is_large_string(found))
+
+
+def clocks(seen: SeenRows) -> Iterator[SeenColumn]:
+    """Columns that are clocks, with their times in `raw_N`."""
+    for column in [*seen.others.values(), *seen.features.values()]:
+        kind = seen.table.schema.field(column.name).type
+        if column.raw_N is None or not may_be_time(column.name, kind) or column.num_values < 2:
+            continue
+        if _is_clock(column.raw_N, kind) or _in_order(seen, column.raw_N):
+            yield column
+
+
+def _is_clock(raw_N: F64, kind: pa.DataType) -> bool:
+    """True for times and dates, and for numbers that can only be times since a fixed one, or dates in digits."""
+    if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
+        return True
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        return False
+    known = raw_N[~np.isnan(raw_N)]
+    low, high = np.quantile(known, (0.001, 0.999))
+    if any(EPOCH_SECONDS[0] * unit <= low and high <= EPOCH_SECONDS[1] * unit for unit in (1, 1e3, 1e6, 1e9)):
+        return True
+    different = len(np.unique(known)) >= DISTINCT * len(known) and len(known) >= DISTINCT_ROWS
+    return different or bool(high > DAY_SECONDS)
+
+
+def _in_order(seen: SeenRows, raw_N: F64) -> bool:
+    """True if the values of all other splits are greater than those of train, or all are less, but for a few."""
+    known_N = ~np.isnan(raw_N)
+    train = raw_N[seen.rows_of("train") & known_N]
+    shares = []
+    for split in ("validation", "test"):
+        values = raw_N[seen.rows_of(split) & known_N]
+        wrong, right = share_greater(train, values), share_greater(values, train)
+        if wrong + right > 0:
+            shares.append(wrong / (wrong + right))
+    return bool(shares) and (max(shares) < IN_ORDER or min(shares) > 1 - IN_ORDER)

@@ -1,0 +1,110 @@
+"""How `benchmarks.doctor` judges a doctor: by what a stand-in says that knows nothing of the data."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from benchmarks.doctor.__main__ import examine
+from benchmarks.doctor.faults import Planted
+from benchmarks.doctor.judge import is_planted, judge, precision, recall
+from benchmarks.doctor.sets import real, synthetic
+from benchmarks.doctor.table import figures, print_kinds, print_missed, print_remarks
+
+
+class Finding(NamedTuple):
+    kind: str
+    level: str = "fault"
+    columns: tuple[str, ...] = ()
+    text: str = "told"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return synthetic(tmp_path_factory.mktemp("doctor") / "data", 1000)
+
+
+def planted(kind, *columns, also=(), strength=1.0):
+    return Planted(kind, "variant", strength, columns, also, 1, 1, None)
+
+
+def verdicts_of(data, out, kinds, *findings):
+    return examine({"synthetic": data}, kinds, out, lambda workflow, run_dir, say: findings, 1)
+
+
+def test_a_doctor_that_says_nothing_finds_nothing_and_is_never_wrong(data, tmp_path):
+    told = figures(verdicts_of(data, tmp_path, ["time_order", "unscaled_number"]))
+    assert [told[f"recall_{percent}"] for percent in (100, 10, 1)] == [0.0, 0.0, 0.0]
+    assert told["precision"] == 1.0
+    forms = ("plain", "hour", "timestamp", "event_time", "controls")
+    assert told["clean_faults"] == {f"synthetic_{form}": 0.0 for form in forms}
+
+
+def test_a_doctor_that_always_says_the_same_is_wrong_on_clean_copies(data, tmp_path):
+    verdicts = verdicts_of(data, tmp_path, ["shared_rows", "unscaled_number"], Finding("shared_rows"))
+    assert recall(verdicts, 0.1, "shared_rows") == 1.0
+    assert recall(verdicts, 0.1, "unscaled_number") == 0.0
+    told = figures(verdicts)
+    assert told["recall_10"] == pytest.approx(3 / 7, abs=1e-4)
+    # Two clean copies and three controls; three and four variants in three strengths each.
+    assert told["precision"] == pytest.approx(9 / (9 + 12 + 2 + 3), abs=1e-4)
+    assert told["clean_faults"] == {"synthetic_plain": 1.0, "synthetic_timestamp": 1.0, "synthetic_controls": 3.0}
+
+
+def test_remarks_count_neither_for_nor_against(data, tmp_path, capsys):
+    verdicts = verdicts_of(data, tmp_path, ["shared_rows"], Finding("shared_rows", "remark", text="just so"))
+    assert (recall(verdicts, 1.0), precision(verdicts)) == (0.0, 1.0)
+    print_kinds(verdicts)
+    print_missed(verdicts)
+    print_remarks(verdicts)
+    out = capsys.readouterr().out
+    assert out.count("just so") == 2
+    assert "shared_rows sampled_from_all 100% (250 of 250)" in out
+
+
+def test_a_finding_of_a_column_must_name_the_planted_one():
+    assert is_planted(planted("leak", "a"), Finding("leak", columns=("b", "a")))
+    assert not is_planted(planted("leak", "a"), Finding("leak", columns=("b",)))
+    assert not is_planted(planted("leak", "a"), Finding("leak"))
+    assert is_planted(planted("copied_column", "a", "b"), Finding("copied_column", columns=("b", "a")))
+    assert not is_planted(planted("copied_column", "a", "b"), Finding("copied_column", columns=("a", "c")))
+
+
+def test_a_finding_of_rows_may_name_any_column():
+    for kind in ("shared_rows", "time_order", "label_rate", "second_epoch"):
+        assert is_planted(planted(kind, "a"), Finding(kind, columns=("b",)))
+        assert not is_planted(planted(kind, "a"), Finding("leak", columns=("b",)))
+
+
+def test_what_else_is_true_of_a_planted_column_is_right_but_finds_nothing():
+    fault = planted("leak", "a", also=("constant_column",))
+    verdict = judge("data", fault, [Finding("constant_column", columns=("a",)), Finding("copied_column")])
+    assert ([one.kind for one in verdict.right], verdict.found) == (["constant_column"], False)
+    assert [one.kind for one in verdict.wrong] == ["copied_column"]
+    assert not judge("data", None, [Finding("leak", columns=("a",))]).right
+
+
+def test_data_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SystemExit, match="lacks frappe_x1, criteo_1tb_sample"):
+        real(tmp_path)
+
+
+@pytest.mark.prove
+def test_a_near_unique_id_makes_a_run_worse_from_the_second_epoch_on(tmp_path, capsys):
+    """And the clean copy does not: its best epoch is a later one, or it loses next to nothing."""
+    runs = []
+
+    def diagnose(workflow, run_dir, say):
+        assert (run_dir / "result.json").is_file()
+        assert run_dir.parent == workflow.data.root
+        runs.append(run_dir)
+        return ()
+
+    sets = {"synthetic": synthetic(tmp_path / "data")}
+    examine(sets, ["second_epoch"], tmp_path / "out", diagnose, 1, quick=True)
+    lines = [line.partition("AUC by epoch ")[2].split() for line in capsys.readouterr().out.splitlines()]
+    clean, *faulty = [[float(auc) for auc in aucs] for aucs in lines if aucs]
+    assert min(clean[1:]) > clean[0] - 0.005
+    assert len(faulty) == 2
+    assert all(auc[0] - auc[-1] > 0.03 and auc[0] == max(auc) for auc in faulty)
+    assert len(set(map(Path, runs))) == 2
