@@ -18,7 +18,7 @@ SCALED_ROWS = 30
 DECADE = 10.0
 """Factor between a number and the next larger one that separates two scales. Of the k largest of a heavy-tailed column
 (Pareto, exponent a) the least is so far from the next one with a chance of 10 ** (-a * k)."""
-INSIDE = 0.01
+WITHIN_RANGE = 0.01
 """Rows in the gap between two scales, relative to those above it, that may be there nevertheless."""
 
 
@@ -83,7 +83,7 @@ def _gap(sizes_M: F64, num_rows: int) -> tuple[float, float]:
         return 0.0, 0.0
     least = max(SCALED_ROWS, int(RARE * num_rows))
     at_A = np.arange(len(sizes_M) // 2, len(sizes_M) - least + 1)
-    below_A = at_A - 1 - (INSIDE * (len(sizes_M) - at_A)).astype(np.int64)
+    below_A = at_A - 1 - (WITHIN_RANGE * (len(sizes_M) - at_A)).astype(np.int64)
     at_A, below_A = at_A[below_A >= SCALED_ROWS], below_A[below_A >= SCALED_ROWS]
     if not len(at_A):
         return 0.0, 0.0
