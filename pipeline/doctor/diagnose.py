@@ -46,7 +46,7 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
         *find_shared_rows(seen),
         *find_time_order(seen),
         *find_constant_columns(seen, coarse),
-        *find_copied_columns(seen),
+        *find_copied_columns(seen, coarse),
         *find_unscaled_numbers(seen, workflow),
         *find_label_rates(seen, coarse),
         *find_second_epoch(evaluations, rate),

@@ -14,7 +14,7 @@ import numpy as np
 from pipeline.doctor.dependence import Coarse, coarse_flag, counted_rows, dependence
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.seen import F64, SeenColumn, SeenRows
-from pipeline.doctor.times import may_be_time
+from pipeline.doctor.times import moments
 from pipeline.records import F32, I32
 
 RATE_ERRORS = 6.0
@@ -140,9 +140,7 @@ def _by_stretch(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
 
 
 def _by_time(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
-    for column in [*seen.others.values(), *seen.features.values()]:
-        if column.raw_N is None or not may_be_time(column.name, seen.table.schema.field(column.name).type):
-            continue
+    for column in moments(seen):
         units_N = _buckets(column)
         rates = LabelRates.of(units_N, labels_N, int(units_N.max()) + 1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -16,7 +16,9 @@ LEAK_AREA = 0.95
 BEATS_BY = 4.0
 """Standard errors by which a column alone must beat the model."""
 PURE_ROWS = 100
-"""Rows that must have one value and one label, without exception."""
+"""Rows that must have one value and one label, without exception. If it is the label that is rarer, it is a fault: that
+the other one is certain somewhere is often sound, as that children earn nothing."""
+SHOWN_LEAKS = 10
 SURPRISE_NATS = 30.0
 """Negative logarithm of the chance that rows of the mean label rate all have one label: 1e-13, less than one in the
 number of values that are tried."""
@@ -31,38 +33,58 @@ def find_leaks(seen: SeenRows, model_auc: Mapping[str, tuple[float, str]]) -> li
     for label, name in enumerate(seen.label_names):
         labels_N = np.ascontiguousarray(seen.labels_NT[:, label])
         if 0 < labels_N.mean() < 1:
+            common = float(labels_N.mean() >= 0.5)
+            certain: dict[str, str] = {}
             for column in seen.features.values():
-                found += list(_of_column(seen, column, labels_N, name, half_N, model_auc.get(name)))
+                if fault := _of_column(seen, column, labels_N, name, half_N, model_auc.get(name)):
+                    found.append(fault)
+                elif pure := _pure(seen, column, labels_N == common):
+                    certain[column.name] = pure[0]
+            found += [_remark(name, certain, labels_N == common, common)] if certain else []
     return found
+
+
+def _remark(label: str, certain: Mapping[str, str], common_N: Mask, common: float) -> Finding:
+    said = ", ".join(f"{name} in {what}" for name, what in list(certain.items())[:SHOWN_LEAKS])
+    more = f" and {len(certain) - SHOWN_LEAKS} other columns" if len(certain) > SHOWN_LEAKS else ""
+    text = (
+        f"{label} is {common:g} in {float(common_N.mean()):.2%} of the rows, and without exception with some values: "
+        f"{said}{more}. That is sound if these rows can have no other, and a leak if the value is known only afterwards"
+    )
+    return Finding("leak", "remark", tuple(certain), text)
 
 
 def _of_column(
     seen: SeenRows, column: SeenColumn, labels_N: F32, label: str, half_N: Mask, model: tuple[float, str] | None
-) -> Iterator[Finding]:
-    codes_N = column.codes_N if column.raw_N is None or not column.is_number else _bins(column)
-    alone = rank_auc(held_out_rates(codes_N, labels_N, half_N), labels_N > 0)
+) -> Finding | None:
+    alone = rank_auc(held_out_rates(_codes(column), labels_N, half_N), labels_N > 0)
     num_positive = int(labels_N.sum())
     error = auc_error(alone, num_positive, len(labels_N) - num_positive)
+    rare = float(labels_N.mean() < 0.5)
+    text = ""
     if alone >= LEAK_AREA:
-        yield Finding(
-            "leak", "fault", (column.name,),
+        text = (
             f"{column.name} alone tells {label}: the label rates of its values have AUC {alone:.4f} on rows that they "
-            f"were not counted on; {WAY}",
-        )  # fmt: skip
+            f"were not counted on; {WAY}"
+        )
     elif model and alone > model[0] + BEATS_BY * error:
-        yield Finding(
-            "leak", "fault", (column.name,),
+        text = (
             f"{column.name} alone beats the model on {label}: the label rates of its values have AUC {alone:.4f} "
             f"(+- {error:.4f}), the model {model[0]:.4f} ({model[1]}); {WAY}, or, if it is sound, train better: the "
-            "model does not use it",
-        )  # fmt: skip
-    else:
-        yield from _pure(seen, column, codes_N, labels_N, label)
+            "model does not use it"
+        )
+    elif pure := _pure(seen, column, labels_N == rare):
+        text = (
+            f"{column.name} tells {label} in {pure[1] / len(labels_N):.2%} of the rows: it is {rare:g} in {pure[0]}, "
+            f"and in {float((labels_N == rare).mean()):.2%} of all; {WAY}"
+        )
+    return Finding("leak", "fault", (column.name,), text) if text else None
 
 
-def _bins(column: SeenColumn) -> I32:
-    """[N] bins of the known numbers, and one for null."""
-    assert column.raw_N is not None
+def _codes(column: SeenColumn) -> I32:
+    """[N] numbers of the values; of numbers: bins of the known ones, and one for null."""
+    if column.raw_N is None or not column.is_number:
+        return column.codes_N
     codes_N = np.zeros(len(column.raw_N), np.int32)
     known_N = ~column.null_N
     if known_N.any():
@@ -70,35 +92,21 @@ def _bins(column: SeenColumn) -> I32:
     return codes_N
 
 
-def _pure(seen: SeenRows, column: SeenColumn, codes_N: I32, labels_N: F32, label: str) -> Iterator[Finding]:
-    """The values all of whose many rows have one label; or all values that are not null, of which each may be rare."""
-    said, rows = _told(labels_N, codes_N, lambda code: _shown(seen, column, codes_N, code))
-    if not said and column.null_N.any():
-        known_N = (~column.null_N).astype(np.int32)
-        said, rows = _told(labels_N, known_N, lambda code: "a value that is not null" if code else "null")
-    if said:
-        where = "; ".join(f"{label} is {one}" for one in said)
-        yield Finding(
-            "leak", "fault", (column.name,),
-            f"{column.name} tells {label} in {rows / len(labels_N):.2%} of the rows: {where}, and "
-            f"{float(labels_N.mean()):.4f} on average; {WAY}",
-        )  # fmt: skip
-
-
-def _told(labels_N: F32, codes_N: I32, shown: Callable[[int], str]) -> tuple[list[str], int]:
-    """Describe what pure values tell, and count their rows."""
-    said, rows = list[str](), 0
-    mean = float(labels_N.mean())
-    counts_U, positive_U = np.bincount(codes_N), np.bincount(codes_N, labels_N)
-    for outcome, chance, hits_U in ((1, mean, positive_U), (0, 1 - mean, counts_U - positive_U)):
+def _pure(seen: SeenRows, column: SeenColumn, outcome_N: Mask) -> tuple[str, int] | None:
+    """The values all of whose many rows have an outcome, in words, and the number of their rows; or all values that are
+    not null, of which each may be rare; None if there are none."""
+    codes_N = _codes(column)
+    chance = float(outcome_N.mean())
+    for units_N in (codes_N, (~column.null_N).astype(np.int32)):
+        counts_U, hits_U = np.bincount(units_N), np.bincount(units_N, outcome_N)
         pure_U = (hits_U == counts_U) & (counts_U >= PURE_ROWS) & (-counts_U * np.log(chance) >= SURPRISE_NATS)
         if pure_U.any():
+            largest = int(np.argmax(np.where(pure_U, counts_U, 0)))
+            value = _shown(seen, column, codes_N, largest) if units_N is codes_N else ("null", "any value")[largest]
             num_rows = int(counts_U[pure_U].sum())
-            said.append(
-                f"{outcome} in all {num_rows:,} rows with {shown(int(np.argmax(np.where(pure_U, counts_U, 0))))}"
-            )
-            rows += num_rows
-    return said, rows
+            others = int(pure_U.sum()) - 1
+            return f"all {num_rows:,} rows with {value}" + (f" or {others} others" if others else ""), num_rows
+    return None
 
 
 def _shown(seen: SeenRows, column: SeenColumn, codes_N: I32, code: int) -> str:

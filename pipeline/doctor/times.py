@@ -15,6 +15,13 @@ TIME_NAME = re.compile(
     r"(^|[^a-z])(time|timestamp|ts|date|datetime|dt|hour|day|time_?ms|time_?stamp)s?($|[^a-z])", re.IGNORECASE
 )
 """Words in names of columns that say when."""
+CLOCK_NAME = re.compile(
+    r"((event|log|click|request|impression|created|server)_?)?(time|timestamp|ts|date|datetime|dt|hour|day)(_?ms|_at)?",
+    re.IGNORECASE,
+)
+"""Whole names of columns that say when, not how long something took, as play_time does."""
+CYCLE = re.compile(r"(^|[^a-z])(hour|day)s?($|[^a-z])", re.IGNORECASE)
+"""Words in names of columns that say when, though they may begin anew every day, week or month."""
 EPOCH_SECONDS = (9e8, 2.1e9)
 """Seconds since 1970 of times between 1998 and 2036; milliseconds to nanoseconds are 10^3 to 10^9 times that."""
 DAY_SECONDS = 86_400
@@ -40,11 +47,19 @@ def clocks(seen: SeenRows) -> Iterator[SeenColumn]:
         kind = seen.table.schema.field(column.name).type
         if column.raw_N is None or not may_be_time(column.name, kind) or column.num_values < 2:
             continue
-        if _is_clock(column.raw_N, kind) or _in_order(seen, column.raw_N):
+        if _is_clock(column.name, column.raw_N, kind) or _in_order(seen, column.raw_N):
             yield column
 
 
-def _is_clock(raw_N: F64, kind: pa.DataType) -> bool:
+def moments(seen: SeenRows) -> Iterator[SeenColumn]:
+    """Columns that say when, clocks or not, with their times in `raw_N`."""
+    of_clocks = {column.name: column for column in clocks(seen)}
+    for column in [*seen.others.values(), *seen.features.values()]:
+        if column.name in of_clocks or (CYCLE.search(column.name) and column.raw_N is not None):
+            yield column
+
+
+def _is_clock(name: str, raw_N: F64, kind: pa.DataType) -> bool:
     """True for times and dates, and for numbers that can only be times since a fixed one, or dates in digits."""
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
         return True
@@ -55,7 +70,7 @@ def _is_clock(raw_N: F64, kind: pa.DataType) -> bool:
     if any(EPOCH_SECONDS[0] * unit <= low and high <= EPOCH_SECONDS[1] * unit for unit in (1, 1e3, 1e6, 1e9)):
         return True
     different = len(np.unique(known)) >= DISTINCT * len(known) and len(known) >= DISTINCT_ROWS
-    return different or bool(high > DAY_SECONDS)
+    return bool(CLOCK_NAME.fullmatch(name)) and (different or bool(high > DAY_SECONDS))
 
 
 def _in_order(seen: SeenRows, raw_N: F64) -> bool:

@@ -68,6 +68,14 @@ def test_a_strong_field_with_exceptions_is_no_leak(tmp_path, log):
     assert "leak" not in dict(faults_of(tmp_path, log))
 
 
+def test_a_value_that_comes_with_the_commoner_label_alone_is_a_remark(tmp_path, log):
+    for columns in log.values():
+        columns["label"] = np.where(columns["city"] == 3003, 0, columns["label"]).astype(np.int8)
+    (found,) = findings_of(tmp_path, log)
+    assert (found.kind, found.level, found.columns) == ("leak", "remark", ("city",))
+    assert "rows with the value 3003 (the first is row " in found.text
+
+
 # Shared rows.
 
 
@@ -118,6 +126,13 @@ def test_an_hour_of_the_day_is_no_clock(tmp_path, log):
     for columns in log.values():
         columns["hour"] = columns.pop("time") // 3600 % 24
         columns["time"] = np.random.default_rng(5).integers(0, 86_400, len(columns["hour"]))
+    assert faults_of(tmp_path, log) == []
+
+
+def test_how_long_something_took_is_no_clock(tmp_path, log):
+    for columns in log.values():
+        columns["play_time_ms"] = (10_000 * np.random.default_rng(5).lognormal(2, 1, len(columns["label"]))).astype(int)
+        columns["label"] = (columns["play_time_ms"] % 97 > 30).astype(np.int8)
     assert faults_of(tmp_path, log) == []
 
 
@@ -180,6 +195,14 @@ def test_a_column_that_another_one_determines_is_no_copy(tmp_path, log):
     for columns in log.values():
         columns["region"] = columns["city"] % 5
     assert faults_of(tmp_path, log, ("user", "item", "city", "region")) == []
+
+
+def test_a_word_that_two_columns_share_is_no_copy(tmp_path, log):
+    rng = np.random.default_rng(5)
+    for columns in log.values():
+        missing = rng.random(len(columns["label"])) < 0.1
+        columns["item"], columns["user"] = (np.where(missing, -1, columns[name]) for name in ("item", "user"))
+    assert faults_of(tmp_path, log) == []
 
 
 @pytest.mark.parametrize(("share", "copied"), [(0.1, True), (0.0, False)])
