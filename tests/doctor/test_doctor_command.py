@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from examined import changed, examined, sound_log
 from harness import make_driver
@@ -107,3 +108,27 @@ def test_lists_and_texts_and_booleans_are_looked_at(tmp_path):
     lengths = [1 if values is None else len(values) for values in seen.table.column("tags").to_pylist()]
     assert (ends_N == [sum(lengths[: n + 1]) for n in range(len(lengths))]).all()
     assert len(codes_V) == sum(lengths)
+
+
+def test_metrics_that_are_no_json_are_named(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("{")
+    with pytest.raises(ValueError, match=r"metrics\.jsonl: a line is not JSON"):
+        module.evaluations_of(tmp_path)
+
+
+def test_files_without_rows_are_refused(tmp_path):
+    workflow = examined(tmp_path / "log", sound_log())
+    for path in (tmp_path / "log").rglob("*.parquet"):
+        pq.write_table(pq.read_table(path).slice(0, 0), path)
+    with pytest.raises(ValueError, match=r"data\.train: no file of .* has rows; name files that have"):
+        look_at_rows(workflow)
+
+
+def test_a_file_that_ends_early_is_named(tmp_path):
+    workflow = examined(tmp_path / "log", sound_log())
+    path = next((tmp_path / "log").rglob("train*.parquet"))
+    content = bytearray(path.read_bytes())
+    content[4 : len(content) // 2] = bytes(len(content) // 2 - 4)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="cannot be read, is the file complete"):
+        look_at_rows(workflow)

@@ -103,3 +103,9 @@ def test_what_mlflow_refuses_is_told_in_a_line(tmp_path, store, capsys):
     said = capsys.readouterr().err
     assert said.startswith("error: MLflow: ")
     assert len(said.splitlines()) == 1
+
+
+def test_a_run_whose_training_has_not_begun_is_refused(tmp_path, store, capsys):
+    run = write_run(tmp_path / "run", [tick(1.0, 10)])
+    assert main(["to-mlflow", str(run), "--tracking-uri", store]) == 2
+    assert "has no session yet; wait until its training has begun" in capsys.readouterr().err
