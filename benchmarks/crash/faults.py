@@ -14,6 +14,8 @@ SHORT, SHORT_THEN_FULL = "short write", "short write, then ENOSPC"
 Fault = int | str
 """An errno, or the name of what happens to a write."""
 
+from pipeline.worker import timed_tier
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -92,7 +94,8 @@ def _site() -> str:
     names, frame = [], sys._getframe(3)
     while frame:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_name
-        if module.startswith("pipeline."):
+        # A timed tier only passes calls on.
+        if module.startswith("pipeline.") and module != timed_tier.__name__:
             names.append(f"{module.rsplit('.', 1)[1]}.{name}:{frame.f_lineno}")
         frame = frame.f_back
     return " < ".join(names[:5])

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from benchmarks.crash.faults import Call
+from pipeline.monitor.live.lines import LIVE
 
 PAGE_BYTES = 4096
 State = dict[str, bytes | None]
@@ -26,8 +27,9 @@ def lay_out(state: State, folder: Path) -> None:
 
 
 def take_in(folder: Path) -> State:
-    """Read the state of a folder."""
-    return {p.relative_to(folder).as_posix(): p.read_bytes() if p.is_file() else None for p in folder.rglob("*")}
+    """Read the state of a folder, but for what nothing is ever read from but pages and reports."""
+    paths = [path for path in folder.rglob("*") if path.name != LIVE]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() if path.is_file() else None for path in paths}
 
 
 @dataclass(eq=False)
