@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pipeline.worker import timed_tier
+
 SHORT, SHORT_THEN_FULL = "short write", "short write, then ENOSPC"
 Fault = int | str
 """An errno, or the name of what happens to a write."""
-
-from pipeline.worker import timed_tier
 
 
 @dataclass(frozen=True, slots=True)
