@@ -21,7 +21,6 @@ from tornado import web
 from pipeline.cluster.address import free_address
 from pipeline.cluster.dashboard import dashboard_link
 from pipeline.cluster.local import DaskExecutor, local_client, run_local_stage
-from pipeline.cluster.page_server import NotYet
 from pipeline.data import source
 from pipeline.errors import OutOfTurn, PipelineError
 from pipeline.records import StageResult
@@ -230,16 +229,15 @@ def test_every_socket_is_on_loopback(client):
     assert dashboard_link(client).startswith("http://127.0.0.1:")
 
 
-def test_the_dashboard_is_loaded_when_it_is_first_opened(client):
-    applications = client.cluster.scheduler.http_application.applications
-    # The place of the page of a run that was shown before.
-    applications[:] = [application for application in applications if not isinstance(application, NotYet)]
-    assert [type(application) for application in applications] == [web.Application]
-    for _ in range(2):
-        with urlopen(dashboard_link(client), timeout=30) as page:
-            assert b"bokeh" in page.read()
-    assert "Bokeh" in type(applications[0]).__name__
-    assert len(applications) == 1
+def test_the_dashboard_is_loaded_when_it_is_first_opened():
+    with local_client() as client:
+        applications = client.cluster.scheduler.http_application.applications
+        assert [type(application) for application in applications] == [web.Application]
+        for _ in range(2):
+            with urlopen(dashboard_link(client), timeout=30) as page:
+                assert b"bokeh" in page.read()
+        assert "Bokeh" in type(applications[0]).__name__
+        assert len(applications) == 1
 
 
 @pytest.mark.parametrize("wanted", ["off", "127.0.0.1:{}"])

@@ -28,7 +28,8 @@ def binding_panel() -> Panel:
         busy = {stage: stages[stage] / seconds for stage in STAGES if stages.get(stage) and seconds > 0}
         bars = "".join(meter(stage, share, STAGE_COLORS[stage], percent(share)) for stage, share in busy.items())
         period = "the whole session" if whole else "the last seconds"
-        return f"<p>{escape(binds(story, lately))}</p>{bars}<p>Share of {period} in which a stage was busy.</p>"
+        said = escape(binds(story, lately)).replace(" %", "&nbsp;%")
+        return f"<p>{said}</p>{bars}<p>Share of {period} in which a stage was busy.</p>"
 
     return text_panel("binding", text)
 
