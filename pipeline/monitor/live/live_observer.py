@@ -16,7 +16,7 @@ from pipeline.monitor.live.waits import Edges, Waits
 from pipeline.monitor.live.what_binds import what_binds
 from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
 from pipeline.monitor.tiers import COUNTS
-from pipeline.records import BlockResult, Moves, StageResult
+from pipeline.records import Block, BlockResult, Moves, StageResult
 
 SECONDS_A_TICK = 1.0
 FIELDS_SECONDS = 10.0
@@ -61,6 +61,8 @@ class LiveObserver(Observer):
         self._losses: list[tuple[float, float]] = []
         self._blocks: list[BlockSpans] = []
         self._room, self._writes_blocks = BLOCKS_TOLD, True
+        self._stretch = ComingStretch((), 0, 0, 0.0, 0.0)
+        self._of_number: dict[int, Block] = {}
 
     def on_stretch(self, stretch: ComingStretch) -> None:
         with self._counted():
