@@ -78,7 +78,9 @@ def advise(checked: Checked, device: Described, measured: Measured) -> Advice:
     best = max(found, key=lambda advice: advice.gain, default=None)
     if best and best.gain >= LEAST_GAIN:
         return best
-    return Advice("more memory or fewer commits would not make it faster")
+    return Advice(
+        "training hardly waited for rows or commits; `pipeline run --explain` predicts what more memory brings"
+    )
 
 
 def _more_memory(checked: Checked, device: Described, measured: Measured) -> Iterator[Advice]:

@@ -55,7 +55,9 @@ def test_no_more_is_promised_than_training_waited(root: Path) -> None:
 @pytest.mark.parametrize("waits", [{"train": 98.0, "disk": 2.0}, {"train": 40.0, "read": 60.0}, {}])
 def test_without_a_wait_for_the_disk_or_commits_nothing_is_advised(root: Path, waits: dict[str, float]) -> None:
     advice = advice_for(make_workflow(root, storage=SMALL), waits)
-    assert advice == Advice("more memory or fewer commits would not make it faster")
+    assert advice == Advice(
+        "training hardly waited for rows or commits; `pipeline run --explain` predicts what more memory brings"
+    )
 
 
 def test_a_table_that_lies_in_memory_gets_no_advice_to_enlarge_it(root: Path) -> None:
