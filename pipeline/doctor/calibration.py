@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -34,25 +35,52 @@ class Slice(NamedTuple):
 
 
 def find_calibration(seen: SeenRows, judged: JudgedRows, run: OpenRun) -> list[Finding]:
-    """Compare the sum of predictions with the number of labels in each slice with enough of both."""
+    """Compare predictions with labels: of all rows, and then, with odds scaled so that these agree, of each slice with
+    enough rows and labels."""
     scores = run.predict(judged.table).column(f"{judged.label}.probability")
     predicted_N = np.asarray(scores, np.float64)
-    slices = [found for column in seen.features.values() for found in _slices(seen, column, judged, predicted_N)]
+    predicted, observed = float(predicted_N.sum()), float(judged.labels_N.sum())
+    errors = abs(observed - predicted) / _spread(predicted_N)
+    shifted_N = _shifted(predicted_N, observed)
+    slices = [found for column in seen.features.values() for found in _slices(seen, column, judged, shifted_N)]
     off = sorted((one for one in slices if one.errors >= SLICE_ERRORS), key=lambda one: -one.errors)
-    if not off:
-        return []
-    said = "; ".join(
-        f"{one.name}={one.what}: {one.predicted / one.num_rows:.4f} predicted, {one.labels / one.num_rows:.4f} "
-        f"observed ({one.num_rows:,} rows, {one.errors:.0f} errors)"
-        for one in off[:SHOWN_SLICES]
-    )
-    total = float(predicted_N.sum()) / max(1.0, float(judged.labels_N.sum()))
-    text = (
-        f"{len(off)} of {len(slices)} slices of {judged.num_rows:,} rows of {judged.split} are off (all rows: "
-        f"predicted / observed {total:.3f}): {said}.\nIf all rows are off alike, the label rate of {judged.split} is "
-        "another one, or the model overfits; else the model lacks what sets these values apart"
-    )
-    return [Finding("calibration", "remark", tuple(dict.fromkeys(one.name for one in off)), text)]
+    lines = []
+    if errors >= SLICE_ERRORS:
+        lines.append(
+            f"on {judged.num_rows:,} rows of {judged.split} the mean prediction is {predicted / judged.num_rows:.4f}, "
+            f"the mean label {observed / judged.num_rows:.4f} ({errors:.0f} errors): the label rate of {judged.split} "
+            "is another one, or the model overfits; scale the predictions if probabilities matter"
+        )
+    if off:
+        said = "; ".join(
+            f"{one.name}={one.what}: {one.predicted / one.num_rows:.4f} predicted, {one.labels / one.num_rows:.4f} "
+            f"observed ({one.num_rows:,} rows, {one.errors:.0f} errors)"
+            for one in off[:SHOWN_SLICES]
+        )
+        lines.append(
+            f"{len(off)} of {len(slices)} slices are off, with odds scaled to agree on all rows: {said}. The "
+            "model lacks what sets these values apart"
+        )
+    columns = tuple(dict.fromkeys(one.name for one in off))
+    return [Finding("calibration", "remark", columns, "\n".join(lines))] if lines else []
+
+
+def _spread(predicted_N: F64) -> float:
+    """Standard deviation of the number of labels if the predictions are right, and 1 at least: where they are almost
+    certain, a single label is no error of many deviations."""
+    return math.sqrt(float((predicted_N * (1 - predicted_N)).sum()) + 1)
+
+
+def _shifted(predicted_N: F64, observed: float) -> F64:
+    """Predictions whose odds are scaled by one factor, so that their sum is the observed one."""
+    if not 0 < observed < len(predicted_N):
+        return predicted_N
+    low, high = 1e-6, 1e6
+    for _ in range(60):
+        factor = math.sqrt(low * high)
+        shifted_N = predicted_N * factor / (1 + predicted_N * (factor - 1))
+        low, high = (factor, high) if float(shifted_N.sum()) < observed else (low, factor)
+    return shifted_N
 
 
 def _slices(seen: SeenRows, column: SeenColumn, judged: JudgedRows, predicted_N: F64) -> Iterator[Slice]:
@@ -61,7 +89,7 @@ def _slices(seen: SeenRows, column: SeenColumn, judged: JudgedRows, predicted_N:
         codes_N = binned(column.input_N[judged.rows], NUMBER_BINS)
     counts = np.bincount(codes_N)
     sums, hits = np.bincount(codes_N, predicted_N), np.bincount(codes_N, judged.labels_N)
-    spread = np.sqrt(np.bincount(codes_N, predicted_N * (1 - predicted_N)) + 1e-9)
+    spread = np.sqrt(np.bincount(codes_N, predicted_N * (1 - predicted_N)) + 1)
     for code in np.flatnonzero((counts >= LEAST_ROWS) & (np.maximum(sums, hits) >= LEAST_LABELS)):
         what = seen.shown(column, int(code)) if not column.is_number else _reach(column, judged, codes_N == code)
         errors = abs(float(hits[code] - sums[code])) / float(spread[code])

@@ -14,11 +14,12 @@ from pipeline.doctor.judged_rows import JudgedRows
 if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun
 
-JUDGED_PARTS = 5
+JUDGED_PARTS = 10
 """Parts of the rows, which are judged apart: the spread of their differences gives the error."""
 SHOWN_FIELDS = 10
-CLEAR = 2.0
-"""Errors of a difference from which on it is one."""
+CLEAR = 3.0
+"""Errors of a difference from which on it is told: of ten parts, one field in 130 without effect is so far
+above 0."""
 
 
 def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
@@ -47,7 +48,7 @@ def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
         f"({len(parts)} parts, each with {len(falls) + 1} evaluations)"
     )
     if rest:
-        text += f".\nNo clear effect: {', '.join(rest)}; a model without these may be as good"
+        text += f".\nNo clear effect (too few rows to tell, or of no use): {', '.join(rest)}"
     return [Finding("importance", "remark", tuple(ordered), text)]
 
 

@@ -83,13 +83,13 @@ def test_importance_is_that_of_the_fields_the_label_was_made_of(of_run):
     assert set(found.columns[:2]) == {"user", "item"}
     assert min(falls["user"], falls["item"]) > 0.05
     assert max(falls.get("price", 0), falls.get("city", 0)) < 0.02
-    assert "(5 parts, each with 5 evaluations)" in found.text
+    assert "(10 parts, each with 5 evaluations)" in found.text
 
 
 def test_the_slice_whose_labels_were_set_is_the_worst_calibrated(of_run):
     found = remark(of_run[0], "calibration")
     assert found.columns[0] == "city"
-    assert re.search(r"observed [\d.]+\): city=3007: 0\.\d+ predicted, 1\.0000 observed", found.text)
+    assert re.search(r"agree on all rows: city=3007: 0\.\d+ predicted, 1\.0000 observed", found.text)
 
 
 def test_faults_come_before_remarks(of_run):
