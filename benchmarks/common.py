@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -14,6 +15,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from pipeline.driver.resume import environment
+
+QUANTILE = 1.833
+"""Quantile of Student's t with nine degrees of freedom, for the 90 % interval of ten pairs; about right for more."""
 
 
 def arguments(
@@ -46,6 +50,14 @@ def in_own_process(module: str, data: Path, *numbers: int) -> float:
 def spread(values: Sequence[float]) -> str:
     """Median and, in brackets, minimum and maximum."""
     return f"{statistics.median(values):12,.0f}   [{min(values):,.0f} .. {max(values):,.0f}]"
+
+
+def interval(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+    """Geometric mean of the ratios of pairs, and the lower end of its 90 % interval; of one pair, its ratio twice."""
+    logs = [math.log(a / b) for a, b in zip(one, other, strict=True)]
+    mean = statistics.mean(logs)
+    error = statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return math.exp(mean), math.exp(mean - QUANTILE * error)
 
 
 def finish(ratios: Mapping[str, float]) -> None:

@@ -25,7 +25,8 @@ GROUP_ROWS = 1 << 15
 
 
 class Trace(NamedTuple):
-    """What a fault has changed: columns, and how many of how many rows (or whatever the variant counts)."""
+    """Extent of a fault: the columns that it has changed, and how many of how many rows (or of what the variant
+    counts)."""
 
     columns: tuple[str, ...]
     affected: int

@@ -36,7 +36,7 @@ def the_doctor() -> Diagnose:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the doctor found in one copy."""
+    """Verdict on one copy: what the doctor found in it."""
 
     data: str
     """Name of the data set and the form of its copy."""

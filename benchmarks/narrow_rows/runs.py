@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case, make_workflow
-from benchmarks.common import arguments, finish, machine, spread
-from benchmarks.policies.runs import QUICK, Scale, compare, interval, options
+from benchmarks.common import arguments, finish, interval, machine, spread
+from benchmarks.policies.runs import QUICK, Scale, compare, options
 from pipeline.cluster.local import local_client
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.timeline import cpu_seconds

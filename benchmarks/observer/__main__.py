@@ -17,24 +17,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import arguments, finish, machine
+from benchmarks.common import arguments, finish, interval, machine
 from pipeline.monitor.live.lines import LIVE, Said, Tick, read_live
 
 ROOT = Path(__file__).parents[2]
-STUDENT_90 = {1: 6.314, 2: 2.920, 3: 2.353, 4: 2.132, 5: 2.015, 6: 1.943, 7: 1.895, 8: 1.860, 9: 1.833}
-"""Quantiles of Student's distribution for a two-sided interval of 90 %, by degrees of freedom."""
 LOOK = """
 import sys, time
 from bokeh.client import pull_session
@@ -87,34 +83,26 @@ def look(run: subprocess.Popen[str], run_dir: Path) -> subprocess.Popen[bytes] |
     return None
 
 
-def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """Mean ratio, and the lower end of its 90 % interval."""
-    logs = [math.log(ratio) for ratio in ratios]
-    mean = statistics.mean(logs)
-    if len(logs) < 2:
-        return math.exp(mean), math.exp(mean)
-    error = statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean), math.exp(mean - STUDENT_90.get(len(logs) - 1, 1.7) * error)
-
-
 def main() -> None:
     args = arguments("observer", "Cost of watching a run.", options)
     repeats = 1 if args.quick else args.repeats
     args.data = args.data.absolute()
     print(machine(), LIVE, flush=True)
     one("on", args)
-    ratios, shares, pages = [], [], []
+    speeds: dict[str, list[float]] = {"on": [], "off": []}
+    shares, pages = [], []
     for pair in range(repeats):
         runs = {mode: one(mode, args) for mode in (("off", "on") if pair % 2 else ("on", "off"))}
-        ratios.append(runs["on"]["speed"] / runs["off"]["speed"])
+        for mode, of in runs.items():
+            speeds[mode].append(of["speed"])
         shares.append(runs["on"]["observer"] / runs["on"]["seconds"])
-        print(f"pair {pair}: {ratios[-1]:.3f}, observer {shares[-1]:.2%}", flush=True)
+        print(f"pair {pair}: {speeds['on'][-1] / speeds['off'][-1]:.3f}, observer {shares[-1]:.2%}", flush=True)
     for pair in range(max(1, repeats // 3)):
         plain, watched = one("on", args), one("on", args, page=True)
         share = [of["loop_seconds"] / of["seconds"] for of in (plain, watched)]
         pages.append(share[1] - share[0])
         print(f"page {pair}: thread of Dask {share[0]:.2%}, with a page open {share[1]:.2%}", flush=True)
-    ratio, lower = interval(ratios)
+    ratio, lower = interval(speeds["on"], speeds["off"])
     finish({
         "on_vs_off": ratio, "lower_end": lower, "observer_share": max(shares),
         "page_share": max(0.0, statistics.median(pages)),

@@ -11,8 +11,6 @@ end and 1.25 for the mean where rows come from disk, 0.97 for the lower end wher
 from __future__ import annotations
 
 import argparse
-import math
-import statistics
 import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -20,15 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cases import Case, make_workflow
-from benchmarks.common import arguments, finish, machine, spread
+from benchmarks.common import arguments, finish, interval, machine, spread
 from pipeline.cluster.local import local_client
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.timeline import cpu_seconds
 from pipeline.records import Span
 
 POLICIES = ("clock", "foresight")
-QUANTILE = 1.833
-"""Quantile of Student's t with nine degrees of freedom, for the 90 % interval of ten pairs; about right for more."""
 
 
 @dataclass(frozen=True)
@@ -75,13 +71,6 @@ def compare(cases: dict[str, Case], pairs: int) -> tuple[dict[str, list[float]],
             rates[name].append(rate)
             spans[name] += of_stages
     return rates, spans, {name: case.stretches.disk_rows_read - before[name] for name, case in cases.items()}
-
-
-def interval(one: list[float], other: list[float]) -> tuple[float, float]:
-    """Geometric mean of the ratios of pairs, and the lower end of its 90 % interval."""
-    logs = [math.log(a / b) for a, b in zip(one, other, strict=True)]
-    mean, error = statistics.mean(logs), statistics.stdev(logs) / math.sqrt(len(logs))
-    return math.exp(mean), math.exp(mean - QUANTILE * error)
 
 
 def options(parser: argparse.ArgumentParser) -> None:

@@ -24,7 +24,7 @@ FIRST_ROWS, FIRST_SAME = 4096, 0.99
 COPIED = 0.005
 """Share of the rows from which on a partial copy is told."""
 OWN = 0.9
-"""Of the rows in which a column has a value of another column's, the share that must be copies of the same row."""
+"""Least share of copies of the same row, among the rows in which a column has a value of another one's."""
 EXPECTED, WITHIN = 10, 3
 """Expected copies from which on a value is judged, and the factor within which its number of copies must be."""
 NEAR, NEAR_FROM, FEWER = 0.1, 20.0, 10

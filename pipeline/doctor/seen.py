@@ -50,7 +50,7 @@ class SeenColumn:
     refused: str = ""
     """Message of training about values that it refuses; then `input_N` is None."""
     lists: tuple[I64, I32] | None = None
-    """Of a column of lists: the end of each row's values [N], and the numbers of the values [V]."""
+    """End of each row's values [N], and numbers of the values [V]; only of a column of lists."""
 
     @property
     def num_values(self) -> int:

@@ -13,6 +13,7 @@ from pipeline.monitor.observer import CommitFacts, Observer
 from pipeline.monitor.progress import Progress
 from pipeline.monitor.report import evaluated
 from pipeline.preflight.setup import Setup
+from pipeline.preflight.sizes import log_chunk_bytes
 from pipeline.records import StageResult
 from pipeline.schedule import edges
 from pipeline.stages import STAGES
@@ -70,7 +71,7 @@ def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> 
         batch_size=workflow.schedule.batch_size, workers=setup.world, threads=workflow.schedule.threads, device=device,
         row_bytes=setup.row.num_bytes, device_rows=sizes.device_rows * setup.world,
         host_rows=sizes.host_rows * setup.world,
-        disk_cap_bytes=sizes.disk_chunks * sizes.chunk_rows * (setup.row.num_bytes + 8) * setup.world,
+        disk_cap_bytes=sizes.disk_chunks * log_chunk_bytes(sizes.chunk_rows, setup.row.num_bytes) * setup.world,
         versions=versions(),
     )  # fmt: skip
     return LiveObserver(folder.path, begin, STAGES, edges, overlaps)

@@ -71,7 +71,7 @@ class Evaluation:
     ) -> None:
         self._labels = labels
         self.curve_T3C: CurveSums = ()
-        """Of the split of the last result: weight, predicted probability and label, each times the weight, summed by
+        """Weight, predicted probability and label, each times the weight, of the split of the last result, summed by
         the logit, in `CURVE_BINS` bins of equal width from -`CURVE_ENDS` to `CURVE_ENDS`; the first and the last one
         have what lies beyond, too."""
         self._new = lambda: Evaluation(labels, spill_dir, bound, grouped)

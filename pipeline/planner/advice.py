@@ -29,8 +29,6 @@ LEAST_SHARE = 0.05
 """Share of the wall seconds below which a cause is not looked into."""
 MAX_VALUES = 16_000_000
 """Values whose keys are replayed, for each setting: one or two seconds."""
-
-
 MIN_SECONDS = 20.0
 """Seconds of a session below which nothing is looked into: its start is most of it."""
 
@@ -51,7 +49,7 @@ class Measured:
 class Advice:
     text: str
     setting: str | None = None
-    """The setting, as `--set` takes it; None if nothing would help."""
+    """The setting, as `--set` takes it; None if there is none to advise."""
     gain: float = 1.0
     """Predicted speed with it, relative to that of the run."""
 

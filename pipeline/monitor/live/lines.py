@@ -20,8 +20,8 @@ CAUSES = (
     "read", "dedup", "plan", "disk", "host copy", "device copy", "other workers", "hand-over", "commit", "evaluation",
     "compile", "start", "end",
 )  # fmt: skip
-"""What training waited for. "hand-over": a task could have begun and had not yet; "start": the workers took up the
-blocks of a stretch; "end": the last results were fetched, or the result of the run was written."""
+"""Causes for which training waits. "hand-over": a task could have begun and had not yet; "start": the workers took up
+the blocks of a stretch; "end": the last results were fetched, or the result of the run was written."""
 
 OFTEN = (b'{"event":"tick"', b'{"event":"fields"')
 """Beginnings of the lines that are written every few seconds."""
@@ -78,7 +78,7 @@ class Tick(Strict):
     trained: Count
     """Training examples of all sessions."""
     epoch: Count
-    """From 0."""
+    """Number of the epoch, from 0."""
     split: str
     block: Count
     block_batches: Count
@@ -142,7 +142,7 @@ class Evaluated(Strict):
     event: Literal["evaluated"] = "evaluated"
     at: Amount
     epoch: Count
-    """From 1."""
+    """Number of the epoch, from 1."""
     split: str
     seconds: Amount
     trained: Count

@@ -49,9 +49,11 @@ class Waits:
         self._other_clock = False
         self._trains: dict[int, bool] = {}
 
-    def spent(self, cause: str, now: float) -> None:
-        """Give all seconds up to `now` that have no cause yet to this one."""
-        self._give(cause, now)
+    def spent(self, cause: str, until: float) -> None:
+        """Give all seconds up to `until` that have no cause yet to this one."""
+        if until > self._at:
+            self.seconds[cause] += until - self._at
+            self._at = until
 
     def begin_stretch(self, blocks: Iterable[Block], look_ahead: int, now: float) -> None:
         """Begin a stretch of these blocks; what was done since the last event was a part of its start."""
@@ -96,7 +98,7 @@ class Waits:
             if span.stage == "train":
                 self._train(span.number)
             else:
-                self._give("hand-over", span.start)
+                self.spent("hand-over", span.start)
                 self._give_parts(span, span.start, span.stop)
         self._in_turn = later
 
@@ -117,7 +119,7 @@ class Waits:
             return
         if self._overlaps:
             self._go_back((self._training, number), span.start)
-        self._give("hand-over", span.start)
+        self.spent("hand-over", span.start)
         self._give_parts(span, self._at, span.stop, "train" if self._trains.get(number, True) else "evaluation")
 
     def _go_back(self, task: OfBlock, until: float) -> None:
@@ -141,7 +143,7 @@ class Waits:
             if span and start >= span.start:
                 self._give_parts(span, start, stop)
             else:
-                self._give(self._cause_of_delay(stage, number), stop)
+                self.spent(self._cause_of_delay(stage, number), stop)
 
     def _cause_of_delay(self, stage: str, number: int) -> str:
         """Cause of the time in which a task could have begun, as far as its own worker is concerned."""
@@ -176,13 +178,8 @@ class Waits:
         if rest == "evaluation":
             parts = {}
         for name, seconds in parts.items():
-            self._give(name, self._at + seconds)
-        self._give(rest or CAUSE_OF[span.stage], stop)
-
-    def _give(self, cause: str, until: float) -> None:
-        if until > self._at:
-            self.seconds[cause] += until - self._at
-            self._at = until
+            self.spent(name, self._at + seconds)
+        self.spent(rest or CAUSE_OF[span.stage], stop)
 
     def _forget(self, before: int) -> None:
         for stage in (*self._stages, *ON_GPU):

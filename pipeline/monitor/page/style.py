@@ -6,7 +6,7 @@ white paper and on dark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bokeh.models import (
@@ -101,6 +101,18 @@ def plain_figure(title: str, height: int = HEIGHT, **options: Any) -> figure:
 def hover_on(shown: figure, renderer: Any, tooltips: Sequence[tuple[str, str]], mode: str = "vline") -> None:
     """Say values where the pointer is: anywhere above or below a point, or with `mode` "mouse" on a mark."""
     shown.add_tools(HoverTool(tooltips=list(tooltips), mode=mode, renderers=[renderer], attachment="horizontal"))
+
+
+def stack_areas(shown: figure, source: Any, colors: Mapping[str, str]) -> None:
+    """Draw columns of a source as areas over its column `at`, each from the one before it, the first from `zero`; its
+    column `told` says what they are at a place. `colors`: by column."""
+    below = "zero"
+    for column, color in colors.items():
+        shown.varea_step("at", below, column, step_mode="before", source=source, color=color, fill_alpha=0.9)
+        below = column
+    # Areas have no points to hover on.
+    edge = shown.line("at", below, source=source, line_alpha=0)
+    hover_on(shown, edge, [("run time", "@at{00:00:00}"), ("", "@told")])
 
 
 def over_run_time(shown: figure) -> figure:

@@ -20,6 +20,7 @@ from pipeline.monitor.page.style import (
     hover_on,
     over_run_time,
     plain_figure,
+    stack_areas,
 )  # fmt: skip
 
 FOUND = ("device", "host", "disk", "new")
@@ -31,14 +32,7 @@ def found_panel() -> Panel:
     shown = over_run_time(plain_figure("share of the blocks' unique keys", y_range=(0, 1)))
     shown.yaxis.formatter = axis_format("percent")
     followed = Followed(_found_columns)
-    below = "zero"
-    for tier in FOUND:
-        shown.varea_step(
-            "at", below, tier, step_mode="before", source=followed.source, color=TIER_COLORS[tier], fill_alpha=0.9
-        )
-        below = tier
-    edge = shown.line("at", below, source=followed.source, line_alpha=0)
-    hover_on(shown, edge, [("run time", "@at{00:00:00}"), ("", "@told")])
+    stack_areas(shown, followed.source, {tier: TIER_COLORS[tier] for tier in FOUND})
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:

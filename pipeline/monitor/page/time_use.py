@@ -9,7 +9,7 @@ from typing import Any
 from pipeline.monitor.page.humanized import percent, short_duration
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, plot_panel
 from pipeline.monitor.page.story import Lapse, Story, just_before
-from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
+from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, over_run_time, plain_figure, stack_areas
 
 ORDER = tuple(CAUSE_COLORS)
 SMOOTH_SECONDS = 5.0
@@ -21,15 +21,7 @@ def time_use_panel() -> Panel:
     shown = over_run_time(plain_figure("share of the wall time of training", y_range=(0, 1)))
     shown.yaxis.formatter = axis_format("percent")
     followed = Followed(_columns)
-    below = "zero"
-    for cause in ORDER:
-        shown.varea_step(
-            "at", below, cause, step_mode="before", source=followed.source, color=CAUSE_COLORS[cause], fill_alpha=0.9
-        )
-        below = cause
-    # Areas have no points to hover on.
-    edge = shown.line("at", below, source=followed.source, line_alpha=0)
-    hover_on(shown, edge, [("run time", "@at{00:00:00}"), ("", "@told")])
+    stack_areas(shown, followed.source, CAUSE_COLORS)
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
