@@ -97,7 +97,7 @@ class LiveObserver(Observer):
             self._log_rows, self._written_rows = commit.log_rows, 0
             self._file.write(
                 CommitDone(
-                    at=time.time(), number=commit.number, name=commit.name, seconds=commit.began - self.waits.began,
+                    at=time.time(), number=commit.number, name=commit.name, seconds=self._seconds_at(commit.began),
                     took=max(0.0, now - commit.began), live_rows=commit.live_rows, log_bytes=self._log_bytes,
                     written_bytes=self._history.disk.written_bytes,
                 )
@@ -112,7 +112,7 @@ class LiveObserver(Observer):
             self.waits.spent("end", now)
             if self._newest:
                 self._tick(now)
-            seconds = now - self.waits.began
+            seconds = self._seconds_at(now)
             waits = self.waits.seconds | {"unattributed": seconds - sum(self.waits.seconds.values())}
             self.ended = Ended(
                 at=time.time(), how=how, seconds=seconds, waits=_rounded(waits), parts=_rounded(self._parts),
@@ -143,7 +143,7 @@ class LiveObserver(Observer):
             self._file.write(
                 Evaluated(
                     at=time.time(), epoch=block.epoch + 1, split=block.split, trained=self._history.trained,
-                    seconds=max(0.0, self._clock() - self.waits.began), metrics=metrics, curves=curves,
+                    seconds=self._seconds_at(self._clock()), metrics=metrics, curves=curves,
                 )
             )  # fmt: skip
 
@@ -177,7 +177,7 @@ class LiveObserver(Observer):
         space = os.statvfs(self._folder)
         self._file.write(
             Tick(
-                at=time.time(), seconds=max(0.0, now - self.waits.began), examples=self._examples,
+                at=time.time(), seconds=self._seconds_at(now), examples=self._examples,
                 trained=self._history.trained, epoch=block.epoch, split=block.split, block=block.number,
                 block_batches=self._stretch.block_batches, look_ahead=self._stretch.look_ahead, loss=loss,
                 lr_rows=self._stretch.lr_rows, lr_dense=self._stretch.lr_dense, ready=max(0, self._history.ready),
@@ -192,6 +192,10 @@ class LiveObserver(Observer):
         self._losses, self._blocks = [], []
         self._room = min(self._room + 1, BLOCKS_TOLD)
         self._writes_blocks = self._writes_blocks or self._room == BLOCKS_TOLD
+
+    def _seconds_at(self, moment: float) -> float:
+        """Seconds of the session at a moment of its clock, which may have been set back."""
+        return max(0.0, moment - self.waits.began)
 
     @property
     def _log_bytes(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from pipeline.monitor.live.lines import (
     read_live,
 )
 from pipeline.monitor.live.live_file import LiveFile
+from pipeline.monitor.live.live_observer import LiveObserver
 from pipeline.workflow import Workflow
 
 SIZES = {"device_rows": 130, "host_rows": 24, "chunk_rows": 4}
@@ -184,3 +186,24 @@ def a_tick() -> Tick:
 def test_at_most_one_tick_is_written_a_second(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
     _, lines = lines_of(small_workflow(), tmp_path)
     assert 1 <= len(lines[Tick]) <= lines[Ended][0].seconds + 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_clock_that_is_set_ends_no_run(
+    small_workflow: Callable[..., Workflow], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """The process's monotonic clock steps as it likes, each time that it is read."""
+    steps, now = np.random.default_rng(seed), [10_000.0]
+
+    def clock() -> float:
+        now[0] = max(0.0, now[0] + steps.choice([-3600.0, 0.001, 0.001, 3600.0]))
+        return now[0]
+
+    monkeypatch.setattr("pipeline.monitor.live.live_observer.SECONDS_A_TICK", 0.0)
+    monkeypatch.setattr(LiveObserver.__init__, "__defaults__", (clock,))
+    monkeypatch.setattr(time, "perf_counter", clock)
+    monkeypatch.setattr(time, "monotonic", clock)
+    _, lines = lines_of(small_workflow(), tmp_path)
+    assert len(lines[Ended]) == 1
+    # A commit every so many minutes may come besides those of the epochs.
+    assert len(lines[CommitDone]) >= 3
