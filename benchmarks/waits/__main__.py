@@ -46,7 +46,14 @@ workflow = plain.model_copy(
     update=dict(name="waits", data=data, schedule=schedule, storage=storage, model=model)
 )
 """
-PLAIN = WORKFLOW.partition("schedule = ")[0] + "workflow = plain.model_copy(update=dict(data=data))\n"
+WIDE = (
+    WORKFLOW.partition("schedule = ")[0]
+    + """
+model = plain.model.model_copy(update=dict(args=dict(hidden=(400, 400, 400))))
+workflow = plain.model_copy(update=dict(data=data, model=model))
+"""
+)
+"""Quickstart with a model that takes most of the time."""
 
 
 def options(parser: argparse.ArgumentParser) -> None:
@@ -62,19 +69,19 @@ def ended(case: str, slowed: bool, data: Path, quick: bool) -> Ended:
 
 
 def run_case(
-    case: str, data: Path, quick: bool, settings: Sequence[str] = (), several: Sequence[str] = (), plain: bool = False
-) -> list[LiveLine]:
-    """Lines of a run of a case ("none": without a delay). `plain`: of the quickstart as it is."""
+    case: str, data: Path, quick: bool, settings: Sequence[str] = (), several: Sequence[str] = (),
+    text: str = WORKFLOW, examples: int = 400_000,
+) -> list[LiveLine]:  # fmt: skip
+    """Lines of a run of a case ("none": without a delay) of the workflow `text`."""
     folder = data / "waits"
     folder.mkdir(parents=True, exist_ok=True)
     run_dir, file = folder / "run", folder / "workflow_waits.py"
     shutil.rmtree(run_dir, ignore_errors=True)
-    text = PLAIN if plain else WORKFLOW
-    name = f"{'plain' if plain else 'data'}{'_small' if quick else ''}"
+    examples = 60_000 if quick else examples
     file.write_text(
         text.format(
-            quickstart=str(ROOT / "workflows" / "quickstart.py"), root=str(folder / name),
-            examples=60_000 if quick else 2_000_000 if plain else 400_000, validation=20_000 if quick else 50_000,
+            quickstart=str(ROOT / "workflows" / "quickstart.py"), root=str(folder / f"data_{examples}"),
+            examples=examples, validation=20_000 if quick else 50_000,
             model=MODEL_OF.get(case, "DeepFM"),
         )
     )  # fmt: skip

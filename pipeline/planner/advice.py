@@ -1,7 +1,10 @@
 """Advice at the end of a run: what it waited for, and the one setting that would change it.
 
-What a setting saves follows from what the run measured, not from a calibration: the seconds that its disk took, the
-seconds that training waited for that, and from a replay of its keys the rows that would still come from the disk.
+Of what a setting saves, the waits for the disk follow from what the run measured: the seconds that its disk took, the
+seconds that training waited for that, and from a replay of its keys the rows that would still come from the disk. The
+rest is predicted by the planner, with the setting and without: commits, which are fewer if less is written between
+them, and what the run would take on a disk that takes no time. For moves of rows take processor time from training,
+also where nothing waits for them.
 """
 
 from __future__ import annotations
@@ -15,22 +18,30 @@ from pipeline.data.source import Source
 from pipeline.device.device import Described
 from pipeline.driver.driver import Driver
 from pipeline.driver.session import Session
+from pipeline.errors import PipelineError
 from pipeline.messages.sizes import format_size_down
+from pipeline.planner.basis import Basis
+from pipeline.planner.command import here
 from pipeline.planner.hits import forecast
+from pipeline.planner.predict import predict
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.chosen_caps import budget_of
-from pipeline.preflight.setup import Setup, divide_caps
+from pipeline.preflight.setup import divide_caps
 from pipeline.preflight.sizes import DoesNotFit
 
 LARGER = (2, 4)
 LEAST_GAIN = 1.05
 """Gain below which a setting is not worth a word."""
-LEAST_SHARE = 0.05
-"""Share of the wall seconds below which a cause is not looked into."""
 MAX_VALUES = 16_000_000
 """Values whose keys are replayed, for each setting: one or two seconds."""
 MIN_SECONDS = 20.0
 """Seconds of a session below which nothing is looked into: its start is most of it."""
+UNKNOWN = "`pipeline run --explain` predicts what more memory brings"
+INSTANT = {
+    "scattered_read_seconds": 1e-12, "disk_read_bytes_per_second": 1e15, "disk_write_bytes_per_second": 1e15,
+    "fsync_seconds": 0.0,
+}  # fmt: skip
+"""Constants of a disk that takes no time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +53,8 @@ class Measured:
     """Seconds that training waited, by cause."""
     parts: Mapping[str, float]
     """Seconds of parts of the stages, such as "disk"; see `Span.parts`."""
-    setup: Setup
+    rows_left: int
+    """Rows that left the device while training, for want of room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,40 +73,55 @@ def advice_after(session: Session, driver: Driver) -> str | None:
         return None
     if ended.seconds < MIN_SECONDS:
         return ended.text
-    measured = Measured(ended.seconds, ended.waits, ended.parts, driver.setup)
+    trained = driver.history.tiers.counts()["trained"]
+    rows_left = trained["device_to_host"] + trained["device_to_disk"]
+    measured = Measured(ended.seconds, ended.waits, ended.parts, rows_left)
     checked, workflow = session.checked, session.checked.workflow
     # The run has closed its own.
     with closing(Source(workflow.data, workflow.seed, workflow.schedule.threads, workflow.metrics.group)) as source:
-        advice = advise(replace(checked, source=source), session.device, measured)
+        session = replace(session, checked=replace(checked, source=source))
+        basis = _basis(session, driver) if rows_left else None
+        advice = advise(session.checked, session.device, measured, basis)
     driver.live.on_line(advice.text)
     return f"{ended.text}; {advice.text}"
 
 
-def advise(checked: Checked, device: Described, measured: Measured) -> Advice:
-    """Find the setting that would help most."""
-    found = [*_more_memory(checked, device, measured), *_fewer_commits(checked, measured)]
-    best = max(found, key=lambda advice: advice.gain, default=None)
+def _basis(session: Session, driver: Driver) -> Basis | None:
+    """What a prediction follows from; None if it cannot be had. Of several workers the planner does not know how long
+    they wait for each other, and those of another machine it cannot measure."""
+    if driver.setup.world > 1 or session.spec:
+        return None
+    try:
+        return here(session, driver.setup, session.serial, None, lambda line: None, MAX_VALUES)
+    except (ValueError, OSError, MemoryError, PipelineError):
+        return None
+
+
+def advise(checked: Checked, device: Described, measured: Measured, basis: Basis | None) -> Advice:
+    """Find the setting that would help most. `basis`: None if nothing can be predicted, or no row left the device."""
+    memory = list(_more_memory(checked, device, measured, basis)) if basis else []
+    best = max([*memory, *_fewer_commits(checked, measured)], key=lambda advice: advice.gain, default=None)
     if best and best.gain >= LEAST_GAIN:
         return best
-    return Advice(
-        "training hardly waited for rows or commits; `pipeline run --explain` predicts what more memory brings"
-    )
+    if memory or not measured.rows_left:
+        return Advice("more memory would not help")
+    return Advice(UNKNOWN)
 
 
-def _more_memory(checked: Checked, device: Described, measured: Measured) -> Iterator[Advice]:
-    waited = measured.waits.get("disk", 0.0)
-    if waited < LEAST_SHARE * measured.seconds:
-        return
-    if not (read_now := _rows_of_disk(measured.setup)):
-        return
+def _more_memory(checked: Checked, device: Described, measured: Measured, basis: Basis) -> Iterator[Advice]:
+    waited, committed = (measured.waits.get(cause, 0.0) for cause in ("disk", "commit"))
+    computing = measured.seconds - waited - committed
     for factor in LARGER:
         name, before, storage = _enlarged(checked.storage, checked, factor, device.on_gpu)
         try:
             setup = divide_caps(replace(checked, storage=storage, pace=None), device, lambda line: None)
         except (DoesNotFit, ValueError):
             return
-        share_left = min(1.0, _rows_of_disk(setup) / read_now)
-        saved = min(waited, measured.parts.get("disk", waited) * (1 - share_left))
+        larger = replace(basis, setup=setup, forecast=forecast(setup, basis.work.values_of_example, MAX_VALUES))
+        saved = computing * (1 - _computing_seconds(larger) / _computing_seconds(basis))
+        saved += committed * _share_saved(_commit_seconds(basis), _commit_seconds(larger))
+        from_disk = measured.parts.get("disk", waited) * _share_saved(_disk_rows(basis), _disk_rows(larger))
+        saved += min(waited, from_disk)
         gain = measured.seconds / max(measured.seconds - saved, 1e-9)
         size = format_size_down(factor * before)
         text = f"{name} {size} instead of {format_size_down(before)}: predicted {gain:.2f} x"
@@ -114,10 +141,23 @@ def _enlarged(storage: Storage, checked: Checked, factor: int, on_gpu: bool) -> 
     return f"storage.{name}", before, storage.model_copy(update={name: factor * before})
 
 
-def _rows_of_disk(setup: Setup) -> float:
+def _disk_rows(basis: Basis) -> float:
     """Rows that move between the disk and the other tiers."""
-    predicted = forecast(setup, float(len(setup.workflow.data.categories)), MAX_VALUES)
-    return predicted.total("disk_hits") + predicted.total("device_to_disk") + predicted.total("host_to_disk")
+    return sum(basis.forecast.total(name) for name in ("disk_hits", "device_to_disk", "host_to_disk"))
+
+
+def _share_saved(before: float, after: float) -> float:
+    return max(0.0, 1 - after / before) if before else 0.0
+
+
+def _commit_seconds(basis: Basis) -> float:
+    predicted = predict(basis)
+    return predicted.commits * predicted.commit_seconds
+
+
+def _computing_seconds(basis: Basis) -> float:
+    """Predicted seconds of the run on a disk that takes no time."""
+    return predict(replace(basis, machine=basis.machine.model_copy(update=INSTANT))).run_seconds
 
 
 def _fewer_commits(checked: Checked, measured: Measured) -> Iterator[Advice]:

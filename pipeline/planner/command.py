@@ -18,7 +18,7 @@ from pipeline.machine.limits import cpus
 from pipeline.planner.basis import Basis
 from pipeline.planner.calibrate import this_machine
 from pipeline.planner.elsewhere import work_elsewhere
-from pipeline.planner.hits import forecast
+from pipeline.planner.hits import MAX_VALUES, forecast
 from pipeline.planner.machine import DeviceElsewhere, Machine, load_machine
 from pipeline.planner.other_memory import told, values_of, with_other_memory
 from pipeline.planner.predict import predict
@@ -75,14 +75,16 @@ def _tried(basis_of: Callable[[], Basis]) -> tuple[Basis | None, str | None]:
         return None, error_text(error)
 
 
-def here(session: Session, setup: Setup, serial: bool, price: float | None, tell: Say) -> Basis:
-    """Measure this machine and the workflow on it, and replay its keys."""
+def here(
+    session: Session, setup: Setup, serial: bool, price: float | None, tell: Say, max_values: int = MAX_VALUES
+) -> Basis:
+    """Measure this machine and the workflow on it, and replay its keys, `max_values` values of them at most."""
     folder = next(path for path in (session.run_dir.absolute(), *session.run_dir.absolute().parents) if path.is_dir())
     machine = _priced(this_machine(folder, setup.workflow.storage.direct, tell), price)
     compiles = ", and compiling its model" if setup.workflow.model.compile else ""
     tell(f"measuring the workflow with its first batches{compiles} ...")
     work = measure_work(setup, session.checked.source, session.device, folder, machine)
-    return _basis(session.checked, setup, machine, work, serial, tell)
+    return _basis(session.checked, setup, machine, work, serial, tell, max_values)
 
 
 def set_up_elsewhere(
@@ -116,9 +118,12 @@ def elsewhere(checked: Checked, setup: Setup, machine: Machine, serial: bool, te
     return _basis(checked, setup, machine, work, serial, tell)
 
 
-def _basis(checked: Checked, setup: Setup, machine: Machine, work: Work, serial: bool, tell: Say) -> Basis:
+def _basis(
+    checked: Checked, setup: Setup, machine: Machine, work: Work, serial: bool, tell: Say, max_values: int = MAX_VALUES
+) -> Basis:
     tell("replaying the plans of the run on its keys ...")
-    return Basis(setup, machine, work, forecast(setup, work.values_of_example), checked.dense.num_bytes, serial)
+    counts = forecast(setup, work.values_of_example, max_values)
+    return Basis(setup, machine, work, counts, checked.dense.num_bytes, serial)
 
 
 def _priced(machine: Machine, price: float | None) -> Machine:
