@@ -72,14 +72,10 @@ class TierTotals:
     def _hits(self) -> dict[str, dict[str, float]]:
         """Hits and hit rate per tier, of training and evaluation together."""
         total = {name: self._trained[name] + self._evaluated[name] for name in COUNTS}
-        reach_device = total["keys"]
-        reach_host = reach_device - total["device_hits"]
-        lookups = {
-            "device": reach_device,
-            "host": reach_host,
-            "disk": reach_host - total["host_hits"] - total["new"],
+        found = lookups_of(total)
+        return {
+            tier: {"hits": hits, "hit_rate": hits / of if of else float("nan")} for tier, (hits, of) in found.items()
         }
-        return {tier: _hit_rate(total[f"{tier}_hits"], asked) for tier, asked in lookups.items()}
 
     def _rows(self) -> dict[str, tuple[int, int]]:
         """Rows in and rows out per tier. Evaluation moves none."""
@@ -92,5 +88,8 @@ class TierTotals:
         }
 
 
-def _hit_rate(hits: int, lookups: int) -> dict[str, float]:
-    return {"hits": hits, "hit_rate": hits / lookups if lookups else float("nan")}
+def lookups_of(counts: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Hits of each tier, and the keys that were looked for in it: those not found in a faster one."""
+    device, host, disk = (counts.get(f"{tier}_hits", 0) for tier in ("device", "host", "disk"))
+    keys, new = counts.get("keys", 0), counts.get("new", 0)
+    return {"device": (device, keys), "host": (host, keys - device), "disk": (disk, keys - device - host - new)}

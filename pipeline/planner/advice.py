@@ -36,7 +36,7 @@ MAX_VALUES = 16_000_000
 """Values whose keys are replayed, for each setting: one or two seconds."""
 MIN_SECONDS = 20.0
 """Seconds of a session below which nothing is looked into: its start is most of it."""
-UNKNOWN = "`pipeline run --explain` predicts what more memory brings"
+NOT_PREDICTED = "`pipeline run --explain` predicts what more memory brings"
 INSTANT = {
     "scattered_read_seconds": 1e-12, "disk_read_bytes_per_second": 1e15, "disk_write_bytes_per_second": 1e15,
     "fsync_seconds": 0.0,
@@ -87,8 +87,8 @@ def advice_after(session: Session, driver: Driver) -> str | None:
 
 
 def _basis(session: Session, driver: Driver) -> Basis | None:
-    """What a prediction follows from; None if it cannot be had. Of several workers the planner does not know how long
-    they wait for each other, and those of another machine it cannot measure."""
+    """Return what a prediction follows from, or None if it cannot be had. Of several workers the planner does not know
+    how long they wait for each other, and those of another machine it cannot measure."""
     if driver.setup.world > 1 or session.spec:
         return None
     try:
@@ -105,7 +105,7 @@ def advise(checked: Checked, device: Described, measured: Measured, basis: Basis
         return best
     if memory or not measured.rows_left:
         return Advice("more memory would not help")
-    return Advice(UNKNOWN)
+    return Advice(NOT_PREDICTED)
 
 
 def _more_memory(checked: Checked, device: Described, measured: Measured, basis: Basis) -> Iterator[Advice]:

@@ -33,6 +33,8 @@ read, gradients written and summed)."""
 DEDUP_BYTES_ON_GPU = 150
 """Bytes that `dedup` moves for a value where it runs on the GPU, which it does with one worker: hash table, positions
 and sorting, each written and read."""
+COMPILE_SECONDS = 10.0
+"""Time that the dense part takes to compile, from torch's cache or small."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +109,8 @@ def work_elsewhere(setup: Setup, source: Source, machine: Machine) -> Work:
     activations = 0 if on_gpu else int(counted.num_bytes)
     return Work(
         values, example_bytes, keys, Cost(read / threads, read), of_value, Cost(first, first),
-        Cost(step, step * cores), Cost(step * SCORED, step * SCORED * cores), rates.beside,
-        machine.process_bytes + activations,
+        Cost(step, step * cores), Cost(step * SCORED, step * SCORED * cores),
+        COMPILE_SECONDS if workflow.model.compile else 0.0, rates.beside, machine.process_bytes + activations,
     )  # fmt: skip
 
 

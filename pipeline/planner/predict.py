@@ -76,7 +76,8 @@ def predict(of: Basis) -> Prediction:
     rows = forecast.rows_committed / max(1, forecast.commits)
     commit_seconds = writing(of, rows / setup.world).seconds + FILES_OF_COMMIT * machine.fsync_seconds
     seconds += commits * (commit_seconds + (0.0 if of.serial else _filling(block, forecast.look_ahead)))
-    # At its end a run reads all rows for its fingerprint.
+    # Before it trains it waits until the model is compiled; at its end it reads all rows for its fingerprint.
+    seconds += of.work.compile_seconds
     seconds += forecast.keys * of.row_bytes / setup.world / machine.disk_read_bytes_per_second
     disk_rows = sum(leg.rows["disk_hits"] for leg in trained) / max(train_seconds, 1e-9)
     return Prediction(

@@ -23,6 +23,8 @@ def in_words(p: Prediction, of: Basis) -> list[str]:
         f"speed:    {p.examples_per_second:,.0f} examples/s while it trains ({_bound(p)}); an epoch "
         f"{duration(p.epoch_seconds)} with evaluation and commits, the run {duration(p.run_seconds)}"
     )
+    if of.work.compile_seconds:
+        lines.append(f"compiling: {duration(of.work.compile_seconds)} before the first step; more if nothing is cached")
     rates = [f"{tier} {p.hit_rates[tier]:.1%}" for tier in TIERS if not math.isnan(p.hit_rates[tier])]
     lines.append(
         f"hits:     {', '.join(rates) or 'none'} of the keys that reach it; {p.disk_rows_per_second:,.0f} rows/s "

@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.machine.memory import resident_bytes
+from pipeline.machine.memory import resident_bytes, resident_bytes_of_children
 from pipeline.planner.machine import Machine
 from pipeline.planner.overlap import ThreadExecutor
 from pipeline.planner.read_cost import read_cost, values_of_example
@@ -57,11 +57,14 @@ class Work:
     train_batch: Cost
     """A step without the swap: rows looked up, forward and backward pass, both updates."""
     score_batch: Cost
+    compile_seconds: float
+    """Time for which the first batch waits until the dense part is compiled."""
     beside: float
     """Seconds by which training takes longer for each CPU second of the other stages: 0 if they have cores of their
     own, 1 if they take their time from training."""
     process_bytes: int
-    """RAM of the worker's process without rows, read ring, shuffle window and key map."""
+    """RAM of the worker's process, and of those that compile for it, without rows, read ring, shuffle window and key
+    map."""
 
 
 def measure_work(setup: Setup, source: Source, device: Device, folder: Path, machine: Machine) -> Work:
@@ -110,6 +113,7 @@ class Rehearsal:
         spans, moves = self._serially(WARM_UP, "train")
         if self._refusal and not moves:
             raise ValueError(self._refusal.message)
+        compiling = sum(seconds for span in spans for name, seconds in span.parts if name == "compile")
         num = min(MOST, max(FEWEST, int(MEASURED_SECONDS / max(1e-6, _last(spans, "train").seconds))))
         measured = self._serially(num, "train")
         # A later batch may be refused: then the first ones count.
@@ -127,6 +131,7 @@ class Rehearsal:
             first_row=self._first_row(),
             train_batch=train + self._swap(moves) * -1.0,
             score_batch=_last(scored, "train") if scored else train,
+            compile_seconds=compiling,
             beside=self._beside(num, train, spans),
             process_bytes=self._process_bytes(),
         )
@@ -194,7 +199,8 @@ class Rehearsal:
         rows = sum(len(slots.keys_S) - slots.num_free for slots in (places.device, places.host))
         marks = next(size for name, size, _ in table(sizes, self._look_ahead) if name == "slot marks")
         touched = rows * row * 2 + marks + places.map.num_bytes + sizes.window_bytes
-        return max(self._machine.process_bytes, resident_bytes() - touched)
+        compilers = resident_bytes_of_children() if self._setup.workflow.model.compile else 0
+        return max(self._machine.process_bytes, resident_bytes() - touched) + compilers
 
 
 def _of(spans: Sequence[Span], stage: str) -> list[Span]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
 from made_up import MACHINE, WORK
@@ -24,7 +25,10 @@ SMALL = {"device": "128 KiB", "host": "120 KiB"}
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("advice"), num_train=4000, num_keys=3000)
+    root = write_data(tmp_path_factory.mktemp("advice"), num_train=4000, num_keys=3000)
+    for path in root.glob("train-*.parquet"):
+        pq.write_table(pq.read_table(path), path)
+    return root
 
 
 LONG = replace(WORK, train_batch=Cost(1e6, 1e6))
@@ -42,8 +46,7 @@ def advice_for(
     checked = checked_of(workflow)
     setup = divide_caps(checked, RAM, lambda line: None)
     try:
-        counts = forecast(setup, WORK.values_of_example)
-        basis = Basis(setup, MACHINE, work, counts, dense_bytes=3000) if work else None
+        basis = Basis(setup, MACHINE, work, forecast(setup, 5.0), dense_bytes=3000) if work else None
         return advise(checked, RAM, Measured(100.0, waits, parts, rows_left), basis)
     finally:
         checked.source.close()

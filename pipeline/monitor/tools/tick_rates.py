@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.monitor.live.lines import Begin, Tick
+from pipeline.monitor.tiers import lookups_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,5 @@ def _moves_before(begin: Begin, before: Tick | None, now: Tick) -> Mapping[str, 
 
 def hit_rates(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, float]:
     """Hit rates of the device and the host, defined as in `TierTotals.report`, from totals of moves."""
-    keys, device, host = (after.get(name, 0) - before.get(name, 0) for name in ("keys", "device_hits", "host_hits"))
-    lookups = {"device": (device, keys), "host": (host, keys - device)}
-    return {tier: hits / num for tier, (hits, num) in lookups.items() if num > 0}
+    found = lookups_of({name: total - before.get(name, 0) for name, total in after.items()})
+    return {tier: found[tier][0] / found[tier][1] for tier in ("device", "host") if found[tier][1] > 0}
