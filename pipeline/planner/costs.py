@@ -90,6 +90,16 @@ def reading(of: Basis, rows: float) -> Cost:
     return Cost(max(cpu / machine.cores, rows * each * (1 - cached)), cpu)
 
 
+def fingerprinting(of: Basis) -> Cost:
+    """Cost of the fingerprint at the end of a run, for which a worker looks up all its rows and reads them from the log
+    in order."""
+    machine, rows = of.machine, of.forecast.keys / of.setup.world
+    num_bytes = rows * of.row_bytes
+    cpu = rows * (machine.find_seconds + machine.cached_read_seconds)
+    cached = 0.0 if of.setup.workflow.storage.direct else _cached_share(of, num_bytes)
+    return Cost(cpu + (1 - cached) * num_bytes / machine.disk_read_bytes_per_second, cpu)
+
+
 def _cached_share(of: Basis, log_bytes: float) -> float:
     """Share of the logs that the page cache can hold."""
     left = of.machine.ram - ram_of_all(of)

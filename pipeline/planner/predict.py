@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pipeline.planner.basis import KEY_BYTES, Basis
-from pipeline.planner.costs import stage_costs, writing
+from pipeline.planner.costs import fingerprinting, stage_costs, writing
 from pipeline.planner.hits import LegForecast
 from pipeline.planner.space import disk_at_end, ram_of_all
 from pipeline.planner.timing import Cost
@@ -76,9 +76,7 @@ def predict(of: Basis) -> Prediction:
     rows = forecast.rows_committed / max(1, forecast.commits)
     commit_seconds = writing(of, rows / setup.world).seconds + FILES_OF_COMMIT * machine.fsync_seconds
     seconds += commits * (commit_seconds + (0.0 if of.serial else _filling(block, forecast.look_ahead)))
-    # Before it trains it waits until the model is compiled; at its end it reads all rows for its fingerprint.
-    seconds += of.work.compile_seconds
-    seconds += forecast.keys * of.row_bytes / setup.world / machine.disk_read_bytes_per_second
+    seconds += of.work.compile_seconds + fingerprinting(of).seconds
     disk_rows = sum(leg.rows["disk_hits"] for leg in trained) / max(train_seconds, 1e-9)
     return Prediction(
         hit_rates=forecast.hit_rates,
