@@ -24,7 +24,7 @@ DOORS = {
     "pynvml": ("pipeline.machine.nvml",),
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
               "pipeline.preflight", "pipeline.planner", "pipeline.serving"),
-    "psutil": ("pipeline.cluster", "pipeline.machine.memory"),
+    "psutil": ("pipeline.cluster",),
     "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.caps", "pipeline.workflow", "pipeline.messages",
                  "pipeline.run", "pipeline.planner.machine"),
     "rich": ("pipeline.monitor",),

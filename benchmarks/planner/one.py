@@ -1,7 +1,7 @@
 """A command in a process of its own, with the peak memory of its processes.
 
 `python -m benchmarks.planner.one WORKFLOW ARGUMENTS...` trains as `pipeline run` does, and prints one line of JSON: the
-sum of the peaks of this process and of those that it started.
+largest sum at any time of the peaks of this process and of those that it started.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ def children_of(process: int | str) -> list[str]:
 
 
 class Peaks:
-    """Peaks of memory in bytes, by process, looked at every tenth of a second."""
+    """Peaks of memory in bytes of all processes that are there, looked at every tenth of a second. Those of a compiler,
+    which come one after another, never count together."""
 
     def __init__(self) -> None:
-        self._bytes: dict[str, int] = {}
+        self._most = 0
         self._over = Event()
         self._thread = Thread(target=self._watch)
         self._thread.start()
@@ -42,17 +43,19 @@ class Peaks:
             self._look()
 
     def _look(self) -> None:
+        total = 0
         for process in ("self", *children_of("self")):
             with suppress(OSError):
                 if found := PEAK.search(Path(f"/proc/{process}/status").read_text()):
-                    self._bytes[process] = 1024 * int(found[1])
+                    total += 1024 * int(found[1])
+        self._most = max(self._most, total)
 
     def close(self) -> int:
         """Stop looking; returns the sum of the peaks."""
         self._over.set()
         self._thread.join()
         self._look()
-        return sum(self._bytes.values())
+        return self._most
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from numpy.typing import NDArray
 
 ALIGNMENT = 64
@@ -47,15 +46,6 @@ def _mapped(num_bytes: int) -> NDArray[np.uint8]:
 def resident_bytes() -> int:
     """Bytes of RAM that this process takes now."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
-
-
-def resident_bytes_of_children() -> int:
-    """Bytes of RAM that the processes take now which this one started, and those that these started."""
-    found = 0
-    for child in psutil.Process().children(recursive=True):
-        with suppress(psutil.Error):
-            found += child.memory_info().rss
-    return found
 
 
 def share_one_arena() -> None:

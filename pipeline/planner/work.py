@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.source import Source
 from pipeline.device.device import Device
-from pipeline.machine.memory import resident_bytes, resident_bytes_of_children
+from pipeline.machine.memory import resident_bytes
 from pipeline.planner.machine import Machine
 from pipeline.planner.overlap import ThreadExecutor
 from pipeline.planner.read_cost import read_cost, values_of_example
@@ -63,8 +63,7 @@ class Work:
     """Seconds by which training takes longer for each CPU second of the other stages: 0 if they have cores of their
     own, 1 if they take their time from training."""
     process_bytes: int
-    """RAM of the worker's process, and of those that compile for it, without rows, read ring, shuffle window and key
-    map."""
+    """RAM of the worker's process without rows, read ring, shuffle window and key map."""
 
 
 def measure_work(setup: Setup, source: Source, device: Device, folder: Path, machine: Machine) -> Work:
@@ -199,8 +198,7 @@ class Rehearsal:
         rows = sum(len(slots.keys_S) - slots.num_free for slots in (places.device, places.host))
         marks = next(size for name, size, _ in table(sizes, self._look_ahead) if name == "slot marks")
         touched = rows * row * 2 + marks + places.map.num_bytes + sizes.window_bytes
-        compilers = resident_bytes_of_children() if self._setup.workflow.model.compile else 0
-        return max(self._machine.process_bytes, resident_bytes() - touched) + compilers
+        return max(self._machine.process_bytes, resident_bytes() - touched)
 
 
 def _of(spans: Sequence[Span], stage: str) -> list[Span]:

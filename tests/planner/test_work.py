@@ -92,10 +92,9 @@ def test_a_later_batch_that_is_refused_leaves_the_costs_of_the_first_ones(small_
 
 
 @pytest.mark.prove
-def test_a_compiled_model_is_waited_for_and_its_compilers_take_memory(small_workflow, tmp_path):
+def test_a_compiled_model_is_waited_for(small_workflow, tmp_path):
     workflow = small_workflow()
     eager = measured(workflow, tmp_path)
     model = workflow.model.model_copy(update={"compile": True, "compile_cache": tmp_path / "cache"})
     compiled = measured(workflow.model_copy(update={"model": model}), tmp_path)
     assert eager.compile_seconds == 0 < compiled.compile_seconds
-    assert compiled.process_bytes > eager.process_bytes
