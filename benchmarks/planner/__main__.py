@@ -4,7 +4,7 @@
 
 Each workflow of `cases.py` is predicted (`pipeline run --explain --json`) and then trained, each in processes of their
 own, in new folders. The machine is calibrated anew, before the first case. Compared are the hit rates of device and
-host, peak RAM (the sum of the peaks of all processes), bytes of the run directory, and examples/s of the whole run:
+host, peak RAM (of all processes that are there at a time), bytes of the run directory, and examples/s of the whole run:
 training, evaluation, commits and the fingerprint at its end.
 
 Expected: hit rates within 2 points, RAM and disk within 10 %, examples/s within 20 %. The table has every miss.

@@ -51,7 +51,7 @@ class Peaks:
         self._most = max(self._most, total)
 
     def close(self) -> int:
-        """Stop looking; returns the sum of the peaks."""
+        """Stop looking; returns the largest sum."""
         self._over.set()
         self._thread.join()
         self._look()
