@@ -18,8 +18,8 @@ from pipeline.records import I64
 
 ALIKE = 6.0
 """Standard deviations of chi-square, below which a column's values are distributed alike: of columns of two values one
-in 500 exceeds it by chance, of 30 one in 100,000, and then the file is not judged. Also standard errors of a share, above
-which a value has grown: 1e-9."""
+in 500 exceeds it by chance, of 30 one in 100,000, and then the file is not judged. Also standard errors of a share,
+above which a value has grown: 1e-9."""
 ALIKE_ROWS = 100
 """Rows that must be there to be compared."""
 

@@ -39,15 +39,16 @@ def find_gaps(seen: SeenRows, labels_N: F32, name: str, coarse: Mapping[str, Coa
             continue
         longest = int(np.argmax(ends - begins))
         first, last = int(order[begins[longest]]), int(order[ends[longest] - 1])
-        what = "rows one after another" + (f" in the order of {clock}" if clock else "")
-        times = f"{len(begins)} times {int((ends - begins).min()):,} {what} or more" if len(begins) > 1 else what
+        what = "one after another" + (f" in the order of {clock}" if clock else "")
+        if len(begins) > 1:
+            what = f"in {len(begins)} stretches of {int((ends - begins).min()):,} or more {what}, the longest"
         yield Finding(
             "label_rate", "fault", (name,),
-            f"{name} is {1 - rarer:g} in all {int(some_N.sum()):,} rows of {times}, the longest from "
+            f"{name} is {1 - rarer:g} in {int(some_N.sum()):,} rows {what}, from "
             f"{seen.place(first)} to {seen.place(last)}, and {rarer:g} in {float((labels_N == rarer).mean()):.2%} of "
             "all rows; in their features these rows are like the others, and chance gives that less than once in "
-            f"10^{nats / math.log(10):.0f} times. Were labels lost there, or are they not known yet? Make them anew, or "
-            "leave these rows out",
+            f"10^{nats / math.log(10):.0f} times. Were labels lost there, or are they not known yet? Make them anew, "
+            "or leave these rows out",
         )  # fmt: skip
         return
 

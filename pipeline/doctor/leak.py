@@ -20,6 +20,8 @@ PURE_ROWS = 100
 the other one is certain somewhere is often sound, as that children earn nothing."""
 PART_LABELS = 100
 """Labels of either kind that must be among the rows without a column's most frequent value, to judge these alone."""
+LIKELY = 0.5
+"""Share of the labels of 1 in such rows that must be where the column makes them likelier than not."""
 COUNTED, CLOSER = 0.1, 4.0
 """Least distance (total variation) of a column's values with the label from those without it, and the factor by which
 it must shrink once 1 is taken off the values with the label: the label is then counted in them."""
@@ -98,8 +100,10 @@ def _alone_in_part(seen: SeenRows, column: SeenColumn, labels_N: F32, half_N: Ma
     positive = int(labels_N[some_N].sum())
     if min(positive, int(some_N.sum()) - positive) < PART_LABELS:
         return ""
-    area = rank_auc(held_out_rates(_codes(column)[some_N], labels_N[some_N], half_N[some_N]), labels_N[some_N] > 0)
-    if area < LEAK_AREA:
+    rates_M, labels_M = held_out_rates(_codes(column)[some_N], labels_N[some_N], half_N[some_N]), labels_N[some_N]
+    area = rank_auc(rates_M, labels_M > 0)
+    # An area may be as large where the label can never be 1 for most rows, as that of an income for children.
+    if area < LEAK_AREA or labels_M[rates_M >= LIKELY].sum() < LIKELY * positive:
         return ""
     return (
         f"in the {float(some_N.mean()):.2%} of the rows that have another value than {seen.shown(column, top)}: there "

@@ -21,6 +21,8 @@ from pipeline.records import I64
 
 LEAST_VALUES = 5
 """Values that must be copied one to one. Any two columns of two or three values fit."""
+NEARLY_ALL = 0.8
+"""Share of the frequent values that must be: a copy spares none, and of two counts a few values may go together."""
 CLEAR_ERRORS = 10.0
 """Standard errors of the share of copied rows from which on it is clear."""
 FITTING = 6.0
@@ -37,7 +39,7 @@ def copied_share(column: Coarse, other: Coarse, half_N: Mask) -> float:
         counts_of_pairs(column.codes_N[some_N], other.codes_N[some_N], CELLS) for some_N in (half_N, ~half_N)
     )
     values, images = _one_to_one(first[: len(column.tops)], len(other.tops))
-    if len(values) < LEAST_VALUES:
+    if len(values) < max(LEAST_VALUES, NEARLY_ALL * len(column.tops)):
         return 0.0
     total = float(second.sum())
     rows_K = second[values].sum(1)
