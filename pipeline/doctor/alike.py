@@ -6,12 +6,12 @@ Without this, a day is another day: no share of a value or of the labels says th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.doctor.dependence import Coarse, counted_rows, counts_of_pairs, difference
+from pipeline.doctor.dependence import Coarse, count_difference, counted_rows, counts_of_pairs
 from pipeline.doctor.seen import Mask, SeenRows
 from pipeline.doctor.times import moments
 from pipeline.records import I64
@@ -47,7 +47,7 @@ def are_alike(seen: SeenRows, some_N: Mask, coarse: Mapping[str, Coarse]) -> boo
     """True if some rows have the values of all features as often as the others. `some_N`: of the sample."""
     flag_N = some_N[counted_rows(seen)].astype(np.int32)
     tables = (counts_of_pairs(flag_N, column.codes_N, 2) for column in timeless(seen, coarse).values())
-    return all(difference(table[1], table[0]) < ALIKE for table in tables)
+    return all(count_difference(table[1], table[0]) < ALIKE for table in tables)
 
 
 def alike_files(seen: SeenRows, coarse: Mapping[str, Coarse]) -> dict[int, list[Grown]]:
@@ -60,7 +60,7 @@ def alike_files(seen: SeenRows, coarse: Mapping[str, Coarse]) -> dict[int, list[
         table = counts_of_pairs(files_N, column.codes_N, len(seen.files))
         for number in list(found):
             some_C, others_C = table[number], table.sum(0) - table[number]
-            if difference(some_C, others_C) < ALIKE:
+            if count_difference(some_C, others_C) < ALIKE:
                 continue
             grown = _grown(name, column, some_C, others_C)
             if grown is None:
@@ -81,6 +81,6 @@ def _grown(name: str, column: Coarse, some_C: I64, others_C: I64) -> Grown | Non
     rest_C = np.arange(len(some_C)) != k
     if errors_C[k] < ALIKE or np.count_nonzero(others_C[rest_C]) < 2:
         return None
-    if difference(some_C[rest_C], others_C[rest_C]) >= ALIKE:
+    if count_difference(some_C[rest_C], others_C[rest_C]) >= ALIKE:
         return None
     return Grown(name, int(column.tops[k]), float(shares_C[k]), float(elsewhere_C[k]), float(errors_C[k]))

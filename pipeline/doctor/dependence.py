@@ -65,7 +65,7 @@ def dependence(column: Coarse, other: Coarse) -> F64:
     """[K] standard deviations by which each frequent value of a column goes with another column more than chance."""
     pairs = counts_of_pairs(column.codes_N, other.codes_N)
     totals_C = pairs.sum(0)
-    return np.array([difference(pairs[k], totals_C - pairs[k]) for k in range(len(column.tops))])
+    return np.array([count_difference(pairs[k], totals_C - pairs[k]) for k in range(len(column.tops))])
 
 
 def counts_of_pairs(first_N: I32, second_N: I32, num_first: int = CELLS) -> I64:
@@ -74,7 +74,7 @@ def counts_of_pairs(first_N: I32, second_N: I32, num_first: int = CELLS) -> I64:
     return np.bincount(pairs_N, minlength=num_first * CELLS).reshape(num_first, CELLS)
 
 
-def difference(some_C: I64, others_C: I64) -> float:
+def count_difference(some_C: I64, others_C: I64) -> float:
     """Standard deviations by which two counts of the same cells differ more than chance (chi-square); 0 if there is
     nothing to compare."""
     num_some, total = int(some_C.sum()), int(some_C.sum() + others_C.sum())

@@ -28,6 +28,9 @@ ODDS, ODDS_OF_FEW, ODDS_OF_STRETCH = 1.1, 1.5, 2.0
 spread is unknown; a stretch of rows or an hour, which may be those of a single user."""
 LEAST_LABELS = 10
 """Expected labels of the rarer kind in a unit that is judged."""
+CLEAR_SPREAD = 3.0
+"""Natural variance of alike files, in units of what chance gives, from which on it is clear. If it is less, six errors
+of chance alone are three standard deviations or more."""
 STRETCHES, BUCKETS = 20, 200
 WAY = (
     "Were labels lost, set, or joined too early there? Make them anew, or leave these rows out; if it is another "
@@ -61,9 +64,9 @@ class LabelRates:
         rarer = min(float(labels_N.mean()), 1 - float(labels_N.mean()))
         return LabelRates(hits_I, size_I, tuple(np.flatnonzero(size_I * rarer >= LEAST_LABELS).tolist()))
 
-    def compare(self, number: int, spread_counts: bool = True) -> Off | None:
+    def compare(self, number: int, alike: bool = False) -> Off | None:
         """Compare a unit with the other ones that are judged; None if there is none, or all of them have one label.
-        `spread_counts`: what the others differ by counts as natural."""
+        `alike`: the features of its rows are like those of the others, so that a spread counts only if it is clear."""
         others = [other for other in self.judged if other != number]
         hits_J, size_J = self.hits_I[others], self.size_I[others]
         known = len(others) >= FEW
@@ -73,8 +76,9 @@ class LabelRates:
         hits, size = float(self.hits_I[number]), float(self.size_I[number])
         variance = rest * (1 - rest)
         # What the others differ by, from the median deviation (of a normal distribution), less what chance gives.
-        spread = (1.4826 * float(np.median(np.abs(hits_J / size_J - rest)))) ** 2 - variance / float(np.median(size_J))
-        natural = max(0.0, spread) if known and spread_counts else 0.0
+        chance = variance / float(np.median(size_J))
+        spread = (1.4826 * float(np.median(np.abs(hits_J / size_J - rest)))) ** 2 - chance
+        natural = spread if known and spread > (CLEAR_SPREAD * chance if alike else 0) else 0.0
         error = math.sqrt(variance * (1 / size + 1 / float(size_J.sum())) + natural)
         odds = (hits + 0.5) / (size - hits + 0.5) * (1 - rest) / rest
         return Off(rest, max(odds, 1 / odds), abs(hits / size - rest) / error)
@@ -102,7 +106,7 @@ def _by_file(seen: SeenRows, labels_N: F32, name: str, alike: Collection[int]) -
     more than chance."""
     rates = LabelRates.of(seen.file_N, labels_N, len(seen.files))
     for number in rates.judged:
-        found = rates.compare(number, spread_counts=number not in alike)
+        found = rates.compare(number, number in alike)
         few = len(rates.judged) <= FEW and number not in alike
         if found and found.errors >= RATE_ERRORS and found.odds >= (ODDS_OF_FEW if few else ODDS):
             yield _finding(name, rates, number, found, f"the rows of {seen.files[number].path.name}")

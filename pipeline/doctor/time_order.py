@@ -86,7 +86,7 @@ def _of_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
         return
     wrong = {(a, b): share_greater(times[a], times[b]) for a, b in pairs}
     mean = float(np.mean(list(wrong.values())))
-    if WRONG_FILES <= mean and (mean < ORDERED or dated):
+    if mean >= WRONG_FILES and (mean < ORDERED or dated):
         a, b = max(wrong, key=lambda pair: wrong[pair])
         meant = "the names of train's files are dates" if dated else "the files of train follow each other in time"
         yield Finding(
