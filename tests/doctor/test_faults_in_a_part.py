@@ -45,6 +45,16 @@ def test_an_id_that_only_positives_have_is_a_leak_if_others_have_0(tmp_path, log
     assert faults_of(tmp_path, log, ("user", "item", "city", "order")) == [("leak", ("order",))]
 
 
+def test_rows_that_can_have_no_label_are_no_leak_of_the_few_that_can(tmp_path, log):
+    rng = np.random.default_rng(4)
+    for columns in log.values():
+        num = len(columns["label"])
+        columns["state"] = rng.choice(["working", "child", "retired"], num, p=[0.6, 0.38, 0.02])
+        chance = np.where(columns["state"] == "working", 0.1, np.where(columns["state"] == "retired", 0.4, 0.0))
+        columns["label"] = (rng.random(num) < chance).astype(np.int8)
+    assert "leak" not in dict(faults_of(tmp_path, log, ("user", "item", "city", "state")))
+
+
 # Time.
 
 
