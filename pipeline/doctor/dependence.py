@@ -1,6 +1,6 @@
 """Dependence of a column's frequent values on another column, from counts of pairs.
 
-K frequent values of a column
+K frequent values of a column    C frequent values and groups of the others
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pipeline.records import I32, I64
 
 FREQUENT_VALUES, GROUPS = 31, 32
 """Values that are counted one by one, and groups that all others of a column are put into."""
+CELLS = FREQUENT_VALUES + GROUPS
 ROWS = 200_000
 """Rows that are counted, drawn at random."""
 
@@ -62,21 +63,28 @@ def coarse_flag(flag_N: Mask) -> Coarse:
 
 def dependence(column: Coarse, other: Coarse) -> F64:
     """[K] standard deviations by which each frequent value of a column goes with another column more than chance."""
-    size = FREQUENT_VALUES + GROUPS
-    pairs = np.bincount(column.codes_N * size + other.codes_N, minlength=size * size).reshape(size, size)
-    totals = pairs.sum(0).astype(np.float64)
-    has = totals > 0
-    total = float(totals.sum())
-    found = np.zeros(len(column.tops))
-    for k in range(len(column.tops)):
-        share = float(pairs[k].sum()) / total
-        # Cells that are expected to have less than a row would make the statistic erratic, and are put together.
-        large = has & (share * totals >= 1)
-        observed = np.append(pairs[k][large], pairs[k][has & ~large].sum())
-        expected = share * np.append(totals[large], totals[has & ~large].sum())
-        observed, expected = observed[expected > 0], expected[expected > 0]
-        if share < 1 and len(expected) > 1:
-            found[k] = surprise(
-                float((np.square(observed - expected) / expected).sum()) / (1 - share), len(expected) - 1
-            )
-    return found
+    pairs = counts_of_pairs(column.codes_N, other.codes_N)
+    totals_C = pairs.sum(0)
+    return np.array([count_difference(pairs[k], totals_C - pairs[k]) for k in range(len(column.tops))])
+
+
+def counts_of_pairs(first_N: I32, second_N: I32, num_first: int = CELLS) -> I64:
+    """[num_first, C] number of rows with each pair of a number of the first array and a coarse code of the second."""
+    pairs_N = first_N.astype(np.int64) * CELLS + second_N
+    return np.bincount(pairs_N, minlength=num_first * CELLS).reshape(num_first, CELLS)
+
+
+def count_difference(some_C: I64, others_C: I64) -> float:
+    """Standard deviations by which two counts of the same cells differ more than chance (chi-square); 0 if there is
+    nothing to compare."""
+    num_some, total = int(some_C.sum()), int(some_C.sum() + others_C.sum())
+    if not 0 < num_some < total:
+        return 0.0
+    share = num_some / total
+    totals_C = (some_C + others_C).astype(np.float64)
+    # Cells that are expected to have less than a row would make the statistic erratic, and are put together.
+    large = share * totals_C >= 1
+    observed = np.append(some_C[large], some_C[~large].sum())
+    expected = share * np.append(totals_C[large], totals_C[~large].sum())
+    observed, expected = observed[expected > 0], expected[expected > 0]
+    return surprise(float((np.square(observed - expected) / expected).sum()) / (1 - share), len(expected) - 1)

@@ -1,4 +1,4 @@
-"""Leaks: columns that tell the label by themselves, in all rows or in some."""
+"""Leaks: columns that tell the label by themselves, in all rows or in some, or that have it counted in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.measures import auc_error, binned, held_out_rates, rank_auc
+from pipeline.doctor.measures import auc_error, binned, held_out_rates, rank_auc, total_variation
 from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 from pipeline.records import F32, I32
 
@@ -18,6 +18,13 @@ BEATS_BY = 4.0
 PURE_ROWS = 100
 """Rows that must have one value and one label, without exception. If it is the label that is rarer, it is a fault: that
 the other one is certain somewhere is often sound, as that children earn nothing."""
+PART_LABELS = 100
+"""Labels of either kind that must be among the rows without a column's most frequent value, to judge these alone."""
+LIKELY = 0.5
+"""Share of the labels of 1 in such rows that must be where the column makes them likelier than not."""
+COUNTED, CLOSER = 0.1, 4.0
+"""Least distance (total variation) of a column's values with the label from those without it, and the factor by which
+it must shrink once 1 is taken off the values with the label: the label is then counted in them."""
 SHOWN_LEAKS = 10
 SURPRISE_NATS = 30.0
 """Negative logarithm of the chance that rows of the mean label rate all have one label: 1e-13, less than one in the
@@ -78,7 +85,53 @@ def _of_column(
             f"{column.name} tells {label} in {pure[1] / len(labels_N):.2%} of the rows: it is {rare:g} in {pure[0]}, "
             f"and in {float((labels_N == rare).mean()):.2%} of all; {WAY}"
         )
+    elif part := _alone_in_part(seen, column, labels_N, half_N):
+        text = f"{column.name} alone tells {label} {part}; {WAY}"
+    elif counted := _counted(column, labels_N):
+        text = f"{column.name} seems to count {label} of the row itself: {counted}. Count only what came before the row"
     return Finding("leak", "fault", (column.name,), text) if text else None
+
+
+def _alone_in_part(seen: SeenRows, column: SeenColumn, labels_N: F32, half_N: Mask) -> str:
+    """How well the column tells the label in the rows that have another value than its most frequent one, such as null
+    or 0 where it is not known; empty if that is not well."""
+    top = int(np.bincount(column.codes_N).argmax())
+    some_N = column.codes_N != top
+    positive = int(labels_N[some_N].sum())
+    if min(positive, int(some_N.sum()) - positive) < PART_LABELS:
+        return ""
+    rates_M, labels_M = held_out_rates(_codes(column)[some_N], labels_N[some_N], half_N[some_N]), labels_N[some_N]
+    area = rank_auc(rates_M, labels_M > 0)
+    # An area may be as large where the label can never be 1 for most rows, as that of an income for children.
+    if area < LEAK_AREA or labels_M[rates_M >= LIKELY].sum() < LIKELY * positive:
+        return ""
+    return (
+        f"in the {float(some_N.mean()):.2%} of the rows that have another value than {seen.shown(column, top)}: there "
+        f"the label rates of its values have AUC {area:.4f} on rows that they were not counted on"
+    )
+
+
+def _counted(column: SeenColumn, labels_N: F32) -> str:
+    """Evidence that whole numbers are those of the other rows, and 1 more where the label is 1; empty if there is
+    none. The distribution of a sound count has another shape where the label is 1, not the same one moved by 1."""
+    if column.raw_N is None:
+        return ""
+    known_N = ~column.null_N
+    values, positive_N = column.raw_N[known_N], labels_N[known_N] > 0
+    if not len(values) or (values != np.floor(values)).any() or not 0 < positive_N.mean() < 1:
+        return ""
+    low, lowest = float(values[positive_N].min()), float(values[~positive_N].min())
+    if low != lowest + 1 or len(np.unique(values[~positive_N])) < 3:
+        return ""
+    apart = total_variation(values[positive_N], values[~positive_N])
+    moved = total_variation(values[positive_N] - 1, values[~positive_N])
+    if apart < COUNTED or apart < CLOSER * moved:
+        return ""
+    return (
+        f"where it is 1, no value is less than {low:g}, and elsewhere {lowest:g} is in "
+        f"{float((values[~positive_N] == lowest).mean()):.2%} of the rows; with 1 taken off, the values with the label "
+        f"are distributed as the others (total variation {moved:.3f}, else {apart:.3f})"
+    )
 
 
 def _codes(column: SeenColumn) -> I32:
@@ -93,16 +146,19 @@ def _codes(column: SeenColumn) -> I32:
 
 
 def _pure(seen: SeenRows, column: SeenColumn, outcome_N: Mask) -> tuple[str, int] | None:
-    """The values all of whose many rows have an outcome, in words, and the number of their rows; or all values that are
-    not null, of which each may be rare; None if there are none."""
+    """The values all of whose many rows have an outcome, in words, and the number of their rows; or all values but the
+    most frequent one, of which each may be rare; None if there are none."""
     codes_N = _codes(column)
+    top = int(np.bincount(column.codes_N).argmax())
     chance = float(outcome_N.mean())
-    for units_N in (codes_N, (~column.null_N).astype(np.int32)):
+    for units_N in (codes_N, (column.codes_N != top).astype(np.int32)):
         counts_U, hits_U = np.bincount(units_N), np.bincount(units_N, outcome_N)
         pure_U = (hits_U == counts_U) & (counts_U >= PURE_ROWS) & (-counts_U * np.log(chance) >= SURPRISE_NATS)
         if pure_U.any():
             largest = int(np.argmax(np.where(pure_U, counts_U, 0)))
-            value = _shown(seen, column, codes_N, largest) if units_N is codes_N else ("null", "any value")[largest]
+            value = _shown(seen, column, codes_N, largest)
+            if units_N is not codes_N:
+                value = f"{'any value but ' * largest}{seen.shown(column, top)}"
             num_rows = int(counts_U[pure_U].sum())
             others = int(pure_U.sum()) - 1
             return f"all {num_rows:,} rows with {value}" + (f" or {others} others" if others else ""), num_rows

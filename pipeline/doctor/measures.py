@@ -75,3 +75,18 @@ def binned(values_N: F32 | F64, num_bins: int = 100) -> I32:
 def surprise(chi_square: float, freedom: int) -> float:
     """Standard deviations by which a chi-square statistic exceeds what chance gives."""
     return (chi_square - freedom) / math.sqrt(2 * freedom) if freedom > 0 else 0.0
+
+
+def total_variation(a_N: F64, b_M: F64) -> float:
+    """Total variation distance of two samples: the share of the values of either that would have to be others."""
+    values = np.unique(np.concatenate((a_N, b_M)))
+    shares = [np.bincount(np.searchsorted(values, some), minlength=len(values)) / len(some) for some in (a_N, b_M)]
+    return 0.5 * float(np.abs(shares[0] - shares[1]).sum())
+
+
+def farthest_apart(a_N: F64, b_M: F64) -> float:
+    """Kolmogorov's distance of two samples: the largest difference of the shares of both that are at most as large as
+    any value."""
+    ends = np.concatenate((a_N, b_M))
+    shares = [np.searchsorted(np.sort(some), ends, "right") / len(some) for some in (a_N, b_M)]
+    return float(np.abs(shares[0] - shares[1]).max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from itertools import combinations
@@ -10,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.measures import share_greater
+from pipeline.doctor.measures import farthest_apart, share_greater
 from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 from pipeline.doctor.times import clocks
 
@@ -21,6 +22,11 @@ WRONG_FILES, ORDERED = 0.01, 0.25
 """The same for pairs of rows of two files of train; and the share below which the files are meant to be in order: half
 of what chance gives."""
 MOST_FILES = 40
+DATE = re.compile(r"(?<!\d)((?:19|20)\d\d)([-_]?)(0[1-9]|1[0-2])\2(0[1-9]|[12]\d|3[01])(?!\d)")
+"""A date in the path of a file: year, month and day, as in dt=2026-01-31."""
+APART_ERRORS, APART = 2.5, 0.02
+"""Kolmogorov's distance of the times of two splits, in units of its standard error (by chance one in 130,000 is larger)
+or as such, below which the rows were divided without regard to time."""
 
 
 def find_time_order(seen: SeenRows) -> list[Finding]:
@@ -40,6 +46,15 @@ def _of_splits(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
         wrong = share_greater(times_N[train], times_N[rows])
         if not wrong:
             continue
+        errors = math.sqrt(1 / len(train) + 1 / len(rows))
+        if farthest_apart(times_N[train], times_N[rows]) < max(APART_ERRORS * errors, APART):
+            yield Finding(
+                "time_order", "remark", (column.name,),
+                f"{column.name}: train and {split} are of the same times, so the rows were divided at random. That is "
+                "a common benchmark, and easier than what comes in use: to judge how well tomorrow is predicted, "
+                "divide by time",
+            )  # fmt: skip
+            continue
         first, latest = int(rows[np.argmin(times_N[rows])]), int(train[np.argmax(times_N[train])])
         later = float((times_N[train] > np.median(times_N[rows])).mean())
         said = (
@@ -55,24 +70,30 @@ def _of_splits(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
 
 
 def _of_files(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
-    """Files of train whose names are in an order that most of their times follow, and some do not."""
+    """Files of train whose names are in an order that their times do not follow, though most do or the names are
+    dates."""
     files = [number for number, file in enumerate(seen.files) if file.split == "train"]
     files = sorted(files, key=lambda number: _natural(seen.files[number].path))
     if len(files) > MOST_FILES:
         files = [files[n * len(files) // MOST_FILES] for n in range(MOST_FILES)]
     times = [_times(seen, column, number) for number in files]
+    dates = [date for number in files for date in DATE.findall(str(seen.files[number].path))[-1:]]
+    dated = len(dates) == len(files) and len(set(dates)) > 1
     pairs = [(a, b) for a, b in combinations(range(len(files)), 2) if len(times[a]) and len(times[b])]
+    if dated:
+        pairs = [(a, b) if dates[a] < dates[b] else (b, a) for a, b in pairs if dates[a] != dates[b]]
     if len(pairs) < 3:
         return
     wrong = {(a, b): share_greater(times[a], times[b]) for a, b in pairs}
     mean = float(np.mean(list(wrong.values())))
-    if WRONG_FILES <= mean < ORDERED:
+    if mean >= WRONG_FILES and (mean < ORDERED or dated):
         a, b = max(wrong, key=lambda pair: wrong[pair])
+        meant = "the names of train's files are dates" if dated else "the files of train follow each other in time"
         yield Finding(
             "time_order", "fault", (column.name,),
-            f"{column.name}: the files of train follow each other in time, but {mean:.2%} of the pairs of rows of two "
-            f"files are in the wrong order; the worst are {seen.files[files[a]].path.name} and "
-            f"{seen.files[files[b]].path.name} ({wrong[a, b]:.1%} of pairs). Correct the times, or the files' names",
+            f"{column.name}: {meant}, but {mean:.2%} of the pairs of rows of two files are in the wrong order; the "
+            f"worst are {_end(seen.files[files[a]].path)} and {_end(seen.files[files[b]].path)} ({wrong[a, b]:.1%} of "
+            "pairs). Correct the times, or the files' names",
         )  # fmt: skip
 
 
@@ -80,6 +101,11 @@ def _times(seen: SeenRows, column: SeenColumn, file: int) -> F64:
     assert column.raw_N is not None
     times_N = column.raw_N[seen.file_N == file]
     return times_N[~np.isnan(times_N)]
+
+
+def _end(path: Path) -> str:
+    """Folder and name: files of several folders often have one name."""
+    return str(Path(*path.parts[-2:]))
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:

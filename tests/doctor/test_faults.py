@@ -99,10 +99,20 @@ def test_rows_that_are_equal_by_chance_are_no_fault(tmp_path):
 # Time.
 
 
-def test_a_split_at_random_of_a_log_with_times_is_a_fault(tmp_path, log):
+def test_a_split_at_random_of_a_log_with_times_is_a_remark(tmp_path, log):
     times = np.random.default_rng(4).permutation(np.concatenate([columns["time"] for columns in log.values()]))
     for name, part in zip(log, np.split(times, np.cumsum(list(FILES.values()))[:-1]), strict=True):
         log[name]["time"] = part
+    found = [finding for finding in findings_of(tmp_path, log) if finding.kind == "time_order"]
+    assert [(finding.level, finding.columns) for finding in found] == [("remark", ("time",))] * 2
+    assert "divided at random" in found[0].text
+
+
+def test_a_split_at_random_in_a_half_of_the_rows_is_a_fault(tmp_path, log):
+    half = {name: np.random.default_rng(4).random(num) < 0.5 for name, num in FILES.items()}
+    times = np.random.default_rng(5).permutation(np.concatenate([log[name]["time"][half[name]] for name in log]))
+    for name, part in zip(log, np.split(times, np.cumsum([some.sum() for some in half.values()])[:-1]), strict=True):
+        log[name]["time"][half[name]] = part
     assert ("time_order", ("time",)) in faults_of(tmp_path, log)
 
 
