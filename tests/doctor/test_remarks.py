@@ -62,7 +62,7 @@ def trained(tmp_path_factory):
     log["test"]["label"][log["test"]["city"] == 3007] = 1
     changed(log, "price", 1.0, lambda columns: np.random.default_rng(9).lognormal(2, 1, len(columns["label"])))
     workflow = examined(root, log).model_copy(
-        update={"model": Model(kind=LR, embedding_dim=0), "schedule": Schedule(batch_size=500, epochs=12)}
+        update={"model": Model(kind=LR, embedding_dim=0), "schedule": Schedule(batch_size=500, epochs=6)}
     )
     rows = workflow.optimizer.rows.model_copy(update={"lr": 0.1})
     workflow = workflow.model_copy(update={"optimizer": workflow.optimizer.model_copy(update={"rows": rows})})

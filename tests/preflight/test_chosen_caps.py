@@ -77,7 +77,7 @@ SIZES = {name: 1 << 30 if name == "disk" else 8 << 20 for name in CAP_NAMES}
 GIVEN = st.sets(st.sampled_from(CAP_NAMES), max_size=2).map(lambda names: {name: SIZES[name] for name in sorted(names)})
 
 
-@examples(60, 400)
+@examples(25, 400)
 @given(st.integers(1, 160 << 20), GIVEN, st.sampled_from([1024, 8192]), st.sampled_from([RAM, Gpu(1 << 24)]))
 def test_what_is_chosen_fits_the_budget_and_a_refused_budget_is_told_what_would_fit(
     whole, memory, given, chunk, device

@@ -82,6 +82,7 @@ def names_of(run_dir):
     )
 
 
+@pytest.mark.prove
 def test_a_scoring_that_lasts_for_ten_commits_has_the_bytes_of_an_undisturbed_one(
     workflow, alone, root, tmp_path, after_commit, monkeypatch
 ):
