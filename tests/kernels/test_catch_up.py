@@ -65,7 +65,7 @@ def in_torch(table, case):
 
 
 @pytest.mark.prove
-@examples(6, 25)
+@examples(4, 25)
 @given(tables())
 def test_in_float64_a_row_stands_where_a_dense_optimizer_puts_it(case):
     table = make_table(case, np.float64)
@@ -83,7 +83,7 @@ def test_in_float64_a_row_stands_where_a_dense_optimizer_puts_it(case):
     np.testing.assert_allclose(table.all_caught_up().weights, expected, rtol=1e-9, atol=1e-10)
 
 
-@examples(4, 12)
+@examples(2, 12)
 @given(tables())
 def test_in_float32_a_row_stays_within_rounding_of_a_dense_optimizer(case):
     """Beyond what rounding does to a dense optimizer in float32 as well, where weights were larger than they are."""
@@ -100,7 +100,7 @@ def test_in_float32_a_row_stays_within_rounding_of_a_dense_optimizer(case):
     assert (np.abs(found - expected) <= allowed).all()
 
 
-@examples(8, 25)
+@examples(4, 25)
 @given(tables(kinds=("adam", "adagrad", "ftrl")))
 def test_steps_caught_up_one_by_one_give_the_bits_of_a_dense_loop(case):
     table = make_table(case, np.float32, 190)

@@ -39,7 +39,7 @@ def test_a_simulated_run_has_the_moves_of_the_run(small_workflow, policies):
     assert driver.history.disk.rows_merged > 0
 
 
-@examples(6, 120)
+@examples(4, 120)
 @given(
     st.sampled_from(sorted(POLICIES)), st.sampled_from(sorted(POLICIES)), st.integers(60, 200), st.integers(0, 60),
     st.integers(150, 400), st.sampled_from([3, 16]), st.sampled_from([24, 30, 60, 1 << 20]),

@@ -209,6 +209,7 @@ def test_more_or_fewer_parts_than_there_are_are_refused(forged, parts, said):
     assert verify.main([str(forged)]) == 1
 
 
+@pytest.mark.prove
 def test_a_large_batch_takes_no_memory_before_its_examples_come(trained, forged):
     manifest = manifest_of(forged)
     manifest["workflow"]["schedule"]["batch_size"] = 1 << 31
