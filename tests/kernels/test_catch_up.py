@@ -83,6 +83,7 @@ def test_in_float64_a_row_stands_where_a_dense_optimizer_puts_it(case):
     np.testing.assert_allclose(table.all_caught_up().weights, expected, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.prove
 @examples(2, 12)
 @given(tables())
 def test_in_float32_a_row_stays_within_rounding_of_a_dense_optimizer(case):
