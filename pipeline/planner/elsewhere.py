@@ -34,7 +34,7 @@ DEDUP_BYTES_ON_GPU = 150
 """Bytes that `dedup` moves for a value where it runs on the GPU, which it does with one worker: hash table, positions
 and sorting, each written and read."""
 COMPILE_SECONDS = 10.0
-"""Time that the dense part takes to compile, from torch's cache or small."""
+"""Seconds until a dense part is compiled that lies in torch's cache, or a small one without it."""
 
 
 @dataclass(frozen=True, slots=True)
