@@ -83,7 +83,7 @@ def read_rows(
     while n < files_N.size:
         begin = offsets_N[n] // alignment * alignment
         span_gap = -row_bytes if n < alone else gap
-        end = _span_end(files_N, offsets_N, n, span_gap, begin + scratch.size, row_bytes)
+        end = span_end(files_N, offsets_N, n, span_gap, begin + scratch.size, row_bytes)
         wanted = offsets_N[end - 1] + row_bytes - begin
         num_bytes = -(-wanted // alignment) * alignment
         error = read_span(files_N[n], scratch.ctypes.data, begin, num_bytes, wanted, alignment)
@@ -93,7 +93,7 @@ def read_rows(
         before, bytes_before = now, num_bytes
         gap = min(max_gap, CACHED_GAP) if cached else max_gap
         if error == 0:
-            wrong = _take(scratch, begin, offsets_N, to_N, n, end, out_UW, odd_W)
+            wrong = take_from_span(scratch, begin, offsets_N, to_N, n, end, out_UW, odd_W)
             if wrong >= 0:
                 return wrong, WRONG_TAG
             n = end
@@ -106,7 +106,7 @@ def read_rows(
 
 
 @cpu
-def _span_end(files_N: I32, offsets_N: I64, n: int, gap: int, limit: int, row_bytes: int) -> int:
+def span_end(files_N: I32, offsets_N: I64, n: int, gap: int, limit: int, row_bytes: int) -> int:
     """Return the first row after the span that begins with row `n` and ends at `limit` at the latest."""
     end = n + 1
     while (
@@ -139,7 +139,9 @@ def read_span(file: int, address: int, begin: int, num_bytes: int, wanted: int, 
 
 
 @cpu
-def _take(scratch: U8, begin: int, offsets_N: I64, to_N: I64, n: int, end: int, out_UW: U32, odd_W: U32) -> int:
+def take_from_span(
+    scratch: U8, begin: int, offsets_N: I64, to_N: I64, n: int, end: int, out_UW: U32, odd_W: U32
+) -> int:
     """Copy rows `n` to `end` - 1 out of the span that begins at `begin`. Returns the first with a wrong tag, or -1."""
     words = scratch.view(np.uint32)
     base, row_bytes = out_UW.ctypes.data, 4 * out_UW.shape[1]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.planner.basis import KEY_BYTES, Basis
 from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES
 from pipeline.storage.key_map import bytes_for
-from pipeline.storage.reader import NUM_READERS
+from pipeline.storage.reads import BUFFERS_BYTES
 
 MEASURED_BYTES = 32 << 20
 """RAM with which a new run measures the disk, 64 MiB, which the C allocator keeps and uses again in part."""
@@ -41,7 +40,7 @@ def ram_of_worker(of: Basis) -> dict[str, float]:
         "read": of_ring + sizes.window_bytes,
         "map": bytes_for(int(keys)),
         "keys": block_keys * (DEDUP_BYTES + PLANNED_BYTES * (2 * ahead + 1)),
-        "log readers": NUM_READERS * SCRATCH_BYTES if go_to_disk else 0.0,
+        "log readers": BUFFERS_BYTES if go_to_disk else 0.0,
         "scores": len(setup.workflow.data.labels) * SCORE_BYTES * min(evaluated, SPILL_BOUND),
     }
 

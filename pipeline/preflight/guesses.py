@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from pipeline.kernels.read_rows import SCRATCH_BYTES
 from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.monitor.group_auc import GROUP_BOUND, GROUP_BYTES
 from pipeline.optim.rates import BYTES_PER_STEP
 from pipeline.preflight.memory_table import Line
 from pipeline.preflight.sizes import FirstWindow
 from pipeline.storage.layout import RowLayout
-from pipeline.storage.reader import NUM_READERS
+from pipeline.storage.reads import BUFFERS_BYTES
 from pipeline.workflow import Workflow
 
 HEAPS_GROWTH = 0.7
@@ -49,7 +48,7 @@ def other_buffers(
     scores = len(workflow.data.labels) * (SCORE_BYTES * min(evaluated, SPILL_BOUND) + grouped)
     lines = [
         ("batch", 8 * batch, "embeddings of a batch and their gradients, without the model's own activations"),
-        ("log readers", NUM_READERS * SCRATCH_BYTES, f"buffers of {NUM_READERS} threads"),
+        ("log readers", BUFFERS_BYTES, "buffers of the reads in flight"),
         ("scores", scores, f"for a split's metrics; beyond {SPILL_BOUND:,} per label they go to disk"),
     ]
     if workflow.optimizer.rows.semantics == "dense":

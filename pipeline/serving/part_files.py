@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.kernels.in_flight import close_context, open_context
 from pipeline.kernels.page_tag import check_pages
-from pipeline.kernels.read_pages import WORK_WORDS, close_context, open_context, read_pages
+from pipeline.kernels.read_pages import WORK_WORDS, read_pages
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT
 from pipeline.kernels.tag import tag_factors
 from pipeline.machine.memory import aligned_empty

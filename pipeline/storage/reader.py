@@ -11,28 +11,19 @@ from __future__ import annotations
 
 import os
 import resource
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, wait
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, make_scratch, read_rows
+from pipeline.kernels.read_rows import SHORT, WRONG_TAG
 from pipeline.records import I32, I64, U32
 from pipeline.storage.disk_speed import DiskSpeed
+from pipeline.storage.reads import reads_of
 
 MAX_FILES = 16_384
 """Maximum number of chunk files kept open; never more than half of the process's limit of open files."""
-NUM_READERS = 64
-"""Number of reader threads. Each has a scratch buffer of SCRATCH_BYTES after its first read: 64 MiB together."""
-PARTS_PER_READER = 4
-MIN_READER_ROWS = 16
-LARGE_PART = 256
-"""Minimum number of rows per part if a reader gets several parts: a part costs 10 us of Python, as much as reading 15
-rows from memory."""
 
 
 def allow_many_files() -> None:
@@ -67,13 +58,10 @@ class Reader:
         self._file_of = file_of
         self._row_bytes = 4 * num_words
         self._chunk_rows = chunk_rows
-        self._max_gap = speed.gap_bytes
         self._flags = os.O_RDONLY | (os.O_DIRECT if direct else 0)
-        self._alignment = PAGE_BYTES if direct else 1
         self._files: OrderedDict[int, int] = OrderedDict()
         self._max_files = max(64, min(MAX_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
-        self._threads = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="log")
-        self._scratch = threading.local()
+        self._reads = reads_of(self._row_bytes, speed.gap_bytes, direct)
 
     def gather(self, at_U: I32 | I64, out_UW: U32) -> None:
         """Read the rows at log positions `at_U` [U], in any order, into `out_UW` [U, W].
@@ -93,35 +81,9 @@ class Reader:
             files_N = np.repeat(files, np.diff(mine, append=end))
             part = slice(mine[0], end)
             offsets_N = (at_N[part] - chunks_N[part] * self._chunk_rows) * self._row_bytes
-            failed, why = self._read(_bounds(mine - mine[0], len(files_N)), files_N, offsets_N, order_N[part], out_UW)
+            failed, why = self._reads.read(files_N, offsets_N, order_N[part], out_UW)
             if why:
                 raise self._error(int(at_N[mine[0] + failed]), why)
-
-    def _read(self, bounds_P: I64, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
-        """Read part by part. Returns the first row that could not be read and the reason, or (-1, 0)."""
-        parts = iter(list(pairwise(bounds_P.tolist())))
-
-        def take_parts() -> tuple[int, int]:
-            scratch = self._my_scratch()
-            # Parts are taken in order, so all parts before the first bad row have been taken, and read, too.
-            for begin, end in parts:
-                mine = slice(begin, end)
-                failed, why = read_rows(
-                    files_N[mine], offsets_N[mine], to_N[mine], out_UW, scratch, self._max_gap, self._alignment
-                )
-                if why:
-                    return begin + failed, why
-            return -1, 0
-
-        reading = [self._threads.submit(take_parts) for _ in range(min(NUM_READERS, len(bounds_P) - 1))]
-        wait(reading)
-        results = [future.result() for future in reading]
-        return min((result for result in results if result[1]), default=(-1, 0))
-
-    def _my_scratch(self) -> np.ndarray:
-        if not hasattr(self._scratch, "buffer"):
-            self._scratch.buffer = make_scratch(self._row_bytes)
-        return self._scratch.buffer
 
     def _open(self, chunks: list[int]) -> I32:
         """Open files of these chunks and return their descriptors; there are at most `_max_files` chunks."""
@@ -152,19 +114,5 @@ class Reader:
                 os.close(self._files.pop(chunk))
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._reads.close()
         self.forget(list(self._files))
-
-
-def _bounds(firsts_C: I64, num_rows: int) -> I64:
-    """First row of each part that a free reader takes, and `num_rows` at the end.
-
-    With at least NUM_READERS chunks no chunk is divided: one reader then goes through a file from front to back, an
-    access pattern that the kernel recognizes.
-    """
-    several = min(NUM_READERS * PARTS_PER_READER, num_rows // LARGE_PART)
-    num_parts = max(min(NUM_READERS, -(-num_rows // MIN_READER_ROWS)), several)
-    bounds_P = np.linspace(0, num_rows, num_parts + 1).astype(np.int64)
-    if len(firsts_C) >= NUM_READERS:
-        bounds_P = np.unique(np.append(firsts_C, num_rows)[np.searchsorted(firsts_C, bounds_P)])
-    return bounds_P

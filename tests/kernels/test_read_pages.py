@@ -1,23 +1,19 @@
 """Pages read from files, many in flight, whatever the system does with the requests."""
 
-import ctypes
 import errno
 import os
-import struct
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from linux_reads import NO_FILE, System, outcomes, put_beneath, run_checks
 
-from pipeline.kernels import read_pages as module
-from pipeline.kernels.read_pages import WORK_WORDS, close_context, open_context, read_pages, read_pages_reference
+from pipeline.kernels.in_flight import close_context, open_context
+from pipeline.kernels.read_pages import WORK_WORDS, read_pages, read_pages_reference
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT
 from pipeline.machine.memory import aligned_empty
 
 CONTENT = np.random.default_rng(0).integers(0, 256, (40, PAGE_BYTES), np.uint8)
 AT_ONCE = 16
-NO_FILE = 99
 
 
 def read(context, file, pages, page_bytes=PAGE_BYTES):
@@ -81,54 +77,9 @@ def test_a_file_that_cannot_be_read_is_told_with_its_errno(context, tmp_path):
     os.close(folder)
 
 
-# A system of our own, in a child: the compiled kernel calls `System.call`.
-SYSCALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 6, use_errno=True)
-PREAD = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64)
-
-
-class System:
-    """Reads of CONTENT that take at most `takes` requests at a time, interrupt waiting, finish in reverse, and have
-    `results` in place of the length of some pages."""
-
-    def __init__(self, takes=100, refuses_after=100, interrupts=0, results=()):
-        self.takes, self.refuses_after, self.interrupts, self.results = takes, refuses_after, interrupts, dict(results)
-        self.waiting, self.alone = [], []
-
-    def call(self, number, context, count, at, events, _):
-        if number == module._IO_SUBMIT:
-            count = min(count, self.takes, self.refuses_after)
-            self.refuses_after -= count
-            for pointer in (ctypes.c_int64 * count).from_address(at):
-                data, _, what, address, num_bytes, offset, *_ = struct.unpack("8q", ctypes.string_at(pointer, 64))
-                assert what == NO_FILE << 32
-                assert offset % PAGE_BYTES == address % PAGE_BYTES == 0
-                ctypes.memmove(address, CONTENT[offset // PAGE_BYTES].ctypes.data, num_bytes)
-                result = self.results.get(offset // PAGE_BYTES, num_bytes)
-                if result != num_bytes:
-                    ctypes.memset(address, 0, num_bytes)
-                self.waiting.append((data, pointer, result, 0))
-            return count if count else -1
-        assert number == module._IO_GETEVENTS
-        if self.interrupts:
-            self.interrupts -= 1
-            return -1
-        done = [self.waiting.pop() for _ in range(min(3, len(self.waiting)))]
-        packed = b"".join(struct.pack("4q", *event) for event in done)
-        ctypes.memmove(events, packed, len(packed))
-        return len(done)
-
-    def pread(self, _, address, num_bytes, offset):
-        self.alone.append(offset // PAGE_BYTES)
-        part = CONTENT.reshape(-1)[offset : offset + num_bytes]
-        ctypes.memmove(address, part.ctypes.data, len(part))
-        return len(part)
-
-
-CURRENT = []
-
-
-def check(system, alone=()):
-    CURRENT[:] = [system]
+def check(alone=(), **faults):
+    system = System(CONTENT.tobytes(), **faults)
+    put_beneath(system)
     result, out = read(1, NO_FILE, range(10))
     assert result == (-1, 0)
     assert (out == CONTENT[:10]).all()
@@ -137,31 +88,28 @@ def check(system, alone=()):
 
 
 def check_requests_taken_one_by_one_are_all_made():
-    check(System(takes=1))
+    check(takes=1)
 
 
 def check_an_interrupted_wait_is_taken_up_again():
-    check(System(interrupts=5))
+    check(interrupts=5)
 
 
 def check_requests_that_are_refused_are_read_alone():
-    check(System(refuses_after=0), range(10))
-    check(System(refuses_after=7), range(7, 10))
+    check(range(10), refuses_after=0)
+    check(range(7, 10), refuses_after=7)
 
 
 def check_pages_that_failed_or_were_cut_short_are_read_again_alone():
-    check(System(results={3: 512, 5: -errno.EAGAIN, 9: 0}), [3, 5, 9])
+    check([3, 5, 9], results={3: 512, 5: -errno.EAGAIN, 9: 0})
 
 
-FAULTS = [name for name in globals() if name.startswith("check_")]
+FAULTS = {name: check for name, check in globals().items() if name.startswith("check_")}
 
 
 @pytest.fixture(scope="module")
 def faults():
-    """What became of each check, run in a process whose kernel was loaded with other system calls."""
-    child = subprocess.run([sys.executable, __file__], capture_output=True, text=True, timeout=120)
-    assert child.returncode == 0, child.stderr
-    return dict(line.split(" ", 1) for line in child.stdout.splitlines())
+    return outcomes(__file__)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -170,15 +118,4 @@ def test_a_system_that_refuses_requests_is_asked_as_its_check_says(faults, name)
 
 
 if __name__ == "__main__":
-    from llvmlite.binding import add_symbol
-
-    syscall = SYSCALL(lambda *call: CURRENT[0].call(*call))
-    pread = PREAD(lambda *call: CURRENT[0].pread(*call))
-    add_symbol("syscall", ctypes.cast(syscall, ctypes.c_void_p).value)
-    add_symbol("pread", ctypes.cast(pread, ctypes.c_void_p).value)
-    for name in FAULTS:
-        try:
-            globals()[name]()
-            print(name, "ok")
-        except AssertionError as error:
-            print(name, repr(error).replace("\n", " "))
+    run_checks(FAULTS)

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.kernels.tag import set_tags
+from pipeline.storage import reads
 from pipeline.storage.disk_speed import DiskSpeed
-from pipeline.storage.reader import Reader, WrongTag, _bounds
+from pipeline.storage.reader import Reader, WrongTag
+from pipeline.storage.reads import part_bounds
 
 WORDS = 7
 ROW_BYTES = 4 * WORDS
@@ -30,10 +32,24 @@ def written(folder, num_chunks, chunk_rows=CHUNK):
     return rows, lambda chunk: folder / f"c.{chunk}.0"
 
 
+@pytest.fixture(params=["cached", "direct", "direct, without asynchronous reads"])
+def direct(request, tmp_path, monkeypatch):
+    """Whether the reader bypasses the page cache; each way to read is tried."""
+    if request.param == "cached":
+        return False
+    try:
+        os.close(os.open(tmp_path, os.O_RDWR | os.O_TMPFILE | os.O_DIRECT))
+    except OSError as error:
+        pytest.skip(f"no O_DIRECT here: {error}")
+    if request.param != "direct":
+        monkeypatch.setattr(reads, "open_context", lambda _: 0)
+    return True
+
+
 @pytest.fixture
-def rows_and_reader(tmp_path):
+def rows_and_reader(tmp_path, direct):
     rows, file_of = written(tmp_path, 10)
-    reader = Reader(file_of, WORDS, CHUNK, SPEEDS[1])
+    reader = Reader(file_of, WORDS, CHUNK, SPEEDS[1], direct)
     yield rows, reader
     reader.close()
 
@@ -46,9 +62,9 @@ def gathered(reader, at, number_type=np.int64):
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("number_type", [np.int32, np.int64])
-def test_rows_never_depend_on_order_repetition_or_disk_speed(tmp_path, speed, number_type):
+def test_rows_never_depend_on_order_repetition_or_disk_speed(tmp_path, speed, number_type, direct):
     rows, file_of = written(tmp_path, 10)
-    reader = Reader(file_of, WORDS, CHUNK, speed)
+    reader = Reader(file_of, WORDS, CHUNK, speed, direct)
 
     @settings(deadline=None, max_examples=25, database=None)
     @given(st.lists(st.integers(0, len(rows) - 1), max_size=60))
@@ -61,25 +77,21 @@ def test_rows_never_depend_on_order_repetition_or_disk_speed(tmp_path, speed, nu
 
 @pytest.mark.parametrize(("num_chunks", "chunk_rows"), [(3, 2048), (150, 40)])
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_many_rows_of_one_call_are_returned_in_the_order_asked_for(tmp_path, num_chunks, chunk_rows, speed):
+def test_many_rows_of_one_call_are_returned_in_the_order_asked_for(tmp_path, num_chunks, chunk_rows, speed, direct):
     rows, file_of = written(tmp_path, num_chunks, chunk_rows)
-    reader = Reader(file_of, WORDS, chunk_rows, speed)
+    reader = Reader(file_of, WORDS, chunk_rows, speed, direct)
     at = np.random.default_rng(0).integers(0, len(rows), 5000)
     np.testing.assert_array_equal(gathered(reader, at), rows[at])
     reader.close()
 
 
-def test_direct_reads_give_the_same_rows(tmp_path):
-    rows, file_of = written(tmp_path, 3, 1000)
-    reader = Reader(file_of, WORDS, 1000, SPEEDS[1], direct=True)
-    at = np.random.default_rng(0).permutation(3000)[:500]
-    try:
-        got = gathered(reader, at)
-    except OSError as error:
-        pytest.skip(f"no O_DIRECT here: {error}")
-    finally:
-        reader.close()
-    np.testing.assert_array_equal(got, rows[at])
+def test_only_reads_through_the_page_cache_take_threads(tmp_path):
+    """Reads past it are asynchronous here; without that they take threads, too."""
+    assert isinstance(reads.reads_of(ROW_BYTES, 0, direct=False), reads.ReadsByThreads)
+    in_flight = reads.reads_of(ROW_BYTES, 0, direct=True)
+    assert isinstance(in_flight, reads.ReadsInFlight)
+    in_flight.close()
+    in_flight.close()
 
 
 @settings(deadline=None, max_examples=60)
@@ -87,7 +99,7 @@ def test_direct_reads_give_the_same_rows(tmp_path):
 def test_parts_cover_every_row_and_keep_each_of_many_chunks_whole(rows_of_chunks):
     ends = np.cumsum(rows_of_chunks)
     firsts, num_rows = np.append(0, ends[:-1]), int(ends[-1])
-    bounds = _bounds(firsts, num_rows)
+    bounds = part_bounds(firsts, num_rows)
     assert (bounds[0], bounds[-1]) == (0, num_rows)
     assert (np.diff(bounds) > 0).all()
     if len(firsts) >= 64:
@@ -137,11 +149,11 @@ def test_a_forgotten_chunk_is_read_from_its_new_file(rows_and_reader, tmp_path):
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize(("size", "offset"), [(5 * ROW_BYTES - 1, 4), (5 * ROW_BYTES, 6), (0, 0)])
-def test_a_truncated_chunk_is_refused_with_the_offset_of_its_first_missing_row(tmp_path, size, offset, speed):
+def test_a_truncated_chunk_is_refused_with_the_offset_of_its_first_missing_row(tmp_path, size, offset, speed, direct):
     """Asked for are rows 0, 4 and 6 of the second chunk; the first that is not there whole is named."""
     _, file_of = written(tmp_path, 3)
     os.truncate(file_of(1), size)
-    reader = Reader(file_of, WORDS, CHUNK, speed)
+    reader = Reader(file_of, WORDS, CHUNK, speed, direct)
     with pytest.raises(OSError, match=re.escape(str(file_of(1)))) as error:
         gathered(reader, [2, CHUNK + 6, CHUNK, 2 * CHUNK, CHUNK + 4])
     assert f"{ROW_BYTES} bytes at offset {offset * ROW_BYTES} " in str(error.value)
@@ -149,6 +161,7 @@ def test_a_truncated_chunk_is_refused_with_the_offset_of_its_first_missing_row(t
     reader.close()
 
 
+@pytest.mark.parametrize("direct", ["cached"], indirect=True)
 def test_a_disk_error_keeps_its_errno_and_names_the_row(rows_and_reader, tmp_path):
     """A folder can be opened, and not read."""
     _, reader = rows_and_reader
@@ -168,9 +181,9 @@ def damage(file, row):
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize("max_files", [64, 2])
-def test_the_first_of_several_damaged_rows_is_named(tmp_path, speed, max_files, monkeypatch):
+def test_the_first_of_several_damaged_rows_is_named(tmp_path, speed, max_files, direct, monkeypatch):
     rows, file_of = written(tmp_path, 150)
-    reader = Reader(file_of, WORDS, CHUNK, speed)
+    reader = Reader(file_of, WORDS, CHUNK, speed, direct)
     monkeypatch.setattr(reader, "_max_files", max_files)
     for position in (1100, 433, 434, 1199):
         damage(file_of(position // CHUNK), position % CHUNK)

@@ -1,0 +1,90 @@
+"""`read_rows` with many reads in flight from a single thread, for files that bypass the page cache.
+
+Measured for 40,000 rows of 224 bytes out of 20 M on a virtual disk, O_DIRECT, two cores: 0.57 s and 3.9 us of processor
+time a row; 0.63 s and 10.8 us with `read_rows` in 64 threads.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.kernels import cpu
+from pipeline.kernels.in_flight import EVENT_WORDS, REQUEST_WORDS, submit, wait_for, write_request
+from pipeline.kernels.read_rows import PAGE_BYTES, WRONG_TAG, read_rows, span_end, take_from_span
+from pipeline.kernels.tag import tag_factors
+from pipeline.records import I32, I64, U32
+
+U8 = NDArray[np.uint8]
+
+IN_FLIGHT_WORDS = REQUEST_WORDS + EVENT_WORDS + 4
+"""Words of 64 bits per read in flight: request, its address, event, first row and end of its span, a free buffer."""
+WAIT_FOR = 4
+"""A share of 1 / WAIT_FOR of the reads in flight is awaited at a time: waking up for each read would cost more than
+the read does."""
+
+
+@cpu
+def read_in_flight(
+    context: int, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32, buffers_RB: U8, max_gap: int, work: I64
+) -> tuple[int, int]:
+    """`read_rows` with its arguments and results, for an alignment of PAGE_BYTES and up to R reads in flight.
+
+    `context` is from `open_context` for at least R reads. `buffers_RB` begins at a multiple of PAGE_BYTES, B is one,
+    and a row of any alignment fits in B bytes. `work` [at least R * IN_FLIGHT_WORDS] is overwritten.
+    """
+    num_buffers, buffer_bytes = buffers_RB.shape
+    row_bytes = 4 * out_UW.shape[1]
+    odd_W = tag_factors(out_UW.shape[1])
+    addresses_R, free_R = work[:num_buffers], work[num_buffers : 2 * num_buffers]
+    spans_R2 = work[2 * num_buffers : 4 * num_buffers].reshape(num_buffers, 2)
+    rest = work[4 * num_buffers : IN_FLIGHT_WORDS * num_buffers]
+    events_R4 = rest[: EVENT_WORDS * num_buffers].reshape(num_buffers, EVENT_WORDS)
+    requests_R8 = rest[EVENT_WORDS * num_buffers :].reshape(num_buffers, REQUEST_WORDS)
+    free_R[:] = np.arange(num_buffers)
+    num_free = num_buffers
+    failed, why = files_N.size, 0
+    n = 0
+    # Spans begin in order, so the first bad row is in flight, or done, when another one is found; what is in flight
+    # has to be awaited in any case.
+    while num_free < num_buffers or (n < files_N.size and why == 0):
+        new = 0
+        while n < files_N.size and why == 0 and new < num_free:
+            buffer = free_R[num_free - 1 - new]
+            begin = offsets_N[n] // PAGE_BYTES * PAGE_BYTES
+            end = span_end(files_N, offsets_N, n, max_gap, begin + buffer_bytes, row_bytes)
+            num_bytes = -(-(offsets_N[end - 1] + row_bytes - begin) // PAGE_BYTES) * PAGE_BYTES
+            address = buffers_RB.ctypes.data + buffer * buffer_bytes
+            addresses_R[new] = write_request(requests_R8, buffer, files_N[n], address, num_bytes, begin)
+            spans_R2[buffer, 0], spans_R2[buffer, 1] = n, end
+            n = end
+            new += 1
+        begun = submit(context, addresses_R, new)
+        done = 0
+        in_flight = num_buffers - num_free + begun
+        if in_flight > 0:
+            done = wait_for(context, max(1, in_flight // WAIT_FOR), events_R4)
+        # A read that was refused is finished with no bytes.
+        for r in range(begun, new):
+            events_R4[done, 0], events_R4[done, 2] = free_R[num_free - 1 - r], 0
+            done += 1
+        num_free -= new
+        for event in range(done):
+            buffer = events_R4[event, 0]
+            first, end = spans_R2[buffer, 0], spans_R2[buffer, 1]
+            mine = slice(first, end)
+            begin = offsets_N[first] // PAGE_BYTES * PAGE_BYTES
+            if events_R4[event, 2] >= offsets_N[end - 1] + row_bytes - begin:
+                bad = take_from_span(buffers_RB[buffer], begin, offsets_N, to_N, first, end, out_UW, odd_W)
+                reason = WRONG_TAG if bad >= 0 else 0
+            else:
+                # What was refused, failed or was cut short is read again row by row, which tells why or goes well.
+                bad, reason = read_rows(
+                    files_N[mine], offsets_N[mine], to_N[mine], out_UW, buffers_RB[buffer], -row_bytes, PAGE_BYTES
+                )
+                bad += first
+            if reason != 0 and bad < failed:
+                failed, why = bad, reason
+            free_R[num_free] = buffer
+            num_free += 1
+    return (failed, why) if why != 0 else (-1, 0)

@@ -1,0 +1,120 @@
+"""Two ways to keep many reads of rows in flight: by Linux's asynchronous I/O past the page cache, by threads otherwise.
+
+A read in flight costs a third of the processor time of one in a thread, but Linux is asynchronous only for files that
+bypass the page cache.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from pipeline.kernels.in_flight import close_context, open_context
+from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, read_in_flight
+from pipeline.kernels.read_rows import PAGE_BYTES, SCRATCH_BYTES, make_scratch, read_rows
+from pipeline.machine.memory import aligned_empty
+from pipeline.records import I32, I64, U32
+
+NUM_READERS = 64
+"""Number of reader threads. Each has a scratch buffer of SCRATCH_BYTES after its first read: 64 MiB together."""
+PARTS_PER_READER = 4
+MIN_READER_ROWS = 16
+LARGE_PART = 256
+"""Minimum number of rows per part if a reader gets several parts: a part costs 10 us of Python, as much as reading 15
+rows from memory."""
+NUM_IN_FLIGHT = 128
+BUFFERS_BYTES = NUM_READERS * SCRATCH_BYTES
+"""Bytes of the buffers of all reads, of either way."""
+
+
+class Reads(Protocol):
+    def read(self, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
+        """Read rows as `read_rows` does, sorted by file and offset. Returns the first row that could not be read and
+        the reason, or (-1, 0). Only one thread at a time may call it."""
+
+    def close(self) -> None: ...
+
+
+def reads_of(row_bytes: int, max_gap: int, direct: bool) -> Reads:
+    """The way for files that bypass the page cache if `direct`, and others otherwise. Wanted rows up to `max_gap` bytes
+    apart are read together."""
+    if direct and (context := open_context(NUM_IN_FLIGHT)):
+        return ReadsInFlight(context, row_bytes, max_gap)
+    return ReadsByThreads(row_bytes, max_gap, PAGE_BYTES if direct else 1)
+
+
+class ReadsInFlight:
+    """Up to NUM_IN_FLIGHT reads at once, made by the calling thread."""
+
+    def __init__(self, context: int, row_bytes: int, max_gap: int) -> None:
+        self._context = context
+        self._max_gap = max_gap
+        pages = max(BUFFERS_BYTES // NUM_IN_FLIGHT // PAGE_BYTES, row_bytes // PAGE_BYTES + 2)
+        # Pages of memory that no span has reached take none.
+        self._buffers_RB = aligned_empty((NUM_IN_FLIGHT, pages * PAGE_BYTES), np.uint8, PAGE_BYTES)
+        self._work = np.empty(NUM_IN_FLIGHT * IN_FLIGHT_WORDS, np.int64)
+
+    def read(self, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
+        return read_in_flight(
+            self._context, files_N, offsets_N, to_N, out_UW, self._buffers_RB, self._max_gap, self._work
+        )
+
+    def close(self) -> None:
+        close_context(self._context)
+        self._context = 0
+
+
+class ReadsByThreads:
+    """One read at once in each of NUM_READERS threads."""
+
+    def __init__(self, row_bytes: int, max_gap: int, alignment: int) -> None:
+        self._row_bytes, self._max_gap, self._alignment = row_bytes, max_gap, alignment
+        self._threads = ThreadPoolExecutor(NUM_READERS, thread_name_prefix="log")
+        self._scratch = threading.local()
+
+    def read(self, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
+        bounds_P = part_bounds(np.flatnonzero(np.diff(files_N, prepend=-1)), len(files_N))
+        parts = iter(list(pairwise(bounds_P.tolist())))
+
+        def take_parts() -> tuple[int, int]:
+            scratch = self._my_scratch()
+            # Parts are taken in order, so all parts before the first bad row have been taken, and read, too.
+            for begin, end in parts:
+                mine = slice(begin, end)
+                failed, why = read_rows(
+                    files_N[mine], offsets_N[mine], to_N[mine], out_UW, scratch, self._max_gap, self._alignment
+                )
+                if why:
+                    return begin + failed, why
+            return -1, 0
+
+        reading = [self._threads.submit(take_parts) for _ in range(min(NUM_READERS, len(bounds_P) - 1))]
+        wait(reading)
+        results = [future.result() for future in reading]
+        return min((result for result in results if result[1]), default=(-1, 0))
+
+    def _my_scratch(self) -> np.ndarray:
+        if not hasattr(self._scratch, "buffer"):
+            self._scratch.buffer = make_scratch(self._row_bytes)
+        return self._scratch.buffer
+
+    def close(self) -> None:
+        self._threads.shutdown()
+
+
+def part_bounds(firsts_C: I64, num_rows: int) -> I64:
+    """First row of each part that a free reader takes, and `num_rows` at the end; chunks begin at the rows `firsts_C`.
+
+    With at least NUM_READERS chunks no chunk is divided: one reader then goes through a file from front to back, an
+    access pattern that the kernel recognizes.
+    """
+    several = min(NUM_READERS * PARTS_PER_READER, num_rows // LARGE_PART)
+    num_parts = max(min(NUM_READERS, -(-num_rows // MIN_READER_ROWS)), several)
+    bounds_P = np.linspace(0, num_rows, num_parts + 1).astype(np.int64)
+    if len(firsts_C) >= NUM_READERS:
+        bounds_P = np.unique(np.append(firsts_C, num_rows)[np.searchsorted(firsts_C, bounds_P)])
+    return bounds_P
