@@ -36,6 +36,8 @@ LOW_BITS = 64 - PARTITION_BITS - RANGE_BITS
 SPARE_LINES = 32
 """Lines after the last home, for entries that are pushed past it. The last one stays empty, since a search reads two
 lines at a time. Random keys at a load of 0.925 need more with a probability of about 1e-12."""
+MAX_GROWTH = 2
+"""Maximum factor by which `copy_entries` enlarges a table."""
 MIN_LINES_OF_6 = 1 << (RANGE_BITS + LOW_BITS - 44)
 
 
@@ -232,56 +234,66 @@ def copy_entries(
     num_into_slots: int,
     into_stored: int,
 ) -> bool:
-    """Copy all entries of a table into a larger, empty one, in one pass: the entries of one home go to a few
-    neighbouring homes, after those of the home before. Returns False if there was no room."""
+    """Copy all entries of a table into an empty one of at most MAX_GROWTH times as many homes, in one pass: the entries
+    of one home go to at most four neighbouring homes, after those of the home before. Returns False if there was no
+    room."""
     lines, into_lines = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(into_M8.shape[0] - SPARE_LINES)
     slots, into_slots, one = np.uint64(num_slots), np.uint64(num_into_slots), np.uint64(1)
     first, count = np.uint64(30), np.uint64(31)
     shift, into_shift = np.uint64(stored), np.uint64(into_stored)
     mask, into_mask = (one << shift) - one, (one << into_shift) - one
-    # Floor(n * reciprocal >> 18) is n // slots for n below 2**16.
-    reciprocal = ((one << np.uint64(18)) + slots - one) // slots
-    into_reciprocal = ((one << np.uint64(18)) + into_slots - one) // into_slots
-    cursors = np.zeros(np.int64(into_lines // lines) + 3, np.uint64)
+    # Floor(n * reciprocal >> 18) is n // into_slots for n below 2**16.
+    reciprocal = ((one << np.uint64(18)) + into_slots - one) // into_slots
     mixed_N = np.empty(1 << 16, np.uint64)
     end, described, least = np.uint64(0), np.uint64(0), np.uint64(0)
     for home in range(lines):
         # All mixed keys of this home lie from `least` to `after`; so the stored low bits give the whole of each.
         after = (((home + one) << np.uint64(RANGE_BITS)) + lines - one) // lines << np.uint64(LOW_BITS)
         low, high = _home(least, into_lines), _home(after - one, into_lines)
-        begin, num = np.uint64(halves_L32[home, first]), np.uint64(halves_L32[home, count])
+        num = np.uint64(halves_L32[home, count])
+        # Numbers of the four homes, 16 bits each: in memory, each would wait until the one before it was written.
+        four = np.uint64(0)
+        line, slot = _reached(home, np.uint64(halves_L32[home, first]), slots)
         for i in range(num):
-            beyond = (begin + i) * reciprocal >> np.uint64(18)
-            mixed = least + (words_L8[home + beyond, begin + i - beyond * slots] - least & mask)
+            mixed = least + (words_L8[line, slot] - least & mask)
             mixed_N[i] = mixed
-            cursors[_home(mixed, into_lines) - low] += one
-        origin = low * into_slots
+            four += one << (_home(mixed, into_lines) - low << np.uint64(4))
+            line, slot = _next(line, slot, slots)
+        origin, cursors = low * into_slots, np.uint64(0)
         for into in range(low, high + one):
             end = max(end, np.uint64(into) * into_slots)
             if into >= described:
                 half_M32[into, first] = end - into * into_slots
-            half_M32[into, count] += cursors[into - low]
-            end, cursors[into - low] = end + cursors[into - low], end - origin
+            at = (into - low) << np.uint64(4)
+            more = four >> at & np.uint64(0xFFFF)
+            half_M32[into, count] += more
+            cursors |= (end - origin) << at
+            end += more
         described = high + one
         if end - origin >= np.uint64(1 << 16) or end > np.uint64(into_M8.shape[0] - 1) * into_slots:
             return False
+        line, slot = _reached(home, np.uint64(halves_L32[home, first]), slots)
         for i in range(num):
-            beyond = (begin + i) * reciprocal >> np.uint64(18)
-            line, slot = home + beyond, begin + i - beyond * slots
             place = words_L8[line, slot] >> shift | _high(halves_L32, line, slot, slots) << (np.uint64(64) - shift)
             mixed = mixed_N[i]
-            new = _home(mixed, into_lines) - low
-            at = cursors[new]
-            cursors[new] = at + one
-            beyond = at * into_reciprocal >> np.uint64(18)
+            at = _home(mixed, into_lines) - low << np.uint64(4)
+            cursor = cursors >> at & np.uint64(0xFFFF)
+            cursors += one << at
+            beyond = cursor * reciprocal >> np.uint64(18)
             _set(
-                into_M8, half_M32, low + beyond, at - beyond * into_slots, into_slots,
+                into_M8, half_M32, low + beyond, cursor - beyond * into_slots, into_slots,
                 mixed & into_mask | place << into_shift, place >> (np.uint64(64) - into_shift),
             )  # fmt: skip
-        for new in range(high - low + one):
-            cursors[new] = np.uint64(0)
+            line, slot = _next(line, slot, slots)
         least = after
     for into in range(described, np.uint64(into_M8.shape[0])):
         end = max(end, np.uint64(into) * into_slots)
         half_M32[into, first] = end - into * into_slots
     return True
+
+
+@cpu
+def _next(line: np.uint64, slot: np.uint64, slots: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Line and slot of the entry after this one."""
+    beyond = np.uint64(slot + np.uint64(1) >= slots)
+    return line + beyond, slot + np.uint64(1) - slots * beyond

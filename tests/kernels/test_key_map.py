@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.kernels.key_map import (
+    MAX_GROWTH,
     MIN_LINES_OF_6,
     NUM_PARTITIONS,
     PARTITION_BITS,
@@ -70,7 +71,9 @@ def test_a_mixed_key_lands_in_the_partition_of_its_high_bits(keys):
     assert starts.tolist() == [sum(m >> BITS < bound for m in mixed) for bound in range(NUM_PARTITIONS + 1)]
 
 
-@pytest.mark.parametrize(("lines", "larger"), [(8, 9), (40, 900), (4095, MIN_LINES_OF_6), (MIN_LINES_OF_6, 4507)])
+@pytest.mark.parametrize(
+    ("lines", "larger"), [(8, 9), (40, 40 * MAX_GROWTH), (77, 41), (4095, MIN_LINES_OF_6), (MIN_LINES_OF_6, 4507)]
+)
 @settings(deadline=None, max_examples=25)
 @given(
     st.lists(st.tuples(st.dictionaries(MIXED, PLACES, max_size=25), PLACES), max_size=4), st.lists(MIXED, max_size=20)
