@@ -1,6 +1,6 @@
 """Rows of 16-bit words against float32 in runs whose rows come from disk, pair by pair.
 
-    python -m benchmarks.narrow_rows.runs [--pairs 10] [--quick]
+    python -m benchmarks.narrow_rows.runs [--pairs 10] [--compiled] [--quick]
 
 A table of 20 M rows, slabs of as many bytes as 10 % of its float32 rows take, MLP 64, the log read with direct I/O.
 Both are open in one process and train the same blocks in turn, the order alternated. The last line is JSON: the
@@ -8,11 +8,13 @@ geometric mean of the ratios of examples/s, the lower end of its 90 % interval, 
 float32.
 
 Expected: 0.55 of the bytes a row, and about 0.6 of the rows, since 1.8 times as many are in memory; so a third of the
-bytes from disk, and 1.5 times the speed where the disk binds.
+bytes from disk, and 1.5 times the speed where the disk binds. `--compiled` compiles the dense part of both, so that the
+disk binds sooner.
 """
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -30,7 +32,12 @@ from pipeline.training.build import row_layout
 FORMATS = {"bfloat16": RowStorage(weights="bfloat16", state="bfloat16"), "float32": RowStorage()}
 
 
-def open_case(name: str, scale: Scale, data: Path, tmp: Path, client: Any) -> tuple[Case, int]:
+def narrow_options(parser: argparse.ArgumentParser) -> None:
+    options(parser)
+    parser.add_argument("--compiled", action="store_true", help="compile the dense part")
+
+
+def open_case(name: str, scale: Scale, data: Path, tmp: Path, client: Any, compiled: bool) -> tuple[Case, int]:
     """Open a run with rows of this format, and train until its tiers are full; with the bytes of a row."""
     workflow = make_workflow(
         name, data, scale.keys, scale.data_batches * scale.batch, (64,),
@@ -42,6 +49,7 @@ def open_case(name: str, scale: Scale, data: Path, tmp: Path, client: Any) -> tu
         update={
             "optimizer": workflow.optimizer.model_copy(update={"rows": rows}),
             "storage": workflow.storage.model_copy(update={"direct": True}),
+            "model": workflow.model.model_copy(update={"compile": compiled}),
         }
     )
     case = Case(workflow, tmp / name, client, scale.blocks)
@@ -50,7 +58,7 @@ def open_case(name: str, scale: Scale, data: Path, tmp: Path, client: Any) -> tu
 
 
 def main() -> None:
-    args = arguments("narrow_rows.runs", __doc__ or "", options)
+    args = arguments("narrow_rows.runs", __doc__ or "", narrow_options)
     print(machine())
     keep_freed_memory()
     scale, pairs = QUICK if args.quick else Scale(), 2 if args.quick else args.pairs
@@ -59,7 +67,7 @@ def main() -> None:
         client = stack.enter_context(local_client())
         cases, row_bytes = {}, {}
         for name in FORMATS:
-            cases[name], row_bytes[name] = open_case(name, scale, args.data, tmp, client)
+            cases[name], row_bytes[name] = open_case(name, scale, args.data, tmp, client, args.compiled)
             stack.callback(cases[name].close)
         rates, spans, rows = compare(cases, pairs)
     examples = pairs * scale.blocks * scale.block_batches * scale.batch
