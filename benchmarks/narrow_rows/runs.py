@@ -1,6 +1,6 @@
 """Rows of 16-bit words against float32 in runs whose rows come from disk, pair by pair.
 
-    python -m benchmarks.narrow_rows.runs [--pairs 10] [--compiled] [--quick]
+    python -m benchmarks.narrow_rows.runs [--pairs 10] [--blocks 8] [--compiled] [--quick]
 
 A table of 20 M rows, slabs of as many bytes as 10 % of its float32 rows take, MLP 64, the log read with direct I/O.
 Both are open in one process and train the same blocks in turn, the order alternated. The last line is JSON: the
@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.cases import Case, make_workflow
 from benchmarks.common import arguments, finish, interval, machine, spread
-from benchmarks.policies.runs import QUICK, Scale, compare, options
+from benchmarks.policies.runs import Scale, compare, options, scale_of
 from pipeline.cluster.local import local_client
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.timeline import cpu_seconds
@@ -61,7 +61,7 @@ def main() -> None:
     args = arguments("narrow_rows.runs", __doc__ or "", narrow_options)
     print(machine())
     keep_freed_memory()
-    scale, pairs = QUICK if args.quick else Scale(), 2 if args.quick else args.pairs
+    scale, pairs = scale_of(args), 2 if args.quick else args.pairs
     with ExitStack() as stack:
         tmp = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-")))
         client = stack.enter_context(local_client())

@@ -1,6 +1,6 @@
 """Foresight against the clock in runs of the whole pipeline, pair by pair.
 
-    python -m benchmarks.policies.runs [--pairs 10] [--quick]
+    python -m benchmarks.policies.runs [--pairs 10] [--blocks 8] [--quick]
 
 A table of 20 M rows, slabs of 10 % of it, MLP 64, the log read with direct I/O; and a table of 2 M rows that fits the
 device. Both policies are open in one process and train the same blocks in turn, the order alternated. The last line is
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +75,23 @@ def compare(cases: dict[str, Case], pairs: int) -> tuple[dict[str, list[float]],
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pairs", type=int, default=10, help="pairs of stretches, at least 2")
+    parser.add_argument(
+        "--blocks",
+        type=int,
+        help=f"blocks of a stretch, each of which fills the pipeline once; default: {Scale.blocks}",
+    )
+
+
+def scale_of(args: argparse.Namespace) -> Scale:
+    scale = QUICK if args.quick else Scale()
+    return replace(scale, blocks=args.blocks or scale.blocks)
 
 
 def main() -> None:
     args = arguments("policies.runs", __doc__ or "", options)
     print(machine())
     keep_freed_memory()
-    scale, pairs, ratios = QUICK if args.quick else Scale(), 2 if args.quick else args.pairs, {}
+    scale, pairs, ratios = scale_of(args), 2 if args.quick else args.pairs, {}
     for what, fits in (("disk", False), ("fits", True)):
         with ExitStack() as stack:
             tmp = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-")))
