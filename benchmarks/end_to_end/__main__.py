@@ -3,7 +3,7 @@
 (a) the pipeline, all rows in the device slab           (c) nn.Embedding(sparse=True) + SparseAdam, all in memory;
 (b) the pipeline, slabs of 10 % of the table                "tuned": with our setting of the C allocator
     with the page cache, which then holds the log,      (d) the ceiling: the dense model on ready-made embeddings
-    and with the log's pages dropped all the time       (e) FBGEMM's tables on the CPU, all in memory, tuned or not;
+    and past it, with `storage.direct`                  (e) FBGEMM's tables on the CPU, all in memory, tuned or not;
                                                             left out where FBGEMM is not installed (`fbgemm_way`)
 
 Batches of 8,192 examples with 26 fields of Zipf keys, D = 16, Adam. Only the rows of (e) use row-wise Adagrad, since
@@ -11,7 +11,7 @@ FBGEMM has no Adam on the CPU, so (a) does more work. With "compiled" behind the
 is compiled, with "bf16" its products are in bfloat16: in (a), and in the same way in (d) and the tuned (c) and (e).
 Figures are examples per second, medians of interleaved repeats; (a) is compared with the faster variant of (e). Figures
 of the pipeline include filling and draining it. `--advantages` measures (a), (c), (d) and (e) alone, compiled and in
-bf16, beside the peers as they are run today: a third of the time.
+bf16, beside the peers as they are run today: a third of the time. `--tiers` measures (a) and (b) alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from benchmarks.end_to_end import fbgemm_way
 from benchmarks.end_to_end.advantages import COMPILED, COMPILED_BF16, EAGER, Advantages
 from benchmarks.end_to_end.dask_cost import dask_cost
 from benchmarks.end_to_end.torch_way import Ceiling, Sparse
-from benchmarks.table import drop_log_pages, raw_row_rate, warm_log_pages
+from benchmarks.table import raw_row_rate, warm_log_pages
 from pipeline.cluster.local import local_client
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.monitor.timeline import cpu_seconds, hidden_share, stage_seconds
@@ -42,6 +42,7 @@ from pipeline.preflight.check_model import fast_in_bfloat16
 from pipeline.records import Span
 from pipeline.stages import STAGES
 
+Part = Literal["advantages", "tiers"]
 SMALL, WIDE = (64,), (400, 400, 400)
 ADVANTAGES = {
     "64 compiled": (SMALL, COMPILED),
@@ -81,28 +82,33 @@ class Bench:
     """All cases, opened once; `repeat` measures each in turn."""
 
     def __init__(
-        self, scale: Scale, data: Path, tmp: Path, client: Any, bfloat16: bool, only_advantages: bool = False
+        self, scale: Scale, data: Path, tmp: Path, client: Any, bfloat16: bool, only: Part | None = None
     ) -> None:
-        """`bfloat16`: False leaves the cases in bf16 out. `only_advantages`: True leaves out whatever says nothing of
-        the cases with advantages."""
-        self._only_advantages = only_advantages
-        self.advantages = {n: (h, given) for n, (h, given) in ADVANTAGES.items() if bfloat16 or not given.bfloat16}
+        """`bfloat16`: False leaves the cases in bf16 out. `only`: the part that is measured; None: all."""
+        self.only: Part | None = only
+        fast = {n: (h, given) for n, (h, given) in ADVANTAGES.items() if bfloat16 or not given.bfloat16}
+        self.advantages = {} if only == "tiers" else fast
         self.scale, self._data, self._tmp, self._client = scale, data, tmp, client
-        self.cases = (
-            {"a64": self._open("a64", SMALL, True, scale.blocks)}
-            if only_advantages
-            else {
-                "a64": self._open("a64", SMALL, True, scale.blocks),
-                "a400": self._open("a400", WIDE, True, scale.wide_blocks),
-                "b64": self._open("b64", SMALL, False, scale.blocks),
-                "trivial": self._open("trivial", (), True, scale.wide_blocks),
-            }
-        )
+        self.cases = {"a64": self._open("a64", SMALL, True, scale.blocks)}
+        if only != "advantages":
+            self.cases["b64 page cache"] = self._open("b64", SMALL, False, scale.blocks)
+            self.cases["b64 direct"] = self._open("b64_direct", SMALL, False, scale.blocks, direct=True)
+        if not only:
+            self.cases["a400"] = self._open("a400", WIDE, True, scale.wide_blocks)
+            self.cases["trivial"] = self._open("trivial", (), True, scale.wide_blocks)
         for name, (hidden, advantages) in self.advantages.items():
             blocks = scale.blocks if hidden == SMALL else scale.wide_blocks
             self.cases[f"a{name}"] = self._open(f"a{name}".replace(" ", "_"), hidden, True, blocks, advantages)
         for name, case in self.cases.items():
             case.stretches.run(2 if name == "trivial" or name.startswith("a400") else scale.blocks)
+        self.rates: dict[str, list[float]] = defaultdict(list)
+        self.spans: dict[str, list[Span]] = defaultdict(list)
+        self.rows_from_disk: list[float] = []
+        if only != "tiers":
+            self._open_peers()
+
+    def _open_peers(self) -> None:
+        scale, tmp = self.scale, self._tmp
         ids, labels = dense_ids(self.cases["a64"].stretches.driver.setup.workflow, scale.torch_batches * scale.batch)
         self._num_ids = sum(keys_per_field(scale.keys_in_memory))
         np.savez(tmp / "ids.npz", ids=ids, labels=labels)
@@ -111,23 +117,30 @@ class Bench:
         fast = self.advantages.items()
         self._fast_sparse = {n: Sparse(ids, labels, self._num_ids, DIM, h, given) for n, (h, given) in fast}
         self._fast_ceiling = {n: Ceiling(ids.shape[1], scale.batch, DIM, h, given) for n, (h, given) in fast}
-        self.rates: dict[str, list[float]] = defaultdict(list)
-        self.spans: dict[str, list[Span]] = defaultdict(list)
-        self.rows_from_disk: list[float] = []
 
     def _open(
-        self, name: str, hidden: tuple[int, ...], in_memory: bool, blocks: int, advantages: Advantages = EAGER
+        self,
+        name: str,
+        hidden: tuple[int, ...],
+        in_memory: bool,
+        blocks: int,
+        advantages: Advantages = EAGER,
+        direct: bool = False,
     ) -> Case:
         scale = self.scale
         keys = scale.keys_in_memory if in_memory else scale.keys_on_disk
         examples = scale.data_batches * scale.batch
         workflow = make_workflow(name, self._data, keys, examples, hidden, **scale.case(in_memory))
         given = {"compile": advantages.compile, "precision": "bfloat16" if advantages.bfloat16 else "float32"}
-        workflow = workflow.model_copy(update={"model": workflow.model.model_copy(update=given)})
+        model = workflow.model.model_copy(update=given)
+        storage = workflow.storage.model_copy(update={"direct": direct})
+        workflow = workflow.model_copy(update={"model": model, "storage": storage})
         return Case(workflow, self._tmp / name, self._client, blocks)
 
     def torch(self) -> dict[str, float]:
-        """Examples per second of the usual way, the ceiling and FBGEMM."""
+        """Examples per second of the usual way, the ceiling and FBGEMM; none if only the tiers are measured."""
+        if self.only == "tiers":
+            return {}
         rates, data = {}, self._tmp / "ids.npz"
         for hidden, batches in ((SMALL, self.scale.torch_batches), (WIDE, self.scale.torch_batches // 2)):
             name, batch = hidden[0], self.scale.batch
@@ -151,38 +164,31 @@ class Bench:
     def repeat(self) -> None:
         for name, rate in self.torch().items():
             self.rates[name].append(rate)
-        self._measure("a64", "a64")
-        if not self._only_advantages:
-            self._repeat_slabs()
-        for name in self.advantages:
-            self._measure(f"a{name}", f"a{name}")
+        for name, case in self.cases.items():
+            if name == "b64 page cache":
+                warm_log_pages(case.stretches.worker.tiers.log.path)
+            if name != "trivial":
+                self._measure(name)
         print(", ".join(f"{name} {values[-1]:,.0f}" for name, values in self.rates.items()), flush=True)
 
-    def _repeat_slabs(self) -> None:
-        b64 = self.cases["b64"].stretches
-        log_path = b64.worker.tiers.log.path
-        warm_log_pages(log_path)
-        self._measure("b64", "b64 page cache")
-        before = b64.disk_rows_read
-        with drop_log_pages(log_path):
-            self._measure("b64", "b64 no cache")
-        examples = self.scale.blocks * self.scale.block_batches * self.scale.batch
-        self.rows_from_disk.append((b64.disk_rows_read - before) / examples)
-        self._measure("a400", "a400")
-
-    def _measure(self, case: str, name: str) -> None:
-        rate, spans = self.cases[case].stretches.run(self.cases[case].blocks)
+    def _measure(self, name: str) -> None:
+        case = self.cases[name]
+        before = case.stretches.disk_rows_read
+        rate, spans = case.stretches.run(case.blocks)
         self.rates[name].append(rate)
         self.spans[name] += spans
+        if name == "b64 direct":
+            examples = case.blocks * self.scale.block_batches * self.scale.batch
+            self.rows_from_disk.append((case.stretches.disk_rows_read - before) / examples)
 
     def share_of_limit(self) -> float:
-        """Speed of (b) without the page cache, divided by the lower of (a) and the limit of the disk; median over the
+        """Speed of (b) past the page cache, divided by the lower of (a) and the limit of the disk; median over the
         repeats."""
-        b64 = self.cases["b64"]
+        b64 = self.cases["b64 direct"]
         row_rate = raw_row_rate(b64.stretches.worker.tiers.log, b64.rows, self.scale.scattered_rows)
-        print(f"\npread with 64 threads takes {row_rate:,.0f} scattered rows/s, cold; (b) without the page cache:")
+        print(f"\npread with 64 threads takes {row_rate:,.0f} scattered rows/s, cold; (b) past the page cache:")
         shares = []
-        for rate, a_rate, rows in zip(self.rates["b64 no cache"], self.rates["a64"], self.rows_from_disk, strict=True):
+        for rate, a_rate, rows in zip(self.rates["b64 direct"], self.rates["a64"], self.rows_from_disk, strict=True):
             limit = row_rate / rows if rows else float("inf")
             shares.append(rate / min(a_rate, limit))
             print(f"{rows:.2f} rows per example from disk, which allows {limit:,.0f} examples/s; reached {rate:,.0f}")
@@ -202,19 +208,23 @@ def print_stages(name: str, spans: list[Span]) -> None:
 
 
 def report(bench: Bench, dask: dict[str, float] | None) -> None:
-    """Print all figures; `dask`: those of `dask_cost`, None if only cases with advantages were measured."""
+    """Print all figures; `dask`: those of `dask_cost`, None if only a part was measured."""
     print(f"\n{'':15} examples/s, median [least .. most]")
     for name, values in sorted(bench.rates.items()):
         print(f"{name:15} {spread(values)}")
+    m = {name: statistics.median(values) for name, values in bench.rates.items()}
+    tiers = {}
+    if bench.only != "advantages":
+        for name in ("a64", "b64 page cache", "b64 direct"):
+            print_stages(name, bench.spans[name])
+        tiers = {"b_vs_a": m["b64 page cache"] / m["a64"], "b_vs_limit": bench.share_of_limit()}
+    if bench.only == "tiers":
+        return finish(tiers)
     print(fbgemm_way.NOTE if fbgemm_way.installed() else fbgemm_way.NOT_INSTALLED)
     if len(bench.advantages) < len(ADVANTAGES):
         print(NO_BFLOAT16)
     if dask is None:
-        return finish(with_advantages({name: statistics.median(values) for name, values in bench.rates.items()}))
-    for name in ("a64", "b64 page cache", "b64 no cache"):
-        print_stages(name, bench.spans[name])
-    m = {name: statistics.median(values) for name, values in bench.rates.items()}
-    share_of_limit = bench.share_of_limit()
+        return finish(with_advantages(m))
     print("Dask: " + ", ".join(f"{name} {value:.3f}" for name, value in dask.items()))
     fbgemm = {f"a_vs_fbgemm_mlp{h}": m[f"a{h}"] / max(m[f"e{h}"], m[f"e{h} tuned"]) for h in (64, 400) if f"e{h}" in m}
     fbgemm |= {f"a_vs_fbgemm_untuned_mlp{h}": m[f"a{h}"] / m[f"e{h}"] for h in (64, 400) if f"e{h}" in m}
@@ -224,8 +234,7 @@ def report(bench: Bench, dask: dict[str, float] | None) -> None:
         "a_vs_d_mlp64": m["a64"] / m["d64"],
         "a_vs_c_mlp400": m["a400"] / m["c400"],
         "a_vs_d_mlp400": m["a400"] / m["d400"],
-        "b_vs_a": m["b64 page cache"] / m["a64"],
-        "b_vs_limit": share_of_limit,
+        **tiers,
         "dask_cost": dask["cost"],
         "dask_cpu_vs_serial": dask["cpu"],
         "dask_wall_vs_serial": dask["wall"],
@@ -252,7 +261,9 @@ def with_advantages(m: Mapping[str, float]) -> dict[str, float]:
 
 
 def options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--advantages", action="store_true", help="only what is compiled or in bf16, and its peers")
+    part = parser.add_mutually_exclusive_group()
+    part.add_argument("--advantages", action="store_true", help="only what is compiled or in bf16, and its peers")
+    part.add_argument("--tiers", action="store_true", help="only the pipeline, in memory and with rows on disk")
 
 
 def main() -> None:
@@ -263,12 +274,13 @@ def main() -> None:
         tmp = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=".", prefix=".benchmark-")))
         client = stack.enter_context(local_client())
         scale, bfloat16 = QUICK if args.quick else Scale(), args.quick or fast_in_bfloat16()
-        bench = Bench(scale, args.data, tmp, client, bfloat16, args.advantages)
+        only: Part | None = "advantages" if args.advantages else "tiers" if args.tiers else None
+        bench = Bench(scale, args.data, tmp, client, bfloat16, only)
         stack.callback(bench.close)
         bench.torch()
         for _ in range(1 if args.quick else args.repeats):
             bench.repeat()
-        report(bench, None if args.advantages else dask_cost(client, bench.cases["trivial"]))
+        report(bench, None if only else dask_cost(client, bench.cases["trivial"]))
 
 
 if __name__ == "__main__":
