@@ -1,7 +1,7 @@
 """Reads that Linux carries out while the caller goes on: asynchronous I/O (io_submit, io_getevents), without a thread.
 
-It is asynchronous for files that bypass the page cache (O_DIRECT). Reads of other files are done as soon as they are
-submitted, one after the other.
+It is asynchronous for files that bypass the page cache (O_DIRECT), on file systems that support it. Other reads are
+done as soon as they are submitted, one after the other.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def write_request(requests_R8: I64, r: int, file: int, address: int, num_bytes: 
 
 @cpu
 def submit(context: int, addresses_R: I64, num: int) -> int:
-    """Begin the first `num` of the requests at these addresses, in order. Returns how many were begun; the system
-    refused the next one."""
+    """Begin the first `num` of the requests at these addresses, in order. Returns how many were begun; if these
+    are fewer than `num`, the system refused the next one."""
     begun = 0
     while begun < num:
         more = _syscall(_IO_SUBMIT, context, num - begun, addresses_R.ctypes.data + 8 * begun, 0, 0)
@@ -67,6 +67,7 @@ def submit(context: int, addresses_R: I64, num: int) -> int:
 
 @cpu
 def wait_for(context: int, num: int, events_R4: I64) -> int:
-    """Wait until at least `num` requests are done, or a signal arrives. Returns the number of events written, each a
-    request's number in word 0 and its result in word 2: bytes, or a negative errno."""
+    """Wait until at least `num` requests are done. Returns the number of events written, each a request's number in
+    word 0 and its result in word 2: bytes, or a negative errno. It is 0 if a signal interrupted the wait, and after any
+    other error: so the context must not be closed meanwhile."""
     return max(_syscall(_IO_GETEVENTS, context, num, len(events_R4), events_R4.ctypes.data, 0), 0)

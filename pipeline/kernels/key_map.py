@@ -235,7 +235,7 @@ def copy_entries(
     into_stored: int,
 ) -> bool:
     """Copy all entries of a table into an empty one of at most MAX_GROWTH times as many homes, in one pass: the entries
-    of one home go to at most four neighbouring homes, after those of the home before. Returns False if there was no
+    of one home go to at most three neighbouring homes, after those of the home before. Returns False if there was no
     room."""
     lines, into_lines = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(into_M8.shape[0] - SPARE_LINES)
     slots, into_slots, one = np.uint64(num_slots), np.uint64(num_into_slots), np.uint64(1)
@@ -251,13 +251,14 @@ def copy_entries(
         after = (((home + one) << np.uint64(RANGE_BITS)) + lines - one) // lines << np.uint64(LOW_BITS)
         low, high = _home(least, into_lines), _home(after - one, into_lines)
         num = np.uint64(halves_L32[home, count])
-        # Numbers of the four homes, 16 bits each: in memory, each would wait until the one before it was written.
-        four = np.uint64(0)
+        # How many entries go to each home, 16 bits each: with counters in memory each entry would wait for the one
+        # before it.
+        counts = np.uint64(0)
         line, slot = _reached(home, np.uint64(halves_L32[home, first]), slots)
         for i in range(num):
             mixed = least + (words_L8[line, slot] - least & mask)
             mixed_N[i] = mixed
-            four += one << (_home(mixed, into_lines) - low << np.uint64(4))
+            counts += one << (_home(mixed, into_lines) - low << np.uint64(4))
             line, slot = _next(line, slot, slots)
         origin, cursors = low * into_slots, np.uint64(0)
         for into in range(low, high + one):
@@ -265,7 +266,7 @@ def copy_entries(
             if into >= described:
                 half_M32[into, first] = end - into * into_slots
             at = (into - low) << np.uint64(4)
-            more = four >> at & np.uint64(0xFFFF)
+            more = counts >> at & np.uint64(0xFFFF)
             half_M32[into, count] += more
             cursors |= (end - origin) << at
             end += more

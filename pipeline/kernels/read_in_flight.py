@@ -30,8 +30,9 @@ def read_in_flight(
 ) -> tuple[int, int]:
     """`read_rows` with its arguments and results, for an alignment of PAGE_BYTES and up to R reads in flight.
 
-    `context` is from `open_context` for at least R reads. `buffers_RB` begins at a multiple of PAGE_BYTES, B is one,
-    and a row of any alignment fits in B bytes. `work` [at least R * IN_FLIGHT_WORDS] is overwritten.
+    `context` is from `open_context` for at least R reads. `buffers_RB` begins at a multiple of PAGE_BYTES, B is a
+    multiple of PAGE_BYTES, and B bytes hold a row that begins anywhere in a page. `work` [at least R * IN_FLIGHT_WORDS]
+    is overwritten.
     """
     num_buffers, buffer_bytes = buffers_RB.shape
     row_bytes = 4 * out_UW.shape[1]
@@ -78,7 +79,7 @@ def read_in_flight(
                 bad = take_from_span(buffers_RB[buffer], begin, offsets_N, to_N, first, end, out_UW, odd_W)
                 reason = WRONG_TAG if bad >= 0 else 0
             else:
-                # What was refused, failed or was cut short is read again row by row, which tells why or goes well.
+                # What was refused, failed or was cut short is read row by row now, which tells why or goes well.
                 bad, reason = read_rows(
                     files_N[mine], offsets_N[mine], to_N[mine], out_UW, buffers_RB[buffer], -row_bytes, PAGE_BYTES
                 )

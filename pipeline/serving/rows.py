@@ -59,7 +59,7 @@ class CommitRows:
         rows_UW = self._caught_up.first_rows(keys_U)
         if known_U.any():
             at_N, found_NW = self._places.chunks.positions_of(places_U[known_U]), rows_UW[known_U]
-            # The log's reader uses many threads for one call, and serves one call at a time.
+            # The log's reader serves one call at a time.
             with self._held.explaining(), self._lock:
                 self._held.check()
                 self._log.gather(at_N, found_NW)

@@ -77,20 +77,23 @@ class _Table:
 
     def enter(self, mixed_N: U64, members_N: I32, places_U: I64) -> None:
         if not enter(*self._form, mixed_N, members_N, places_U):
-            raise ValueError(
-                f"more than {SPARE_LINES * self.slots} keys are alike in the bits that choose their place in the key "
-                "map, as only keys made for it are; hash their values to other ones"
-            )
+            raise self._overfull()
 
     def resized(self, num_lines: int) -> _Table:
         """Return a table of so many home lines with the same entries."""
         table = self
         while table.num_lines != num_lines:
-            larger = _Table(min(num_lines, MAX_GROWTH * table.num_lines))
-            # After each home, the larger table has at least as many lines.
-            assert copy_entries(*table._form, *larger._form)
-            table = larger
+            next_table = _Table(min(num_lines, MAX_GROWTH * table.num_lines))
+            if not copy_entries(*table._form, *next_table._form):
+                raise self._overfull()
+            table = next_table
         return table
+
+    def _overfull(self) -> ValueError:
+        return ValueError(
+            f"more than {SPARE_LINES * self.slots} keys are alike in the bits that choose their place in the key "
+            "map, as only keys made for it are; hash their values to other ones"
+        )
 
 
 class KeyMap:
@@ -177,8 +180,9 @@ def _slots_of(num_lines: int) -> int:
 
 
 def _sizes() -> I64:
-    """[256, 240] possible numbers of home lines of each partition, ascending. Each is 7 % above the one before, and
-    partition p has the sizes FIRST_LINES * 2**((i + p / 256) / 10)."""
+    """[256, 240] possible numbers of home lines of each partition, never descending: partition p has the sizes
+    FIRST_LINES * 2**((i + p / 256) / 10), rounded down. So each is 7 % above the one before, as far as whole lines
+    allow."""
     steps = np.arange(24 * GROWTH_STEPS) + np.arange(NUM_PARTITIONS)[:, None] / NUM_PARTITIONS
     return (FIRST_LINES * np.exp2(steps / GROWTH_STEPS)).astype(np.int64)
 

@@ -1,12 +1,13 @@
 """Two ways to keep many reads of rows in flight: by Linux's asynchronous I/O past the page cache, by threads otherwise.
 
 A read in flight costs a third of the processor time of one in a thread, but Linux is asynchronous only for files that
-bypass the page cache.
+bypass the page cache, and only on file systems that support it, such as ext4 and XFS.
 """
 
 from __future__ import annotations
 
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import pairwise
 from typing import Protocol
@@ -28,7 +29,7 @@ LARGE_PART = 256
 rows from memory."""
 NUM_IN_FLIGHT = 128
 BUFFERS_BYTES = NUM_READERS * SCRATCH_BYTES
-"""Bytes of the buffers of all reads, of either way."""
+"""Bytes of the buffers of all reads, of either way, unless a row takes more than 508 KiB."""
 
 
 class Reads(Protocol):
@@ -51,21 +52,34 @@ class ReadsInFlight:
     """Up to NUM_IN_FLIGHT reads at once, made by the calling thread."""
 
     def __init__(self, context: int, row_bytes: int, max_gap: int) -> None:
-        self._context = context
         self._max_gap = max_gap
         pages = max(BUFFERS_BYTES // NUM_IN_FLIGHT // PAGE_BYTES, row_bytes // PAGE_BYTES + 2)
-        # Pages of memory that no span has reached take none.
         self._buffers_RB = aligned_empty((NUM_IN_FLIGHT, pages * PAGE_BYTES), np.uint8, PAGE_BYTES)
         self._work = np.empty(NUM_IN_FLIGHT * IN_FLIGHT_WORDS, np.int64)
+        self._context = context
+        # A context that is forgotten would count against fs.aio-max-nr until the process ends.
+        self._close = weakref.finalize(self, close_context, context)
+        self._close.atexit = False
+        self._busy = threading.Lock()
+        """Held by a read, so that another thread that closes waits for its end."""
 
     def read(self, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
-        return read_in_flight(
-            self._context, files_N, offsets_N, to_N, out_UW, self._buffers_RB, self._max_gap, self._work
-        )
+        """`Reads.read`. Raises RuntimeError after `close`."""
+        with self._busy:
+            if not self._close.alive:
+                raise RuntimeError("rows cannot be read after the log was closed")
+            try:
+                return read_in_flight(
+                    self._context, files_N, offsets_N, to_N, out_UW, self._buffers_RB, self._max_gap, self._work
+                )
+            except BaseException:
+                # Closing waits for what is still in flight, which would write into buffers that are used again.
+                self._close()
+                raise
 
     def close(self) -> None:
-        close_context(self._context)
-        self._context = 0
+        with self._busy:
+            self._close()
 
 
 class ReadsByThreads:

@@ -1,5 +1,8 @@
 """The map of all keys against a dict."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from depth import some
@@ -139,6 +142,28 @@ def test_keys_that_are_made_to_share_one_place_are_refused():
     assert key_map.find(keys[:160]).tolist() == [*range(160)]
     with pytest.raises(ValueError, match="more than 160 keys are alike in the bits that choose their place"):
         key_map.insert(keys[160:], np.arange(140))
+
+
+def test_keys_that_share_one_place_only_in_a_smaller_map_are_refused_when_it_is_made():
+    keys, key_map = keys_of(unmixed(2**64 - 2 - n * 2**44) for n in range(300)), KeyMap()
+    key_map.reserve(2_000_000)
+    key_map.insert(keys, np.arange(300))
+    with pytest.raises(ValueError, match="keys are alike in the bits that choose their place"):
+        key_map.release()
+
+
+def test_a_map_that_grows_without_assertions_keeps_every_key():
+    """`python -O` leaves out assertions."""
+    code = """
+import numpy as np
+from pipeline.storage.key_map import KeyMap
+keys, key_map = np.arange(4000, dtype=np.uint64), KeyMap()
+for part in np.split(keys, 4):
+    key_map.insert(part, part.astype(np.int64))
+print((key_map.find(keys) == keys.astype(np.int64)).all())
+"""
+    child = subprocess.run([sys.executable, "-O", "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout == "True\n"
 
 
 def test_predicting_the_bytes_of_keys_adds_none():

@@ -1,8 +1,11 @@
 """Rows read from chunk files: any, in any order, from more files than may be open, and what is said of bad ones."""
 
 import errno
+import gc
 import os
 import re
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -92,6 +95,52 @@ def test_only_reads_through_the_page_cache_take_threads(tmp_path):
     assert isinstance(in_flight, reads.ReadsInFlight)
     in_flight.close()
     in_flight.close()
+
+
+def test_closing_waits_for_the_end_of_a_read_and_ends_all_later_ones(monkeypatch):
+    """A worker closes its log in another thread if the run ends early."""
+    begun, may_end, closed = threading.Event(), threading.Event(), threading.Event()
+
+    def slow_read(*_):
+        begun.set()
+        assert may_end.wait(20)
+        assert not closed.is_set()
+        return -1, 0
+
+    monkeypatch.setattr(reads, "read_in_flight", slow_read)
+    in_flight = reads.reads_of(ROW_BYTES, 0, direct=True)
+    nothing = np.empty(0, np.int64)
+    with ThreadPoolExecutor(2) as threads:
+        reading = threads.submit(in_flight.read, nothing, nothing, nothing, nothing)
+        assert begun.wait(20)
+        closing = threads.submit(lambda: (in_flight.close(), closed.set()))
+        assert not closed.wait(0.1)
+        may_end.set()
+        assert reading.result(20) == (-1, 0)
+        closing.result(20)
+    with pytest.raises(RuntimeError, match="closed"):
+        in_flight.read(nothing, nothing, nothing, nothing)
+
+
+def test_a_reader_that_is_forgotten_or_fails_gives_its_share_of_the_systems_reads_back(monkeypatch):
+    given_back = []
+    monkeypatch.setattr(reads, "open_context", lambda _: 7)
+    monkeypatch.setattr(reads, "close_context", given_back.append)
+    in_flight = reads.reads_of(ROW_BYTES, 0, direct=True)
+    del in_flight
+    gc.collect()
+    assert given_back == [7]
+
+    def fails(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(reads, "read_in_flight", fails)
+    in_flight = reads.reads_of(ROW_BYTES, 0, direct=True)
+    with pytest.raises(MemoryError):
+        in_flight.read(*[np.empty(0, np.int64)] * 4)
+    assert given_back == [7, 7]
+    in_flight.close()
+    assert given_back == [7, 7]
 
 
 @settings(deadline=None, max_examples=60)
