@@ -76,24 +76,23 @@ class _Table:
         move_keys(*self._form, mixed_N, members_N, places_U)
 
     def enter(self, mixed_N: U64, members_N: I32, places_U: I64) -> None:
-        if not enter(*self._form, mixed_N, members_N, places_U):
-            raise self._overfull()
+        self._check_room(enter(*self._form, mixed_N, members_N, places_U))
 
     def resized(self, num_lines: int) -> _Table:
         """Return a table of so many home lines with the same entries."""
         table = self
         while table.num_lines != num_lines:
             next_table = _Table(min(num_lines, MAX_GROWTH * table.num_lines))
-            if not copy_entries(*table._form, *next_table._form):
-                raise self._overfull()
+            self._check_room(copy_entries(*table._form, *next_table._form))
             table = next_table
         return table
 
-    def _overfull(self) -> ValueError:
-        return ValueError(
-            f"more than {SPARE_LINES * self.slots} keys are alike in the bits that choose their place in the key "
-            "map, as only keys made for it are; hash their values to other ones"
-        )
+    def _check_room(self, was_enough: bool) -> None:
+        if not was_enough:
+            raise ValueError(
+                f"more than {SPARE_LINES * self.slots} keys are alike in the bits that choose their place in the key "
+                "map, as only keys made for it are; hash their values to other ones"
+            )
 
 
 class KeyMap:
