@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 from contract import made_rows
+from depth import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -35,7 +36,7 @@ def written(folder, num_chunks, chunk_rows=CHUNK):
     return rows, lambda chunk: folder / f"c.{chunk}.0"
 
 
-@pytest.fixture(params=["cached", "direct", "direct, without asynchronous reads"])
+@pytest.fixture(params=some(["cached", "direct", "direct, without asynchronous reads"], "cached", "direct"))
 def direct(request, tmp_path, monkeypatch):
     """Whether the reader bypasses the page cache; each way to read is tried."""
     if request.param == "cached":
