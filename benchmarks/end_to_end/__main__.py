@@ -103,7 +103,8 @@ class Bench:
             case.stretches.run(2 if name == "trivial" or name.startswith("a400") else scale.blocks)
         self.rates: dict[str, list[float]] = defaultdict(list)
         self.spans: dict[str, list[Span]] = defaultdict(list)
-        self.rows_from_disk: list[float] = []
+        self.rows_from_disk: dict[str, list[float]] = defaultdict(list)
+        """Rows an example, of each case and repeat."""
         if only != "tiers":
             self._open_peers()
 
@@ -177,18 +178,17 @@ class Bench:
         rate, spans = case.stretches.run(case.blocks)
         self.rates[name].append(rate)
         self.spans[name] += spans
-        if name == "b64 direct":
-            examples = case.blocks * self.scale.block_batches * self.scale.batch
-            self.rows_from_disk.append((case.stretches.disk_rows_read - before) / examples)
+        examples = case.blocks * self.scale.block_batches * self.scale.batch
+        self.rows_from_disk[name].append((case.stretches.disk_rows_read - before) / examples)
 
     def share_of_limit(self) -> float:
         """Speed of (b) past the page cache, divided by the lower of (a) and the limit of the disk; median over the
         repeats."""
-        b64 = self.cases["b64 direct"]
+        b64, rows_from_disk = self.cases["b64 direct"], self.rows_from_disk["b64 direct"]
         row_rate = raw_row_rate(b64.stretches.worker.tiers.log, b64.rows, self.scale.scattered_rows)
         print(f"\npread with 64 threads takes {row_rate:,.0f} scattered rows/s, cold; (b) past the page cache:")
         shares = []
-        for rate, a_rate, rows in zip(self.rates["b64 direct"], self.rates["a64"], self.rows_from_disk, strict=True):
+        for rate, a_rate, rows in zip(self.rates["b64 direct"], self.rates["a64"], rows_from_disk, strict=True):
             limit = row_rate / rows if rows else float("inf")
             shares.append(rate / min(a_rate, limit))
             print(f"{rows:.2f} rows per example from disk, which allows {limit:,.0f} examples/s; reached {rate:,.0f}")

@@ -83,7 +83,7 @@ class _Table:
         table = self
         while table.num_lines != num_lines:
             next_table = _Table(min(num_lines, MAX_GROWTH * table.num_lines))
-            self._check_room(copy_entries(*table._form, *next_table._form))
+            next_table._check_room(copy_entries(*table._form, *next_table._form))
             table = next_table
         return table
 

@@ -33,6 +33,8 @@ BUFFERS_BYTES = NUM_READERS * SCRATCH_BYTES
 
 
 class Reads(Protocol):
+    """A way to read rows."""
+
     def read(self, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32) -> tuple[int, int]:
         """Read rows as `read_rows` does, sorted by file and offset. Returns the first row that could not be read and
         the reason, or (-1, 0). Only one thread at a time may call it."""
@@ -41,8 +43,8 @@ class Reads(Protocol):
 
 
 def reads_of(row_bytes: int, max_gap: int, direct: bool) -> Reads:
-    """The way for files that bypass the page cache if `direct`, and others otherwise. Wanted rows up to `max_gap` bytes
-    apart are read together."""
+    """Choose the way for files that were opened with O_DIRECT if `direct`, without it otherwise. Wanted rows up to
+    `max_gap` bytes apart are read together."""
     if direct and (context := open_context(NUM_IN_FLIGHT)):
         return ReadsInFlight(context, row_bytes, max_gap)
     return ReadsByThreads(row_bytes, max_gap, PAGE_BYTES if direct else 1)

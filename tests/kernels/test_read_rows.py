@@ -3,8 +3,6 @@
 import ctypes
 import errno
 import os
-import subprocess
-import sys
 import tempfile
 from contextlib import contextmanager
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from linux_reads import outcomes, put_beneath, run_checks
 
 from pipeline.kernels import read_rows as module
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, make_scratch, read_rows, read_rows_reference
@@ -150,11 +149,6 @@ def test_direct_reads_are_aligned(tmp_path, max_gap):
     assert beyond == (len(wanted), SHORT)
 
 
-PREAD = ctypes.CFUNCTYPE(
-    ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64, use_errno=True
-)
-
-
 class FaultyDisk:
     """Stands in for libc's pread: a file of ten pages of rows, and what is to go wrong with it."""
 
@@ -178,17 +172,13 @@ class FaultyDisk:
 
 
 def read_from(disk, rows, max_gap=FAR, alignment=1):
-    """In the child: the compiled kernel calls `disk.pread`."""
-    CURRENT[:] = [disk]
+    put_beneath(disk)
     result, got, _ = read([0], [(0, r) for r in rows], max_gap, alignment=alignment)
     if result == (-1, 0):
         np.testing.assert_array_equal(
             got, np.frombuffer(disk.content[: 1700 * ROW_BYTES], np.uint32).reshape(-1, 6)[rows]
         )
     return result
-
-
-CURRENT = []
 
 
 def check_an_interrupted_read_is_given_up():
@@ -223,15 +213,12 @@ def check_rows_far_apart_are_read_together_or_near_ones_are_not():
     assert disk.calls == [(0, 5 * ROW_BYTES), (9 * ROW_BYTES, ROW_BYTES)]
 
 
-FAULTS = [name for name in globals() if name.startswith("check_")]
+FAULTS = {name: check for name, check in globals().items() if name.startswith("check_")}
 
 
 @pytest.fixture(scope="module")
 def faults():
-    """What became of each check, run in a process whose kernel was loaded with another pread."""
-    child = subprocess.run([sys.executable, __file__], capture_output=True, text=True, timeout=120)
-    assert child.returncode == 0, child.stderr
-    return dict(line.split(" ", 1) for line in child.stdout.splitlines())
+    return outcomes(__file__)
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -240,13 +227,4 @@ def test_a_faulty_disk_is_read_or_blamed_as_its_check_says(faults, name):
 
 
 if __name__ == "__main__":
-    from llvmlite.binding import add_symbol
-
-    callback = PREAD(lambda *call: CURRENT[0].pread(*call))
-    add_symbol("pread", ctypes.cast(callback, ctypes.c_void_p).value)
-    for check in FAULTS:
-        try:
-            globals()[check]()
-            print(check, "ok")
-        except AssertionError as error:
-            print(check, repr(error).replace("\n", " "))
+    run_checks(FAULTS)

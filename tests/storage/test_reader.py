@@ -89,8 +89,7 @@ def test_many_rows_of_one_call_are_returned_in_the_order_asked_for(tmp_path, num
     reader.close()
 
 
-def test_only_reads_through_the_page_cache_take_threads(tmp_path):
-    """Reads past it are asynchronous here; without that they take threads, too."""
+def test_reads_past_the_page_cache_are_asynchronous_and_others_take_threads():
     assert isinstance(reads.reads_of(ROW_BYTES, 0, direct=False), reads.ReadsByThreads)
     in_flight = reads.reads_of(ROW_BYTES, 0, direct=True)
     assert isinstance(in_flight, reads.ReadsInFlight)

@@ -15,7 +15,9 @@ from pipeline.kernels import in_flight
 from pipeline.kernels.read_rows import PAGE_BYTES
 
 SYSCALL = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 6, use_errno=True)
-PREAD = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64)
+PREAD = ctypes.CFUNCTYPE(
+    ctypes.c_int64, ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_int64, use_errno=True
+)
 NO_FILE = 99
 CURRENT = []
 
@@ -88,7 +90,7 @@ def run_checks(checks):
 
 
 def outcomes(script):
-    """What became of each check of a test file, run as a script."""
+    """Run a test file as a script and return what became of each of its checks, by name."""
     here = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])}
     child = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, env=here)
     assert child.returncode == 0, child.stderr
