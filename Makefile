@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-browser prove messages test-gpu bench-gpu check clean
+.PHONY: run test test-browser prove test-gpu bench-gpu check clean
 
 run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py --tables
@@ -33,15 +33,6 @@ prove: $(VENV)/test
 test-browser: $(VENV)/test
 	$(BIN)/python -m pytest -m browser tests/browser $(PROVE)
 
-# docs/messages.md, from the errors that tests provoke: all of it anew, or only what TESTS=tests/storage adds and changes.
-TESTS ?=
-RECORDED := $(VENV)/messages
-messages: $(VENV)/test
-	rm -rf $(RECORDED)
-	RECORD_MESSAGES=$(RECORDED) $(BIN)/python -m pytest -n $(JOBS) $(APART) $(TESTS)
-	$(if $(TESTS),,RECORD_MESSAGES=$(RECORDED) NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) $(APART) tests/simulated)
-	$(BIN)/python tests/support/error_page.py $(if $(TESTS),,--anew) $(RECORDED)
-
 # On a machine with a GPU, with the packages of environment.yml: whatever python3 is there.
 test-gpu:
 	$(PYTHON) -m benchmarks.gpu --parts tests workers memcheck racecheck
@@ -53,7 +44,6 @@ check: $(VENV)/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python tests/support/error_page.py
 
 # torch goes first, by itself: what depends on it then finds it there.
 $(VENV)/core: pyproject.toml constraints.txt

@@ -10,15 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import depth
-import error_sites
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-# Before the package is imported: `make messages` collects what its errors say.
-if "RECORD_MESSAGES" in os.environ:
-    error_sites.record(Path(os.environ["RECORD_MESSAGES"]))
 
 from pipeline.models import DeepFM
 from pipeline.optimizer import Adam, DenseAdam, Optimizer
