@@ -42,11 +42,11 @@ def train_command(args: argparse.Namespace) -> int:
         try:
             workflow = override(load(args.workflow), args.set)
             # These imports take seconds, and a mistake in the workflow is told without them.
+            from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
             from pipeline.monitor.page.report import REPORT, reports, write_report_apart
             from pipeline.monitor.report import print_report
-            from pipeline.planner.advice import advice_after
 
             heed_interrupts()
             keep_freed_memory()
@@ -55,8 +55,8 @@ def train_command(args: argparse.Namespace) -> int:
 
                 explain_command(args, workflow, say)
                 return 0
-            if args.on or args.price is not None:
-                raise ValueError("--on and --price are for a prediction; give --explain, too")
+            if args.price is not None:
+                raise ValueError("--price is for a prediction; give --explain, too")
             cluster = args.serial, args.workers, args.scheduler
             session = plan_session(workflow, args.run_dir, *cluster, say, args.dashboard)
             if not args.fresh and (lines := finished(session)):
@@ -80,7 +80,7 @@ def train_command(args: argparse.Namespace) -> int:
             print(driver.what_stands())
     if result is not None:
         print_report(result, tables=args.tables)
-        if advice := advice_after(session, driver):
+        if advice := advice_after(driver):
             print(advice)
         if reports():
             write_report_apart(session.run_dir)
@@ -123,10 +123,7 @@ def train_arguments() -> argparse.ArgumentParser:
         "--all", action="store_true", help="with --explain: also every tier and buffer, and where workers are placed"
     )
     parser.add_argument("--json", action="store_true", help="with --explain: the same, and the workflow, as JSON")
-    parser.add_argument(
-        "--on", type=Path, metavar="FILE.toml", help="with --explain: predict for the machine of this file"
-    )
-    parser.add_argument("--price", type=float, metavar="X", help="with --explain: the price of an hour on the machine")
+    parser.add_argument("--price", type=float, metavar="X", help="with --explain: the price of an hour on this machine")
     return parser
 
 

@@ -1,1 +1,1 @@
-"""Prediction of a run before it begins: hit rates, seconds, memory, disk and money, on this or on another machine."""
+"""Prediction of a run before it begins: hit rates, seconds, memory, disk and money."""

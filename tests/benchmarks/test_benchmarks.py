@@ -93,7 +93,6 @@ RATIOS = {
     "planner": {"hits_off", "ram_off", "disk_off", "speed_off", "speed_within_20"},
     "planner.sizes": {"chosen_vs_best", "peak_vs_memory"},
     "waits": {"least_found", "named", "most_unattributed"},
-    "waits.advised": {"realized_slow_disk", "realized_moves", "gain_of_nothing", "told"},
     "observer": {"on_vs_off", "lower_end", "observer_share", "page_share"},
     "worker_kills": {"kill", "failures"},
     "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from depth import some
-from made_machines import LAPTOP
+from made_up import MACHINE
 
 from pipeline.planner import calibrate
 from pipeline.planner.calibrate import CACHE_FOLDER, cache_file, this_machine
@@ -15,29 +15,29 @@ from pipeline.planner.calibrate import CACHE_FOLDER, cache_file, this_machine
 def measured(tmp_path, monkeypatch):
     """What was said while it was measured: a line for each time. Measuring gives a made-up machine."""
     monkeypatch.setenv(CACHE_FOLDER, str(tmp_path / "cache"))
-    monkeypatch.setattr(calibrate, "calibrate", lambda folder, direct: LAPTOP)
+    monkeypatch.setattr(calibrate, "calibrate", lambda folder, direct: MACHINE)
     said = []
     return lambda direct=False: (this_machine(tmp_path, direct, said.append), len(said))
 
 
 def test_a_machine_is_measured_once_for_each_way_to_read_the_disk(measured, tmp_path):
-    assert measured() == (LAPTOP, 1)
-    assert measured() == (LAPTOP, 1)
-    assert measured(direct=True) == (LAPTOP, 2)
+    assert measured() == (MACHINE, 1)
+    assert measured() == (MACHINE, 1)
+    assert measured(direct=True) == (MACHINE, 2)
     assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda b: b"", lambda b: b[:-9], lambda b: b.replace(b"15", b"16"), lambda b: b"{}\n"]
+    "damage", [lambda b: b"", lambda b: b[:-9], lambda b: b.replace(b"made", b"mode"), lambda b: b"{}\n"]
 )
 def test_a_damaged_file_is_measured_anew_and_replaced(measured, tmp_path, damage):
     measured()
     path = cache_file(tmp_path, False)
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
-    assert measured() == (LAPTOP, 2)
+    assert measured() == (MACHINE, 2)
     assert path.read_bytes() == whole
-    assert measured() == (LAPTOP, 2)
+    assert measured() == (MACHINE, 2)
 
 
 def test_other_versions_are_measured_anew(measured, tmp_path, monkeypatch):
@@ -50,8 +50,8 @@ def test_other_versions_are_measured_anew(measured, tmp_path, monkeypatch):
 
 def test_without_a_place_for_the_file_every_command_measures(measured, tmp_path):
     (tmp_path / "cache").write_text("a file, so that no folder can be made")
-    assert measured() == (LAPTOP, 1)
-    assert measured() == (LAPTOP, 2)
+    assert measured() == (MACHINE, 1)
+    assert measured() == (MACHINE, 2)
 
 
 def test_the_file_is_in_the_users_cache_folder(tmp_path, monkeypatch):
@@ -74,7 +74,7 @@ def test_every_constant_of_this_machine_is_measured(tmp_path, monkeypatch, sizes
     for name, value in sizes.items():
         monkeypatch.setattr(calibrate, name, value)
     machine = calibrate.calibrate(tmp_path, False)
-    assert (machine.rates, machine.price_per_hour, machine.link_bytes_per_second, machine.gpus) == (None, None, None, 0)
-    given = machine.model_dump(exclude_none=True, exclude={"gpus", "gpu_memory", "name", "dask_bytes", "ram"})
+    assert (machine.price_per_hour, machine.link_bytes_per_second) == (None, None)
+    given = machine.model_dump(exclude_none=True, exclude={"name", "dask_bytes", "ram"})
     assert all(value for value in given.values())
     assert list(tmp_path.iterdir()) == [], "scratch files were left"

@@ -1,16 +1,13 @@
-"""--explain as a user calls it: the prediction for this machine and for others, in words and as JSON."""
+"""--explain as a user calls it: the prediction in words and as JSON."""
 
 import json
 from pathlib import Path
 
 import pytest
 from conftest import make_workflow
-from made_machines import EXAMPLES
 
 from pipeline.machine.memory import resident_bytes
 from pipeline.run import main
-
-BIG = ("--set", "storage.device=1 GiB", "--set", "storage.host=1 GiB")
 
 
 @pytest.fixture
@@ -49,49 +46,23 @@ def test_json_has_the_same_values_and_nothing_else_on_stdout(explained):
     assert p["replay"]["replayed"] == 1.0
 
 
-@pytest.mark.parametrize(("name", "workers"), [("laptop", 1), ("h100", 1), ("h100x8", 8)])
-def test_a_run_is_predicted_on_a_machine_that_is_not_here(explained, name, workers):
-    code, out, err = explained("--on", EXAMPLES / f"{name}.toml", *BIG, "--json")
-    told = json.loads(out)
-    assert code == 0, err
-    assert told["workers"] == workers
-    stages = told["prediction"]["block"]["stages"]
-    assert ("upload" in stages, "unite" in stages) == (workers > 1 or name == "h100", workers > 1)
-    assert told["prediction"]["machine"]["name"] in (EXAMPLES / f"{name}.toml").read_text()
-
-
-def test_workers_of_the_other_machine_may_be_fewer(explained):
-    code, out, _ = explained("--on", EXAMPLES / "h100x8.toml", "--workers", "2", *BIG, "--price", "80")
-    assert code == 0
-    assert "\npredicted for eight H100 with NVMe, with overlap:" in out
-    assert "of all 2 workers" in out
-    assert "at 80.00 an hour" in out
-
-
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("--on", "none.toml"), "none.toml cannot be read"),
-        (("--on", EXAMPLES / "laptop.toml", "--scheduler", "tcp://localhost:1"), "--on and --scheduler exclude each"),
-        (("--on", EXAMPLES / "laptop.toml", "--set", "device=cuda"), "device is cuda, and laptop with eight cores has"),
-        (("--on", EXAMPLES / "h100.toml", "--set", "device=cpu"), "device is cpu, and the rates of one H100 with NVMe"),
-        (("--on", EXAMPLES / "h100.toml", "--workers", "2"), "--workers 2: one H100 with NVMe has 1 GPUs"),
         (("--price", "-1"), "--price -1.0: expected the price of an hour, at least 0"),
         (("--price", "nan"), "--price nan: expected the price of an hour"),
-        (("--on", EXAMPLES / "h100.toml", "--set", "storage.device=90 GiB"), "are free; lower it to"),
     ],
 )
-def test_what_is_wrong_with_machine_or_price_is_one_message(explained, argv, said):
+def test_a_price_that_is_none_is_one_message(explained, argv, said):
     code, _, err = explained(*argv)
     assert code == 2
     assert said in err
     assert err.startswith("error: ")
 
 
-def test_a_machine_or_price_without_explain_is_refused(explained, tmp_path, capsys):
-    for argv in (["--on", str(EXAMPLES / "laptop.toml")], ["--price", "1"]):
-        assert main([str(tmp_path / "small.json"), *argv]) == 2
-        assert "--on and --price are for a prediction; give --explain, too" in capsys.readouterr().err
+def test_a_price_without_explain_is_refused(explained, tmp_path, capsys):
+    assert main([str(tmp_path / "small.json"), "--price", "1"]) == 2
+    assert "--price is for a prediction; give --explain, too" in capsys.readouterr().err
     assert not Path("runs").exists()
 
 
@@ -104,12 +75,11 @@ def test_what_cannot_be_tried_is_explained_without_a_prediction(explained, monke
     assert (code, json.loads(out)["prediction"], json.loads(out)["no_prediction"]) == (0, None, "bad")
 
 
-@pytest.mark.parametrize("on", [(), ("--on", EXAMPLES / "laptop.toml"), ("--on", EXAMPLES / "h100.toml")])
-def test_sizes_that_are_chosen_are_predicted_with_half_and_with_twice_the_memory(explained, tmp_path, on):
+def test_sizes_that_are_chosen_are_predicted_with_half_and_with_twice_the_memory(explained, tmp_path):
     path = tmp_path / "small.json"
     workflow = json.loads(path.read_text())
     path.write_text(json.dumps(workflow | {"storage": {"chunk_rows": 1024}}))
-    code, out, err = explained(*on, "--json")
+    code, out, err = explained("--json")
     assert code == 0, err
     others = json.loads(out)["prediction"]["other_memory"]
     assert [other["prediction"]["examples_per_second"] > 0 for other in others.values()] == [True, True]

@@ -5,7 +5,7 @@ from threading import Event
 
 import pytest
 from depth import some
-from made_machines import LAPTOP
+from made_up import MACHINE
 
 from pipeline.device.device import RAM
 from pipeline.planner.overlap import ThreadExecutor
@@ -17,7 +17,7 @@ from pipeline.records import StageResult
 def measured(workflow, folder, world=1):
     setup, source = set_up(workflow, RAM, print, world)
     try:
-        return measure_work(setup, source, RAM, folder, LAPTOP)
+        return measure_work(setup, source, RAM, folder, MACHINE)
     finally:
         source.close()
 
@@ -48,7 +48,7 @@ def test_a_first_batch_that_is_refused_cannot_be_measured(small_workflow, tmp_pa
     setup, source = set_up(small_workflow(), RAM, print)
     no_map = replace(setup, fit=replace(setup.fit, sizes=replace(setup.fit.sizes, map_bytes=1)))
     with pytest.raises(ValueError, match=r"the key map would need .* and has 1 B"):
-        measure_work(no_map, source, RAM, tmp_path, LAPTOP)
+        measure_work(no_map, source, RAM, tmp_path, MACHINE)
     source.close()
     assert list(tmp_path.iterdir()) == []
 
@@ -56,7 +56,7 @@ def test_a_first_batch_that_is_refused_cannot_be_measured(small_workflow, tmp_pa
 def test_a_full_log_only_ends_the_measurement(small_workflow, tmp_path):
     setup, source = set_up(small_workflow(), RAM, print)
     sizes = replace(setup.fit.sizes, device_rows=150, host_rows=20, disk_chunks=10)
-    work = measure_work(replace(setup, fit=replace(setup.fit, sizes=sizes)), source, RAM, tmp_path, LAPTOP)
+    work = measure_work(replace(setup, fit=replace(setup.fit, sizes=sizes)), source, RAM, tmp_path, MACHINE)
     source.close()
     assert work.train_batch.seconds > 0
 
@@ -87,7 +87,7 @@ def test_a_later_batch_that_is_refused_leaves_the_costs_of_the_first_ones(small_
     setup, source = set_up(small_workflow(storage={"device_policy": policy}), RAM, print)
     sizes = replace(setup.fit.sizes, device_rows=150, host_rows=20, disk_chunks=10)
     full = replace(setup, fit=replace(setup.fit, sizes=sizes))
-    assert measure_work(full, source, RAM, tmp_path, LAPTOP).train_batch.seconds > 0
+    assert measure_work(full, source, RAM, tmp_path, MACHINE).train_batch.seconds > 0
     source.close()
 
 

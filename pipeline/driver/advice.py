@@ -1,0 +1,30 @@
+"""Advice at the end of a run, from what the run counted and timed; nothing is computed for it."""
+
+from __future__ import annotations
+
+from pipeline.driver.driver import Driver
+
+MIN_SECONDS = 20.0
+"""Seconds of a session below which no advice is given: its start is most of it."""
+LEAST_SHARE = 0.1
+"""Share of a session that commits must take before fewer of them are advised."""
+
+
+def advice_after(driver: Driver) -> str | None:
+    """Say what bound the run of a driver that has finished, and what would change that; None if it trained nothing."""
+    ended, trained = driver.live.ended, driver.history.tiers.counts()["trained"]
+    if ended is None or not trained["keys"]:
+        return None
+    if ended.seconds < MIN_SECONDS:
+        return ended.text
+    advice = []
+    if trained["device_to_host"] + trained["device_to_disk"]:
+        advice.append("`pipeline run --explain` predicts what more memory brings")
+    else:
+        advice.append("all rows fit on the device, so more memory would not help")
+    every = driver.setup.workflow.commit.every_blocks
+    took = ended.waits.get("commit", 0.0)
+    if every and took > LEAST_SHARE * ended.seconds:
+        advice.append(f"commit.every_blocks {2 * every} instead of {every} would save about {took / 2:.0f} s")
+    driver.live.on_line("; ".join(advice))
+    return "; ".join([ended.text, *advice])
