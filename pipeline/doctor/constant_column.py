@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from pipeline.doctor.alike import Grown
 from pipeline.doctor.dependence import Coarse, dependence
 from pipeline.doctor.finding import Finding
 from pipeline.doctor.seen import SeenColumn, SeenRows
@@ -27,16 +26,13 @@ ALONE, TOGETHER = 6.0, 60.0
 values one would exceed 6 by chance once in a million times); from the second, ten times that, values go together."""
 
 
-def find_constant_columns(
-    seen: SeenRows, coarse: Mapping[str, Coarse], alike: Mapping[int, Sequence[Grown]]
-) -> list[Finding]:
-    """Find constant columns; the first reason of each. `alike`: files that are like the others, see `alike_files`."""
+def find_constant_columns(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
+    """Find constant columns; the first reason of each."""
     found = []
     for column in seen.features.values():
         reasons = (*_everywhere(seen, column), *_in_files(seen, column), *_in_stretches(seen, column))
         found += list(reasons or _at_random(seen, column, coarse))[:1]
-    told = {name for one in found for name in one.columns}
-    return found + [one for one in _in_alike_files(seen, alike) if told.isdisjoint(one.columns)]
+    return found
 
 
 def _everywhere(seen: SeenRows, column: SeenColumn) -> Iterator[Finding]:
@@ -129,22 +125,3 @@ def _at_random(seen: SeenRows, column: SeenColumn, coarse: Mapping[str, Coarse])
                 "which it goes with no other column, though its other values do: it looks as if the value had been put "
                 "in the place of others. Correct the rows, or make it null",
             )  # fmt: skip
-
-
-def _in_alike_files(seen: SeenRows, alike: Mapping[int, Sequence[Grown]]) -> Iterator[Finding]:
-    """A value that one file has more often, in the place of all others of its column alike, while no other column has
-    moved. An event moves several: a new campaign has its own ads, pages and users."""
-    grown_of: dict[tuple[str, int], list[tuple[int, Grown]]] = {}
-    for number, columns in alike.items():
-        if len(columns) == 1:
-            grown_of.setdefault((columns[0].column, columns[0].code), []).append((number, columns[0]))
-    for (name, code), files in grown_of.items():
-        number, grown = max(files, key=lambda one: one[1].errors)
-        more = f" (and in {len(files) - 1} other files)" if len(files) > 1 else ""
-        yield Finding(
-            "constant_column", "fault", (name,),
-            f"{name} is {seen.shown(seen.features[name], code)} in {grown.share:.2%} of the rows of "
-            f"{seen.files[number].path.name}, and in {grown.elsewhere:.2%} elsewhere ({grown.errors:.0f} standard "
-            f"errors){more}, in the place of all other values alike, while no other column has moved: it looks as if "
-            "the value had been put there. Correct these rows, or leave them out",
-        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Copied columns: two that say the same, in all rows, under other names of the values, or in a part of the rows."""
+"""Copied columns: two that say the same, in all rows or under other names of the values; or one put into the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import numpy as np
 
 from pipeline.doctor.dependence import Coarse, coarse_flag, counted_rows, dependence
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.partial_copy import copied_share
 from pipeline.doctor.seen import F64, Mask, SeenColumn, SeenRows
 from pipeline.records import I32, I64
 
@@ -36,12 +35,11 @@ equal; among copies a tenth as many rows are near, and those that are by chance.
 def find_copied_columns(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
     """Compare all pairs of features, on the rows that pairs of columns are counted in."""
     rows = counted_rows(seen)
-    half_N = np.random.default_rng(0).random(len(rows)) < 0.5
     return [
         found
         for a, b in combinations(seen.features.values(), 2)
         if _varies(a, rows) and _varies(b, rows)
-        for found in _of_pair(seen, a, b, rows, half_N, coarse)
+        for found in _of_pair(seen, a, b, rows, coarse)
     ]
 
 
@@ -51,7 +49,7 @@ def _varies(column: SeenColumn, rows: I64) -> bool:
 
 
 def _of_pair(
-    seen: SeenRows, a: SeenColumn, b: SeenColumn, rows: I64, half_N: Mask, coarse: Mapping[str, Coarse]
+    seen: SeenRows, a: SeenColumn, b: SeenColumn, rows: I64, coarse: Mapping[str, Coarse]
 ) -> Iterator[Finding]:
     keys_a, keys_b = a.keys_U[a.codes_N[rows]], b.keys_U[b.codes_N[rows]]
     equal_N = (keys_a == keys_b) & (keys_a != 0)
@@ -67,12 +65,6 @@ def _of_pair(
         where = f"such as {seen.place(first)}, where both are {seen.shown(a, int(a.codes_N[first]))}"
         said = (
             f"equal those of {b.name} in {_share(share)} of the rows, {where}, and hardly ever resemble them elsewhere"
-        )
-        yield _finding(a, b, said, "one was put in the place of the other; correct these rows")
-    elif (part := copied_share(coarse[a.name], coarse[b.name], half_N)) >= COPIED:
-        said = (
-            f"go with those of {b.name} one to one in about {part:.1%} of the rows, whatever the value is, and have "
-            "nothing to do with them elsewhere"
         )
         yield _finding(a, b, said, "one was put in the place of the other; correct these rows")
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.doctor.alike import alike_files
 from pipeline.doctor.calibration import find_calibration
 from pipeline.doctor.constant_column import find_constant_columns
 from pipeline.doctor.copied_column import find_copied_columns
@@ -39,7 +38,6 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
     if run_dir is None:
         say("without a run: what needs a model is left out (second_epoch, importance, calibration)")
     coarse = coarse_columns(seen)
-    alike = alike_files(seen, coarse)
     evaluations = [] if run_dir is None else evaluations_of(run_dir)
     validation_N = seen.rows_of("validation")
     rate = float(seen.labels_NT[validation_N, 0].mean()) if validation_N.any() else 0.0
@@ -47,10 +45,10 @@ def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None
         *find_leaks(seen, _model_auc(workflow, evaluations)),
         *find_shared_rows(seen),
         *find_time_order(seen),
-        *find_constant_columns(seen, coarse, alike),
+        *find_constant_columns(seen, coarse),
         *find_copied_columns(seen, coarse),
         *find_unscaled_numbers(seen, workflow),
-        *find_label_rates(seen, coarse, alike),
+        *find_label_rates(seen),
         *find_second_epoch(evaluations, rate),
         *find_unseen_keys(seen),
         *find_drift(seen, coarse),

@@ -6,14 +6,12 @@ I units (files, hours, or stretches)
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from pipeline.doctor.dependence import Coarse
 from pipeline.doctor.finding import Finding
-from pipeline.doctor.label_gaps import find_gaps
 from pipeline.doctor.seen import F64, SeenColumn, SeenRows
 from pipeline.doctor.times import moments
 from pipeline.records import F32, I32
@@ -28,9 +26,6 @@ ODDS, ODDS_OF_FEW, ODDS_OF_STRETCH = 1.1, 1.5, 2.0
 spread is unknown; a stretch of rows or an hour, which may be those of a single user."""
 LEAST_LABELS = 10
 """Expected labels of the rarer kind in a unit that is judged."""
-CLEAR_SPREAD = 3.0
-"""Natural variance of alike files, in units of what chance gives, from which on it is clear. If it is less, six errors
-of chance alone are three standard deviations or more."""
 STRETCHES, BUCKETS = 20, 200
 WAY = (
     "Were labels lost, set, or joined too early there? Make them anew, or leave these rows out; if it is another "
@@ -64,9 +59,8 @@ class LabelRates:
         rarer = min(float(labels_N.mean()), 1 - float(labels_N.mean()))
         return LabelRates(hits_I, size_I, tuple(np.flatnonzero(size_I * rarer >= LEAST_LABELS).tolist()))
 
-    def compare(self, number: int, alike: bool = False) -> Off | None:
-        """Compare a unit with the other ones that are judged; None if there is none, or all of them have one label.
-        `alike`: the features of its rows are like those of the others, so that a spread counts only if it is clear."""
+    def compare(self, number: int) -> Off | None:
+        """Compare a unit with the other ones that are judged; None if there is none, or all of them have one label."""
         others = [other for other in self.judged if other != number]
         hits_J, size_J = self.hits_I[others], self.size_I[others]
         known = len(others) >= FEW
@@ -78,15 +72,14 @@ class LabelRates:
         # What the others differ by, from the median deviation (of a normal distribution), less what chance gives.
         chance = variance / float(np.median(size_J))
         spread = (1.4826 * float(np.median(np.abs(hits_J / size_J - rest)))) ** 2 - chance
-        natural = spread if known and spread > (CLEAR_SPREAD * chance if alike else 0) else 0.0
+        natural = max(0.0, spread) if known else 0.0
         error = math.sqrt(variance * (1 / size + 1 / float(size_J.sum())) + natural)
         odds = (hits + 0.5) / (size - hits + 0.5) * (1 - rest) / rest
         return Off(rest, max(odds, 1 / odds), abs(hits / size - rest) / error)
 
 
-def find_label_rates(seen: SeenRows, coarse: Mapping[str, Coarse], alike: Collection[int]) -> list[Finding]:
-    """Compare the rates of each label by file, by stretches of rows within files, and by each column of times. `alike`:
-    files whose features are like those of the others."""
+def find_label_rates(seen: SeenRows) -> list[Finding]:
+    """Compare the rates of each label by file, by stretches of rows within files, and by each column of times."""
     found = []
     for label, name in enumerate(seen.label_names):
         labels_N = np.ascontiguousarray(seen.labels_NT[:, label])
@@ -95,20 +88,18 @@ def find_label_rates(seen: SeenRows, coarse: Mapping[str, Coarse], alike: Collec
             said = f"{name} is {mean:g} in all {len(labels_N):,} rows: there is nothing to learn; correct the files"
             found.append(Finding("label_rate", "fault", (name,), said))
             continue
-        of_label = list(_by_file(seen, labels_N, name, alike)) or list(_by_stretch(seen, labels_N, name))
-        of_label += _by_time(seen, labels_N, name)
-        found += of_label or list(find_gaps(seen, labels_N, name, coarse))
+        of_label = list(_by_file(seen, labels_N, name)) or list(_by_stretch(seen, labels_N, name))
+        found += [*of_label, *_by_time(seen, labels_N, name)]
     return found
 
 
-def _by_file(seen: SeenRows, labels_N: F32, name: str, alike: Collection[int]) -> Iterator[Finding]:
-    """Files whose rate differs by more than the natural spread of the files; or, if their rows are like all others, by
-    more than chance."""
+def _by_file(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
+    """Files whose rate differs by more than the natural spread of the files."""
     rates = LabelRates.of(seen.file_N, labels_N, len(seen.files))
     for number in rates.judged:
-        found = rates.compare(number, number in alike)
-        few = len(rates.judged) <= FEW and number not in alike
-        if found and found.errors >= RATE_ERRORS and found.odds >= (ODDS_OF_FEW if few else ODDS):
+        found = rates.compare(number)
+        least = ODDS_OF_FEW if len(rates.judged) <= FEW else ODDS
+        if found and found.errors >= RATE_ERRORS and found.odds >= least:
             yield _finding(name, rates, number, found, f"the rows of {seen.files[number].path.name}")
 
 
