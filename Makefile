@@ -10,7 +10,7 @@ unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: run test test-browser prove test-gpu bench-gpu check clean
+.PHONY: run test test-browser prove prove-all test-gpu bench-gpu check clean
 
 run: $(VENV)/core
 	$(BIN)/python -m pipeline.run workflows/quickstart.py --tables
@@ -19,14 +19,20 @@ test: $(VENV)/test
 	$(BIN)/python -m pytest -n $(JOBS) $(APART)
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(JOBS) $(APART) tests/simulated
 
-# What is deeper than `make test`: every form of each promise, more examples, whole processes, benchmarks in their quick
+# What is deeper than `make test`: more forms of each promise, more examples, whole processes, benchmarks in their quick
 # form. What one needs of the machine besides, it says where it is skipped: a C compiler, namespaces (unshare), a file
 # system with O_DIRECT. PROVE=--no-skips fails then. Some proofs measure time: no more processes than cores.
 PROVE ?=
 PROVE_JOBS ?= 2
+# `make prove` runs one in three forms of a test and a third of the examples, `make prove-all` all of them.
+PROOFS = $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --timeout 1200 $(PROVE)
 prove: $(VENV)/test
-	$(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --timeout 1200 $(PROVE)
-	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" tests/simulated $(PROVE)
+	$(PROOFS)
+	NUMBA_ENABLE_CUDASIM=1 $(PROOFS) tests/simulated
+
+prove-all: $(VENV)/test
+	$(PROOFS) --all-forms
+	NUMBA_ENABLE_CUDASIM=1 $(PROOFS) --all-forms tests/simulated
 
 # The page of a run, reports and comparisons in Debian's chromium, through its DevTools port: nothing is downloaded.
 # SHOTS=folder leaves pictures; PROVE=--no-skips fails where there is no chromium.

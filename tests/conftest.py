@@ -122,6 +122,14 @@ def small_workflow(data_root: Path) -> Callable[..., Workflow]:
 
 def pytest_configure(config: pytest.Config) -> None:
     depth.PROVES = "deep" in config.getoption("markexpr")
+    depth.ALL = config.getoption("all_forms")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if depth.PROVES and not depth.ALL:
+        left = set(depth.one_in_share(items))
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -150,6 +158,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--no-skips", action="store_true", help="a test that is skipped fails: nothing may be left unshown"
     )
+    parser.addoption("--all-forms", action="store_true", help="every form of each proof, as `make prove-all` runs them")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
+from depth import deep
 from evaluated_runs import train_and_evaluate
 from oip import call, json_request
 
@@ -24,7 +25,7 @@ from pipeline.serving.servable import FENCES_FILE, ONNX_FILE, PT2_FILE, REQUEST_
 from pipeline.serving.served_model import open_served
 from pipeline.workflow import Category
 
-SEED, FLIPS, ROWS_OF_REQUEST = 20261122, 200, 3
+SEED, ROWS_OF_REQUEST = 20261122, 3
 CATEGORIES = (Category(name="item"), Category(name="user"))
 UNREAD = {"torch": {ONNX_FILE, PT2_FILE, REQUEST_FILE}, "onnx": {WEIGHTS_FILE, PT2_FILE, REQUEST_FILE}}
 
@@ -88,7 +89,7 @@ def test_a_flipped_bit_is_refused_or_told_by_whoever_meets_it_and_never_makes_a_
     assert set.union(*touched) >= set(range(num_pages))
     files = sorted(path.relative_to(whole) for path in whole.rglob("*") if path.is_file())
     rng, ends = np.random.default_rng(SEED), Counter()
-    for number in range(FLIPS):
+    for number in range(deep(60, 200)):
         # Half of them in the rows, which alone are read while requests come.
         name = files[rng.integers(len(files))] if number % 2 else files[-1]
         backend = ("torch", "onnx")[number // 2 % 2]

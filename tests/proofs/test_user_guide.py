@@ -30,7 +30,7 @@ def test_the_guide_has_every_page():
     assert {path.name for path in DOCS.glob("*.md")} == {"README.md", *PAGES}
 
 
-@pytest.mark.prove
+@pytest.mark.prove(every=True)
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [page for page in PAGES if page != "troubleshooting.md"])
 def test_what_a_page_says_runs(page, folder, monkeypatch):

@@ -321,7 +321,7 @@ def test_a_killed_scoring_of_two_workers_goes_on_to_the_bytes_of_an_undisturbed_
 
 
 @pytest.mark.prove
-def test_twenty_kills_of_a_scoring_leave_the_same_bytes(trained, tmp_path):
+def test_kills_of_a_scoring_leave_the_same_bytes(trained, tmp_path):
     arguments = [trained.run_dir, f"{trained.workflow.data.root}/test-*.parquet", "--keep", "item"]
     subprocess.run(command("pipeline.serving.score", *arguments, "--out", tmp_path / "whole"), cwd=ROOT, check=True)
     for out in killed_and_finished(main, arguments, tmp_path, seed=3):

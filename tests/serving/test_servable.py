@@ -448,7 +448,7 @@ def test_a_bfloat16_run_is_exported_in_float32_with_the_difference_told(root, tm
 
 
 @pytest.mark.prove
-def test_twenty_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_path):
+def test_kills_of_an_export_leave_the_same_bytes(trained, servable, tmp_path):
     whole = contents(servable)
     for out in killed_and_finished(export_main, [trained.run_dir, "--commit", "last"], tmp_path, seed=4):
         assert contents(out) == whole

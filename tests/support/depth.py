@@ -1,17 +1,21 @@
-"""How deep a test goes: `make test` has each promise in one form, `make prove` all of them, and more examples."""
+"""How deep a test goes: `make test` has each promise in one form, `make prove` in several, `make prove-all` in all."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-PROVES = False
-"""True in `make prove`; set by conftest.py before tests are imported."""
+PROVES = ALL = False
+"""True in `make prove` and `make prove-all`; in the latter. Set by conftest.py before tests are imported."""
+SHARE = 3
+"""`make prove` takes one in so many forms of a test that `make test` leaves, and of the examples of Hypothesis."""
 
 
 def some(values: Iterable[Any], *quick: Any, several: bool = False) -> list[Any]:
-    """Values of a parameter, or of `several` as tuples: `quick` ones for both, the others for `make prove` alone."""
+    """Values of a parameter, or of `several` as tuples: `quick` ones for `make test` too, the others for
+    `make prove`, which takes one in SHARE of them, and `make prove-all`."""
     return [
         value if value in quick else pytest.param(*(value if several else (value,)), marks=pytest.mark.prove)
         for value in values
@@ -19,9 +23,26 @@ def some(values: Iterable[Any], *quick: Any, several: bool = False) -> list[Any]
 
 
 def examples(quick: int, all_of_them: int) -> Callable[[Any], Any]:
-    """Number of examples that Hypothesis tries, in `make test` and in `make prove`."""
+    """Number of examples that Hypothesis tries, in `make test` and in `make prove-all`; `make prove` tries a share."""
+    number = deep(quick, all_of_them) if PROVES else quick
 
     def decorate(test: Any) -> Any:
-        return pytest.mark.deep(settings(deadline=None, max_examples=all_of_them if PROVES else quick)(test))
+        return pytest.mark.deep(settings(deadline=None, max_examples=number)(test))
 
     return decorate
+
+
+def deep(least: int, all_of_them: int) -> int:
+    """Number of repetitions in a proof: all of them in `make prove-all`, else a share, but `least` at least."""
+    return all_of_them if ALL else max(least, all_of_them // SHARE)
+
+
+def one_in_share(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Items that `make prove` leaves to `make prove-all`: of the forms of a test, all but one in SHARE. A test whose
+    forms are different promises is marked `prove(every=True)`."""
+    forms = defaultdict[str, list[pytest.Item]](list)
+    for item in items:
+        mark = item.get_closest_marker("prove")
+        if mark and not any(one.kwargs.get("every") for one in item.iter_markers("prove")):
+            forms[item.nodeid.partition("[")[0]].append(item)
+    return [item for of_test in forms.values() for n, item in enumerate(of_test) if n % SHARE]

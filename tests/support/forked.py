@@ -11,6 +11,7 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 import numpy as np
+from depth import deep
 
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload([
@@ -39,14 +40,14 @@ def finished(main: Main, *argv: object) -> None:
     assert process.exitcode == 0
 
 
-def killed_and_finished(main: Main, argv: Sequence[object], folder: Path, seed: int, kills: int = 20) -> list[Path]:
-    """Outputs of a command that was killed at random instants, so many kills in all, and was then called once more."""
+def killed_and_finished(main: Main, argv: Sequence[object], folder: Path, seed: int) -> list[Path]:
+    """Outputs of a command that was killed at random instants, eight times or more, and was then called once more."""
     finished(main, *argv, "--out", folder / "first")
     begun = time.monotonic()
     finished(main, *argv, "--out", folder / "measured")
     takes = time.monotonic() - begun
     rng, outputs = np.random.default_rng(seed), [folder / f"killed{number}" for number in range(4)]
-    for number in range(kills):
+    for number in range(deep(8, 20)):
         process = forked(main, *argv, "--out", outputs[number % 4])
         time.sleep(takes * rng.uniform(0, 1))
         process.kill()
