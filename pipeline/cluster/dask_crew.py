@@ -95,8 +95,9 @@ class DaskCrew:
             parts = tuple(manifest.part(mine) for manifest in kept)
             shards = Shards(num_shards, mine)
             config = WorkerConfig(
-                self._setup.fit.sizes, self._setup.row, self._setup.agenda.steps_of_epoch, self._run_dir, self._speed,
-                parts, replicas[rank], shards, scoring.scratch / f"worker-{rank}" if scoring else None,
+                self._setup.fit.sizes, self._setup.row, self._setup.agenda.steps_of_epoch,
+                self._setup.agenda.largest_batch, self._run_dir, self._speed, parts, replicas[rank], shards,
+                scoring.scratch / f"worker-{rank}" if scoring else None,
             )  # fmt: skip
             joining.append(self._submit(join_run, rank, join_request, config))
         self._watch.results(joining)

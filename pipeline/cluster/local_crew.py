@@ -53,8 +53,9 @@ class LocalCrew:
         num_shards = kept[-1].num_shards if kept else setup.workflow.workers.num_shards(1)
         (dense,) = replicas_for(1, self._commits, kept)
         config = WorkerConfig(
-            fit.sizes, setup.row, setup.agenda.steps_of_epoch, self._folder.path, self._folder.measured, tuple(kept),
-            dense, Shards.all(num_shards), setup.scoring.scratch if setup.scoring else None,
+            fit.sizes, setup.row, setup.agenda.steps_of_epoch, setup.agenda.largest_batch, self._folder.path,
+            self._folder.measured, tuple(kept), dense, Shards.all(num_shards),
+            setup.scoring.scratch if setup.scoring else None,
         )  # fmt: skip
         try:
             self._worker = Worker(setup.workflow, config, self._source, self._device, self._folder.files)

@@ -65,6 +65,11 @@ class Agenda:
         return self._num_batches("train")
 
     @property
+    def largest_batch(self) -> int:
+        """Maximum number of examples of a batch: those of a whole one, and of a last one that is merged into it."""
+        return self._batch_size + self._min_last_batch - 1
+
+    @property
     def total_examples(self) -> int:
         apart = self.num_examples.get("test", 0) if self._test_apart else 0
         return sum(self.num_examples[leg.split] for leg in self.legs) + apart

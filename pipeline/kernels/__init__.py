@@ -6,6 +6,7 @@ compiler choose the order of additions, which changes the bits of a result.
 """
 
 import hashlib
+import os
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,14 @@ def digest_of_sources() -> str:
     return digest.hexdigest()
 
 
+CHECKS_BOUNDS = os.environ.get("PIPELINE_CHECK_BOUNDS") == "1"
+"""True if CPU kernels raise IndexError instead of using memory outside of an array: for tests, as it takes time."""
+
 if not config.CACHE_DIR:
     config.CACHE_DIR = str(Path(__file__).parent / "__pycache__" / digest_of_sources())
+if CHECKS_BOUNDS:
+    # Numba would load what was compiled without checks.
+    config.CACHE_DIR = str(Path(config.CACHE_DIR) / "bounds")
 
 BLOCK_THREADS = 256
 BLOCKS_AT_ONCE = 4
@@ -37,5 +44,5 @@ def gpu_blocks_of(threads: int, at_once: int) -> Any:
     return cuda.jit(cache=True, **bounds)
 
 
-cpu = njit(nogil=True, cache=True, error_model="numpy")
+cpu = njit(nogil=True, cache=True, error_model="numpy", boundscheck=CHECKS_BOUNDS)
 gpu = gpu_blocks_of(BLOCK_THREADS, BLOCKS_AT_ONCE)

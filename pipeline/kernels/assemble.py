@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.records import F32, I64, U64, Array
 
 U8 = NDArray[np.uint8]
@@ -26,6 +27,7 @@ def _is_null(bits: U8, i: int) -> bool:
 @cpu
 def labels_to_float(values: Array, out: F32) -> None:
     """Copy labels; values other than 0 and 1 become NaN."""
+    need_cpu(len(values), len(out))
     for i in range(len(out)):
         ok = (values[i] == 0) | (values[i] == 1)
         out[i] = np.float32(values[i]) if ok else np.float32(np.nan)
@@ -34,6 +36,7 @@ def labels_to_float(values: Array, out: F32) -> None:
 @cpu
 def weights_to_float(values: Array, out: F32) -> None:
     """Copy weights; values that are negative, NaN or infinite in float32 become NaN."""
+    need_cpu(len(values), len(out))
     for i in range(len(out)):
         w = np.float32(values[i])
         out[i] = w if (w >= 0) & (w < np.inf) else np.float32(np.nan)
@@ -43,6 +46,7 @@ def weights_to_float(values: Array, out: F32) -> None:
 def numbers_to_float(values: Array, fill: float, shift: float, above: float, out: F32) -> None:
     """Copy value + shift, with `fill` for a value that is NaN; results that are not finite or not > `above` become
     NaN."""
+    need_cpu(len(values), len(out))
     for i in range(len(out)):
         x = np.float64(values[i])
         y = np.float32((fill if x != x else x) + shift)
@@ -60,6 +64,8 @@ def count_nan(values: F32) -> int:
 @cpu
 def mark_missing(bits: U8, at: int, missing: np.generic, out: Array) -> None:
     """Write `missing` for each null value. This is a pass of its own so that the other kernels run as vector code."""
+    if len(bits):
+        need_cpu(8 * len(bits), at + len(out))
     for i in range(len(out)):
         if _is_null(bits, at + i):
             out[i] = missing
@@ -69,6 +75,9 @@ def mark_missing(bits: U8, at: int, missing: np.generic, out: Array) -> None:
 def take_keys(indices: Array, bits: U8, at: int, dictionary: U64, missing: np.uint64, out_keys: U64) -> None:
     """Look up the keys of dictionary-encoded values. The entry of `indices` for a null is undefined in Arrow and is not
     used."""
+    need_cpu(len(indices), len(out_keys))
+    if len(bits):
+        need_cpu(8 * len(bits), at + len(out_keys))
     if len(bits) == 0:
         for i in range(len(out_keys)):
             out_keys[i] = dictionary[indices[i]]
@@ -87,6 +96,10 @@ def spread_lists(
     overtakes reading. `ends` [n + 1] are Arrow's offsets. `out_offsets` [n + 1] has its first entry set by the caller;
     bag i will be out_offsets[i] to out_offsets[i + 1].
     """
+    need_cpu(len(out_offsets), len(ends))
+    need_cpu(len(keys), num_null + ends[len(ends) - 1] - ends[0])
+    if len(bits):
+        need_cpu(8 * len(bits), at + len(ends) - 1)
     write, read = 0, num_null
     for i in range(len(ends) - 1):
         length = ends[i + 1] - ends[i]
@@ -110,6 +123,7 @@ def permute_columns(columns: Array, order: I64) -> None:
     Random access to a single column stays within a cache; gathering from all columns at once, batch by batch, took
     three times as long.
     """
+    need_cpu(columns.shape[1], len(order))
     for c in range(len(columns) - 1):
         for i in range(len(order)):
             columns[c, i] = columns[c + 1, order[i]]
@@ -118,6 +132,8 @@ def permute_columns(columns: Array, order: I64) -> None:
 @cpu
 def transpose_floats(columns: F32, first: int, begin: int, out: F32) -> None:
     """Make the numbers of an example contiguous: out[i, c] = columns[first + c, begin + i]."""
+    need_cpu(columns.shape[0], first + out.shape[1])
+    need_cpu(columns.shape[1], begin + len(out))
     # Tiles of 64 examples: their rows of `out` stay in the first-level cache over all columns.
     for tile in range(0, len(out), 64):
         for c in range(out.shape[1]):
@@ -138,9 +154,12 @@ def bag_sizes(offsets: I64, order: I64) -> int:
 def gather_bags(offsets: I64, keys: U64, order: I64, out_offsets: I64, out_keys: U64) -> None:
     """Append the bags listed in `order`. The first entry of out_offsets [n + 1] is set by the caller; out_keys begins
     at that offset."""
+    need_cpu(len(out_offsets), len(order) + 1)
     write = 0
     for i in range(len(order)):
-        for j in range(offsets[order[i]], offsets[order[i] + 1]):
+        begin, end = offsets[order[i]], offsets[order[i] + 1]
+        need_cpu(len(out_keys), write + end - begin)
+        for j in range(begin, end):
             out_keys[write] = keys[j]
             write += 1
         out_offsets[i + 1] = out_offsets[0] + write

@@ -25,6 +25,7 @@ from pipeline.kernels.absent import adagrad_absent, rowwise_absent, shrinkage
 from pipeline.kernels.absent_adam import GROUP, LANES, adam_absent, adam_absent_rows
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
+from pipeline.kernels.room import need
 from pipeline.kernels.row_rules import ADAGRAD, ADAM, SGD
 from pipeline.records import F32, I32, U32
 
@@ -45,6 +46,10 @@ def catch_up(
     args = (
         floats_SW, words_SW, weights_at, last_at, rows_P, width, dim, step, rates_T4, begins_T, settings, ahead,
     )  # fmt: skip
+    need(len(floats_SW), len(words_SW))
+    need(floats_SW.shape[1], weights_at + width)
+    need(words_SW.shape[1], last_at + 1)
+    need(min(len(rates_T4), len(begins_T)), step + 1)
     if on_host(words_SW):
         catch_up_cpu(rule, *args)
     elif rule in CATCH_UP_CUDA:

@@ -14,6 +14,7 @@ from numba import cuda
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.arithmetic import product
 from pipeline.kernels.launch import launch, on_host
+from pipeline.kernels.room import need
 from pipeline.kernels.row_rules import FACTOR, L2, full_gradient
 from pipeline.records import F32, I32
 
@@ -27,6 +28,9 @@ def clip_gradients(
     `counts_P`: number of examples that hold each key. `clip`: r and the floor. `clipped_P` uint8: set to 1 for each
     clipped row, else to 0.
     """
+    need(min(len(grads_PC), len(weights_PC), len(clipped_P)), len(counts_P))
+    need(weights_PC.shape[1], grads_PC.shape[1])
+    need(len(rates_T4), step + 1)
     args = (grads_PC, weights_PC, counts_P, dim, step, rates_T4, clip, clipped_P)
     if on_host(grads_PC):
         clip_gradients_cpu(*args)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32
 
 
@@ -25,6 +26,9 @@ def turn_hand_reference(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int
 def turn_hand(marked_S: np.ndarray, evictable_S: np.ndarray, hand: int, victims_E: I32) -> int:
     """Fill `victims_E` and clear each victim in `evictable_S`; at least that many slots must be evictable. Returns the
     hand's new position."""
+    if victims_E.size:
+        need_cpu(evictable_S.size, marked_S.size)
+        need_cpu(marked_S.size, hand + 1)
     taken = 0
     while taken < victims_E.size:
         if evictable_S[hand]:

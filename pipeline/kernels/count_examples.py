@@ -10,6 +10,7 @@ from numba import cuda, uint32
 
 from pipeline.kernels import BLOCK_THREADS, cpu, gpu
 from pipeline.kernels.launch import launch, on_host
+from pipeline.kernels.room import need
 from pipeline.records import I32, TILE
 
 TILE_WORDS = TILE // 32
@@ -18,6 +19,7 @@ TILE_WORDS = TILE // 32
 def count_examples(source_V: I32, starts_P: I32, num_fields: int, counts_P: I32) -> None:
     """Set counts[p] to the number of distinct examples among the occurrences `starts[p]` to `starts[p + 1]` - 1, which
     are written as example * F + field."""
+    need(len(starts_P), len(counts_P) + 1)
     if on_host(source_V):
         count_examples_cpu(source_V, starts_P, num_fields, counts_P)
     else:

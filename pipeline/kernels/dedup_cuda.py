@@ -16,6 +16,7 @@ from numba import cuda
 
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.launch import array_library, launch
+from pipeline.kernels.room import need
 from pipeline.records import I32, RESERVED, TILE, U64, Array
 
 UNSEEN = np.int32(2**31 - 1)
@@ -35,6 +36,9 @@ def unique_keys_cuda(
     """
     xp = array_library(keys_V)
     num_values = len(keys_V)
+    need(len(position_V), num_values)
+    need(len(keys_U), limit)
+    need(min(len(table_C), len(first_C)), 2 * limit)
     table_C.fill(RESERVED)
     first_C.fill(UNSEEN)
     num_unique.fill(0)
@@ -54,6 +58,7 @@ def index_batch_cuda(
     entries beyond P are not written. `num_unique` [1] becomes P. `first_U` [U] is overwritten."""
     xp = array_library(position_V)
     num_values, num_examples = len(position_V), bags_MB.shape[1] - 1
+    need(min(len(unique_P), len(starts_P), len(inverse_V), len(source_V)), num_values)
     first_U.fill(UNSEEN)
     launch(find_first, num_values, position_V, first_U)
     number_V = _number(xp, position_V, first_U)

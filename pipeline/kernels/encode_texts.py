@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.kernels.text_words import WORD_BYTES, load_bytes, load_word
 from pipeline.records import I32, U32
 
@@ -26,10 +27,14 @@ def encode_reference(texts: list[bytes | None]) -> tuple[list[int | None], list[
 def find_firsts(data: Bytes, offsets: I32, numbers_N: I32, firsts_U: I32) -> bool:
     """Write the first row of each number, and return True if all rows of a number have the same text. Numbers are in
     order of first appearance."""
+    need_cpu(max(1, offsets.size), numbers_N.size + 1)
+    if numbers_N.size:
+        need_cpu(data.size, offsets[numbers_N.size])
     address, num = data.ctypes.data, np.int32(0)
     past = address + data.size
     for i in range(numbers_N.size):
         if numbers_N[i] == num:
+            need_cpu(firsts_U.size, num + 1)
             firsts_U[num] = i
             num += np.int32(1)
             continue
@@ -69,6 +74,7 @@ def number_group(
     group. `which_G`: output, the column's numbers of the texts; `ends_G` [one more]: the ends of their bytes behind one
     another. `stamps_U`: `base` + a text's number in the group; a lower stamp is that of an earlier group.
     """
+    need_cpu(own_G.size, rows_G.size)
     base32, num, nulls = np.uint32(base), np.uint32(0), 0
     ends_G[0] = 0
     for g in range(rows_G.size):
@@ -79,10 +85,12 @@ def number_group(
                 own_G[g] = 0
                 nulls += 1
                 continue
+            need_cpu(8 * valid_G.size, g + 1)
             valid_G[np.uint64(g) >> np.uint64(3)] |= np.uint8(1) << np.uint8(g & 7)
         u = np.uint32(numbers_N[row])
         own = np.uint32(stamps_U[u] - base32)
         if own >= num:
+            need_cpu(min(which_G.size, ends_G.size - 1), num + 1)
             own = num
             stamps_U[u] = base32 + num
             which_G[num] = u
@@ -96,6 +104,8 @@ def number_group(
 @cpu
 def gather_texts(data: Bytes, offsets: I32, firsts_U: I32, which_G: I32, ends_G: I32, out: Bytes) -> None:
     """Copy the texts with the numbers `which_G` behind one another; `ends_G` as `number_group` writes it."""
+    need_cpu(ends_G.size, which_G.size + 1)
+    need_cpu(out.size, ends_G[which_G.size])
     for g in range(which_G.size):
         at, end = np.int64(ends_G[g]), np.int64(ends_G[g + 1])
         begin = np.int64(offsets[np.uint32(firsts_U[np.uint32(which_G[g])])])

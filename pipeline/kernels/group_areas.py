@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.records import F32, U64
 
 F64 = NDArray[np.float64]
@@ -48,6 +49,7 @@ def add_groups(
     groups_N: U64, scores_N: U64, positive_N: NDArray[np.bool_], weights_N: F32, last: U64, sums: F64
 ) -> None:
     """Add the next examples; `last` [2] and `sums` [NUM_SUMS] must be zero before the first."""
+    need_cpu(min(len(scores_N), len(positive_N), len(weights_N)), len(groups_N))
     for i in range(len(groups_N)):
         if groups_N[i] != last[GROUP]:
             end_group(sums)

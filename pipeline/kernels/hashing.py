@@ -15,6 +15,7 @@ from numba import cuda
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.launch import launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
+from pipeline.kernels.room import need, need_cpu
 from pipeline.kernels.text_words import WORD_BYTES, load_bytes, load_word
 from pipeline.records import I32, I64, RESERVED, U64, Array
 
@@ -42,6 +43,7 @@ def missing_key(field: str) -> np.uint64:
 
 def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
     """Hash integers of any width to keys: a narrow value has the same key as in 64 bits."""
+    need(len(out), len(values))
     if on_host(values):
         hash_integers_cpu(values, salt, out)
     else:
@@ -50,6 +52,7 @@ def hash_integers(values: Array, salt: np.uint64, out: U64) -> None:
 
 def hash_strings(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
     """Hash texts to keys: text i is data[offsets[i] : offsets[i + 1]] (uint8)."""
+    need(max(1, len(offsets)), len(out) + 1)
     if on_host(offsets):
         hash_strings_cpu(data, offsets, salt, out)
     else:
@@ -115,6 +118,8 @@ def _hash_words(begin: int, end: int, past: int, salt: np.uint64) -> np.uint64:
 
 @cpu
 def hash_strings_cpu(data: Array, offsets: I32 | I64, salt: np.uint64, out: U64) -> None:
+    if out.size:
+        need_cpu(data.size, offsets[out.size])
     address = data.ctypes.data
     past = address + data.size
     for i in range(len(out)):

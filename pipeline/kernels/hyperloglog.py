@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.records import U64
 
 INDEX_BITS = 14
@@ -26,6 +27,7 @@ STANDARD_ERROR = 1.04 / math.sqrt(NUM_REGISTERS)
 @cpu
 def add_keys(keys_N: U64, registers: NDArray[np.uint8]) -> None:
     """Raise the registers [NUM_REGISTERS] (zeros at first) to the ranks of these keys."""
+    need_cpu(registers.size, NUM_REGISTERS)
     end = np.uint64(1) << np.uint64(RANK_BITS)
     for i in range(len(keys_N)):
         # The additional high bit ends the search.

@@ -8,6 +8,7 @@ import numpy as np
 
 from pipeline.kernels import cpu
 from pipeline.kernels.mix import mix, mix_reference
+from pipeline.kernels.room import need_cpu
 from pipeline.records import U32, U64
 
 GOLDEN = 0x9E3779B97F4A7C15
@@ -32,6 +33,8 @@ def init_weights_reference(key: int, seed: int, std: float, num_weights: int) ->
 def init_rows(keys_U: U64, seed: np.uint64, std: float, num_normal: int, out_UW: U32) -> None:
     """Write rows [U, W] of the keys [U]: the key, `num_normal` weights from a normal distribution with standard
     deviation `std`, and zero in all other words."""
+    need_cpu(out_UW.shape[0], keys_U.size)
+    need_cpu(out_UW.shape[1], 2 + num_normal)
     out_UW[:, :] = 0
     weights_UW = out_UW.view(np.float32)
     golden = np.uint64(GOLDEN)

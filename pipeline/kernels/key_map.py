@@ -24,6 +24,7 @@ import numpy as np
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import AHEAD, LINE_BYTES, equal_words, prefetch_line, trailing_zeros
 from pipeline.kernels.mix import mix
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32, I64, U64
 
 PARTITION_BITS = 8
@@ -51,6 +52,8 @@ def partition_keys(keys_U: U64, members_U: I32, mixed_U: U64, starts: I64) -> No
     """Sort mixed keys by their partition with a stable counting sort: `mixed_U` in that order without the bits of the
     partition, the position of each in `members_U`. `starts` [257] bounds each partition."""
     shift, low = np.uint64(64 - PARTITION_BITS), np.uint64((1 << (64 - PARTITION_BITS)) - 1)
+    need_cpu(min(members_U.size, mixed_U.size), keys_U.size)
+    need_cpu(starts.size, NUM_PARTITIONS + 1)
     starts[:] = 0
     for u in range(keys_U.size):
         starts[np.int64(mix(keys_U[u]) >> shift) + 1] += 1
@@ -140,10 +143,17 @@ def _find(
 
 
 @cpu
+def _need_lines(words_L8: U64, halves_L32: U64, mixed_N: U64, members_N: I32) -> None:
+    need_cpu(min(words_L8.shape[0], halves_L32.shape[0]), SPARE_LINES + 1)
+    need_cpu(members_N.size, mixed_N.size)
+
+
+@cpu
 def find_places(
     words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
 ) -> None:
     """Write the place of each member's key, `UNKNOWN` if the table does not hold it."""
+    _need_lines(words_L8, halves_L32, mixed_N, members_N)
     lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
     mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
     base = words_L8.ctypes.data
@@ -163,6 +173,7 @@ def move_keys(
     words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
 ) -> None:
     """Change the place of each member's key, which the table holds."""
+    _need_lines(words_L8, halves_L32, mixed_N, members_N)
     lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
     mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
     base = words_L8.ctypes.data
@@ -211,6 +222,7 @@ def enter(
     words_L8: U64, halves_L32: U64, num_slots: int, stored: int, mixed_N: U64, members_N: I32, places_U: I64
 ) -> bool:
     """Add keys that the table does not hold. Returns False if there was no room for one of them."""
+    _need_lines(words_L8, halves_L32, mixed_N, members_N)
     lines, slots = np.uint64(words_L8.shape[0] - SPARE_LINES), np.uint64(num_slots)
     mask, shift = (np.uint64(1) << np.uint64(stored)) - np.uint64(1), np.uint64(stored)
     base = words_L8.ctypes.data

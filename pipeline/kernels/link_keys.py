@@ -9,6 +9,7 @@ import numpy as np
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import AHEAD, prefetch_line
 from pipeline.kernels.mix import mix
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I64, U64
 
 NO_EARLIER = -1
@@ -38,6 +39,7 @@ def link_keys(keys_U: U64, first: int, table_E2: I64, earlier_U: I64) -> int:
     `table_E2`: keys, as int64, and their newest occurrences, side by side, by open addressing; NO_EARLIER is an empty
     entry. Their number is a power of two, and the table must have room for all keys.
     """
+    need_cpu(earlier_U.size, keys_U.size)
     mask, base = np.uint64(table_E2.shape[0] - 1), table_E2.ctypes.data
     added = 0
     for n in range(keys_U.size):

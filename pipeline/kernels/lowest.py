@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32, U64
 
 DIGIT = 12
@@ -29,12 +30,14 @@ def lowest(major_S: I32, minor_S: I32, evictable_S: np.ndarray, victims_E: I32) 
     """
     if victims_E.size == 0:
         return
+    need_cpu(min(major_S.size, minor_S.size), evictable_S.size)
     scores_E, slots_E = np.empty(evictable_S.size + 1, np.uint64), np.empty(evictable_S.size + 1, np.int32)
     num = 0
     for slot in range(evictable_S.size):
         scores_E[num] = np.uint64(major_S[slot]) << np.uint64(32) | np.uint64(minor_S[slot])
         slots_E[num] = slot
         num += evictable_S[slot] != 0
+    need_cpu(num, victims_E.size)
     highest, ties = _highest(scores_E[:num].copy(), victims_E.size)
     taken = 0
     for e in range(num):

@@ -33,6 +33,7 @@ from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.init_rows import GOLDEN
 from pipeline.kernels.launch import lanes_for, launch, on_host
 from pipeline.kernels.mix import mix, mix_reference
+from pipeline.kernels.room import need, need_cpu, need_index
 from pipeline.records import F32, I32, U32
 
 U16 = NDArray[np.uint16]
@@ -54,6 +55,7 @@ MAX_DROPPED = 31
 def widen_rows(words_SW: U32, staged_AW: U32, rows_P: I32, parts_N4: I32, wide_PX: U32) -> None:
     """Write the parts of narrow row r = rows[p], or of row -1 - r of staging if r is negative, to wide row p; other
     words of it stay as they are."""
+    need(len(wide_PX), len(rows_P))
     if on_host(words_SW):
         widen_cpu(words_SW, staged_AW, rows_P, 0, len(rows_P), parts_N4, wide_PX)
     else:
@@ -69,6 +71,7 @@ def narrow_rows(wide_PX: U32, rows_P: I32, parts_N4: I32, seed: int, step: int, 
     """Write the parts of wide row p to narrow row rows[p]. The wide row begins with its key. At step 0, that of first
     rows, values are rounded to the nearest."""
     stream = stream_of(seed, step)
+    need(len(wide_PX), len(rows_P))
     if on_host(words_SW):
         narrow_cpu(wide_PX, rows_P, 0, len(rows_P), parts_N4, stream, step == 0, words_SW)
     else:
@@ -183,14 +186,28 @@ def narrow_half(number_format: int, bits: np.uint32, of_row: np.uint32, at: int,
 
 
 @cpu
+def _need_parts(words_SW: U32, wide_TX: U32, parts_N4: I32, num_rows: int) -> None:
+    """Raise IndexError if parts do not lie within the rows, or if there are fewer wide rows than `num_rows`."""
+    need_cpu(wide_TX.shape[0], num_rows)
+    for n in range(parts_N4.shape[0]):
+        values = np.int64(words_SW.shape[1]) << np.int64(parts_N4[n, FORMAT] != FULL_WORD)
+        need_cpu(values, np.int64(parts_N4[n, NARROW_AT]) + np.int64(parts_N4[n, NUM_VALUES]))
+        need_cpu(wide_TX.shape[1], np.int64(parts_N4[n, WIDE_AT]) + np.int64(parts_N4[n, NUM_VALUES]))
+
+
+@cpu
 def widen_cpu(words_SW: U32, staged_AW: U32, rows_P: I32, begin: int, end: int, parts_N4: I32, wide_TX: U32) -> None:
     """Widen rows `begin` to `end` - 1 of `rows_P` to the first wide rows."""
+    _need_parts(words_SW, wide_TX, parts_N4, end - begin)
+    need_cpu(rows_P.size, end)
     base, staged, row_bytes = words_SW.ctypes.data, staged_AW.ctypes.data, words_SW.shape[1] * 4
     target, wide_bytes = wide_TX.ctypes.data, wide_TX.shape[1] * 4
     for p in range(begin, end):
         if p + AHEAD < rows_P.size:
             prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
         row = np.int64(rows_P[p])
+        need_cpu(words_SW.shape[0], row + 1)
+        need_cpu(staged_AW.shape[0], -row)
         source = base + row * row_bytes if row >= 0 else staged + (-1 - row) * row_bytes
         for n in range(parts_N4.shape[0]):
             at, width, wide_at = (
@@ -228,12 +245,16 @@ def narrow_cpu(
     wide_TX: U32, rows_P: I32, begin: int, end: int, parts_N4: I32, stream: np.uint64, to_nearest: bool, words_SW: U32
 ) -> None:
     """Narrow the first wide rows to rows `begin` to `end` - 1 of `rows_P`."""
+    _need_parts(words_SW, wide_TX, parts_N4, end - begin)
+    need_cpu(rows_P.size, end)
     base, row_bytes = words_SW.ctypes.data, words_SW.shape[1] * 4
     source, wide_bytes = wide_TX.ctypes.data, wide_TX.shape[1] * 4
     for p in range(begin, end):
         if p + AHEAD < rows_P.size:
             prefetch_row(base, np.int64(rows_P[p + AHEAD]), row_bytes)
-        target = base + np.int64(rows_P[p]) * row_bytes
+        row = np.int64(rows_P[p])
+        need_index(row, words_SW.shape[0])
+        target = base + row * row_bytes
         key = np.uint64(wide_TX[p - begin, 0]) | np.uint64(wide_TX[p - begin, 1]) << np.uint64(32)
         of_row = row_noise(key, stream)
         for n in range(parts_N4.shape[0]):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.room import need_cpu
 from pipeline.records import F32, I32, U64
 
 U8 = NDArray[np.uint8]
@@ -57,6 +58,7 @@ def take_rows(
 ) -> None:  # fmt: skip
     """Look for the key at position `members_M[m]` in page `slots_M[m]`. If the page has it, write its C weights (D of
     them the embedding's) to its row of `weights_PC` and set `found_P`; otherwise change nothing."""
+    need_cpu(members_M.size, slots_M.size)
     rows_M = np.empty(slots_M.size, np.int32)
     _find_rows(pages_SB, slots_M, members_M, keys_P, max_rows, rows_M)
     if precision == FLOAT32:
@@ -73,6 +75,7 @@ def take_rows(
 @cpu
 def _find_rows(pages_SB: U8, slots_M: I32, members_M: I32, keys_P: U64, max_rows: int, rows_M: I32) -> None:
     """Write the row of each key within its page, or -1."""
+    need_cpu(pages_SB.shape[1], HEADER_BYTES + 8 * max_rows)
     words_SW = pages_SB.view(np.uint64)
     base, page_bytes = pages_SB.ctypes.data, pages_SB.shape[1]
     for m in range(slots_M.size):
@@ -81,6 +84,7 @@ def _find_rows(pages_SB: U8, slots_M: I32, members_M: I32, keys_P: U64, max_rows
         page_W, key = words_SW[slots_M[m]], keys_P[members_M[m]]
         # If the key is there, it is among the `length` keys from `first` on.
         first, length = np.int64(1), np.int64(page_W[0] >> np.uint64(32))
+        need_cpu(max_rows, length)
         while length > 1:
             half = length // 2
             first += half if page_W[first + half - 1] < key else 0

@@ -6,6 +6,7 @@ import numpy as np
 
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import AHEAD, prefetch_line
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32, U32, U64
 
 
@@ -21,6 +22,8 @@ def find_pages(fences_N: U32, keys_P: U64, pages_P: I32) -> None:
     Keys are hashes, so their rank follows from their value up to a few hundred pages, and the fence found there brings
     the rest of the way to a page or two. Other keys take a search that doubles its steps.
     """
+    need_cpu(pages_P.size, keys_P.size)
+    need_cpu(fences_N.size, 1)
     base = fences_N.ctypes.data
     for p in range(keys_P.size):
         if p + AHEAD < keys_P.size:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import AHEAD, prefetch_line
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32
 
 U8 = NDArray[np.uint8]
@@ -37,6 +38,8 @@ def find_slots_reference(
 def find_slots(page_of_S: I32, marked_S: U8, num_sets: int, pages_P: I32, members_P: I32, slots_P: I32) -> int:
     """Find the slots of pages and mark them as used. Returns H, the number of positions in `pages_P` whose page is
     there: they come first in `members_P`, and their slots first in `slots_P`; the other positions follow, backwards."""
+    need_cpu(min(members_P.size, slots_P.size), pages_P.size)
+    need_cpu(min(page_of_S.size, marked_S.size), WAYS * max(1, num_sets))
     hits, misses = 0, pages_P.size
     for p in range(pages_P.size):
         if p + AHEAD < pages_P.size:
@@ -67,6 +70,9 @@ def _slot_of(page_of_S: I32, num_sets: int, page: int) -> int:
 def insert_pages(page_of_S: I32, marked_S: U8, hands: U8, cached_SB: U8, pages_R: I32, read_RB: U8) -> None:
     """Copy pages that were read into slots, each in place of another page of its set; `hands` [num_sets]. A page that
     has a slot already keeps it."""
+    need_cpu(min(page_of_S.size, marked_S.size, cached_SB.shape[0]), WAYS * max(1, hands.size))
+    need_cpu(read_RB.shape[0], pages_R.size)
+    need_cpu(cached_SB.shape[1], read_RB.shape[1])
     cached_SW, read_RW = cached_SB.view(np.uint64), read_RB.view(np.uint64)
     for r in range(pages_R.size):
         page = pages_R[r]

@@ -12,6 +12,7 @@ import numpy as np
 
 from pipeline.kernels import cpu
 from pipeline.kernels.read_rows import WRONG_TAG
+from pipeline.kernels.room import need_cpu
 from pipeline.kernels.tag import CONSTANT, tag_factors
 from pipeline.records import I32, U32
 
@@ -37,6 +38,7 @@ def _tag_of(pages_RW: U32, r: int, number: np.uint32, odd_W: U32) -> np.uint32:
 @cpu
 def set_page_tags(pages_RW: U32, numbers_R: U32) -> None:
     """Write each page's tag into its first word."""
+    need_cpu(numbers_R.size, pages_RW.shape[0])
     odd_W = tag_factors(pages_RW.shape[1])
     for r in range(pages_RW.shape[0]):
         pages_RW[r, 0] = _tag_of(pages_RW, r, numbers_R[r], odd_W)
@@ -46,6 +48,8 @@ def set_page_tags(pages_RW: U32, numbers_R: U32) -> None:
 def check_pages(pages_RW: U32, numbers_R: U32, fences_R: U32, max_rows: int, odd_W: U32, reasons_R: I32) -> None:
     """Check each page's tag, number of rows, and the top 32 bits of its first key; `odd_W` is `tag_factors(W)`. Write
     WRONG_TAG, WRONG_COUNT or WRONG_FENCE, the first that applies, or 0."""
+    need_cpu(min(numbers_R.size, fences_R.size, reasons_R.size), pages_RW.shape[0])
+    need_cpu(pages_RW.shape[1], max(4, odd_W.size + 1))
     for r in range(pages_RW.shape[0]):
         if pages_RW[r, 0] != _tag_of(pages_RW, r, numbers_R[r], odd_W):
             reasons_R[r] = WRONG_TAG

@@ -8,12 +8,15 @@ from numba import cuda
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
+from pipeline.kernels.room import need
 from pipeline.records import F32, I32
 
 
 def lookup(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:
     """Set weights[p] to the C words from `column` on of row r = rows[p] of the slab, or of row -1 - r of staging if r
     is negative."""
+    need(len(weights_PC), len(rows_P))
+    need(slab_SW.shape[1], column + weights_PC.shape[1])
     if on_host(slab_SW):
         lookup_cpu(slab_SW, staged_AW, rows_P, column, weights_PC)
     else:
@@ -28,6 +31,8 @@ def pool_singles(
 
     `first_BF` has no columns if rows have no first-order weight.
     """
+    _need_examples(weights_PC, end, embeddings_BFD, first_BF)
+    need(len(inverse_V), len(single_S) * len(embeddings_BFD))
     if on_host(weights_PC):
         pool_singles_cpu(weights_PC, inverse_V, single_S, begin, end, embeddings_BFD, first_BF)
     else:
@@ -44,6 +49,8 @@ def pool_bags(
 ) -> None:  # fmt: skip
     """Sum or average the weights of each bag of examples `begin` to `end` - 1, in the order of its values; an empty
     bag gives zeros."""
+    _need_examples(weights_PC, end, embeddings_BFD, first_BF)
+    need(bags_MB.shape[1], end + 1)
     if on_host(weights_PC):
         pool_bags_cpu(weights_PC, inverse_V, bags_MB, multi_M, mean_M, begin, end, embeddings_BFD, first_BF)
     else:
@@ -52,6 +59,11 @@ def pool_bags(
             pool_bags_cuda, end - begin, weights_PC, inverse_V, bags_MB, multi_M, mean_M, begin, end,
             embeddings_BFD, first_BF, lanes, lanes=lanes,
         )  # fmt: skip
+
+
+def _need_examples(weights_PC: F32, end: int, embeddings_BFD: F32, first_BF: F32) -> None:
+    need(min(len(embeddings_BFD), len(first_BF)), end)
+    need(weights_PC.shape[1], embeddings_BFD.shape[2] + (first_BF.shape[1] > 0))
 
 
 def lookup_reference(slab_SW: F32, staged_AW: F32, rows_P: I32, column: int, weights_PC: F32) -> None:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline.kernels import cpu
 from pipeline.kernels.in_flight import EVENT_WORDS, REQUEST_WORDS, submit, wait_for, write_request
 from pipeline.kernels.read_rows import PAGE_BYTES, WRONG_TAG, read_rows, span_end, take_from_span
+from pipeline.kernels.room import need_cpu
 from pipeline.kernels.tag import tag_factors
 from pipeline.records import I32, I64, U32
 
@@ -35,6 +36,8 @@ def read_in_flight(
     is overwritten.
     """
     num_buffers, buffer_bytes = buffers_RB.shape
+    need_cpu(min(offsets_N.size, to_N.size), files_N.size)
+    need_cpu(work.size, IN_FLIGHT_WORDS * num_buffers)
     row_bytes = 4 * out_UW.shape[1]
     odd_W = tag_factors(out_UW.shape[1])
     addresses_R, free_R = work[:num_buffers], work[num_buffers : 2 * num_buffers]
@@ -55,6 +58,7 @@ def read_in_flight(
             begin = offsets_N[n] // PAGE_BYTES * PAGE_BYTES
             end = span_end(files_N, offsets_N, n, max_gap, begin + buffer_bytes, row_bytes)
             num_bytes = -(-(offsets_N[end - 1] + row_bytes - begin) // PAGE_BYTES) * PAGE_BYTES
+            need_cpu(buffer_bytes, num_bytes)
             address = buffers_RB.ctypes.data + buffer * buffer_bytes
             addresses_R[new] = write_request(requests_R8, buffer, files_N[n], address, num_bytes, begin)
             spans_R2[buffer, 0], spans_R2[buffer, 1] = n, end

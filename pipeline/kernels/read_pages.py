@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pipeline.kernels import cpu
 from pipeline.kernels.in_flight import EVENT_WORDS, REQUEST_WORDS, submit, wait_for, write_request
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, read_span
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32, I64
 
 U8 = NDArray[np.uint8]
@@ -43,6 +44,8 @@ def read_pages(context: int, files_R: I32, offsets_R: I64, pages_RB: U8, work: I
     errno or SHORT.
     """
     num, page_bytes = files_R.size, pages_RB.shape[1]
+    need_cpu(min(offsets_R.size, pages_RB.shape[0]), num)
+    need_cpu(work.size, num * WORK_WORDS)
     results_R = work[:num]
     results_R[:] = 0
     if context:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from pipeline.kernels import cpu
 from pipeline.kernels.hint import AHEAD, prefetch_row
+from pipeline.kernels.room import need_cpu, need_index
 from pipeline.kernels.tag import tag_factors, tag_of, tag_reference
 from pipeline.records import I32, I64, U32
 
@@ -74,6 +75,7 @@ def read_rows(
     O_DIRECT), except at the end of a file. `scratch` is from `make_scratch`. Returns (-1, 0), or the first row that
     could not be read and the reason: an errno, SHORT or WRONG_TAG.
     """
+    need_cpu(min(offsets_N.size, to_N.size), files_N.size)
     row_bytes = 4 * out_UW.shape[1]
     odd_W = tag_factors(out_UW.shape[1])
     timespec = np.empty(2, np.int64)
@@ -86,6 +88,7 @@ def read_rows(
         end = span_end(files_N, offsets_N, n, span_gap, begin + scratch.size, row_bytes)
         wanted = offsets_N[end - 1] + row_bytes - begin
         num_bytes = -(-wanted // alignment) * alignment
+        need_cpu(scratch.size, num_bytes)
         error = read_span(files_N[n], scratch.ctypes.data, begin, num_bytes, wanted, alignment)
         # The time since the last read; reading the clock twice per read would cost a twentieth of a read from memory.
         now = _now(timespec)
@@ -149,6 +152,8 @@ def take_from_span(
         if i + AHEAD < to_N.size:
             prefetch_row(base, to_N[i + AHEAD], row_bytes)
         word = (offsets_N[i] - begin) // 4
+        need_cpu(words.size, word + out_UW.shape[1])
+        need_index(to_N[i], out_UW.shape[0])
         for w in range(out_UW.shape[1]):
             out_UW[to_N[i], w] = words[word + w]
         if out_UW[to_N[i], odd_W.size] != tag_of(out_UW, to_N[i], odd_W):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pipeline.kernels import cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32, I64
 
 
@@ -12,6 +13,7 @@ from pipeline.records import I32, I64
 def order_by_owner(owner_U: I64, ends_W: I64, order_U: I32, place_U: I32) -> None:
     """Sort keys by owner; those of one owner keep their order. Sets order[n] to the key at place n, place[u] to the
     place of key u, and ends[w] to the place after the last key of owner w."""
+    need_cpu(min(order_U.size, place_U.size), owner_U.size)
     ends_W[:] = 0
     for u in range(owner_U.size):
         ends_W[owner_U[u]] += 1
@@ -33,10 +35,12 @@ def order_by_owner_reference(owner_U: I64) -> list[int]:
 def number_requests(requests_R: I32, number_U: I32, inverse_R: I32, unique_R: I32) -> int:
     """Number the requested keys in order of first appearance. `number_U`: -1 for every key, before and after. Sets
     inverse[r] to the number of request r's key and unique[p] to key p; returns how many there are."""
+    need_cpu(inverse_R.size, requests_R.size)
     num = np.int32(0)
     for r in range(requests_R.size):
         u = requests_R[r]
         if number_U[u] < 0:
+            need_cpu(unique_R.size, num + 1)
             number_U[u] = num
             unique_R[num] = u
             num += np.int32(1)
@@ -54,6 +58,7 @@ def number_requests_reference(requests_R: I32) -> tuple[list[int], list[int]]:
 @cpu
 def sum_by_key(inverse_R: I32, counts_R: I32, sums_P: I32) -> None:
     """Set sums[p] to the sum of the counts of key p's requests."""
+    need_cpu(counts_R.size, inverse_R.size)
     sums_P[:] = 0
     for r in range(inverse_R.size):
         sums_P[inverse_R[r]] += counts_R[r]

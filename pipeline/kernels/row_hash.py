@@ -6,6 +6,7 @@ import numpy as np
 
 from pipeline.kernels import cpu
 from pipeline.kernels.mix import mix, mix_reference
+from pipeline.kernels.room import need_cpu
 from pipeline.records import U32, U64
 
 SEEDS = (0x243F6A8885A308D3, 0x13198A2E03707344)
@@ -25,6 +26,7 @@ def row_hash_reference(words: list[int]) -> int:
 @cpu
 def add_row_hashes(rows_UW: U32, num_words: int, total: U64) -> None:
     """Add the hashes of the rows' first `num_words` words to `total` [2], high and low."""
+    need_cpu(rows_UW.shape[1], num_words)
     prime = np.uint64(PRIME)
     for u in range(rows_UW.shape[0]):
         high = np.uint64(SEEDS[0])

@@ -10,12 +10,14 @@ from numba import cuda
 from pipeline.kernels import cpu, gpu
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
+from pipeline.kernels.room import need, need_index
 from pipeline.kernels.stream import finish_streams, stream_row, streams_by
 from pipeline.records import I32, I64, U32
 
 
 def gather_rows(slab_SW: U32, at_U: I32 | I64, out_UW: U32) -> None:
     """Copy rows: out[u] = slab[at[u]]."""
+    need(len(out_UW), len(at_U))
     if on_host(slab_SW):
         gather_cpu(slab_SW, at_U, out_UW)
     else:
@@ -24,6 +26,7 @@ def gather_rows(slab_SW: U32, at_U: I32 | I64, out_UW: U32) -> None:
 
 def scatter_rows(slab_SW: U32, at_U: I32 | I64, rows_UW: U32) -> None:
     """Copy rows: slab[at[u]] = rows[u]; the slots in `at_U` must be distinct."""
+    need(len(rows_UW), len(at_U))
     if on_host(slab_SW):
         scatter_cpu(slab_SW, at_U, rows_UW)
     else:
@@ -47,13 +50,23 @@ def scatter_rows_reference(slab_SW: U32, at_U: I32, rows_UW: U32) -> None:
 
 
 @cpu
+def _need_alike(slab_SW: U32, rows_UW: U32) -> None:
+    """Raise IndexError unless the rows of both arrays are as long, and lie one after the other."""
+    row_bytes = slab_SW.shape[1] * 4
+    if rows_UW.shape[1] * 4 != row_bytes or slab_SW.strides[0] != row_bytes or rows_UW.strides[0] != row_bytes:
+        raise IndexError("rows that are moved must be as long as those of the slab, and lie one after the other")
+
+
+@cpu
 def gather_cpu(slab_SW: U32, at_U: I32, out_UW: U32) -> None:
+    _need_alike(slab_SW, out_UW)
     base, into, row_bytes = slab_SW.ctypes.data, out_UW.ctypes.data, slab_SW.shape[1] * 4
     by = streams_by(out_UW)
     for u in range(at_U.size):
         if u + AHEAD < at_U.size:
             prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
         at = np.int64(at_U[u])
+        need_index(at, slab_SW.shape[0])
         if by:
             stream_row(base + at * row_bytes, into + u * row_bytes, row_bytes, by)
         else:
@@ -64,12 +77,14 @@ def gather_cpu(slab_SW: U32, at_U: I32, out_UW: U32) -> None:
 
 @cpu
 def scatter_cpu(slab_SW: U32, at_U: I32, rows_UW: U32) -> None:
+    _need_alike(slab_SW, rows_UW)
     base, source, row_bytes = slab_SW.ctypes.data, rows_UW.ctypes.data, slab_SW.shape[1] * 4
     by = streams_by(slab_SW)
     for u in range(at_U.size):
         if by == 0 and u + AHEAD < at_U.size:
             prefetch_row(base, np.int64(at_U[u + AHEAD]), row_bytes)
         at = np.int64(at_U[u])
+        need_index(at, slab_SW.shape[0])
         if by:
             stream_row(source + u * row_bytes, base + at * row_bytes, row_bytes, by)
         else:

@@ -13,6 +13,7 @@ from pipeline.kernels import cpu, gpu, gpu_blocks_of
 from pipeline.kernels.arithmetic import product
 from pipeline.kernels.hint import AHEAD, prefetch_line, prefetch_row
 from pipeline.kernels.launch import MAX_BLOCKS, array_library, lanes_for, launch, launch_blocks, on_host
+from pipeline.kernels.room import need
 from pipeline.records import F32, I32, TILE
 
 LONG = 128
@@ -28,6 +29,11 @@ def segment_sum(
     `first_G` is empty if rows have no first-order weight, `scale_G` if no bag is averaged.
     """
     args = (grads_GD, first_G, source_V, starts_P, scale_G, tile_G, out_PC)
+    num_keys = len(starts_P) - 1
+    need(min(num_keys, len(out_PC)), max(num_keys, len(out_PC)))
+    need(out_PC.shape[1], grads_GD.shape[1])
+    if len(scale_G):
+        need(len(scale_G), len(grads_GD))
     if on_host(grads_GD):
         segment_sum_cpu(*args)
         return

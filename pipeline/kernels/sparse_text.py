@@ -9,6 +9,7 @@ There is no CUDA twin, since text is parsed on the host.
 from __future__ import annotations
 
 from pipeline.kernels import cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.records import I32, I64, Array
 
 SPACE, TAB, NEWLINE, RETURN, COLON, MINUS, PLUS, POINT, ZERO, EXPONENT, EXPONENT_LOWER = (
@@ -157,6 +158,7 @@ def parse_sparse_cpu(
         label, at = _label(text, at)
         if label < 0:
             return BAD_LABEL, row
+        need_cpu(labels_N.size, row + 1)
         labels_N[row] = label
         ended, at = _line_end(text, at)
         while not ended:
@@ -173,6 +175,7 @@ def parse_sparse_cpu(
             if slot < 0:
                 return NO_SLOT, row
             if is_number[slot]:
+                need_cpu(values.size, v + at - begin)
                 for i in range(begin, at):
                     values[v] = text[i]
                     v += 1
@@ -181,6 +184,7 @@ def parse_sparse_cpu(
                     return BAD_TOKEN, row
                 if not ignore_values:
                     return NOT_ONE, row
+            need_cpu(min(rows_T.size, slots_T.size, ids_T.size, ends_T.size - 1), t + 1)
             rows_T[t], slots_T[t], ids_T[t] = row, slot, last
             t += 1
             ends_T[t] = v

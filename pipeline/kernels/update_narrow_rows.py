@@ -9,6 +9,7 @@ import numpy as np
 
 from pipeline.kernels import cpu
 from pipeline.kernels.narrow_rows import narrow_cpu, widen_cpu
+from pipeline.kernels.room import need_cpu
 from pipeline.kernels.update_rows import update_rows_cpu
 from pipeline.records import F32, I32, U32
 
@@ -24,6 +25,9 @@ def update_narrow_rows_cpu(
 ) -> None:  # fmt: skip
     """Update the narrow rows `rows_P` of a slab. `weights_at` and `last_at` are places in the wide row; see
     `narrow_rows` and `update_rows` for the other arguments."""
+    need_cpu(min(grads_PC.shape[0], starts_P.size - 1), rows_P.size)
+    need_cpu(num_wide_words, last_at + 2)
+    need_cpu(rates_T4.shape[0], step + 1)
     tile = max(1, WIDE_TILE_WORDS // num_wide_words)
     wide_TX, at_T = np.empty((tile, num_wide_words), np.uint32), np.arange(tile).astype(np.int32)
     floats_TX = wide_TX.view(np.float32)

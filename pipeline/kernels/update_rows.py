@@ -16,6 +16,7 @@ from pipeline.kernels.arithmetic import product
 from pipeline.kernels.clip_gradients import squares
 from pipeline.kernels.hint import AHEAD, prefetch_row
 from pipeline.kernels.launch import lanes_for, launch, on_host
+from pipeline.kernels.room import need
 from pipeline.kernels.row_rules import (
     ADAGRAD,
     ADAM,
@@ -48,6 +49,11 @@ def update_rows(
     args = (
         floats_SW, words_SW, weights_at, last_at, rows_P, grads_PC, starts_P, dim, step, rates_T4, settings, whole,
     )  # fmt: skip
+    need(min(len(grads_PC), len(starts_P) - 1), len(rows_P))
+    need(len(floats_SW), len(words_SW))
+    need(floats_SW.shape[1], weights_at + grads_PC.shape[1])
+    need(words_SW.shape[1], last_at + 2)
+    need(len(rates_T4), step + 1)
     if on_host(words_SW):
         update_rows_cpu(rule, *args)
     else:

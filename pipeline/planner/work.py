@@ -95,7 +95,9 @@ class Rehearsal:
             }),
         })  # fmt: skip
         speed = DiskSpeed(machine.scattered_read_seconds, machine.disk_read_bytes_per_second)
-        config = WorkerConfig(setup.fit.sizes, setup.row, agenda.steps_of_epoch, scratch, speed, (), None)
+        config = WorkerConfig(
+            setup.fit.sizes, setup.row, agenda.steps_of_epoch, agenda.largest_batch, scratch, speed, (), None
+        )
         self._tiers = Tiers(workflow, config, source, device, Files())
         self._runner = StageRunner(workflow, source, self._tiers)
         self._look_ahead = setup.fit.look_ahead

@@ -18,6 +18,8 @@ class Shape:
 
     layout: FieldLayout
     row: RowLayout
+    largest_batch: int
+    """Maximum number of examples of a batch, of all workers together."""
     steps_of_epoch: int = 1
 
 

@@ -85,10 +85,9 @@ class Learner:
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
         self._reader_of: Callable[[I32], WeightReader] | None = None
         """Makes readers of the rows that a block is scored with."""
-        # A batch with which a smaller one was merged has at most two examples more per worker.
-        maximum = workflow.schedule.batch_size if group is None else -(-workflow.schedule.batch_size // group.world) + 2
-        self._embed = Embed(layout, row, maximum, threads, device)
         rank = Rank(group.rank, group.world) if group else Rank()
+        maximum = rank.size_of(shape.largest_batch)
+        self._embed = Embed(layout, row, maximum, threads, device)
         self._full = rank.size_of(workflow.schedule.batch_size)
         self._forward = Forward(workflow, self.model, device, self._torch.where, maximum, self._full)
         self._compiled: Compiled | None = None

@@ -38,6 +38,7 @@ class WorkerConfig:
     sizes: Sizes
     row: RowLayout
     steps_of_epoch: int
+    largest_batch: int
     run_dir: Path
     """Run directory on the worker's machine, which holds its part of the table."""
     speed: DiskSpeed
@@ -80,7 +81,7 @@ class Tiers:
         evaluation = Evaluation(
             workflow.data.labels, (config.scratch or config.run_dir) / "scores", grouped=bool(workflow.metrics.group)
         )
-        shape = Shape(source.layout, self.row, config.steps_of_epoch)
+        shape = Shape(source.layout, self.row, config.largest_batch, config.steps_of_epoch)
         together = Together(membership.for_steps, membership.collective) if membership else Together()
         self.learner = Learner(workflow, shape, self.slab, evaluation, self.threads, device, together)
         self.learner.block_metrics.returns_scores = config.scratch is not None

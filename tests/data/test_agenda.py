@@ -58,6 +58,8 @@ def test_blocks_of_any_size_hold_every_batch_in_order(num_examples, batch_size, 
     assert [b.number for b in blocks] == list(range(len(blocks)))
     assert all(1 <= b.num_batches <= block_batches for b in blocks)
     assert sum(b.num_examples for b in blocks) == agenda.total_examples
+    bounds = [block.batch_bounds(batch) for block in blocks for batch in range(block.num_batches)]
+    assert max(end - begin for begin, end in bounds) <= agenda.largest_batch < 2 * batch_size
     for b in blocks:
         bounds = [b.batch_bounds(n) for n in range(b.num_batches)]
         assert (bounds[0][0], bounds[-1][1]) == (0, b.num_examples)

@@ -21,6 +21,7 @@ from twins import (
 )
 
 from pipeline.kernels.row_rules import RULE_NUMBERS
+from pipeline.kernels.rows import gather_rows
 
 
 class Simulator:
@@ -47,6 +48,13 @@ def test_a_value_has_the_same_key_on_a_gpu(rng, size):
 @pytest.mark.parametrize(("rows", "words"), [(0, 4), (1, 1), (5, 7), (9, 8)])
 def test_a_gpu_moves_rows_whole_and_to_the_same_places(rng, rows, words):
     check_rows(Simulator, rng, 11, rows, words)
+
+
+@pytest.mark.parametrize("slot", [-1, 3])
+def test_the_simulator_refuses_slots_that_do_not_exist(slot):
+    slab, at, out = np.zeros((3, 4), np.uint32), np.array([slot], np.int32), np.zeros((1, 4), np.uint32)
+    with pytest.raises(IndexError):
+        gather_rows(*map(Simulator.to_device, (slab, at, out)))
 
 
 @pytest.mark.parametrize("first_order", [0, 1])

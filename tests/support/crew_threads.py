@@ -82,8 +82,9 @@ class ThreadCrew:
         source = Source(workflow.data, workflow.seed, group=workflow.metrics.group)
         dense = self._commits.load_dense(kept[-1], min(rank, len(kept[-1].dense) - 1)) if kept else None
         config = WorkerConfig(
-            sizes_of(workflow, **self._sizes[rank]), self._setup.row, self._setup.agenda.steps_of_epoch, self._run_dir,
-            SPEED, tuple(m.part(mine) for m in kept), dense, Shards(NUM_SHARDS, mine),
+            sizes_of(workflow, **self._sizes[rank]), self._setup.row, self._setup.agenda.steps_of_epoch,
+            self._setup.agenda.largest_batch, self._run_dir, SPEED, tuple(m.part(mine) for m in kept), dense,
+            Shards(NUM_SHARDS, mine),
         )  # fmt: skip
         membership = Membership(Rank(rank, self.world), self.owner_of_shard, group, on_gpus=on_gpus)
         device = self._gpus.devices[rank] if self._gpus else RAM

@@ -1,6 +1,8 @@
 """Small grids for the simulator, in which every thread is a Python thread. A kernel's result does not depend on its
 grid."""
 
+import functools
+
 import numpy as np
 import pytest
 from numba import config
@@ -85,4 +87,30 @@ def both(array):
 
 def as_argument(value):
     """Wrap an array as one of the simulator's own, since it copies NumPy arrays there and back."""
-    return FakeCUDAArray(np.asarray(value)) if isinstance(value, np.ndarray) else value
+    return within_bounds()(np.asarray(value)) if isinstance(value, np.ndarray) else value
+
+
+@functools.cache
+def within_bounds():
+    """Return a class of the simulator's arrays that refuses indices and slices that NumPy takes and a GPU does not
+    check: negative ones, and slices that go beyond the end."""
+
+    class WithinBounds(FakeCUDAArray):
+        def __getitem__(self, index):
+            check_index(index, self._ary.shape)
+            found = self._ary[index]
+            return WithinBounds(found) if type(found) is np.ndarray else found
+
+        def __setitem__(self, index, value):
+            check_index(index, self._ary.shape)
+            self._ary[index] = value
+
+    return WithinBounds
+
+
+def check_index(index, shape):
+    """Raise IndexError unless each part of an index lies within the array; NumPy looks for single ones too large."""
+    for part, size in zip(index if type(index) is tuple else (index,), shape, strict=False):
+        bounds = (part.start or 0, size if part.stop is None else part.stop) if type(part) is slice else (part, 0)
+        if min(bounds) < 0 or max(bounds) > size:
+            raise IndexError(f"index {part} of an array with {size} items")

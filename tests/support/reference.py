@@ -26,7 +26,7 @@ from pipeline.kernels.segment_sum import bag_scale, segment_sum_reference
 from pipeline.machine.memory import aligned_empty
 from pipeline.optim.dense import clip_factor
 from pipeline.storage.layout import NUMBER_FORMATS
-from pipeline.training.build import build_model, row_layout
+from pipeline.training.build import build_model, has_batch_norm, row_layout
 from pipeline.training.dense_state import dense_state
 from pipeline.training.forward import binary_cross_entropy
 from pipeline.training.learner import seed_of_step
@@ -99,7 +99,11 @@ class Reference:
 
     def batches(self, split: str, epoch: int) -> list[list[dict[str, object]]]:
         examples, size = self.examples(split, epoch), self.workflow.schedule.batch_size
-        return [examples[first : first + size] for first in range(0, len(examples), size)]
+        batches = [examples[first : first + size] for first in range(0, len(examples), size)]
+        if split == "train" and len(batches) > 1 and len(batches[-1]) == 1 and has_batch_norm(self.model):
+            # Batch norm needs two examples, so a last one joins the batch before.
+            batches[-2:] = [batches[-2] + batches[-1]]
+        return batches
 
     def evaluate(self, split: str, epoch: int) -> None:
         scores: list[float] = []
