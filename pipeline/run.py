@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.problems import Location, problems
 from pipeline.optimizer import ROW_OPTIMIZERS
-from pipeline.workflow import Workflow, load
+from pipeline.workflow import Workflow, load, name_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -130,9 +130,10 @@ def train_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
-    """Apply the settings `a.b=value` to the workflow, and validate the result as the file's own was. Raises ValueError,
-    with the setting, if one is wrong."""
+def override(workflow: Workflow, settings: Sequence[str], classes: Mapping[str, Any] | None = None) -> Workflow:
+    """Apply the settings `a.b=value` to the workflow, and validate the result as the file's own was. The model class
+    stays the object that it is, unless a setting names another one; `classes` has objects for such names. Raises
+    ValueError, with the setting, if one is wrong."""
     fields: dict[str, Any] = workflow.model_dump(mode="json")
     rows_given = set(workflow.optimizer.rows.model_fields_set)
     paths = []
@@ -158,7 +159,8 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
         at[last] = value
         paths.append(path)
     try:
-        return Workflow.model_validate_json(json.dumps(fields))
+        known = {name_of(workflow.model.kind): workflow.model.kind} | dict(classes or {})
+        return Workflow.model_validate_json(json.dumps(fields), context=known)
     except (ValidationError, RecursionError) as error:
         if isinstance(error, RecursionError) or "recursion limit exceeded" in str(error):
             raise ValueError("--set: a value is nested too deeply") from error

@@ -18,6 +18,7 @@ from pipeline.driver.driver import Driver, MakeCrew
 from pipeline.machine.affinity import Affinity, MachineLayout, lay_out
 from pipeline.machine.aside import move_aside
 from pipeline.machine.topology import disk_of, read_topology
+from pipeline.own_code.modules import text_of
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
@@ -110,7 +111,7 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None, dashboard: st
     if scheduler and not on_gpu and workflow.storage.device is not None:
         check_is_size(workflow, "workers' machines")
     device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM
-    return device, WorkerSpec(world, scheduler, affinities, own_modules(workflow), dashboard)
+    return device, WorkerSpec(world, scheduler, affinities, text_of(workflow.model.kind), dashboard)
 
 
 def min_free(workflow: Workflow, affinities: Sequence[Affinity]) -> int:
@@ -148,11 +149,3 @@ def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow
     schedule = workflow.schedule
     threads = max(1, schedule.threads // world)
     return workflow.model_copy(update={"schedule": schedule.model_copy(update={"threads": threads})})
-
-
-def own_modules(workflow: Workflow) -> dict[str, tuple[str, str]]:
-    """Path and source text of the workflow's file, by module name, if it defines the model class. Workers cannot import
-    that file."""
-    name = workflow.model.kind.__module__
-    file = getattr(sys.modules[name], "__file__", None)
-    return {name: (file, Path(file).read_text())} if name.startswith("workflow_") and file else {}
