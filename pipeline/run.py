@@ -160,12 +160,26 @@ def override(workflow: Workflow, settings: Sequence[str], classes: Mapping[str, 
         paths.append(path)
     try:
         known = {name_of(workflow.model.kind): workflow.model.kind} | dict(classes or {})
-        return Workflow.model_validate_json(json.dumps(fields), context=known)
+        changed = Workflow.model_validate_json(json.dumps(fields), context=known)
     except (ValidationError, RecursionError) as error:
         if isinstance(error, RecursionError) or "recursion limit exceeded" in str(error):
             raise ValueError("--set: a value is nested too deeply") from error
         lines = [f"{_set_at(problem.path, paths)}{problem.text}" for problem in problems(error, in_json=True)]
         raise ValueError("\n       ".join(lines)) from error
+    if changed.model.kind is not workflow.model.kind and "model.args" not in paths:
+        return _without_unknown_args(changed, {path.split(".")[2] for path in paths if path.startswith("model.args.")})
+    return changed
+
+
+def _without_unknown_args(workflow: Workflow, given: Collection[str]) -> Workflow:
+    """Keep, for another model class than the file's, those of the file's arguments that it takes, and all given ones,
+    as for another kind of row optimizer."""
+    # Models take seconds to import, and only this needs them.
+    from pipeline.preflight.check_model import arguments_of
+
+    model, known = workflow.model, arguments_of(workflow.model.kind)
+    args = {name: value for name, value in model.args.items() if known is None or name in known or name in given}
+    return workflow.model_copy(update={"model": model.model_copy(update={"args": args})})
 
 
 def _parent(fields: dict[str, Any], parents: Sequence[str], path: str) -> dict[str, Any]:
