@@ -2,6 +2,14 @@
 
 import os
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pipeline.notebook.train import train_workflow as train
+    from pipeline.serving.open_servable import open_servable
+    from pipeline.serving.opened import open_run
+
+__all__ = ["open_run", "open_servable", "train"]
 
 if sys.platform != "linux":
     # A command ends with a sentence, a program that imports the package gets an exception.
@@ -26,6 +34,10 @@ os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Must come before other libraries start threads; Arrow starts some when it is imported.
 share_one_arena()
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def __getattr__(name: str) -> object:

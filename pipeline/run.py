@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.problems import Location, problems
 from pipeline.optimizer import ROW_OPTIMIZERS
-from pipeline.workflow import Workflow, load
+from pipeline.workflow import Workflow, load, name_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,9 +127,10 @@ def train_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
-    """Apply the settings `a.b=value` to the workflow, and validate the result as the file's own was. Raises ValueError,
-    with the setting, if one is wrong."""
+def override(workflow: Workflow, settings: Sequence[str], classes: Mapping[str, Any] | None = None) -> Workflow:
+    """Apply the settings `a.b=value` to the workflow, and validate the result as the file's own was. The model class
+    stays the object that it is, unless a setting names another one; `classes` has objects for such names. Raises
+    ValueError, with the setting, if one is wrong."""
     fields: dict[str, Any] = workflow.model_dump(mode="json")
     rows_given = set(workflow.optimizer.rows.model_fields_set)
     paths = []
@@ -155,12 +156,27 @@ def override(workflow: Workflow, settings: Sequence[str]) -> Workflow:
         at[last] = value
         paths.append(path)
     try:
-        return Workflow.model_validate_json(json.dumps(fields))
+        known = {name_of(workflow.model.kind): workflow.model.kind} | dict(classes or {})
+        changed = Workflow.model_validate_json(json.dumps(fields), context=known)
     except (ValidationError, RecursionError) as error:
         if isinstance(error, RecursionError) or "recursion limit exceeded" in str(error):
             raise ValueError("--set: a value is nested too deeply") from error
         lines = [f"{_set_at(problem.path, paths)}{problem.text}" for problem in problems(error, in_json=True)]
         raise ValueError("\n       ".join(lines)) from error
+    if changed.model.kind is not workflow.model.kind and "model.args" not in paths:
+        return _without_unknown_args(changed, {path.split(".")[2] for path in paths if path.startswith("model.args.")})
+    return changed
+
+
+def _without_unknown_args(workflow: Workflow, given: Collection[str]) -> Workflow:
+    """Keep, for another model class than the file's, those of the file's arguments that it takes, and all given ones,
+    as for another kind of row optimizer."""
+    # Models take seconds to import, and only this needs them.
+    from pipeline.preflight.check_model import arguments_of
+
+    model, known = workflow.model, arguments_of(workflow.model.kind)
+    args = {name: value for name, value in model.args.items() if known is None or name in known or name in given}
+    return workflow.model_copy(update={"model": model.model_copy(update={"args": args})})
 
 
 def _parent(fields: dict[str, Any], parents: Sequence[str], path: str) -> dict[str, Any]:

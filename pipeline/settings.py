@@ -3,7 +3,8 @@ are refused."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -26,11 +27,12 @@ ValueKind = Annotated[str, Field(pattern=r"^(lists of )?(integers|text)$")]
 """Kind of a categorical column's values."""
 
 
-def read_json(kind: type[T], content: str | bytes) -> T:
-    """Parse a JSON text as a value of type `kind`. Raises ValueError, with one line that names the first wrong field
+def read_json(kind: type[T], content: str | bytes, classes: Mapping[str, Any] | None = None) -> T:
+    """Parse a JSON text as a value of type `kind`. `classes`: model classes by the names that a workflow has for them;
+    any other is imported by its name. Raises ValueError, with one line that names the first wrong field
     and what is wrong, if it is not one."""
     try:
-        return kind.model_validate_json(content)
+        return kind.model_validate_json(content, context=classes)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}") from error

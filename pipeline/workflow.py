@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import json
-import sys
 import tomllib
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,7 +12,9 @@ from pydantic import (
     BeforeValidator,
     Field,
     ImportString,
+    PlainSerializer,
     ValidationError,
+    ValidationInfo,
     model_validator,
 )
 
@@ -25,6 +24,7 @@ from pipeline.machine.limits import cpus
 from pipeline.messages.place import message_of
 from pipeline.messages.problems import problems
 from pipeline.optimizer import Optimizer, Plateau
+from pipeline.own_code.modules import plain_name, run_file
 from pipeline.settings import Strict
 
 FilePath = Annotated[Path, Field(strict=False)]
@@ -97,11 +97,18 @@ class Data(Strict):
 
 
 MODELS = "pipeline.models"
+STAND_IN = "builtins.object"
+"""Model class in place of one that nobody calls."""
 
 
-def _dotted(kind: object) -> object:
+def _dotted(kind: object, info: ValidationInfo) -> object:
     """Convert the short name of a model of this package to its dotted name. Raises ValueError if it has none of that
-    name."""
+    name. A name that the context of the validation knows is the object that it has: imports find another one if the
+    user's code was changed since."""
+    if isinstance(kind, str) and kind in (info.context or {}):
+        return (info.context or {})[kind]
+    if not isinstance(kind, str) and not hasattr(kind, "__name__"):
+        raise ValueError(f"expected a class or its name, got an object of type {type(kind).__name__}")
     if not isinstance(kind, str) or "." in kind.removeprefix(f"{MODELS}."):
         return kind
     name = kind.removeprefix(f"{MODELS}.")
@@ -116,8 +123,13 @@ def _dotted(kind: object) -> object:
     )
 
 
+def name_of(kind: Any) -> str:
+    """Dotted name of a model class, as texts have it: without the digest of its module's text."""
+    return f"{plain_name(kind.__module__)}.{kind.__name__}"
+
+
 class Model(Strict):
-    kind: Annotated[ImportString[Any], BeforeValidator(_dotted)]
+    kind: Annotated[ImportString[Any], BeforeValidator(_dotted), PlainSerializer(name_of, str, when_used="json")]
     """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, which says what a class
     of one's own must have. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16
@@ -279,31 +291,16 @@ def load(path: Path) -> Workflow:
     path, wanted = (Path(f"{before}.py"), wanted) if colon else (path, "workflow")
     if not path.is_file():
         raise ValueError(f"{path} is not a file; name a Python file that holds a `workflow`")
-    name = f"workflow_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None:
+    if path.suffix != ".py":
         raise ValueError(f"{path} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Registered so that a model class defined in the file can be imported by its dotted name.
-    sys.modules[name] = module
-    if (folder := str(path.parent.absolute())) not in sys.path:
-        # Last, so that no file beside the workflow takes the place of a library.
-        sys.path.append(folder)
     try:
-        _FromSource(name, str(path)).exec_module(module)
+        module = run_file(f"workflow_{path.stem}", path)
     except Exception as error:
         raise ValueError(message_of(error, path)) from error
     workflow = getattr(module, wanted, None)
     if not isinstance(workflow, Workflow):
         raise ValueError(f"{path} has no module-level `{wanted}` of type pipeline.workflow.Workflow")
     return workflow
-
-
-class _FromSource(SourceFileLoader):
-    """Loader of a file as it is now; Python may take bytecode of an earlier file of the same size and second for it."""
-
-    def get_code(self, fullname: str) -> Any:
-        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def _load_text(path: Path) -> Workflow:

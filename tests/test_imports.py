@@ -46,7 +46,7 @@ LAYERS = (
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
     "pipeline.optimizer", "pipeline.caps", "pipeline.kernels", "pipeline.records", "pipeline.machine",
-    "pipeline.messages", "pipeline.settings", "pipeline.errors",
+    "pipeline.messages", "pipeline.own_code", "pipeline.settings", "pipeline.errors",
 )  # fmt: skip
 """From above to below, a folder or a file each; one imports from those below it. The command `replay` reads settings as
 `run` does, which predicts with what the rest of that folder simulates."""

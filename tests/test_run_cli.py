@@ -173,6 +173,19 @@ def test_another_row_optimizer_keeps_what_was_given_and_has_its_own_defaults(wor
     assert run.override(run.load(workflow_file), settings[2:]).optimizer.rows == Adagrad()
 
 
+def test_another_model_class_keeps_the_arguments_it_takes(workflow_file):
+    args = {kind: run.override(run.load(workflow_file), [f"model.kind={kind}"]).model.args for kind in ("LR", "DCN")}
+    assert args == {"LR": {}, "DCN": run.load(workflow_file).model.args}
+    assert list(args["DCN"]) == ["hidden"]
+    given = ["model.kind=LR", "model.args.hidden=[4]"]
+    assert run.override(run.load(workflow_file), given).model.args == {"hidden": [4]}
+
+
+def test_the_optimizer_of_the_dense_part_is_named(refused, workflow_file):
+    said = refused(workflow_file, "--set", "optimizer.dense.kind=sgd", "--explain")
+    assert "the dense part is always trained by Adam; optimizer.rows.kind chooses that of the rows" in said
+
+
 def test_a_model_is_known_by_its_short_name(workflow_file):
     assert run.override(run.load(workflow_file), ["model.kind=DCNv2"]).model.kind is DCNv2
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from pipeline.cluster.address import ANY_PORT
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.errors import PipelineError
 from pipeline.machine.affinity import Affinity
+from pipeline.own_code.modules import ClassText
 from pipeline.records import Array, Block, Refusal, StageResult
 from pipeline.training.dense_state import merge_dense
 from pipeline.worker.worker import Worker
@@ -26,8 +27,8 @@ class WorkerSpec:
     scheduler: str | None = None
     affinities: tuple[Affinity, ...] = ()
     """GPU, CPUs and network card of each worker; empty for the workers of a scheduler, whose machines are unknown."""
-    modules: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Path and source text of the workflow's own files, by module name; workers cannot import them."""
+    model: ClassText | None = None
+    """The workflow's model class as workers make it; None: they import it by its name."""
     dashboard: str = ANY_PORT
     """Address of the dashboard of workers that are started here; see `free_address`."""
 

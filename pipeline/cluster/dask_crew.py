@@ -82,7 +82,7 @@ class DaskCrew:
                 owner_of_shard=owner_of_shard,
                 workflow=self._workflow.model_dump_json(),
                 data=self._data,
-                modules=self._spec.modules,
+                model=self._spec.model,
                 hosts=tuple(machine.host for machine in self.machines),
                 by_collective=self._by_collective,
                 cpus=cpus_of(self._spec, rank),

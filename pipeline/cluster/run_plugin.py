@@ -8,14 +8,12 @@ import os
 import platform
 import signal
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from shutil import disk_usage
-from types import ModuleType
 from typing import Any, TypeVar
 
 import psutil
@@ -34,6 +32,7 @@ from pipeline.machine.affinity import pin
 from pipeline.machine.limits import memory_limits
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.threads import share_of
+from pipeline.own_code.modules import ClassText
 from pipeline.records import KeyRequest, Rank, Refusal, StageResult
 from pipeline.stages import STAGES
 from pipeline.storage.files import Files
@@ -59,8 +58,8 @@ class JoinRequest:
     """The workflow as JSON."""
     data: str
     """Identity of the driver's data, as JSON of `pipeline.data.identity`; every worker must read the same data."""
-    modules: Mapping[str, tuple[str, str]]
-    """Path and source text of the workflow's own Python files, by module name."""
+    model: ClassText | None
+    """The model class; None: one that every worker imports by its name."""
     hosts: tuple[str, ...]
     """Hosts of all workers, in the order of ranks."""
     by_collective: bool
@@ -187,18 +186,10 @@ def two_levels(join_request: JoinRequest, meet: Callable[[str, Rank], Group]) ->
 
 
 def read_workflow(join_request: JoinRequest) -> Workflow:
-    """Read the workflow, after loading the modules that its model class may come from. Raises ValueError if a module
-    fails."""
-    for name, (file, text) in join_request.modules.items():
-        if name not in sys.modules:
-            module = sys.modules[name] = ModuleType(name)
-            module.__file__ = file
-            try:
-                exec(compile(text, file, "exec"), module.__dict__)
-            except Exception as error:
-                del sys.modules[name]
-                raise ValueError(f"{file}: {type(error).__name__}: {error}") from error
-    return Workflow.model_validate_json(join_request.workflow)
+    """Read the workflow, with the model class that the driver has. Raises ValueError if it cannot be made here."""
+    model = join_request.model
+    known = {model.named: model.make()} if model else None
+    return Workflow.model_validate_json(join_request.workflow, context=known)
 
 
 def interface_of(host: str) -> str:

@@ -46,6 +46,8 @@ class RunDescription(Strict):
     data: dict[str, SplitIdentity]
     steps_of_epoch: Count
     environment: dict[str, str]
+    code: str = ""
+    """Digest of what the model class runs; empty in commits of earlier versions of this package."""
 
 
 class RunState(RunDescription):

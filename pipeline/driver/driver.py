@@ -93,7 +93,7 @@ class Driver:
         kept = self.commits.kept()
         self.history = History({split: of_split.digest for split, of_split in self._source.identity.items()})
         if kept:
-            self.warnings = check_newest(kept, self._description, self.agenda, self.setup.workflow.model.kind)
+            self.warnings = check_newest(kept, self._description, self.agenda, self.setup.workflow)
             self.history.load(kept[-1].state)
         return kept
 

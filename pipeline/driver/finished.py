@@ -17,7 +17,7 @@ from pipeline.storage.files import Files
 def finished(session: Session) -> list[str]:
     """Say, in lines, that nothing is left to do, what the run's last evaluation was, and what may be done instead;
     empty if the run has not ended, or if an output file is missing or damaged. Raises ValueError if the run directory
-    holds a run of another workflow, and Damaged if the newest manifest is."""
+    holds a run of another workflow, or the results of other settings or data, and Damaged if the newest manifest is."""
     run_dir, checked = session.run_dir, session.checked
     if not (run_dir / "commits").is_dir() or not Commits(run_dir, Files(), 1).numbers():
         return []
@@ -31,7 +31,7 @@ def finished(session: Session) -> list[str]:
     # The devices of other processes are known when these have started, and differences only bring a warning.
     model = newest.state["environment"].get("device", "") if session.spec else session.device.model
     now = description(workflow, checked.source.identity, model, checked.world, agenda.steps_of_epoch)
-    warnings = check_newest([newest], now, agenda, workflow.model.kind)
+    warnings = check_newest([newest], now, agenda, workflow)
     result = read_result(run_dir)
     if not result or result["stopped"] or not agrees(result, newest.state["epochs"], newest.state["trained"]):
         return []

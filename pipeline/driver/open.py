@@ -3,6 +3,7 @@ second, and a run that has ended needs none."""
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
@@ -18,6 +19,7 @@ from pipeline.driver.driver import Driver, MakeCrew
 from pipeline.machine.affinity import Affinity, MachineLayout, lay_out
 from pipeline.machine.aside import move_aside
 from pipeline.machine.topology import disk_of, read_topology
+from pipeline.own_code.modules import text_of
 from pipeline.preflight.setup import Setup
 from pipeline.storage.files import Files
 from pipeline.storage.folder import Folder
@@ -99,6 +101,8 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None, dashboard: st
     """Return a description of the device of workers in processes of their own, and their `WorkerSpec`. For workers of
     another scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
     GPUs, or if storage.device is a share of memory that this machine cannot see."""
+    if not scheduler or workflow.model.kind.__module__ == "__main__":
+        check_main()
     elsewhere = scheduler and workflow.device == "cuda"
     topology = read_topology(on_gpu := bool(elsewhere or gets_gpu(workflow.device)))
     if on_gpu and not scheduler and world > len(topology.gpus):
@@ -110,7 +114,25 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None, dashboard: st
     if scheduler and not on_gpu and workflow.storage.device is not None:
         check_is_size(workflow, "workers' machines")
     device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM
-    return device, WorkerSpec(world, scheduler, affinities, own_modules(workflow), dashboard)
+    return device, WorkerSpec(world, scheduler, affinities, text_of(workflow.model.kind), dashboard)
+
+
+def check_main() -> None:
+    """Raises ValueError if workers, which import the script of this process as another module, would train as well."""
+    main = sys.modules["__main__"]
+    file = getattr(main, "__file__", None)
+    if not file or getattr(main, "__spec__", None) or not Path(file).is_file():
+        return
+    try:
+        body = ast.parse(Path(file).read_bytes()).body
+    except (SyntaxError, ValueError):
+        return
+    guards = [node for node in body if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)]
+    if not guards:
+        raise ValueError(
+            f'{file} has no `if __name__ == "__main__":`, and workers are processes that import it, so each would '
+            "train again; put the training under such a line"
+        )
 
 
 def min_free(workflow: Workflow, affinities: Sequence[Affinity]) -> int:
@@ -148,11 +170,3 @@ def shared_by(workflow: Workflow, world: int, scheduler: str | None) -> Workflow
     schedule = workflow.schedule
     threads = max(1, schedule.threads // world)
     return workflow.model_copy(update={"schedule": schedule.model_copy(update={"threads": threads})})
-
-
-def own_modules(workflow: Workflow) -> dict[str, tuple[str, str]]:
-    """Path and source text of the workflow's file, by module name, if it defines the model class. Workers cannot import
-    that file."""
-    name = workflow.model.kind.__module__
-    file = getattr(sys.modules[name], "__file__", None)
-    return {name: (file, Path(file).read_text())} if name.startswith("workflow_") and file else {}

@@ -15,13 +15,16 @@ from pipeline.commits.manifest import RESERVE_NAME, Manifest
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Identity, as_json, differences
+from pipeline.driver.best import BestEpoch
 from pipeline.driver.result import OUTPUTS
 from pipeline.machine.compiler import CACHE, compiler, compiler_version
 from pipeline.machine.processor import processor
+from pipeline.monitor.history import History
+from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.settings import read_json
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.folder import Folder
-from pipeline.workflow import Workflow, without_removed
+from pipeline.workflow import STAND_IN, Workflow, without_removed
 
 ANEW = "go back to the version of this package that wrote it, or begin anew with --fresh"
 HARMLESS = (
@@ -39,6 +42,9 @@ TOLD = (
     "schedule.plateau", "schedule.threads", "model.compile",
 )  # fmt: skip
 """Settings that may differ, with a warning: the result is then not that of a single workflow."""
+ASKED = ("optimizer", "metrics", "schedule.plateau", "model.compile")
+"""Settings of which a run that has ended must have the present values: its results are no answer to others. Threads do
+not count, since by default they are those of the machine."""
 MAX_TOLD, MAX_VALUE = 8, 60
 """Maximum number of differences that a message names, and of characters of a value in it."""
 PROCESSOR_VARIABLES = (
@@ -61,6 +67,7 @@ def description(
         "data": as_json(identity),
         "steps_of_epoch": steps_of_epoch,
         "environment": environment() | {"device": device, "workers": str(world)} | compiled,
+        "code": code_digest(workflow.model.kind),
     }
 
 
@@ -80,16 +87,18 @@ def compiled_by(on_gpu: bool) -> dict[str, str]:
 
 
 def check_same_run(
-    before: Mapping[str, Any], now: Mapping[str, Any], position: Position, kind: Callable[..., Any] | None = None
-) -> list[str]:
+    before: Mapping[str, Any], now: Mapping[str, Any], position: Position, kind: Callable[..., Any] | None = None,
+    ended: bool = False,
+) -> list[str]:  # fmt: skip
     """Compare two runs, and return a warning for each difference that is allowed. Raises ValueError, with every
     difference, if any is not allowed.
 
-    `before` and `now` are `description`s; `position` is the commit's; `kind` is the present workflow's `model.kind`.
-    Nothing that `before` names is imported.
+    `before` and `now` are `description`s; `position` is the commit's; `kind` is the present workflow's `model.kind`;
+    `ended`: nothing is left to train, so old results are all that there will be. Nothing that `before` names is
+    imported.
     """
     other, types = differences(before["data"], now["data"]), now["data"]["train"]["types"]
-    workflow_before = _plain(_completed(before["workflow"], now["workflow"]), types, kind, now["workflow"])
+    workflow_before = _plain(_completed(before["workflow"]), types, kind, now["workflow"])
     workflow_now = _plain(now["workflow"], types, kind, now["workflow"])
     changes = list(_differences(workflow_before, workflow_now, ""))
     # A weight of Ftrl is a function of its sums and of the settings with which they were made.
@@ -116,7 +125,12 @@ def check_same_run(
             + "\n       change it back; or give this workflow another name=, or its run another folder with --run-dir; "
             "or begin anew with --fresh, which moves the old run aside"
         )
-    told = [text for path, text in changes if _is_in(path, TOLD)]
+    edited = is_other_code(before.get("code", ""), now["code"])
+    code = [EDITED.format(kind=now["workflow"]["model"]["kind"])] if edited else []
+    if ended:
+        asked = [text for path, text in changes if _is_in(path, ASKED)] + code
+        _check_answers([*asked, *(f"data.{split}: {text}" for split, text in other.items())], bool(other))
+    told = [text for path, text in changes if _is_in(path, TOLD)] + code
     told += [text for _, text in _differences(before["environment"], now["environment"], "")]
     return [f"changed since the run began, so the result will not be bit-identical: {text}" for text in told] + [
         f"metrics of {split} are from here on of other data, and cannot be compared with earlier ones: {text}"
@@ -124,16 +138,28 @@ def check_same_run(
     ]
 
 
-def _completed(workflow: Mapping[str, Any], present: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_answers(differences: Sequence[str], of_data: bool) -> None:
+    """Raises ValueError if the results of a run that has ended are not those of the present workflow."""
+    if differences:
+        lines = "\n       ".join(differences)
+        score = "; `pipeline score` scores other files with the trained model" if of_data else ""
+        raise ValueError(
+            f"the run in this directory has ended, and its results are not those of this workflow:\n       {lines}\n"
+            "       change it back; or give the run another folder with --run-dir; or begin anew with --fresh, which "
+            f"moves the old run aside{score}"
+        )
+
+
+def _completed(workflow: Mapping[str, Any]) -> Mapping[str, Any]:
     """Add the fields to a commit's workflow that were added to the package after it, with their defaults. Raises
     ValueError if it is not a valid workflow.
 
-    Validation imports the class that `model.kind` names, so the present workflow's kind stands in for it meanwhile.
+    Validation imports the class that `model.kind` names, so another one stands in for it meanwhile.
     """
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
         raise ValueError(f"model.kind of the commit's workflow is not the name of a class: {_short(model)}; {ANEW}")
-    importable = without_removed({**workflow, "model": model | {"kind": present["model"]["kind"]}})
+    importable = without_removed({**workflow, "model": model | {"kind": STAND_IN}})
     try:
         completed = json.loads(read_json(Workflow, json.dumps(importable)).model_dump_json())
     except ValueError as error:
@@ -194,11 +220,15 @@ def _short(value: Any) -> str:
     return text if len(text) < MAX_VALUE else f"{text[:MAX_VALUE]} ..."
 
 
-def check_newest(kept: Sequence[Manifest], described: Mapping[str, Any], agenda: Agenda, kind: Any) -> list[str]:
-    """Check that the run may go on from the last of `kept`, and return warnings. Raises ValueError if this run may not,
-    and Damaged if no run can."""
-    newest = newest_state(kept)
-    warnings = check_same_run(kept[-1].state, described, newest.at, kind)
+def check_newest(
+    kept: Sequence[Manifest], described: Mapping[str, Any], agenda: Agenda, workflow: Workflow
+) -> list[str]:
+    """Check that the run may go on from the last of `kept`, or that its results are the workflow's if nothing is left
+    to train, and return warnings. Raises ValueError if this run may not, and Damaged if no run can."""
+    newest, history = newest_state(kept), History()
+    history.load(kept[-1].state)
+    ended = newest.at == agenda.end or BestEpoch(workflow).stops(history)
+    warnings = check_same_run(kept[-1].state, described, newest.at, workflow.model.kind, ended)
     with naming(kept[-1]):
         newest.check_trained(agenda.trained_before(newest.at))
     return warnings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import inspect
 import pkgutil
 import re
 import sys
@@ -45,6 +46,12 @@ def place_of(error: BaseException) -> str:
     libraries. Empty if there is none."""
     frame = _last_of_user(error.__traceback__, (*NOT_OF_USER, *LIBRARIES))
     return f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})" if frame else ""
+
+
+def first_line(function: object) -> str:
+    """File and line where a function begins, for the end of a message; empty if it has none."""
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)  # type: ignore[arg-type]
+    return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""
 
 
 def _last_of_user(trace: TracebackType | None, others: tuple[str, ...] = NOT_OF_USER) -> TracebackType | None:

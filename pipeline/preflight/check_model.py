@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import get_args, get_type_hints, is_typeddict
 
 import torch
 
 from pipeline.errors import did_you_mean
-from pipeline.messages.place import place_of
+from pipeline.messages.place import first_line, place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
@@ -19,6 +21,8 @@ from pipeline.training.forward import binary_cross_entropy
 from pipeline.workflow import Workflow
 
 NUM_EXAMPLES = 2
+NUM_DRAWN, SCALES = 32, (0.5, 1.0, 2.0)
+"""Numbers of examples and scales of the weights and inputs that are drawn to find the range of the outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +55,10 @@ def fast_in_bfloat16() -> bool:
     return fast
 
 
-def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
-    """Build and try the workflow's model. `row`: layout of its rows. Raises ValueError, with what is wrong with
-    model.kind or model.args, if building it or a forward pass fails; any exception of the user's class counts as a
-    failure."""
+def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] = print) -> DenseFacts:
+    """Build and try the workflow's model. `row`: layout of its rows; `say` is called with warnings. Raises ValueError,
+    with what is wrong with model.kind or model.args, if building it or a forward pass fails; any exception of the
+    user's class counts as a failure."""
     kind = getattr(workflow.model.kind, "__name__", workflow.model.kind)
     known = arguments_of(workflow.model.kind)
     for name in workflow.model.args:
@@ -73,9 +77,37 @@ def check_model(workflow: Workflow, row: RowLayout) -> DenseFacts:
     try:
         with torch.random.fork_rng(devices=[]):
             num_bytes = _try(workflow, row, model)
+            bounded = _gives_probabilities(workflow, row, model)
     except Exception as error:
         raise ValueError(f"model.kind {kind} fails on {NUM_EXAMPLES} examples: {error}{place_of(error)}") from error
+    if bounded:
+        say(
+            f"warning: model.kind {kind}: forward gives values from 0 to 1 alone, whatever its weights and inputs are; "
+            f"return logits, without a sigmoid{first_line(model.forward)}"
+        )
     return replace(facts_of(workflow, model), activation_bytes=num_bytes / NUM_EXAMPLES)
+
+
+def _gives_probabilities(workflow: Workflow, row: RowLayout, model: torch.nn.Module) -> bool:
+    """True if all outputs for large made-up weights and inputs lie in [0, 1], and are not all the same. Outputs of a
+    model of logits change their sign with those of its weights."""
+    torch.manual_seed(0)
+    fields, numbers = len(workflow.data.categories), len(workflow.data.numbers)
+    outputs = []
+    # A model of the user's may not be copied, or have weights that may not be drawn: then nothing is known.
+    with suppress(Exception), torch.no_grad():
+        drawn = copy.deepcopy(model).eval()
+        for scale in SCALES:
+            for parameter in drawn.parameters():
+                parameter.normal_(0.0, scale)
+            outputs.append(drawn(
+                torch.randn(NUM_DRAWN, numbers) * scale, torch.randn(NUM_DRAWN, fields, row.embedding_dim) * scale,
+                torch.randn(NUM_DRAWN, fields if row.first_order else 0) * scale,
+            ))  # fmt: skip
+        drawn_values = torch.cat([output.flatten() for output in outputs])
+        low, high = torch.aminmax(drawn_values)
+        return bool(0.0 <= low < high <= 1.0)
+    return False
 
 
 def arguments_of(kind: Callable[..., object]) -> list[str] | None:

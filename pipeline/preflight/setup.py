@@ -54,7 +54,7 @@ def check(
     """Check data, model and memory. Nothing is trained, and nothing is written except synthetic data, once. `here`:
     True if all workers are on this machine. `say` is called with warnings. Raises ValueError if anything is wrong."""
     row = row_layout(workflow)
-    dense = check_model(workflow, row)
+    dense = check_model(workflow, row, say)
     storage = with_device_in_bytes(workflow.storage, device.free_bytes())
     check_memory(storage, device, world if here else 0)
     if workflow.model.compile and here:
@@ -98,7 +98,7 @@ def set_up_scoring(
     """Check model and memory for scoring the files of `source` with the model as of `step`, as `set_up` does for
     training."""
     row = row_layout(workflow)
-    dense = check_model(workflow, row)
+    dense = check_model(workflow, row, say)
     # A scoring moves no rows, so no policy needs to know coming keys.
     clock = workflow.storage.model_copy(update={"device_policy": "clock", "host_policy": "clock"})
     storage = with_device_in_bytes(clock, device.free_bytes())

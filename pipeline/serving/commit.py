@@ -48,7 +48,7 @@ def open_commit(
     held = hold(run_dir, which)
     try:
         state = newest_state([held.manifest])
-        checked = checked_workflow(state.workflow, given, needs_class)
+        checked = checked_workflow(state.workflow, given, needs_class, state.code)
         storage = checked.storage.model_copy(update={"chunk_rows": held.manifest.chunk_rows})
         checked = checked.model_copy(update={"storage": storage})
         layout = RowLayout.of(held.manifest.row)

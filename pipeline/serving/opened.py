@@ -15,6 +15,7 @@ import torch
 
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reading import hold
+from pipeline.data.agenda import Position
 from pipeline.monitor.metrics import Evaluation
 from pipeline.monitor.runs import is_finished, result_of
 from pipeline.serving.caught_up import CaughtUp
@@ -70,7 +71,7 @@ class OpenRun:
             f"  features    {len(data.numbers)} numbers, {len(data.categories)} categories",
             f"  rows        {opened.manifest.live_rows:,}",
             f"  optimizer   {optimizer.kind}, {optimizer.semantics}, lr {optimizer.lr:g}",
-            f"  trained     to step {opened.step:,}: epoch {at.epoch + 1} of at most {workflow.schedule.epochs}",
+            f"  trained     to step {opened.step:,}: {of_epoch(at)} of at most {workflow.schedule.epochs}",
         ]
         evaluated = [epoch for epoch in opened.state.epochs if "auc" in epoch]
         if evaluated:
@@ -145,7 +146,8 @@ class OpenRun:
 
     @property
     def metrics(self) -> pa.Table:
-        """Metrics of each evaluation up to the commit, one row each; the test may follow it, and is in `result`."""
+        """Metrics of each evaluation up to the commit, one row each; commit="last" has all. The test may follow, and is
+        in `result`."""
         epochs = self._opened.state.epochs
         names = dict.fromkeys(name for epoch in epochs for name in epoch)
         return pa.table({name: [epoch.get(name) for epoch in epochs] for name in names})
@@ -194,6 +196,12 @@ class OpenRun:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def of_epoch(at: Position) -> str:
+    """The epoch that a commit lies in, or the one that it ends."""
+    ends = at.split == "train" and at.batch == 0 and at.epoch > 0
+    return f"the end of epoch {at.epoch}" if ends else f"within epoch {at.epoch + 1}"
 
 
 def _all_commits(run_dir: Path) -> list[Manifest]:

@@ -4,46 +4,50 @@ or comes from the user's own file: a class that only the text names is never imp
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
+from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.settings import read_json
-from pipeline.workflow import Workflow, without_removed
-
-SAME = ("data.labels", "data.numbers", "data.categories", "model", "optimizer", "seed")
-"""Settings in which the user's workflow must agree with the one that was kept."""
-STAND_IN = "builtins.object"
-"""Model class in place of one that nobody calls."""
+from pipeline.workflow import STAND_IN, Workflow, name_of, without_removed
 
 
-def checked_workflow(kept: Mapping[str, Any], given: Workflow | None, needs_class: bool = True) -> Workflow:
+def checked_workflow(
+    kept: Mapping[str, Any], given: Workflow | None, needs_class: bool = True, code: str = ""
+) -> Workflow:  # fmt: skip
     """Return a kept workflow. `given`: the workflow that the user names, for its model class and its caps; None: the
     class must be one of this package. `needs_class`: False if the model is not built; then any class will do, and
-    none is imported.
+    none is imported. `code`: digest of what the class ran when it was trained, if that is known.
 
-    Raises ValueError if the class is unknown, or if the given workflow differs where it matters.
+    Raises ValueError if the class is unknown, or if it is not that of the given workflow.
     """
-    saved = dict(kept)
-    model = saved.get("model")
+    saved, known = dict(kept), dict[str, Any]()
+    model, kind = saved.get("model"), str(_at(saved, "model.kind"))
     if given:
         mine = json.loads(given.model_dump_json())
-        if different := [path for path in SAME if _at(saved, path) != _at(mine, path)]:
-            raise ValueError(
-                f"--workflow: the file's {', '.join(different)} {'is' if len(different) == 1 else 'are'} not "
-                f"{'that' if len(different) == 1 else 'those'} of the commit; name the file that the run had"
-            )
         saved["storage"] = mine["storage"] | {"chunk_rows": _at(saved, "storage.chunk_rows")}
         saved["device"] = mine["device"]
-    elif not needs_class and isinstance(model, dict):
+    if not given and not needs_class and isinstance(model, dict):
         saved["model"] = model | {"kind": STAND_IN}
     elif not has_own_model(saved):
-        kind = str(_at(saved, "model.kind"))[:99]
-        raise ValueError(
-            f"the model class of the commit is {kind!r}, not one of this package, and a class that only the "
-            "run directory names is not imported; give the workflow's file with --workflow (in Python: workflow=)"
-        )
+        if not given:
+            raise ValueError(
+                f"the model class of the commit is {kind[:99]!r}, not one of this package, and a class that only the "
+                "run directory names is not imported; give the workflow's file with --workflow (in Python: workflow=)"
+            )
+        # Fields and settings are those of the commit, whatever the file has.
+        now = code_digest(given.model.kind)
+        if (named := name_of(given.model.kind)) != kind and now != code:
+            raise ValueError(
+                f"--workflow: the file's model.kind is {named!r}, and that of the commit is {kind[:99]!r}; name the "
+                "file that the run had"
+            )
+        known = {kind: given.model.kind}
+        if is_other_code(code, now):
+            print(f"warning: {EDITED.format(kind=kind)}, so its results may be others", file=sys.stderr)
     try:
-        return read_json(Workflow, json.dumps(without_removed(saved)))
+        return read_json(Workflow, json.dumps(without_removed(saved)), known)
     except ValueError as error:
         raise ValueError(f"the workflow that was kept cannot be read: {error}") from error
 

@@ -7,9 +7,11 @@ caller knows that this copy is done.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -18,6 +20,7 @@ from pipeline.comm.exchange import Exchange
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
 from pipeline.machine.threads import Threads, Whole
+from pipeline.messages.place import first_line
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
@@ -83,6 +86,8 @@ class Learner:
         )  # fmt: skip
         self._max_grad_norm = workflow.optimizer.max_grad_norm
         self._num_fields, self._num_labels = layout.num_fields, len(workflow.data.labels)
+        self._first_range: Tensor | None = None
+        """Least and greatest output [2] of the run's first batch."""
         self._reader_of: Callable[[I32], WeightReader] | None = None
         """Makes readers of the rows that a block is scored with."""
         rank = Rank(group.rank, group.world) if group else Rank()
@@ -158,7 +163,30 @@ class Learner:
     def _found(
         self, in_use: object, block: Block, results_K4: F32, scores_NT: F32 | None, truth: Truth | None
     ) -> BlockResult:
-        return self.block_metrics.of(block, results_K4, scores_NT, truth)
+        try:
+            return self.block_metrics.of(block, results_K4, scores_NT, truth)
+        except FloatingPointError as error:
+            if block.first_step or self._first_range is None or np.isfinite(results_K4[0, 0]):
+                raise
+            raise FloatingPointError(self._why_at_first(float(results_K4[0, 0]))) from error
+
+    def _why_at_first(self, loss: float) -> str:
+        """Say why the very first loss is not finite, when nothing was learned yet: the class, the line, and the range
+        of the logits."""
+        assert self._first_range is not None, "it is kept at the first step"
+        low, high = self._first_range.tolist()
+        name, own = type(self.model).__name__, getattr(self.model, "loss", None)
+        if not math.isfinite(low + high):
+            return (
+                f"forward of {name}{first_line(self.model.forward)} gives outputs from {low:g} to {high:g} for the "
+                "first batch, before any update: correct it, or look for large values in data.numbers, or a large "
+                "model.init_std"
+            )
+        whose = f"loss of {name}{first_line(own)}" if own else "cross-entropy"
+        return (
+            f"the {whose} is {loss:g} for the first batch, before any update, where forward gives logits from {low:g} "
+            f"to {high:g}: correct it for logits of this range, or look for large or negative values in data.weight"
+        )
 
     def _set_up(self, block: Block, plan: Plan, staged: Staged) -> None:
         if self._compiled:
@@ -216,6 +244,8 @@ class Learner:
             embeddings.requires_grad_()
             first.requires_grad_()
             output, loss = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
+            if step == 1:
+                self._first_range = torch.stack(torch.aminmax(output))
             if scores_NT is not None:
                 _keep(output, examples.block, batch, scores_NT)
             share.share_of(loss, results_K4[batch, 1]).backward()

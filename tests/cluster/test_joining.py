@@ -5,14 +5,8 @@ from types import SimpleNamespace
 import pytest
 
 from pipeline.cluster import run_plugin
-from pipeline.cluster.run_plugin import RunPlugin, read_workflow
+from pipeline.cluster.run_plugin import RunPlugin
 from pipeline.errors import LostTouch
-
-
-def test_a_module_of_the_user_that_fails_on_a_worker_is_named():
-    modules = {"module_that_fails": ("mine.py", "raise KeyError('rows')")}
-    with pytest.raises(ValueError, match=r"mine\.py: KeyError: 'rows'"):
-        read_workflow(SimpleNamespace(modules=modules))
 
 
 def test_a_worker_that_does_not_meet_the_others_says_its_number(small_workflow, monkeypatch):
@@ -22,7 +16,7 @@ def test_a_worker_that_does_not_meet_the_others_says_its_number(small_workflow, 
     monkeypatch.setattr(run_plugin, "Store", lambda *args, **named: None)
     monkeypatch.setattr(run_plugin, "Group", miss)
     request = SimpleNamespace(
-        cpus=(), modules={}, workflow=small_workflow().model_dump_json(), store_host="127.0.0.1", store_port=1,
+        cpus=(), model=None, workflow=small_workflow().model_dump_json(), store_host="127.0.0.1", store_port=1,
         timeout_seconds=1.0, rank=SimpleNamespace(number=1), check=False, token="run", hosts=("127.0.0.1",),
     )  # fmt: skip
     with pytest.raises(LostTouch, match="worker 1 did not meet the others: nobody came in 5 s"):

@@ -1,7 +1,9 @@
 """A run that goes on from a commit ends with the bits of one that never stopped; another workflow does not go on."""
 
 import json
+import shutil
 
+import pyarrow.parquet as pq
 import pytest
 from conftest import CATEGORIES, make_workflow, write_data
 from harness import make_driver, run
@@ -10,7 +12,9 @@ from stopped import SIZES, changed, kill_after
 from pipeline.cluster.local import local_client
 from pipeline.data.agenda import Position
 from pipeline.data.source import Source
+from pipeline.driver.finished import finished
 from pipeline.driver.resume import check_same_run, description
+from pipeline.driver.session import plan_session
 from pipeline.models import DeepFM
 from pipeline.storage.files import Damaged
 from pipeline.worker.stage_runner import StageRunner
@@ -299,3 +303,51 @@ def test_steps_that_would_be_counted_twice_are_refused(described):
     before, now = (described(world=n, steps_of_epoch=steps) for n, steps in ((1, 15), (4, 14)))
     with pytest.raises(ValueError, match="steps of an epoch: were 15, are 14"):
         check_same_run(before, now, Position(1, "train", 0))
+
+
+def test_an_edited_model_goes_on_with_a_warning(workflow, described):
+    before = described() | {"code": f"{described()['code'].partition(' ')[0]} 0123456789abcdef"}
+    (told,) = check_same_run(before, described(), Position(0, "train", 3))
+    assert told.endswith(
+        "model.kind pipeline.models.deepfm.DeepFM, or what it calls, was edited since the run was trained with it"
+    )
+    for unknown in ("", "2.7 0123456789abcdef"):
+        assert check_same_run(before | {"code": unknown}, described(), Position(0, "train", 3)) == []
+
+
+def rewritten_test(workflow, tmp_path):
+    root = tmp_path / "data"
+    shutil.copytree(workflow.data.root, root)
+    pq.write_table(pq.read_table(root / "test.parquet").slice(2), root / "test.parquet")
+    return {"data__root": root}
+
+
+OTHER_QUESTIONS = {
+    "optimizer": (lambda w, _: {"optimizer__max_grad_norm": 1.0}, "max_grad_norm: was null"),
+    "metrics": (lambda w, _: {"metrics__progressive": True}, "metrics.progressive: was"),
+    "test files": (rewritten_test, "data.test: test.parquet: row.*`pipeline score` scores other files"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def ended(workflow, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("ended")
+    make_driver(workflow, run_dir, **SIZES).run()
+    return run_dir
+
+
+@pytest.mark.parametrize("what", OTHER_QUESTIONS)
+@pytest.mark.parametrize("whole", [True, False], ids=["all files", "without its result"])
+def test_old_results_answer_no_other_question(workflow, ended, tmp_path, what, whole):
+    change, said = OTHER_QUESTIONS[what]
+    other = changed(workflow, **change(workflow, tmp_path))
+    run_dir = tmp_path / "run"
+    shutil.copytree(ended, run_dir)
+    if not whole:
+        (run_dir / "result.json").unlink()
+    with pytest.raises(ValueError, match=f"(?s)has ended, and its results are not those of this workflow.*{said}"):
+        make_driver(other, run_dir, **SIZES)
+    session = plan_session(other, run_dir, True, None, None, print)
+    with pytest.raises(ValueError, match=f"(?s)has ended, and its results are not.*{said}"):
+        finished(session)
+    assert finished(plan_session(changed(workflow, schedule__threads=2), run_dir, True, None, None, print)) or not whole

@@ -270,6 +270,44 @@ def test_a_wrong_argument_is_refused_by_name(name, args, said, tmp_path):
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("embedding_dim", [0, 4])
+def test_a_model_of_logits_brings_no_warning(name, embedding_dim, tmp_path):
+    kind, args, _ = SMALL[name]
+    workflow = make_workflow(tmp_path, kind=kind, args=args, embedding_dim=embedding_dim)
+    said = []
+    try:
+        check_model(workflow, row_layout(workflow), said.append)
+    except ValueError:
+        assert not embedding_dim
+    assert said == []
+
+
+class Squashed(DeepFM):
+    def forward(self, *given):
+        return super().forward(*given).sigmoid()
+
+
+class Normalized(DNN):
+    """Its inputs have the same scale whatever they are, and it begins with outputs of 0.5."""
+
+    def forward(self, numbers, embeddings, first):
+        rows = torch.nn.functional.layer_norm(embeddings.flatten(1), (embeddings[0].numel(),))
+        return super().forward(torch.zeros_like(numbers), rows.reshape(embeddings.shape), first) + 0.5
+
+
+def test_a_model_that_returns_probabilities_brings_a_warning(tmp_path):
+    said = {}
+    for kind in (Squashed, Normalized):
+        workflow = make_workflow(tmp_path, kind=kind)
+        check_model(workflow, row_layout(workflow), (lines := []).append)
+        said[kind] = lines
+    assert said[Normalized] == []
+    assert "warning: model.kind Squashed: forward gives values from 0 to 1 alone" in said[Squashed][0]
+    assert "return logits, without a sigmoid (" in said[Squashed][0]
+    assert "test_models.py, line " in said[Squashed][0]
+
+
 @pytest.mark.parametrize("name", ["DNN", "DeepFM", "DCN", "DCNv2", "DCNMix", "AutoInt"])
 def test_a_deep_model_without_inputs_is_refused(name):
     kind, args, _ = SMALL[name]

@@ -1,18 +1,24 @@
 """Training from Python: the same run as the command's, settings by path, interrupts, and a run that can be used."""
 
+import inspect
 import json
 import os
 import signal
 import subprocess
 import sys
+import traceback
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from conftest import make_workflow, write_data
 
 import pipeline
 from pipeline.driver.driver import Driver
+from pipeline.driver.open import check_main
 from pipeline.errors import PipelineError
+from pipeline.notebook.train import in_python
 from pipeline.run import main
 from pipeline.workflow import Workflow, load
 
@@ -119,6 +125,76 @@ def test_what_is_wrong_before_a_training_is_an_exception_that_says_so(workflow, 
         pipeline.train(workflow, tmp_path / "run", settings={"optimizer.row.lr": 1})
     assert not (tmp_path / "run").exists()
     assert issubclass(PipelineError, RuntimeError)
+
+
+class Squared(torch.nn.Module):
+    def __init__(self, num_fields, num_numbers, embedding_dim):
+        super().__init__()
+        self.top = torch.nn.Linear(embedding_dim, 1)
+
+    def forward(self, numbers, embeddings, first):
+        return self.top(embeddings.sum(1).square())[:, 0]
+
+
+class NoLoss(Squared):
+    def loss(self, output, labels, weights):
+        return output.mean() * float("nan")
+
+
+def test_a_setting_may_be_a_class(workflow, tmp_path, capsys):
+    settings = {"model.kind": Squared, "schedule.epochs": 1, "optimizer": workflow.optimizer}
+    with pipeline.train(workflow, tmp_path / "run", settings=settings, serial=True, verbose=False) as run:
+        assert type(run.model) is Squared
+    assert capsys.readouterr().out == ""
+    with pytest.raises(ValueError, match=r"settings: \{1\} is a set"):
+        pipeline.train(workflow, tmp_path / "run", settings={"model.args": {1}})
+
+
+def test_a_loss_that_is_not_finite_ends_in_a_short_message(workflow, tmp_path):
+    with pytest.raises(PipelineError, match=r"loss of NoLoss \(.*test_notebook\.py, line \d+\) is nan") as caught:
+        pipeline.train(workflow, tmp_path / "run", settings={"model.kind": NoLoss}, serial=True)
+    assert "the same call" in str(caught.value)
+    assert len(traceback.format_exception(caught.value)) < 8
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("--set optimizer.row: no", "settings: optimizer.row: no"),
+        ("with --set 'storage.disk=96 MiB', or --fresh", "with settings={'storage.disk': '96 MiB'}, or fresh=True"),
+        ("the same command with --set workers.shards=2", "the same call with settings={'workers.shards': 2}"),
+        (
+            "to train on: --set 'schedule.epochs=N (more than 2)'",
+            "to train on: settings={'schedule.epochs': 'N (more than 2)'}",
+        ),
+    ],
+)
+def test_messages_in_python_name_arguments_of_the_call(text, said):
+    assert in_python(text) == said
+
+
+def test_what_is_no_workflow_is_refused_by_its_type(root):
+    with pytest.raises(ValueError, match=r"takes a workflow or the file of one, got a Table; .*`pipeline init FILE`"):
+        pipeline.train(pq.read_table(root / "test.parquet"))
+
+
+def test_the_package_shows_what_it_has():
+    assert {"train", "open_run", "open_servable"} <= set(dir(pipeline))
+    assert "settings" in inspect.signature(pipeline.train).parameters
+
+
+@pytest.mark.parametrize(
+    ("guard", "text"), [(False, "print(__name__)"), (True, "if __name__ == '__main__':\n    pass")]
+)
+def test_a_script_that_each_worker_would_run_again_is_refused(tmp_path, monkeypatch, workflow, guard, text):
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=str(script)))
+    if guard:
+        return check_main()
+    with pytest.raises(ValueError, match=r"script\.py has no `if __name__ == \"__main__\":`"):
+        pipeline.train(workflow, tmp_path / "run", workers=2)
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("suffix", ["json", "toml"])

@@ -20,9 +20,11 @@ from test_stop import ROOT
 
 import pipeline
 from pipeline.commits.manifest import Commits
+from pipeline.data.agenda import Position
 from pipeline.models import LR
 from pipeline.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.serving import opened as module
+from pipeline.serving.opened import of_epoch
 from pipeline.storage.files import Files
 from pipeline.workflow import Commit, Metrics
 
@@ -244,6 +246,14 @@ def test_commits_and_metrics_are_tables(trained, opened):
         assert [commit["number"] for commit in commits if commit["name"] == "best"] == [best.commit]
     assert opened.metrics.column("split").to_pylist() == ["validation", "validation", "test"]
     assert opened.metrics.to_pylist()[-1]["auc"] == trained.result["auc"]
+
+
+def test_a_commit_is_within_an_epoch_or_at_its_end(trained):
+    assert of_epoch(Position(0, "train", 0)) == of_epoch(Position(0, "validation", 0)) == "within epoch 1"
+    assert of_epoch(Position(1, "train", 0)) == "the end of epoch 1"
+    assert of_epoch(Position(1, "train", 5)) == "within epoch 2"
+    with pipeline.open_run(trained.run_dir, "last") as run:
+        assert "the end of epoch 2 of at most 2" in repr(run)
 
 
 def test_a_difference_names_the_keys_that_training_touched(trained, opened):

@@ -259,9 +259,17 @@ def test_a_class_of_a_workflow_file_is_scored_from_another_folder(root, tmp_path
     assert "give the workflow's file with --workflow" in capsys.readouterr().err
     score(run, tmp_path / "out", "--workflow", str(file))
     assert (bits_of(scored(tmp_path / "out")) == run.logits_NT.view(np.uint32)).all()
-    file.write_text(file.read_text().replace('"seed":7', '"seed":8'))
-    score(run, tmp_path / "other", "--workflow", str(file), exits=2)
-    assert "the file's seed is not that of the commit" in capsys.readouterr().err
+    capsys.readouterr()
+    # Settings of the run come from its commit, not from the file, and the file may have others by now.
+    changes = {'"seed":7': '"seed":8', '"lr":0.05': '"lr":0.06', "    pass": "    extra = 1"}
+    for before, after in changes.items():
+        file.write_text(file.read_text().replace(before, after))
+    score(run, tmp_path / "other", "--workflow", str(file))
+    assert contents(tmp_path / "other") == contents(tmp_path / "out")
+    assert "warning: model.kind workflow_mine.Mine, or what it calls, was edited" in capsys.readouterr().err
+    file.write_text(file.read_text().replace("Mine", "Other"))
+    score(run, tmp_path / "third", "--workflow", str(file), exits=2)
+    assert "the file's model.kind is 'workflow_mine.Other', and that of" in capsys.readouterr().err
 
 
 def command(*arguments):

@@ -184,9 +184,12 @@ def test_a_class_of_the_users_is_served_only_with_the_file_that_has_it(own, tmp_
     assert serve_main([str(servable), "--port", "0", "--workflow", "nowhere.py"]) == 2
     assert "nowhere.py is not a file" in capsys.readouterr().err
     other = tmp_path / "mine.py"
-    other.write_text(file.read_text().replace('"seed":7', '"seed":8'))
+    other.write_text(file.read_text().replace("Mine", "Other"))
     assert serve_main([str(servable), "--port", "0", "--workflow", str(other)]) == 2
-    assert "--workflow: the file's seed is not that of the commit" in capsys.readouterr().err
+    assert (
+        "the file's model.kind is 'workflow_mine.Other', and that of the commit is 'workflow_mine.Mine'"
+        in capsys.readouterr().err
+    )
     assert not (elsewhere.parent / "ran").exists()
 
 

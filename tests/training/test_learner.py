@@ -21,6 +21,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from pipeline.cluster.local import local_client
 from pipeline.errors import PipelineError
+from pipeline.models import DeepFM
 from pipeline.run import main
 from pipeline.training.forward import binary_cross_entropy
 from pipeline.worker import stage_runner
@@ -249,6 +250,29 @@ def test_the_batch_named_for_a_bad_loss_does_not_depend_on_block_size(root, tmp_
             make_driver(make_workflow(root, kind=NotANumber, args={}, block_batches=block_batches), run_dir).run()
         said.add(str(caught.value).split("FloatingPointError: ")[1])
     assert len(said) == 1
+
+
+class OfProbabilities(DeepFM):
+    def loss(self, output, labels, weights):
+        return -torch.log(output - 100.0).mean()
+
+
+class Broken(DeepFM):
+    def forward(self, numbers, embeddings, first):
+        return super().forward(numbers, embeddings, first) / 0.0
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (OfProbabilities, r"the loss of OfProbabilities \(.*test_learner\.py, line \d+\) is nan for the first batch"),
+        (Broken, r"forward of Broken \(.*test_learner\.py, line \d+\) gives outputs from -inf to inf"),
+    ],
+)
+def test_a_first_loss_that_is_not_finite_names_the_line(root, tmp_path, kind, said):
+    with pytest.raises(PipelineError, match=said) as caught:
+        make_driver(make_workflow(root, kind=kind), tmp_path).run()
+    assert "optimizer" not in str(caught.value).split("\n")[0]
 
 
 @pytest.mark.parametrize("weights", [None, [0.5, 2.0, 0.0, 1.25]])
