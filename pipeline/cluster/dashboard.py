@@ -11,6 +11,7 @@ from distributed import Client, Nanny, Worker
 from tornado import web
 
 from pipeline.cluster.address import ANY_PORT, OFF
+from pipeline.monitor.page.guard import guard
 
 
 def dashboard_options(address: str) -> dict[str, Any]:
@@ -24,17 +25,21 @@ def dashboard_options(address: str) -> dict[str, Any]:
 
 
 class PlainWorker(Worker):
-    """Worker in this process without a dashboard of its own: LocalCluster gives one to each worker with an address."""
+    """Worker without a dashboard of its own, which LocalCluster gives to each worker with an address."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | {"dashboard": False})
+
+    def start_http_server(self, *args: Any, **options: Any) -> None:
+        super().start_http_server(*args, **options)
+        guard(self.http_server, str(self.http_server.address))
 
 
 class PlainNanny(Nanny):
     """The same for a worker in a process of its own."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options | {"dashboard": False})
+        super().__init__(*args, **options | {"dashboard": False, "worker_class": PlainWorker})
 
 
 class FirstVisit(web.RequestHandler):
@@ -49,11 +54,14 @@ class FirstVisit(web.RequestHandler):
         if self.application in applications:
             applications.remove(self.application)
             dashboard.connect(self._scheduler.http_application, self._scheduler.http_server, self._scheduler)
-        self.redirect(self.request.uri or "/")
+        # Two slashes would lead to another server.
+        self.redirect("/" + (self.request.uri or "").lstrip("/"))
 
 
 def mount(scheduler: Any, address: str) -> None:
-    """Have the HTTP server of a scheduler in this process load the dashboard on demand, unless `address` is "off"."""
+    """Have the HTTP server of a scheduler in this process load the dashboard on demand, unless `address` is "off", and
+    give it limits."""
+    guard(scheduler.http_server, str(scheduler.http_server.address))
     if address != OFF:
         scheduler.http_application.add_application(web.Application([(r".*", FirstVisit, {"scheduler": scheduler})]))
 

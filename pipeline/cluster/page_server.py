@@ -34,7 +34,7 @@ class FirstPage(web.RequestHandler):
         loaded = await asyncio.to_thread(import_module, "pipeline.monitor.page.application")
         applications = self._scheduler.http_application.applications
         if self.application in applications:
-            made = loaded.page_application(self._run_dir, server_host(self._scheduler), PAGE)
+            made = loaded.page_application(self._run_dir, PAGE)
             applications[applications.index(self.application)] = made
             made.initialize(IOLoop.current())
             made.start()

@@ -11,12 +11,15 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import psutil
 import pytest
 from browser import CHROMIUM, Browser, wait_for
 from conftest import make_workflow, write_data
 from fake_live import FakeRun, quickstart
+from hostile import FOLDER, NAMES, write_hostile
 
 from pipeline.monitor.live.lines import LIVE
 from pipeline.monitor.page import compare
@@ -192,6 +195,29 @@ def test_a_report_and_a_comparison_open_without_a_server_or_a_network(tab, tmp_p
     assert compare.main([str(folder), str(other), "--out", str(out)]) == 0
     check_at_all_sizes(tab, out.as_uri(), "compare")
     assert {url.partition(":")[0] for url in tab.requests} <= {"file", "data"}
+
+
+def test_names_that_are_markup_are_text_and_pages_of_other_servers_get_nothing(tab, tmp_path):
+    folder, other = write_hostile(tmp_path), write_hostile(tmp_path, 1)
+    out = tmp_path / "compare.html"
+    assert compare.main([str(folder), str(other), "--out", str(out)]) == 0
+
+    def check_hostile(url, names):
+        tab.open(url)
+        text = check(tab, "hostile")
+        for name in names:
+            assert " ".join(name.replace("\0", "").split()) in " ".join(text.split())
+        assert not {"a", "img", "iframe", "mjx-container"} & {*tab.elements()}
+        assert all(asked.startswith(("file:", "data:", "blob:", url)) for asked in tab.requests), tab.requests
+
+    check_hostile(write_report(folder).as_uri(), NAMES)
+    check_hostile(out.as_uri(), [FOLDER])
+    with command("watch", folder) as process:
+        link = link_of(process)
+        check_hostile(link, NAMES)
+        evil = Request(link, headers={"Host": "evil.example"})
+        with pytest.raises(HTTPError, match="403"):
+            urlopen(evil)
 
 
 RESULT = {

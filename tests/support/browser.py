@@ -39,6 +39,12 @@ TEXT = """
   return [...(node.shadowRoot ? [node.shadowRoot] : []), ...node.childNodes].map(all).join(" ")
 })(document.body)
 """
+ELEMENTS = """
+(function all(node) {
+  const inside = [...(node.shadowRoot ? [node.shadowRoot] : []), ...node.childNodes]
+  return [node.nodeName.toLowerCase(), ...inside.flatMap(all)]
+})(document.body)
+"""
 DRAWN = "document.readyState == 'complete' && window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle"
 
 
@@ -146,6 +152,8 @@ class Tab:
                 self.errors.append(" ".join(str(a.get("value", a.get("description"))) for a in values["args"]))
             case "Log.entryAdded" if values["entry"]["level"] == "error":
                 self.errors.append(f"{values['entry']['text']} {values['entry'].get('url', '')}")
+            case "Page.javascriptDialogOpening":
+                self.errors.append(f"a dialog says {values['message']}")
             case "Network.requestWillBeSent":
                 self.requests.append(values["request"]["url"])
 
@@ -183,6 +191,10 @@ class Tab:
     def text(self):
         """All text of the page, that of its shadow trees too."""
         return self.value(TEXT)
+
+    def elements(self):
+        """Names of all elements of the page, those of its shadow trees too."""
+        return self.value(ELEMENTS)
 
     def overflow(self):
         """Pixels by which the page is wider than its window."""

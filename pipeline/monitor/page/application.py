@@ -11,15 +11,12 @@ from bokeh.server.tornado import BokehTornado
 
 from pipeline.monitor.page.page import page
 
-LOCAL = ("localhost:*", "127.0.0.1:*")
-"""Origins of a browser on this machine, or of one that reaches it through a forwarded port."""
 UNUSED_MILLISECONDS = 10_000
 """Time for which the page of a browser that is gone is kept up to date."""
 
 
-def page_application(run_dir: Path, host: str, path: str = "/") -> BokehTornado:
-    """Tornado application with the page of a run at `path`. `host`: name under which its server is reached; pages of
-    other hosts may not connect."""
+def page_application(run_dir: Path, path: str = "/") -> BokehTornado:
+    """Tornado application with the page of a run at `path`, for a server with `guard`, which knows who may connect."""
 
     def fill(document: Document) -> None:
         page(run_dir, document)
@@ -27,7 +24,7 @@ def page_application(run_dir: Path, host: str, path: str = "/") -> BokehTornado:
     return BokehTornado(
         {path: Application(FunctionHandler(fill))},
         use_index=False,
-        extra_websocket_origins=[f"{host}:*", *LOCAL],
+        extra_websocket_origins=["*"],
         check_unused_sessions_milliseconds=UNUSED_MILLISECONDS,
         unused_session_lifetime_milliseconds=UNUSED_MILLISECONDS,
     )

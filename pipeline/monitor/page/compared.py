@@ -133,11 +133,11 @@ def _curves(
     drawn = [run for run in runs if points(run)[0]]
     for run in drawn:
         x, y = points(run)
-        source = ColumnDataSource({"x": list(x), "y": list(y)})
+        source = ColumnDataSource({"x": list(x), "y": list(y), "run": [run.name] * len(x)})
         line = shown.line("x", "y", source=source, color=run.color, line_width=2)
         if len(x) < 60:
             shown.scatter("x", "y", source=source, color=run.color, size=5)
-        hover_on(shown, line, [("", run.name), ("", f"@y{{{style}}}")], "mouse")
+        hover_on(shown, line, [("", "@run"), ("", f"@y{{{style}}}")], "mouse")
     return plot_panel(name, [shown], lambda story: _legend(drawn) if drawn else Nothing(nothing))
 
 

@@ -76,7 +76,9 @@ def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], s
 
 def html_box(text: str) -> Div:
     """A box of HTML with the style of texts, as wide as its place."""
-    return Div(text=text, sizing_mode="stretch_width", stylesheets=[InlineStyleSheet(css=INSIDE)], margin=0)
+    # Otherwise Bokeh takes dollar signs of a name for a formula, and loads what draws it from the network.
+    sheets = [InlineStyleSheet(css=INSIDE)]
+    return Div(text=text, sizing_mode="stretch_width", stylesheets=sheets, margin=0, disable_math=True)
 
 
 class Followed(Generic[T]):

@@ -101,7 +101,8 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
         ]
     last = [card for card in shown if card.panel.root.name == "messages"]
     cards = [*(card for card in shown if card not in last), *more_cards(run_dir, story, result), *last]
-    embedded = json.dumps(result).replace("</", "<\\/")
+    # To a browser, "</script>" ends the element, and "<!--<script>" has it go on after that.
+    embedded = json.dumps(result).replace("<", "\\u003c")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
 
 
@@ -124,7 +125,7 @@ def more_cards(run_dir: Path, story: Story, result: Mapping[str, Any] | None) ->
     try:
         sample = sample_rows(run_dir)
     except (ValueError, OSError, PipelineError) as error:
-        yield Card("Rows", "whole", fixed_panel("rows", f'<p class="nothing">{error_text(error)}</p>'))
+        yield Card("Rows", "whole", fixed_panel("rows", f'<p class="nothing">{escape(error_text(error))}</p>'))
     else:
         yield Card("How often keys were used", "half", counts_panel(sample))
         yield Card("Norms of rows", "half", norms_panel(sample))

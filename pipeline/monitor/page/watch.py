@@ -59,6 +59,7 @@ def serve_page(run_dir: Path, address: str, port: int) -> None:
     from tornado.ioloop import IOLoop
 
     from pipeline.monitor.page.application import page_application
+    from pipeline.monitor.page.guard import guard
 
     try:
         bound = socket.create_server((address, port))
@@ -69,9 +70,11 @@ def serve_page(run_dir: Path, address: str, port: int) -> None:
         ) from error
     bound.setblocking(False)
     host, loop = socket.gethostname() if address == "0.0.0.0" else address, IOLoop.current()
-    application = page_application(run_dir, host)
+    application = page_application(run_dir)
     application.initialize(loop)
     application.start()
-    HTTPServer(application).add_socket(bound)
+    server = HTTPServer(application)
+    guard(server, bound.getsockname()[0])
+    server.add_socket(bound)
     print(f"watching {run_dir} at http://{host}:{bound.getsockname()[1]}/ (Ctrl-C ends it)", flush=True)
     loop.start()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterator
 from contextlib import contextmanager
 
 from pipeline.messages.sizes import format_size_down, format_size_up
@@ -23,20 +23,23 @@ class Admission:
 
     @contextmanager
     def place(self, num_bytes: int) -> Iterator[Place]:
-        """Take a place for a request whose body has this many bytes, as far as it says.
+        """Make room for a request whose body has this many bytes, as far as it says. What has not come takes none.
 
         Raises RequestError: 413 if no such body is ever admitted, 503 if there is no room for it at present.
         """
-        if self.requests >= self.max_requests:
-            raise RequestError(503, f"{self.requests} requests are in flight, as many as may be (--max-requests)")
         place = Place(self)
-        place.grow(num_bytes)
-        self.requests += 1
+        self.check()
+        place.check(num_bytes)
         try:
             yield place
         finally:
-            self.requests -= 1
+            self.requests -= place.is_whole
             self.num_bytes -= place.num_bytes
+
+    def check(self) -> None:
+        """Raises RequestError if there is no room for one more request whose body has come."""
+        if self.requests >= self.max_requests:
+            raise RequestError(503, f"{self.requests} requests are in flight, as many as may be (--max-requests)")
 
 
 class Place:
@@ -45,10 +48,13 @@ class Place:
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
         self.num_bytes = 0
+        """Number of bytes that have come."""
+        self.is_whole = False
+        """True once the body has come, so that the request counts."""
 
-    def grow(self, num_bytes: int, unread: bool = False) -> None:
-        """Count further bytes of the body. Raises RequestError as `Admission.place` does; nothing was counted then.
-        `unread`: nobody knows how much of the body is still to come, so the connection ends with the answer."""
+    def check(self, num_bytes: int, unread: bool = False) -> None:
+        """Raises RequestError, 413 or 503, if there is no room for so many bytes more. `unread`: nobody
+        knows how much of the body is still to come, so the connection ends with the answer."""
         limit, used = self._admission.max_bytes, self._admission.num_bytes
         if self.num_bytes + num_bytes > limit:
             size = format_size_up(self.num_bytes + num_bytes)
@@ -57,16 +63,18 @@ class Place:
         if used + num_bytes > limit:
             sizes = f"{format_size_up(used)} are in flight, and {format_size_up(num_bytes)} more would exceed"
             raise RequestError(503, f"bodies of {sizes} {format_size_down(limit)} (--max-bytes)", unread)
-        self.num_bytes += num_bytes
-        self._admission.num_bytes += num_bytes
 
-    async def read(self, pieces: AsyncIterable[bytes]) -> bytes:
-        """Read a body, and count what it did not say beforehand. Raises RequestError as `grow` does."""
+    async def read(self, pieces: AsyncIterable[bytes], came: Callable[[], None]) -> bytes:
+        """Read a body, and count it; `came` is called after each piece. Raises RequestError if there is no room for it,
+        or for the request once it is whole."""
         found: list[bytes] = []
-        size = 0
         async for piece in pieces:
-            size += len(piece)
-            if size > self.num_bytes:
-                self.grow(size - self.num_bytes, unread=True)
+            self.check(len(piece), unread=True)
+            self.num_bytes += len(piece)
+            self._admission.num_bytes += len(piece)
             found.append(piece)
+            came()
+        self._admission.check()
+        self.is_whole = True
+        self._admission.requests += 1
         return b"".join(found)

@@ -10,11 +10,15 @@ from importlib.metadata import version
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from pipeline.machine.hosts import refused_host
 from pipeline.serving.http.admission import RETRY_SECONDS, Admission
 from pipeline.serving.http.answer import Answered, Post, answer_post
 from pipeline.serving.http.arrow import ARROW_STREAM
@@ -28,6 +32,8 @@ MEDIA_TYPES = ("application/json", "application/octet-stream", ARROW_STREAM)
 """Media types of a body. The first two, or none, are JSON with or without binary data after it."""
 DESCRIPTION = {"name": "pipeline", "version": version("pipeline"), "extensions": ["binary_tensor_data", "arrow_stream"]}
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+BODY_SECONDS = 60
+"""Time for a body of which more comes all the time."""
 LEFT = 499
 """Status under which a request is counted whose client left before its body was read."""
 
@@ -37,10 +43,13 @@ class Api:
     that the loop says at once how the server is and what it refuses."""
 
     def __init__(self, current: Current, admission: Admission, threads: ThreadPoolExecutor, deadline: float) -> None:
-        """`deadline`: seconds after its head came in which a request has to begin reading rows."""
+        """`deadline`: seconds after its body came in which a request has to begin reading rows, and the longest pause
+        within a body."""
         self.metrics = RequestMetrics(admission, current)
         self.stopping = False
         """True once the server is about to end: it is not ready any more."""
+        self.bound = ""
+        """Address that the server listens at, as far as there is one."""
         self._current = current
         self._admission = admission
         self._threads = threads
@@ -59,10 +68,21 @@ class Api:
             routes.append(Route(f"{path}/ready", self.model_ready))
             routes.append(Route(f"{path}/infer", self.infer, methods=["POST"]))
         app = Starlette(
-            routes=routes, exception_handlers={HTTPException: refuse, RequestError: refuse, Exception: fail}
+            routes=routes,
+            middleware=[Middleware(self._known_host)],
+            exception_handlers={HTTPException: refuse, RequestError: refuse, Exception: fail},
         )
         app.router.redirect_slashes = False
         return app
+
+    def _known_host(self, app: ASGIApp) -> ASGIApp:
+        """Return an application that refuses what comes under a name that is not this machine's."""
+
+        async def checked(scope: Scope, receive: Receive, send: Send) -> None:
+            why = refused_host(Headers(scope=scope).get("host", ""), self.bound)
+            await (json_response({"error": why}, 403) if why else app)(scope, receive, send)
+
+        return checked
 
     async def server(self, request: Request) -> Response:
         return json_response(DESCRIPTION)
@@ -98,7 +118,7 @@ class Api:
     async def infer(self, request: Request) -> Response:
         begun, status = time.monotonic(), 500
         try:
-            answered = await self._infer(request, begun)
+            answered = await self._infer(request)
             status = 200
             self.metrics.count_rows(answered.num_rows, answered.unknown)
             return Response(answered.encoded.body, headers=answered.encoded.headers)
@@ -111,22 +131,27 @@ class Api:
         finally:
             self.metrics.count(status, time.monotonic() - begun)
 
-    async def _infer(self, request: Request, begun: float) -> Answered:
+    async def _infer(self, request: Request) -> Answered:
         self._known(request)
         media_type = media_type_of(request)
         header_bytes = count_in(request, HEADER_LENGTH)
         with self._admission.place(count_in(request, "Content-Length") or 0) as place:
+            loop = asyncio.get_running_loop()
+            end = loop.time() + BODY_SECONDS
             try:
-                async with asyncio.timeout(self._deadline):
-                    body = await place.read(request.stream())
+                async with asyncio.timeout(self._deadline) as timer:
+                    body = await place.read(
+                        request.stream(), lambda: timer.reschedule(min(loop.time() + self._deadline, end))
+                    )
             except TimeoutError:
-                raise RequestError(408, f"the body did not come within {self._deadline:g} s", close=True) from None
+                late = f"nothing of the body came for {self._deadline:g} s, or not all of it within {BODY_SECONDS} s"
+                raise RequestError(408, late, close=True) from None
             post = Post(body, media_type, header_bytes)
             asked = request.path_params.get("version")
-            return await asyncio.get_running_loop().run_in_executor(self._threads, self._answer, post, asked, begun)
+            return await loop.run_in_executor(self._threads, self._answer, post, asked, time.monotonic())
 
     def _answer(self, post: Post, asked: str | None, begun: float) -> Answered:
-        """Answer a request that came at `begun`, in a thread of the pool."""
+        """Answer a request whose body came at `begun`, in a thread of the pool."""
 
         def refuse_late(timeout: float) -> None:
             limit, passed = min(timeout, self._deadline), time.monotonic() - begun

@@ -16,11 +16,11 @@ from pipeline.machine.signals import on_signal
 from pipeline.serving.http.admission import Admission
 from pipeline.serving.http.app import Api
 from pipeline.serving.http.current import Current
-from pipeline.serving.http.protocol import BoundedHttp
+from pipeline.serving.http.protocol import KEEP_ALIVE_SECONDS, BoundedHttp, connection_limits
 
 SWAP_SECONDS = 1.0
 """Time between two looks at the file that names the servable."""
-KEEP_ALIVE_SECONDS = 75
+WAITING_CONNECTIONS = 2048
 WRITE_SECONDS = 10
 """Time that clients have to take their answers once the server ends."""
 
@@ -49,12 +49,14 @@ class HttpServer(uvicorn.Server):
             uvicorn.Config(
                 self._api.app(), loop="asyncio", http=BoundedHttp, ws="none", lifespan="off", log_config=None,
                 log_level="error", access_log=False, server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                backlog=connection_limits()[1],
                 timeout_graceful_shutdown=math.ceil(limits.deadline) + WRITE_SECONDS,
             )
         )  # fmt: skip
 
     def run_until_stopped(self, bound: socket.socket) -> None:
         """Answer requests until `stop`, SIGINT or SIGTERM; then those that have come."""
+        self._api.bound = bound.getsockname()[0]
         with bound, self._threads, on_signal(self.stop):
             asyncio.run(self._run(bound))
 
@@ -79,6 +81,9 @@ class HttpServer(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        for one in sockets or ():
+            # The loop takes up to `backlog` connections at once; more of them may wait in the system.
+            one.listen(WAITING_CONNECTIONS)
         self._say_ready()
 
     @contextmanager

@@ -1,54 +1,23 @@
 """A server on a socket: an unmodified client, connections that are cut, signals, and the command."""
 
 import http.client
-import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from contextlib import suppress
 
 import numpy as np
 import pytest
 from depth import some
 from fake_served import COLUMNS, OUTPUTS, TABLE, Fake, open_fake, publish, scores_of, write_fake
-from oip import binary_request, json_request, tensors_of
+from oip import binary_request, tensors_of
+from served_http import BODY, INFER, child, post, raw, running
 
 from pipeline.serving.http import server as server_module
-from pipeline.serving.http.answer import probe
-from pipeline.serving.http.current import Current
 from pipeline.serving.http.protocol import MAX_OTHER_BYTES
-from pipeline.serving.http.server import HttpServer, Limits, bind
 from pipeline.serving.serve import main, serve_arguments
-
-ROOT = Path(__file__).parents[3]
-INFER = "/v2/models/fake/infer"
-BODY = json_request(TABLE, COLUMNS)
-
-
-@contextmanager
-def running(folder, opener=open_fake, **limits):
-    """Port of a server in a thread, which leaves no thread behind."""
-    threads = set(threading.enumerate())
-    current = Current(folder, opener, probe)
-    bound, ready = bind("127.0.0.1", 0), threading.Event()
-    limits = {"max_requests": 16, "max_bytes": 1 << 20, "deadline": 5.0, "threads": 2} | limits
-    server = HttpServer(current, Limits(**limits), ready.set)
-    thread = threading.Thread(target=server.run_until_stopped, args=(bound,))
-    port = bound.getsockname()[1]
-    thread.start()
-    try:
-        assert ready.wait(10)
-        yield port
-    finally:
-        server.stop("test")
-        thread.join(20)
-        current.close()
-    assert not thread.is_alive()
-    assert set(threading.enumerate()) <= threads
 
 
 @pytest.fixture(scope="module")
@@ -58,24 +27,6 @@ def port(tmp_path_factory):
         patch.setattr(server_module, "SWAP_SECONDS", 3600)
         with running(write_fake(tmp_path_factory.mktemp("served"), "3")) as port:
             yield port
-
-
-def post(port, body=BODY, path=INFER, **headers):
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
-    reply = connection.getresponse()
-    found = reply.status, reply.read()
-    connection.close()
-    return found
-
-
-def raw(port, sent, shut=True):
-    """All that the server says to these bytes, until it closes the connection. `shut`: tell it that no more come."""
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
-        connection.sendall(sent)
-        if shut:
-            connection.shutdown(socket.SHUT_WR)
-        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
 
 
 @pytest.fixture
@@ -148,15 +99,15 @@ def test_what_is_no_http_gets_a_400_and_the_server_goes_on(port):
     length = b"Content-Length: 5\r\n"
     for sent in (b"GET\r\n\r\n", b"\xff\xfe\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n",
                  b"POST / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", b"A" * 100_000,
-                 b"POST / HTTP/1.1\r\nHost: a\r\n" + length + b"Content-Length: 6\r\n\r\nhello",
-                 b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):  # fmt: skip
+                 b"POST / HTTP/1.1\r\nHost: localhost\r\n" + length + b"Content-Length: 6\r\n\r\nhello",
+                 b"POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"):  # fmt: skip
         said = raw(port, sent)
         assert said.split(b" ")[1].startswith(b"4"), (sent, said)
     assert post(port)[0] == 200
 
 
 LONG = b"long: " + (MAX_OTHER_BYTES + 1) * b"x"
-CHUNKED = b"POST " + INFER.encode() + b" HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNKED = b"POST " + INFER.encode() + b" HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
 
 
 @pytest.mark.parametrize(
@@ -174,12 +125,16 @@ def test_what_never_ends_and_is_no_body_ends_the_connection(port, begin, endless
 
 def test_a_long_body_in_chunks_of_a_byte_is_a_body(port):
     chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in BODY + 250_000 * b" ")
-    head = CHUNKED.replace(b"Host: a", b"Host: a\r\nConnection: close")
+    head = CHUNKED.replace(b"Host: localhost", b"Host: localhost\r\nConnection: close")
     assert raw(port, head + chunks + b"0\r\n\r\n", shut=False).startswith(b"HTTP/1.1 200")
 
 
 def test_a_client_that_leaves_in_the_middle_harms_nobody(port):
-    for part in (b"", b"POST", b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: a\r\nContent-Length: 900\r\n\r\n{"):
+    for part in (
+        b"",
+        b"POST",
+        b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900\r\n\r\n{",
+    ):
         with socket.create_connection(("127.0.0.1", port)) as connection:
             connection.sendall(part)
     assert post(port)[0] == 200
@@ -216,7 +171,7 @@ def test_an_answer_does_not_wait_for_an_acknowledgement(port):
 
 def test_chunks_are_a_body_and_are_cut_off_over_the_limit(port):
     assert post(port, (BODY[n : n + 100] for n in range(0, len(BODY), 100)))[0] == 200
-    head = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    head = b"POST /v2/models/fake/infer HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
     said = raw(port, head + b"80000\r\n" + bytes(0x80000) + b"\r\n" + b"80001\r\n" + bytes(0x80001))
     assert said.startswith(b"HTTP/1.1 413 ")
     assert b"\r\nconnection: close\r\n" in said
@@ -252,18 +207,6 @@ def test_a_server_looks_at_its_folder_by_itself(tmp_path, monkeypatch):
         until = time.monotonic() + 10
         while b'"model_version":"2"' not in (said := post(port)[1]):
             assert time.monotonic() < until, said
-
-
-def child(folder, *flags):
-    """Process of the command with servables of tests, and its port once it is ready."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "fake_served", str(folder), "--port", "0", *flags],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'support'}"},
-    )  # fmt: skip
-    line = process.stdout.readline()
-    assert line.startswith("serving fake (1) on http://127.0.0.1:"), line + process.stderr.read()
-    return process, int(line.rsplit(":", 1)[1])
 
 
 @pytest.mark.parametrize("number", some([signal.SIGTERM, signal.SIGINT], signal.SIGTERM))

@@ -1,0 +1,54 @@
+"""Names by which a server may be asked. A web page from elsewhere can have its own name lead to 127.0.0.1 (DNS
+rebinding); a browser here then sends the page's requests to a server on loopback only, under that name."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from urllib.parse import urlsplit
+
+ALLOW = "PIPELINE_ALLOW_HOSTS"
+"""Environment variable with further names, separated by commas."""
+
+
+def refused_host(host: str, bound: str) -> str | None:
+    """Reason to refuse a request with this Host header, "" if it has none; None if there is no reason. `bound`: address
+    at which the server listens; beyond loopback every name is taken, since a page needs no trick to reach it."""
+    name = _name(f"//{host}")
+    known = {"localhost", socket.gethostname().lower(), bound.lower(), *_allowed()}
+    if not host or not _is_loopback(bound) or name in known or _is_address(name):
+        return None
+    return f"Host: {host[:80]!r} is no name of this machine; the environment variable {ALLOW}=NAME,... allows more"
+
+
+def refused_origin(origin: str | None, host: str) -> str | None:
+    """Reason to refuse a request that a page of this origin sends, or None. It has to be a page of the same server."""
+    if origin is None or origin.lower().partition("://")[2] == host.lower() or _name(origin) in _allowed():
+        return None
+    return f"Origin: {origin[:80]!r} is another server; the environment variable {ALLOW}=NAME,... allows it"
+
+
+def _allowed() -> list[str]:
+    return [name.strip().lower() for name in os.environ.get(ALLOW, "").split(",") if name.strip()]
+
+
+def _name(url: str) -> str:
+    """Host of a URL without its port; "" if it has none."""
+    try:
+        return urlsplit(url).hostname or ""
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    # No page can have an address lead to another one.
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(bound: str) -> bool:
+    return bound == "localhost" or (_is_address(bound) and ipaddress.ip_address(bound).is_loopback)

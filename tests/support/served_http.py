@@ -1,0 +1,71 @@
+"""A server of a made-up servable on a socket, in a thread of the tests, and plain clients of it."""
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from fake_served import COLUMNS, TABLE, open_fake
+from oip import json_request
+
+from pipeline.serving.http.answer import probe
+from pipeline.serving.http.current import Current
+from pipeline.serving.http.server import HttpServer, Limits, bind
+
+ROOT = Path(__file__).parents[2]
+INFER = "/v2/models/fake/infer"
+BODY = json_request(TABLE, COLUMNS)
+
+
+@contextmanager
+def running(folder, opener=open_fake, **limits):
+    """Port of a server in a thread, which leaves no thread behind."""
+    threads = set(threading.enumerate())
+    current = Current(folder, opener, probe)
+    bound, ready = bind("127.0.0.1", 0), threading.Event()
+    limits = {"max_requests": 16, "max_bytes": 1 << 20, "deadline": 5.0, "threads": 2} | limits
+    server = HttpServer(current, Limits(**limits), ready.set)
+    thread = threading.Thread(target=server.run_until_stopped, args=(bound,))
+    port = bound.getsockname()[1]
+    thread.start()
+    try:
+        assert ready.wait(10)
+        yield port
+    finally:
+        server.stop("test")
+        thread.join(20)
+        current.close()
+    assert not thread.is_alive()
+    assert set(threading.enumerate()) <= threads
+
+
+def post(port, body=BODY, path=INFER, **headers):
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request("POST", path, body, {name.replace("_", "-"): value for name, value in headers.items()})
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+
+
+def raw(port, sent, shut=True):
+    """All that the server says to these bytes, until it closes the connection. `shut`: tell it that no more come."""
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
+        connection.sendall(sent)
+        if shut:
+            connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(1 << 16), b""))
+
+
+def child(folder, *flags, **options):
+    """Process of the command with servables of tests, and its port once it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fake_served", str(folder), "--port", "0", *flags],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests' / 'support'}"}, **options,
+    )  # fmt: skip
+    line = process.stdout.readline()
+    assert line.startswith("serving fake (1) on http://127.0.0.1:"), line + process.stderr.read()
+    return process, int(line.rsplit(":", 1)[1])
