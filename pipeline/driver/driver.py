@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -59,6 +60,7 @@ class Driver:
         self, setup: Setup, source: Source, folder: Folder, crew: MakeCrew, model: str = "cpu", progress: Any = None
     ) -> None:
         """Open the last commit in `folder`, if there is one. Raises ValueError if it belongs to another workflow.
+        After an exception the crew is closed.
 
         `crew`: factory of the workers; `model`: model of the device that each trains on."""
         self.setup, self._source = setup, source
@@ -76,16 +78,18 @@ class Driver:
         direct = workflow.storage.direct
         speed = folder.speed or known_speed(kept, direct) or measure(folder.path, direct)
         self.folder = replace(folder, speed=speed)
-        self.crew = crew(self.folder, self.commits)
-        self.live = live_observer(folder, setup, model, self.crew.overlaps)
-        self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder), self.live]
-        self.pauses = Pauses(self.crew, workflow.commit.every_minutes)
-        self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
-        try:
-            self._open(kept)
-        except WorkerLost as lost:
-            self._recover(lost, print)
-        folder.files.replace(folder.path / WORKFLOW, [(workflow.model_dump_json(indent=1) + "\n").encode()])
+        with ExitStack() as opened:
+            self.crew = crew(self.folder, self.commits)
+            opened.callback(self.crew.close)
+            self.live = live_observer(folder, setup, model, self.crew.overlaps)
+            self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder), self.live]
+            self.pauses = Pauses(self.crew, workflow.commit.every_minutes)
+            try:
+                self._open(kept)
+            except WorkerLost as lost:
+                self._recover(lost, print)
+            folder.files.replace(folder.path / WORKFLOW, [(workflow.model_dump_json(indent=1) + "\n").encode()])
+            opened.pop_all()
 
     def _read_commits(self, folder: Folder) -> list[Manifest]:
         """Read the kept commits, check that this workflow may go on from the last one, and load its history."""
@@ -100,12 +104,12 @@ class Driver:
     def _open(self, kept: Sequence[Manifest]) -> None:
         """Open the last commit on all workers, and then delete the unfinished files of an earlier run: only now is it
         known that the commit can be read."""
+        self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
         self.crew.open(kept)
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
         self._record.opened(self.crew, [manifest.number for manifest in kept], resets=True)
-        self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
 
     def run(self) -> dict[str, Any] | None:
         """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
@@ -127,9 +131,13 @@ class Driver:
             self._tell_end("failed", error_text(error))
             raise PipelineError(f"{error_text(error)}\n{what}") from error
         finally:
-            self.crew.close()
-            self._source.close()
+            self.close()
         return result
+
+    def close(self) -> None:
+        """Release the workers and the data. May be called twice."""
+        self.crew.close()
+        self._source.close()
 
     def _begin(self) -> None:
         examples, newest = self.agenda.examples_before(self.committer.position), self.committer.newest
