@@ -22,6 +22,7 @@ from pipeline.driver.resume import check_newest, description, known_speed, remov
 from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import discard_output, on_signal
+from pipeline.machine.stuck import doing, gave_up
 from pipeline.monitor.history import History
 from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
 from pipeline.monitor.progress import Progress
@@ -128,16 +129,18 @@ class Driver:
             self._tell_end("finished" if result else "interrupted")
         except (OSError, MemoryError, PipelineError) as error:
             what = error.what_stands if isinstance(error, CapTooSmall) else self.what_stands(_command_after(error))
-            self._tell_end("failed", error_text(error))
+            if not gave_up():
+                self._tell_end("failed", error_text(error))
             raise PipelineError(f"{error_text(error)}\n{what}") from error
         finally:
             self.close()
         return result
 
     def close(self) -> None:
-        """Release the workers and the data. May be called twice."""
-        self.crew.close()
-        self._source.close()
+        """Release the workers and the data, unless a thread may still be reading into them. May be called twice."""
+        if not gave_up():
+            self.crew.close()
+            self._source.close()
 
     def _begin(self) -> None:
         examples, newest = self.agenda.examples_before(self.committer.position), self.committer.newest
@@ -286,12 +289,13 @@ class Driver:
         speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
         name, at_least = "best" if best else None, max((r.needed + 1 for r in refused if r.what == "commit"), default=0)
         self._record.committing(self.committer.number, name, at_least)
-        self.committer.commit(
-            lambda: {**self._description, **self.history.state(), "position": position, "speed": speed},
-            name=name,
-            at_least=at_least,
-            give_up=any(r.what == "disk" for r in refused),
-        )
+        with doing(f"commit {self.committer.number}"):
+            self.committer.commit(
+                lambda: {**self._description, **self.history.state(), "position": position, "speed": speed},
+                name=name,
+                at_least=at_least,
+                give_up=any(r.what == "disk" for r in refused),
+            )
         self._record.committed(self.commits.numbers())
         assert self.committer.newest, "a commit was taken"
         for observer in self._observers:
