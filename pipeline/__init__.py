@@ -23,7 +23,10 @@ from pipeline.machine.signals import end_at_interrupt
 # A command of this package was started with `python -m`, and its imports take seconds. At this point sys.argv[0] is
 # still "-m": Python imports the package before it knows the script's name.
 if sys.argv[:1] == ["-m"] and any(arg.removeprefix("-m").split(".")[0] == __name__ for arg in sys.orig_argv):
+    from pipeline.machine.stuck import watch_process
+
     end_at_interrupt()
+    watch_process()
 
 from pipeline.machine.memory import share_one_arena
 

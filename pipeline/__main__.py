@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pipeline.machine.signals import discard_output, end_at_interrupt, exit_code
+from pipeline.machine.stuck import watch_process
 
 COMMANDS = {
     "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
@@ -34,6 +35,8 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code; 2 if there is no subcommand of that name."""
+    if argv is None:
+        watch_process()
     argv = sys.argv[1:] if argv is None else list(argv)
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(), file=sys.stdout if argv else sys.stderr)

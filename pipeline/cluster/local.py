@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock
@@ -18,6 +18,7 @@ from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
 from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
 from pipeline.errors import OutOfTurn, PipelineError
+from pipeline.machine.stuck import check_stuck, gave_up
 from pipeline.records import StageResult
 from pipeline.stages import STAGES
 
@@ -60,7 +61,8 @@ class InProcessCluster:
 
     def look(self, busy: bool, through: int) -> None:
         """Check for progress while the caller waits. `busy`: a task is running; `through`: number of finished tasks.
-        Raises PipelineError if no task will be run."""
+        Raises PipelineError if no task will be run, and Stuck if one waits for a file that does not answer."""
+        check_stuck()
         now = self._awake.look()
         if busy or through != self._seen:
             self._seen, self._since = through, now
@@ -139,7 +141,7 @@ class DaskExecutor:
             self._wait(futures)
         self.close()
         # If Dask has dropped its worker, the worker's threads may still be running stages.
-        while self._inside:
+        while self._inside and not gave_up():
             time.sleep(LOOK_SECONDS / 100)
 
     def close(self) -> None:
@@ -172,9 +174,15 @@ def client_here(num_threads: int, dashboard: str = ANY_PORT) -> Iterator[Client]
 def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
     """Start a client for stages, with a thread for each. `dashboard`: its address."""
     with client_here(len(STAGES) + 1, dashboard) as client, ExitStack() as stack:
-        threads = {stage: stack.enter_context(thread) for stage, thread in stage_threads().items()}
+        threads = stage_threads()
+        stack.callback(lambda: end_threads(threads.values()))
         InProcessCluster(client).worker.executors.update(threads)
         yield client
+
+
+def end_threads(threads: Iterable[ThreadPoolExecutor]) -> None:
+    for thread in threads:
+        thread.shutdown(wait=not gave_up())
 
 
 def stage_threads() -> dict[str, ThreadPoolExecutor]:

@@ -31,6 +31,7 @@ from pipeline.errors import LostTouch, OutOfTurn
 from pipeline.machine.affinity import pin
 from pipeline.machine.limits import memory_limits
 from pipeline.machine.memory import keep_freed_memory
+from pipeline.machine.stuck import watch_process
 from pipeline.machine.threads import share_of
 from pipeline.own_code.modules import ClassText
 from pipeline.records import KeyRequest, Rank, Refusal, StageResult
@@ -90,6 +91,7 @@ class RunPlugin(WorkerPlugin):
     def setup(self, worker: Any) -> None:
         if self._ours:
             silence_lost_connections()
+            watch_process(signals=False)
             # A terminal or a batch system sends signals to all processes. Only the driver handles them: it has the
             # planned blocks finished and committed.
             for number in (signal.SIGINT, signal.SIGTERM):

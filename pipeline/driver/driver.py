@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from pipeline.driver.resume import check_newest, description, known_speed, remov
 from pipeline.driver.stretches import StretchFile
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.signals import discard_output, on_signal
+from pipeline.machine.stuck import doing, gave_up
 from pipeline.monitor.history import History
 from pipeline.monitor.observer import ComingStretch, CommitFacts, Observer, Outcome
 from pipeline.monitor.progress import Progress
@@ -59,6 +61,7 @@ class Driver:
         self, setup: Setup, source: Source, folder: Folder, crew: MakeCrew, model: str = "cpu", progress: Any = None
     ) -> None:
         """Open the last commit in `folder`, if there is one. Raises ValueError if it belongs to another workflow.
+        After an exception the crew is closed.
 
         `crew`: factory of the workers; `model`: model of the device that each trains on."""
         self.setup, self._source = setup, source
@@ -76,16 +79,18 @@ class Driver:
         direct = workflow.storage.direct
         speed = folder.speed or known_speed(kept, direct) or measure(folder.path, direct)
         self.folder = replace(folder, speed=speed)
-        self.crew = crew(self.folder, self.commits)
-        self.live = live_observer(folder, setup, model, self.crew.overlaps)
-        self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder), self.live]
-        self.pauses = Pauses(self.crew, workflow.commit.every_minutes)
-        self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
-        try:
-            self._open(kept)
-        except WorkerLost as lost:
-            self._recover(lost, print)
-        folder.files.replace(folder.path / WORKFLOW, [(workflow.model_dump_json(indent=1) + "\n").encode()])
+        with ExitStack() as opened:
+            self.crew = crew(self.folder, self.commits)
+            opened.callback(self.crew.close)
+            self.live = live_observer(folder, setup, model, self.crew.overlaps)
+            self._observers: list[Observer] = [TerminalDisplay(self.progress), MetricsFile(folder), self.live]
+            self.pauses = Pauses(self.crew, workflow.commit.every_minutes)
+            try:
+                self._open(kept)
+            except WorkerLost as lost:
+                self._recover(lost, print)
+            folder.files.replace(folder.path / WORKFLOW, [(workflow.model_dump_json(indent=1) + "\n").encode()])
+            opened.pop_all()
 
     def _read_commits(self, folder: Folder) -> list[Manifest]:
         """Read the kept commits, check that this workflow may go on from the last one, and load its history."""
@@ -100,12 +105,12 @@ class Driver:
     def _open(self, kept: Sequence[Manifest]) -> None:
         """Open the last commit on all workers, and then delete the unfinished files of an earlier run: only now is it
         known that the commit can be read."""
+        self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
         self.crew.open(kept)
         self.commits.prune(kept)
         remove_leftovers(self.folder)
         self.crew.each(Worker.tidy)
         self._record.opened(self.crew, [manifest.number for manifest in kept], resets=True)
-        self.committer = Committer(self.crew, self.commits, kept, self.history.disk)
 
     def run(self) -> dict[str, Any] | None:
         """Train, evaluate, commit. Returns the result, which is also in `result.json`; None if a signal ended the run
@@ -124,12 +129,18 @@ class Driver:
             self._tell_end("finished" if result else "interrupted")
         except (OSError, MemoryError, PipelineError) as error:
             what = error.what_stands if isinstance(error, CapTooSmall) else self.what_stands(_command_after(error))
-            self._tell_end("failed", error_text(error))
+            if not gave_up():
+                self._tell_end("failed", error_text(error))
             raise PipelineError(f"{error_text(error)}\n{what}") from error
         finally:
+            self.close()
+        return result
+
+    def close(self) -> None:
+        """Release the workers and the data, unless a thread may still be reading into them. May be called twice."""
+        if not gave_up():
             self.crew.close()
             self._source.close()
-        return result
 
     def _begin(self) -> None:
         examples, newest = self.agenda.examples_before(self.committer.position), self.committer.newest
@@ -278,12 +289,13 @@ class Driver:
         speed = {**asdict(self.folder.measured), "direct": workflow.storage.direct}
         name, at_least = "best" if best else None, max((r.needed + 1 for r in refused if r.what == "commit"), default=0)
         self._record.committing(self.committer.number, name, at_least)
-        self.committer.commit(
-            lambda: {**self._description, **self.history.state(), "position": position, "speed": speed},
-            name=name,
-            at_least=at_least,
-            give_up=any(r.what == "disk" for r in refused),
-        )
+        with doing(f"commit {self.committer.number}"):
+            self.committer.commit(
+                lambda: {**self._description, **self.history.state(), "position": position, "speed": speed},
+                name=name,
+                at_least=at_least,
+                give_up=any(r.what == "disk" for r in refused),
+            )
         self._record.committed(self.commits.numbers())
         assert self.committer.newest, "a commit was taken"
         for observer in self._observers:

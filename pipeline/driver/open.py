@@ -35,15 +35,17 @@ def open_local(
     setup: Setup, source: Source, run_dir: Path, serial: bool = False, device: Device | None = None,
     dashboard: str = ANY_PORT,
 ) -> Iterator[Driver]:  # fmt: skip
-    """Open a driver with one worker in this process. `run_dir` must be empty or hold a run. Stages run on Dask in this
-    process unless `serial`. `device`: by default the one that the workflow names. `dashboard`: its
-    address."""
+    """Open a driver with one worker in this process; the worker and `source` are closed at the end. `run_dir` must be
+    empty or hold a run. Stages run on Dask in this process unless `serial`. `device`: by default the one that the
+    workflow names. `dashboard`: its address."""
     from pipeline.cluster.local import local_client
 
     device = device or choose(setup.workflow.device)
     allow_many_files()
-    with nullcontext() if serial else local_client(dashboard) as client:
-        yield Driver(setup, source, folder_of(setup, run_dir), local_crew(setup, source, device, client), device.model)
+    with closing(source), nullcontext() if serial else local_client(dashboard) as client:
+        crew = local_crew(setup, source, device, client)
+        with closing(Driver(setup, source, folder_of(setup, run_dir), crew, device.model)) as driver:
+            yield driver
 
 
 @contextmanager
@@ -52,11 +54,13 @@ def open_crew(setup: Setup, source: Source, run_dir: Path, spec: WorkerSpec) -> 
     if they die at each attempt, and PipelineError if Dask does not answer."""
     from pipeline.cluster.pool import WorkerPool
 
-    with closing(WorkerPool(spec)) as pool:
+    with closing(source), closing(WorkerPool(spec)) as pool:
         models = pool.devices(setup.workflow.device)
         if len(models) > 1:
             print(f"workers train on {', '.join(models)}: the result depends on which worker gets which")
-        yield Driver(setup, source, folder_of(setup, run_dir), dask_crew(setup, source, pool), ", ".join(models))
+        crew = dask_crew(setup, source, pool)
+        with closing(Driver(setup, source, folder_of(setup, run_dir), crew, ", ".join(models))) as driver:
+            yield driver
 
 
 def folder_of(setup: Setup, run_dir: Path) -> Folder:

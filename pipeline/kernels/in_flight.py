@@ -17,6 +17,8 @@ from pipeline.records import I64
 REQUEST_WORDS, EVENT_WORDS = 8, 4
 """Words of 64 bits of a request (struct iocb of <linux/aio_abi.h>) and of what is told when it is done (io_event)."""
 
+WAIT_SECONDS = 1
+
 _IO_SETUP, _IO_DESTROY, _IO_SUBMIT, _IO_GETEVENTS = {
     "x86_64": (206, 207, 209, 208), "aarch64": (0, 1, 2, 4)
 }.get(platform.machine(), (-1, -1, -1, -1))  # fmt: skip
@@ -67,7 +69,8 @@ def submit(context: int, addresses_R: I64, num: int) -> int:
 
 @cpu
 def wait_for(context: int, num: int, events_R4: I64) -> int:
-    """Wait until at least `num` requests are done. Returns the number of events written, each a request's number in
-    word 0 and its result in word 2: bytes, or a negative errno. It is 0 if a signal interrupted the wait, and after any
-    other error: so the context must not be closed meanwhile."""
-    return max(_syscall(_IO_GETEVENTS, context, num, len(events_R4), events_R4.ctypes.data, 0), 0)
+    """Wait until at least `num` requests are done, or for WAIT_SECONDS. Returns the number of events written, each a
+    request's number in word 0 and its result in word 2: bytes, or a negative errno. It is 0 if a signal interrupted the
+    wait, and after any other error: so the context must not be closed meanwhile."""
+    timeout = np.array([WAIT_SECONDS, 0], np.int64)  # struct timespec
+    return max(_syscall(_IO_GETEVENTS, context, num, len(events_R4), events_R4.ctypes.data, timeout.ctypes.data), 0)

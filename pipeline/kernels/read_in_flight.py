@@ -20,6 +20,9 @@ U8 = NDArray[np.uint8]
 
 IN_FLIGHT_WORDS = REQUEST_WORDS + EVENT_WORDS + 4
 """Words of 64 bits per read in flight: request, its address, event, first row and end of its span, a free buffer."""
+UNFINISHED = -3
+"""Reason, of no row, for which `read_in_flight` returns before its end."""
+STATE_WORDS = 4
 AWAITED_PART = 4
 """The calling thread wakes up when 1 / AWAITED_PART of the reads in flight are done: to wake up for each would cost
 more than the read does."""
@@ -27,13 +30,24 @@ more than the read does."""
 
 @cpu
 def read_in_flight(
-    context: int, files_N: I32, offsets_N: I64, to_N: I64, out_UW: U32, buffers_RB: U8, max_gap: int, work: I64
+    context: int,
+    files_N: I32,
+    offsets_N: I64,
+    to_N: I64,
+    out_UW: U32,
+    buffers_RB: U8,
+    max_gap: int,
+    work: I64,
+    state: I64,
 ) -> tuple[int, int]:
     """`read_rows` with its arguments and results, for an alignment of PAGE_BYTES and up to R reads in flight.
 
     `context` is from `open_context` for at least R reads. `buffers_RB` begins at a multiple of PAGE_BYTES, B is a
     multiple of PAGE_BYTES, and B bytes hold a row that begins anywhere in a page. `work` [at least R * IN_FLIGHT_WORDS]
-    is overwritten.
+    is overwritten. `state` [STATE_WORDS] begins as zeros.
+
+    Returns (n, UNFINISHED) if no read was done for WAIT_SECONDS or a signal came; row n is in flight. The caller must then
+    call again, with the same arguments, and may not release any of them before.
     """
     num_buffers, buffer_bytes = buffers_RB.shape
     need_cpu(min(offsets_N.size, to_N.size), files_N.size)
@@ -45,10 +59,10 @@ def read_in_flight(
     rest = work[4 * num_buffers : IN_FLIGHT_WORDS * num_buffers]
     events_R4 = rest[: EVENT_WORDS * num_buffers].reshape(num_buffers, EVENT_WORDS)
     requests_R8 = rest[EVENT_WORDS * num_buffers :].reshape(num_buffers, REQUEST_WORDS)
-    free_R[:] = np.arange(num_buffers)
-    num_free = num_buffers
-    failed, why = files_N.size, 0
-    n = 0
+    if state[0] == 0:
+        free_R[:] = np.arange(num_buffers)
+        state[:] = 0, num_buffers, files_N.size, 0
+    n, num_free, failed, why = state
     # Spans begin in order, so the first bad row is in flight, or done, when another one is found; what is in flight
     # has to be awaited in any case.
     while num_free < num_buffers or (n < files_N.size and why == 0):
@@ -74,6 +88,13 @@ def read_in_flight(
             events_R4[done, 0], events_R4[done, 2] = free_R[num_free - 1 - r], 0
             done += 1
         num_free -= new
+        if done == 0:
+            state[:] = n, num_free, failed, why
+            waiting = files_N.size
+            for buffer in range(num_buffers):
+                if not np.any(free_R[:num_free] == buffer):
+                    waiting = min(waiting, spans_R2[buffer, 0])
+            return waiting, UNFINISHED
         for event in range(done):
             buffer = events_R4[event, 0]
             first, end = spans_R2[buffer, 0], spans_R2[buffer, 1]

@@ -16,12 +16,14 @@ from pipeline.driver.session import open_session, plan_session
 from pipeline.errors import PipelineError, shortened
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import interruption
+from pipeline.machine.stuck import watched
 from pipeline.run import override, say
 from pipeline.serving.opened import OpenRun, open_run
 from pipeline.settings import Strict
 from pipeline.workflow import Workflow, load, name_of
 
 
+@watched()
 def train_workflow(
     workflow: Workflow | str | Path, run_dir: str | Path | None = None, *, settings: Mapping[str, Any] | None = None,
     fresh: bool = False, serial: bool = False, workers: int | None = None, scheduler: str | None = None,

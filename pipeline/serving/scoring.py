@@ -84,6 +84,7 @@ class Scorer:
         self._first_batch, self._skip = divmod(before, batch_size)
         self._done, self._total = self._first_batch * batch_size, before + writer.num_rows
         self._signal: str | None = None
+        self._paused = False
 
     def run(self) -> bool:
         """Score everything that is left. Returns False if a signal came before the end. Raises PipelineError if a stage
@@ -105,6 +106,9 @@ class Scorer:
         return self._signal is None
 
     def _take(self, done: StageResult, progress: Progress) -> None:
+        if self._signal and not self._paused:
+            self._paused = True
+            self._crew.pause(self._signal)
         if done.trained and done.trained.scores_NT is not None:
             try:
                 self._opened.held.check()
@@ -121,7 +125,6 @@ class Scorer:
     def _stop(self, signal: str) -> None:
         self._signal = signal
         self._crew.interrupt(signal)
-        self._crew.pause(signal)
 
 
 def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:

@@ -6,6 +6,7 @@ bypass the page cache, and only on file systems that support it, such as ext4 an
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -15,9 +16,10 @@ from typing import Protocol
 import numpy as np
 
 from pipeline.kernels.in_flight import close_context, open_context
-from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, read_in_flight
+from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, UNFINISHED, read_in_flight
 from pipeline.kernels.read_rows import PAGE_BYTES, SCRATCH_BYTES, make_scratch, read_rows
 from pipeline.machine.memory import aligned_empty
+from pipeline.machine.stuck import CHECK_SECONDS, check_stuck, gave_up, note_wait
 from pipeline.records import I32, I64, U32
 
 NUM_READERS = 64
@@ -70,14 +72,28 @@ class ReadsInFlight:
         with self._busy:
             if not self._close.alive:
                 raise RuntimeError("rows cannot be read after the log was closed")
+            state = np.zeros(STATE_WORDS, np.int64)
             try:
-                return read_in_flight(
-                    self._context, files_N, offsets_N, to_N, out_UW, self._buffers_RB, self._max_gap, self._work
-                )
+                while True:
+                    row, why = read_in_flight(
+                        self._context, files_N, offsets_N, to_N, out_UW, self._buffers_RB, self._max_gap, self._work,
+                        state,
+                    )  # fmt: skip
+                    if why != UNFINISHED:
+                        return row, why
+                    note_wait(f"reading {os.readlink(f'/proc/self/fd/{files_N[row]}')!r}", state.tolist())
             except BaseException:
-                # Closing waits for what is still in flight, which would write into buffers that are used again.
-                self._close()
+                # Closing waits for what is in flight, perhaps for ever. The thread keeps the buffers until then: the
+                # system writes into them.
+                closing = threading.Thread(target=self._end, daemon=True)
+                closing.start()
+                closing.join(CHECK_SECONDS)
                 raise
+            finally:
+                note_wait(None)
+
+    def _end(self) -> None:
+        self._close()
 
     def close(self) -> None:
         with self._busy:
@@ -109,7 +125,8 @@ class ReadsByThreads:
             return -1, 0
 
         reading = [self._threads.submit(take_parts) for _ in range(min(NUM_READERS, len(bounds_P) - 1))]
-        wait(reading)
+        while wait(reading, CHECK_SECONDS).not_done:
+            check_stuck()
         results = [future.result() for future in reading]
         return min((result for result in results if result[1]), default=(-1, 0))
 
@@ -119,7 +136,7 @@ class ReadsByThreads:
         return self._scratch.buffer
 
     def close(self) -> None:
-        self._threads.shutdown()
+        self._threads.shutdown(wait=not gave_up())
 
 
 def part_bounds(firsts_C: I64, num_rows: int) -> I64:

@@ -19,6 +19,7 @@ from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
 from pipeline.machine.stopwatch import take_parts
+from pipeline.machine.stuck import Stuck, doing
 from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
 from pipeline.records import (
@@ -157,8 +158,11 @@ class StageRunner:
         take_parts()
         cpu, start = cpu_clock(), time.perf_counter()
         try:
-            record = self._stage[stage](number)
+            with doing(f"{stage} of block {number}"):
+                record = self._stage[stage](number)
             block_result = self._next_result(stage, number)
+        except Stuck:
+            raise
         except Exception as error:
             kind = LostTouch if isinstance(error, Disconnected) else PipelineError
             why = failure_text(error, self.tiers, self._look_ahead)

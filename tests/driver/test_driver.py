@@ -1,8 +1,11 @@
 """What a run leaves, and what it leaves when it has to stop early."""
 
 import dataclasses
+import gc
 import json
+import os
 import re
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -30,6 +33,7 @@ from pipeline.stages import STAGES
 from pipeline.storage import key_map
 from pipeline.storage.files import Damaged, Files
 from pipeline.storage.layout import row_keys
+from pipeline.storage.slab import Slab
 from pipeline.training.build import build_model
 from pipeline.worker.placement import OnHost
 from pipeline.workflow import Category, Workflow
@@ -353,6 +357,24 @@ def test_a_disk_full_at_the_end_of_a_run_is_reported(tmp_path, capfd, monkeypatc
     err = capfd.readouterr().err
     assert "No space left on device: the disk is full; make room there" in err
     assert "Traceback" not in err
+
+
+def test_a_run_that_cannot_be_opened_gives_all_back(left, tmp_path):
+    """The last step of the opening fails: a folder has the name of a file that it writes."""
+    (tmp_path / "workflow.json.partial").mkdir()
+    source = Source(left.workflow.data, left.workflow.seed)
+    setup = setup_of(left.workflow, source, **THREE_TIERS)
+    gc.collect()
+    threads, files = threading.active_count(), len(os.listdir("/proc/self/fd"))
+    slabs = {id(slab) for slab in gc.get_objects() if type(slab) is Slab}
+    with pytest.raises(OSError, match="Is a directory") as caught, open_local(setup, source, tmp_path, serial=True):
+        raise AssertionError("it was opened")
+    # A notebook keeps the exception, and so all objects of its traceback.
+    new = [slab for slab in gc.get_objects() if type(slab) is Slab and id(slab) not in slabs]
+    assert caught.value
+    assert len(new) == 2
+    assert [len(slab.words_SW) for slab in new] == [0, 0]
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, files)
 
 
 def test_a_state_whose_metrics_are_of_no_split_is_refused(left):

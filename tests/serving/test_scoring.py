@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import traceback
 from pathlib import Path
 
 import numpy as np
@@ -228,8 +229,19 @@ def test_a_signal_ends_a_scoring_which_the_same_command_finishes(trained, tmp_pa
         if done.trained and self._done >= 15 and not self._signal:
             signal.raise_signal(signal.SIGINT)
 
+    # In the handler itself only `interrupt` may be called: `pause` waits for workers.
+    pause, paused_in = LocalCrew.pause, []
+
+    def noted(self, why):
+        paused_in.append([frame.name for frame in traceback.extract_stack()])
+        pause(self, why)
+
+    monkeypatch.setattr(LocalCrew, "pause", noted)
+    monkeypatch.setattr(LocalCrew, "interrupt", lambda self, why: None)
     monkeypatch.setattr(Scorer, "_take", interrupted)
     score(trained, tmp_path / "out", exits=130)
+    assert paused_in
+    assert not any("_stop" in names for names in paused_in)
     assert "the same command goes on" in capsys.readouterr().err
     monkeypatch.undo()
     assert not (tmp_path / "out" / "test-c.parquet").exists()
