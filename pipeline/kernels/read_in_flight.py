@@ -46,8 +46,8 @@ def read_in_flight(
     multiple of PAGE_BYTES, and B bytes hold a row that begins anywhere in a page. `work` [at least R * IN_FLIGHT_WORDS]
     is overwritten. `state` [STATE_WORDS] begins as zeros.
 
-    Returns (n, UNFINISHED) if no read was done for WAIT_SECONDS or a signal came; row n is in flight. The caller must then
-    call again, with the same arguments, and may not release any of them before.
+    Returns (n, UNFINISHED) if no read was done for WAIT_SECONDS or a signal came; row n is in flight. The caller must
+    then call again, with the same arguments, and may not release any of them before.
     """
     num_buffers, buffer_bytes = buffers_RB.shape
     need_cpu(min(offsets_N.size, to_N.size), files_N.size)

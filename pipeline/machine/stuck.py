@@ -214,7 +214,7 @@ def _say(text: str) -> None:
 
 
 def watch_process(signals: bool = True) -> None:
-    """FileWatch this process until its end, as commands do: it ends if a file does not answer, and if it heeds `signals`
+    """Watch this process until its end, as commands do: it ends if a file does not answer, and, if it heeds `signals`,
     by a second SIGINT or SIGTERM even if its main thread is stuck."""
     if not _watches:
         _watches.append(watch := FileWatch(ends=True))
