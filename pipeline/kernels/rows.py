@@ -50,10 +50,14 @@ def scatter_rows_reference(slab_SW: U32, at_U: I32, rows_UW: U32) -> None:
 
 
 @cpu
+def _lie_together(rows_UW: U32) -> bool:
+    return rows_UW.shape[0] < 2 or rows_UW.strides[0] == rows_UW.shape[1] * 4
+
+
+@cpu
 def _need_alike(slab_SW: U32, rows_UW: U32) -> None:
     """Raise IndexError unless the rows of both arrays are as long, and lie one after the other."""
-    row_bytes = slab_SW.shape[1] * 4
-    if rows_UW.shape[1] * 4 != row_bytes or slab_SW.strides[0] != row_bytes or rows_UW.strides[0] != row_bytes:
+    if rows_UW.shape[1] != slab_SW.shape[1] or not (_lie_together(slab_SW) and _lie_together(rows_UW)):
         raise IndexError("rows that are moved must be as long as those of the slab, and lie one after the other")
 
 

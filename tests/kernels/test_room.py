@@ -89,6 +89,11 @@ def test_rows_that_lie_apart_are_not_moved():
         gather_rows(zeros(9, 8, dtype=U32), numbers(2), zeros(4, 8, dtype=U32)[::2])
 
 
+def test_no_rows_are_moved_whatever_their_strides():
+    """NumPy gives arrays without rows any strides."""
+    gather_rows(zeros(9, 8, dtype=U32), numbers(0), np.zeros((0, 8), U32).copy())
+
+
 OVERRUN = """
 import numpy as np
 from pipeline.kernels import cpu
