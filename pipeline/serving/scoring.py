@@ -26,6 +26,7 @@ from pipeline.errors import PipelineError
 from pipeline.machine.signals import on_signal
 from pipeline.machine.threads import share_of
 from pipeline.monitor.progress import Progress
+from pipeline.own_code.code import code_digest, is_other_code
 from pipeline.preflight.larger_caps import raise_to
 from pipeline.preflight.setup import Setup, set_up_scoring
 from pipeline.records import StageResult
@@ -58,6 +59,8 @@ class ScoringRecord(Strict):
     keep: tuple[str, ...]
     workers: Count
     data: SplitIdentity
+    code: str = ""
+    """Digest of what the model class runs; empty in records of earlier versions of this package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +215,7 @@ def record_of(opened: OpenedCommit, order: ScoringOrder, source: Source) -> Scor
         keep=tuple(order.keep),
         workers=order.workers or 1,
         data=source.identity["test"],
+        code=code_digest(opened.workflow.model.kind),
     )
 
 
@@ -226,6 +230,8 @@ def claim_output(out: Path, record: ScoringRecord, files: Sequence[ScoredFile]) 
         except ValueError as error:
             raise ValueError(f"{error}; name another folder with --out, or move this one away") from error
         different = [name for name in ScoringRecord.model_fields if getattr(before, name) != getattr(record, name)]
+        if not is_other_code(before.code, record.code):
+            different = [name for name in different if name != "code"]
         if different:
             data = difference(before.data, record.data)
             said = [
