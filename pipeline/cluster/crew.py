@@ -30,6 +30,8 @@ class WorkerSpec:
     """Path and source text of the workflow's own files, by module name; workers cannot import them."""
     dashboard: str = ANY_PORT
     """Address of the dashboard of workers that are started here; see `free_address`."""
+    run: str = ""
+    """Name and folder of the run, shown to another one that asks for the same scheduler's workers."""
 
 
 def replicas_for(world: int, commits: Commits, kept: Sequence[Manifest]) -> list[Mapping[str, Array] | None]:
