@@ -7,11 +7,13 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import dask
 import psutil
 from distributed import Client, LocalCluster
+from distributed.security import Security
 
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
 from pipeline.cluster.claim import claim_workers
@@ -43,9 +45,9 @@ class WorkerPool:
     """The Dask workers of a run, in an order that stays the same until `restart`."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Start a cluster on this machine, with all sockets but the dashboard's on loopback, or use the user's
-        scheduler as it is configured. Raises NoWorkers if too few workers come up, and ClusterInUse if another run has
-        them."""
+        """Start a cluster on this machine, with all sockets but the dashboard's on loopback and closed to whoever lacks
+        its key, or use the user's scheduler as it is configured. Raises NoWorkers if too few workers come up, and
+        ClusterInUse if another run has them."""
         self.spec, self.world = spec, spec.world
         if spec.scheduler is None:
             # Dask's silence_logs ends when a cluster is closed, which may be after the next one was opened. Dask would
@@ -63,6 +65,8 @@ class WorkerPool:
         for _ in range(STARTS if self.spec.scheduler is None else 1):
             self._stack = ExitStack()
             self.cluster: Any = None
+            self.folder = ""
+            """Folder of this user alone through which the workers meet; empty: they belong to another scheduler."""
             try:
                 return self._connect()
             except (RuntimeError, OSError) as error:
@@ -80,6 +84,7 @@ class WorkerPool:
         self._stack.enter_context(dask.config.set(settings))
         if self.spec.scheduler is None:
             # Dask's own time limit, death_timeout, is per process.
+            self.folder = self._stack.enter_context(TemporaryDirectory(prefix="pipeline-"))
             self.cluster = in_time("starting processes", lambda: _start(self.spec), 2 * START_SECONDS)
             mount(self.cluster.scheduler, self.spec.dashboard)
             self._stack.enter_context(self.cluster)
@@ -182,6 +187,9 @@ def _start(spec: WorkerSpec) -> Any:
         "death_timeout": START_SECONDS,
         "silence_logs": logging.CRITICAL,
         "host": "127.0.0.1",
+        # Whoever connects to a scheduler or a worker may run code there, and any user of the machine reaches loopback.
+        # The key is made here, and exists in this process and in those that it starts.
+        "security": Security.temporary(),
         **dashboard_options(spec.dashboard),
     }
     gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
