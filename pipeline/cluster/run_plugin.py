@@ -69,11 +69,11 @@ class JoinRequest:
     """CPUs that the process is pinned to; empty: all of the machine's."""
     store_host: str
     store_port: int
-    store_folder: str
-    """Folder of the store, which then needs no port; empty: the store is a server."""
     timeout_seconds: float
     check: bool
     scoring: Scoring | None = None
+    store_folder: str = ""
+    """Folder of the store, which then needs no port; empty: the store is a server."""
 
 
 class RunPlugin(WorkerPlugin):
