@@ -2,6 +2,10 @@
 
 import ast
 import functools
+import re
+import tomllib
+from importlib.metadata import packages_distributions
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -165,3 +169,18 @@ def test_every_module_and_name_imported_from_the_package_exists():
         if alias.name not in names[node.module] and f"{node.module}.{alias.name}" not in FILES
     }
     assert not absent
+
+
+def test_every_imported_package_is_declared():
+    """Also one that another dependency would bring. Packages that are not installed are not looked at."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["project"]
+    everything = [*project["dependencies"], *chain.from_iterable(project["optional-dependencies"].values())]
+    declared = {re.match(r"[\w-]+", one)[0].replace("_", "-").lower() for one in everything}
+    known = packages_distributions()
+    undeclared = {
+        f"{name} imports {top}"
+        for name, modules in graph().items()
+        for top in {module.split(".")[0] for module in modules} - {"pipeline"}
+        if top in known and not {one.replace("_", "-").lower() for one in known[top]} & declared
+    }
+    assert not undeclared

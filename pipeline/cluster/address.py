@@ -6,6 +6,8 @@ import errno
 import socket
 from collections.abc import Callable
 
+from pipeline.machine.loopback import warning_of
+
 OFF = "off"
 ANY_PORT = "127.0.0.1:0"
 NEXT_PORTS = 20
@@ -14,8 +16,9 @@ NEXT_PORTS = 20
 
 def free_address(wanted: str, say: Callable[[str], None]) -> str:
     """Return HOST:PORT for `wanted`: a port of loopback, HOST:PORT, or :PORT for all addresses of this machine; "off"
-    stays as it is. Of a port that is taken, the next free one is returned, and `say` is called with it. Raises
-    ValueError if it is no such address, or none that this machine can listen at."""
+    stays as it is. Of a port that is taken, the next free one is returned. `say` is called with it, and with a warning
+    of an address that other machines reach. Raises ValueError if it is no such address, or none that this machine can
+    listen at."""
     if wanted == OFF:
         return OFF
     host, colon, number = wanted.rpartition(":")
@@ -37,5 +40,7 @@ def free_address(wanted: str, say: Callable[[str], None]) -> str:
             ) from error
         if port != first:
             say(f"port {first} is taken: the dashboard listens at port {port}")
+        if warning := warning_of(f"--dashboard {wanted}", host, "sees the run and its files' names"):
+            say(warning)
         return f"{host}:{port}"
     raise ValueError(f"--dashboard {wanted}: ports {first} to {port} are taken; name another, or 0 for any")

@@ -31,6 +31,8 @@ class WorkerSpec:
     """The workflow's model class as workers make it; None: they import it by its name."""
     dashboard: str = ANY_PORT
     """Address of the dashboard of workers that are started here; see `free_address`."""
+    run: str = ""
+    """Name and folder of the run, shown to another one that asks for the same scheduler's workers."""
 
 
 def replicas_for(world: int, commits: Commits, kept: Sequence[Manifest]) -> list[Mapping[str, Array] | None]:

@@ -71,7 +71,8 @@ class DaskCrew:
         check_machines(self.machines, self._workflow.device, self._setup.storage, minimum)
         owned, owner_of_shard = self._deal(num_shards, bool(kept))
         host = self.machines[0].host
-        port = self._result(self._submit(serve, 0, host, settings.timeout_seconds))
+        folder = self._pool.folder
+        port = 0 if folder else self._result(self._submit(serve, 0, host, settings.timeout_seconds))
         self._token = uuid.uuid4().hex
         replicas, scoring = replicas_for(self.world, self._commits, kept), self._setup.scoring
         joining = []
@@ -88,6 +89,7 @@ class DaskCrew:
                 cpus=cpus_of(self._spec, rank),
                 store_host=host,
                 store_port=port,
+                store_folder=folder,
                 timeout_seconds=settings.timeout_seconds,
                 check=settings.check_collectives,
                 scoring=scoring,

@@ -7,13 +7,16 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import dask
 import psutil
 from distributed import Client, LocalCluster
+from distributed.security import Security
 
 from pipeline.cluster.awake import Awake, NoAnswer, in_time
+from pipeline.cluster.claim import claim_workers
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dashboard import PlainNanny, dashboard_options, mount
 from pipeline.cluster.local import SETTINGS
@@ -42,8 +45,9 @@ class WorkerPool:
     """The Dask workers of a run, in an order that stays the same until `restart`."""
 
     def __init__(self, spec: WorkerSpec) -> None:
-        """Start a cluster on this machine, with all sockets but the dashboard's on loopback, or use the user's
-        scheduler as it is configured. Raises NoWorkers if too few workers come up."""
+        """Start a cluster on this machine, with all sockets but the dashboard's on loopback and closed to whoever lacks
+        its key, or use the user's scheduler as it is configured. Raises NoWorkers if too few workers come up, and
+        ClusterInUse if another run has them."""
         self.spec, self.world = spec, spec.world
         if spec.scheduler is None:
             # Dask's silence_logs ends when a cluster is closed, which may be after the next one was opened. Dask would
@@ -56,16 +60,21 @@ class WorkerPool:
         self._open()
 
     def _open(self) -> None:
-        """Start or connect to the cluster. Raises NoWorkers if every attempt fails."""
+        """Start or connect to the cluster. Raises NoWorkers if every attempt fails, and ClusterInUse."""
         failed: Exception | None = None
         for _ in range(STARTS if self.spec.scheduler is None else 1):
             self._stack = ExitStack()
             self.cluster: Any = None
+            self.folder = ""
+            """Folder of this user alone through which the workers meet; empty: they belong to another scheduler."""
             try:
                 return self._connect()
             except (RuntimeError, OSError) as error:
                 self.close()
                 failed = error
+            except BaseException:
+                self.close()
+                raise
         raise NoWorkers(f"{self.world} workers did not come up: {failed}") from failed
 
     def _connect(self) -> None:
@@ -75,11 +84,14 @@ class WorkerPool:
         self._stack.enter_context(dask.config.set(settings))
         if self.spec.scheduler is None:
             # Dask's own time limit, death_timeout, is per process.
+            self.folder = self._stack.enter_context(TemporaryDirectory(prefix="pipeline-"))
             self.cluster = in_time("starting processes", lambda: _start(self.spec), 2 * START_SECONDS)
             mount(self.cluster.scheduler, self.spec.dashboard)
             self._stack.enter_context(self.cluster)
         self.client = Client(self.cluster or self.spec.scheduler)
         self._stack.callback(self.client.close)
+        if self.spec.scheduler:
+            claim_workers(self.client, self.spec.scheduler, self.spec.run)
         plugin = RunPlugin(ours=self.cluster is not None)
         in_time("opening workers", lambda: self.client.register_plugin(plugin), START_SECONDS)
         self.addresses = self._wait(())
@@ -110,17 +122,23 @@ class WorkerPool:
 
     def _names(self) -> dict[str, Any]:
         """Names of all workers of the scheduler, by address."""
+
+        def of_workers(dask_scheduler: Any) -> dict[str, Any]:
+            return {address: worker.name for address, worker in dask_scheduler.workers.items()}
+
         names: dict[str, Any] = in_time(
-            "asking the scheduler for its workers", lambda: self.client.run_on_scheduler(_names)
+            "asking the scheduler for its workers", lambda: self.client.run_on_scheduler(of_workers)
         )
         return names
 
     def restart(self) -> None:
         """Replace the processes of all workers: a thread that is stuck in a collective cannot be stopped otherwise."""
-        if self.cluster:
+        if self.spec.scheduler is None:
             self.close()
             self._open()
         else:
+            # Another run may have come while the connection was lost.
+            claim_workers(self.client, self.spec.scheduler, self.spec.run)
             gone = self.addresses
             # Dask raises KeyError for a worker that it does not know.
             names = self._names()
@@ -169,6 +187,9 @@ def _start(spec: WorkerSpec) -> Any:
         "death_timeout": START_SECONDS,
         "silence_logs": logging.CRITICAL,
         "host": "127.0.0.1",
+        # Whoever connects to a scheduler or a worker may run code there, and any user of the machine reaches loopback.
+        # The key is made here, and exists in this process and in those that it starts.
+        "security": Security.temporary(),
         **dashboard_options(spec.dashboard),
     }
     gpus = [affinity.gpu.uuid for affinity in spec.affinities if affinity.gpu]
@@ -181,7 +202,3 @@ def _start(spec: WorkerSpec) -> Any:
 
 def _host(address: str) -> str:
     return address.split("://")[-1].rsplit(":", 1)[0]
-
-
-def _names(dask_scheduler: Any) -> dict[str, Any]:
-    return {address: worker.name for address, worker in dask_scheduler.workers.items()}

@@ -72,6 +72,8 @@ class JoinRequest:
     timeout_seconds: float
     check: bool
     scoring: Scoring | None = None
+    store_folder: str = ""
+    """Folder of the store, which then needs no port; empty: the store is a server."""
 
 
 class RunPlugin(WorkerPlugin):
@@ -114,7 +116,10 @@ class RunPlugin(WorkerPlugin):
             pin(join_request.cpus)
         workflow = read_workflow(join_request)
         self._device = device = choose(workflow.device)
-        store = Store(join_request.store_host, join_request.store_port, timeout_seconds=join_request.timeout_seconds)
+        store = Store(
+            join_request.store_host, join_request.store_port, timeout_seconds=join_request.timeout_seconds,
+            folder=join_request.store_folder,
+        )  # fmt: skip
         rank = join_request.rank
         on_hosts = GroupSettings(
             interface_of(join_request.store_host), join_request.timeout_seconds, join_request.check,

@@ -59,13 +59,19 @@ class Traffic:
 
 
 class Store:
-    """Key-value store through which workers of a new group find each other; its server is in the first one's
-    process."""
+    """Key-value store through which workers of a new group find each other: a file if they share a folder, else a
+    server in the first one's process."""
 
-    def __init__(self, host: str, port: int = 0, serves: bool = False, timeout_seconds: float = 120.0) -> None:
+    def __init__(
+        self, host: str, port: int = 0, serves: bool = False, timeout_seconds: float = 120.0, folder: str = ""
+    ) -> None:
         """`serves`: True if this process runs the server. It listens on this address of the host only, because anyone
-        who reaches it may write."""
+        who reaches it may read and write. `folder`: one that all workers see, and nobody else, instead of a server."""
         self.host = host
+        if folder:
+            self._store: Any = dist.FileStore(f"{folder}/store")
+            self._store.set_timeout(datetime.timedelta(seconds=timeout_seconds))
+            return
         listening = None
         if serves:
             # torch's own socket would listen on all addresses.

@@ -23,6 +23,8 @@ from torch import Tensor
 from pipeline.records import Rank
 
 U8 = NDArray[np.uint8]
+PEER = struct.Struct("3i")
+"""Process, user and group at the other end of a socket."""
 
 
 class Note(NamedTuple):
@@ -107,9 +109,14 @@ class SharedMemory:
                 meeting.settimeout(timeout_seconds)
                 self._others[other] = Neighbour(meeting)
                 meeting.connect(store.get(str(other)))
+                if not _is_of_this_user(meeting):
+                    raise PermissionError(f"worker {other} of this machine is not of user {os.geteuid()}")
                 meeting.send(rank.number.to_bytes(4, "little"))
             while len(self._others) < rank.world - 1:
                 meeting, _ = listening.accept()
+                if not _is_of_this_user(meeting):
+                    meeting.close()
+                    continue
                 meeting.settimeout(timeout_seconds)
                 self._others[int.from_bytes(meeting.recv(4), "little")] = Neighbour(meeting)
 
@@ -160,6 +167,12 @@ class SharedMemory:
     def __del__(self) -> None:
         for neighbour in self._others.values():
             neighbour.socket.close()
+
+
+def _is_of_this_user(meeting: socket.socket) -> bool:
+    """True if a process of this user is at the other end: any process of the machine may connect."""
+    _, user, _ = PEER.unpack(meeting.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, PEER.size))
+    return bool(user == os.geteuid())
 
 
 def _map(file: int, size: int, access: int) -> U8:

@@ -48,13 +48,19 @@ def open_local(
             yield driver
 
 
-@contextmanager
-def open_crew(setup: Setup, source: Source, run_dir: Path, spec: WorkerSpec) -> Iterator[Driver]:
-    """Open a driver whose workers are processes of a cluster. Raises NoWorkers if too few workers come up, WorkerLost
-    if they die at each attempt, and PipelineError if Dask does not answer."""
+def open_pool(spec: WorkerSpec) -> closing[WorkerPool]:
+    """Open workers in processes of a cluster. Raises NoWorkers if too few come up, ClusterInUse if another run has
+    them, and PipelineError if Dask does not answer."""
     from pipeline.cluster.pool import WorkerPool
 
-    with closing(source), closing(WorkerPool(spec)) as pool:
+    return closing(WorkerPool(spec))
+
+
+@contextmanager
+def open_crew(setup: Setup, source: Source, run_dir: Path, pool: WorkerPool) -> Iterator[Driver]:
+    """Open a driver with the workers of a pool. Raises WorkerLost if they die at each attempt, and PipelineError if
+    Dask does not answer."""
+    with closing(source):
         models = pool.devices(setup.workflow.device)
         if len(models) > 1:
             print(f"workers train on {', '.join(models)}: the result depends on which worker gets which")
@@ -101,7 +107,9 @@ def affinities_for(on_gpu: bool, world: int, run_dir: Path) -> MachineLayout:
     return lay_out(read_topology(on_gpu), world, disk_of(there))
 
 
-def recruit(workflow: Workflow, world: int, scheduler: str | None, dashboard: str = ANY_PORT) -> tuple[Any, WorkerSpec]:
+def recruit(
+    workflow: Workflow, world: int, scheduler: str | None, dashboard: str = ANY_PORT, run_dir: Path = Path()
+) -> tuple[Any, WorkerSpec]:
     """Return a description of the device of workers in processes of their own, and their `WorkerSpec`. For workers of
     another scheduler, device "auto" means a GPU if this machine has one. Raises ValueError if this machine has too few
     GPUs, or if storage.device is a share of memory that this machine cannot see."""
@@ -118,7 +126,8 @@ def recruit(workflow: Workflow, world: int, scheduler: str | None, dashboard: st
     if scheduler and not on_gpu and workflow.storage.device is not None:
         check_is_size(workflow, "workers' machines")
     device = GpusOfWorkers(min_free(workflow, affinities)) if on_gpu else RAM
-    return device, WorkerSpec(world, scheduler, affinities, text_of(workflow.model.kind), dashboard)
+    run = f"{workflow.name} in {run_dir.absolute()}"
+    return device, WorkerSpec(world, scheduler, affinities, text_of(workflow.model.kind), dashboard, run)
 
 
 def check_main() -> None:

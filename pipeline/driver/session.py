@@ -12,7 +12,7 @@ from pipeline.cluster.address import ANY_PORT, free_address
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
-from pipeline.driver.open import make_run_dir, open_crew, open_local, recruit, shared_by
+from pipeline.driver.open import make_run_dir, open_crew, open_local, open_pool, recruit, shared_by
 from pipeline.errors import refuse_remote
 from pipeline.monitor.tools.prometheus import metrics_of
 from pipeline.preflight.checked import Checked
@@ -59,7 +59,7 @@ def plan_session(
         whose = "--serial has no" if serial else "the cluster of --scheduler has its own"
         raise ValueError(f"--dashboard {dashboard}: {whose} dashboard; leave it out")
     address = free_address(dashboard, say) if dashboard else ANY_PORT
-    device, spec = (choose(workflow.device), None) if alone else recruit(workflow, world, scheduler, address)
+    device, spec = (choose(workflow.device), None) if alone else recruit(workflow, world, scheduler, address, run_dir)
     if spec:
         # "auto" is resolved here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
@@ -68,15 +68,20 @@ def plan_session(
 
 @contextmanager
 def open_session(session: Session, fresh: bool) -> Iterator[Driver]:
-    """Open the driver of a training. `fresh`: move an earlier run aside. Raises ValueError if a cap is too small, or
-    if the run directory is in use, holds something else, or holds a run of another workflow."""
-    setup = session.set_up()
+    """Open the driver of a training. `fresh`: move an earlier run aside. Raises ValueError if a cap is too small, if
+    the run directory is in use, holds something else, or holds a run of another workflow, or if another run has the
+    workers of the scheduler."""
+    setup, spec, pool = session.set_up(), session.spec, None
     with ExitStack() as stack:
+        if spec and spec.scheduler:
+            # No file is touched before it is known that no other run has these workers.
+            pool = stack.enter_context(open_pool(spec))
         stack.enter_context(RunLock(session.run_dir))
         make_run_dir(session.run_dir, fresh)
         stack.enter_context(metrics_of(session.run_dir))
         arguments = setup, session.checked.source, session.run_dir
-        if session.spec:
-            yield stack.enter_context(open_crew(*arguments, session.spec))
+        if spec:
+            pool = pool or stack.enter_context(open_pool(spec))
+            yield stack.enter_context(open_crew(*arguments, pool))
         else:
             yield stack.enter_context(open_local(*arguments, session.serial, session.device, session.dashboard))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import error_text
 from pipeline.machine.limits import cpus
+from pipeline.machine.loopback import warning_of
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.sizes import format_size
 from pipeline.serving.arguments import size_argument
@@ -60,6 +61,8 @@ def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], Served
         bind(args.host, args.port) as bound,
         closing(Current(args.folder, lambda folder: opener(folder, args.memory), probe)) as current,
     ):
+        if warning := warning_of(f"--host {args.host}", args.host, "may ask for scores"):
+            print(warning, file=sys.stderr, flush=True)
 
         def say_ready() -> None:
             served = current.served

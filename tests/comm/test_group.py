@@ -1,5 +1,9 @@
 """Collectives of several workers in one process, on loopback and through shared memory."""
 
+import os
+import subprocess
+import sys
+import threading
 import time
 from functools import partial
 
@@ -10,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from loopback import make_groups, together
+from runs import listening
 
 from pipeline.comm.collective import take_all_steps
 from pipeline.comm.group import Disconnected, Group, GroupSettings, OutOfOrder, Store
@@ -252,3 +257,93 @@ def test_a_store_listens_on_its_hosts_address_alone(host):
     assert [tuple(at.laddr) for at in listens] == [(host, store.port)]
     Store(host, store.port).under("here").set("key", "value")
     assert store.under("here").get("key") == b"value"
+
+
+STRANGER = """
+import os, socket, sys
+os.setgid(65534)
+os.setuid(65534)
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as meeting:
+    if sys.argv[1] == "listen":
+        meeting.bind("")
+        meeting.listen()
+        print(meeting.getsockname().hex(), flush=True)
+        sys.stdin.read()
+    else:
+        meeting.connect(bytes.fromhex(sys.argv[1]))
+        meeting.send((1).to_bytes(4, "little"))
+        print("there", flush=True)
+        try:
+            print("heard" if meeting.recv(1) else "refused")
+        except ConnectionResetError:
+            print("refused")
+"""
+
+
+class Watched(dict):
+    """A store, which calls `on_set` with an address before others see it."""
+
+    def __init__(self, on_set):
+        super().__init__()
+        self._on_set, self._there = on_set, threading.Condition()
+
+    def set(self, key, address):
+        with self._there:
+            self[key] = self._on_set(key, address)
+            self._there.notify_all()
+
+    def get(self, key):
+        with self._there:
+            assert self._there.wait_for(lambda: key in self, 20)
+            return self[key]
+
+
+def stranger(*arguments):
+    if os.geteuid():
+        pytest.skip("only root can act as another user")
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", STRANGER, *arguments], stdin=pipe, stdout=pipe, text=True)
+
+
+def test_another_user_who_connects_is_no_worker():
+    strangers = []
+
+    def first_comes_a_stranger(key, address):
+        if key == "0":
+            strangers.append(stranger(address.hex()))
+            assert strangers[0].stdout.readline() == "there\n"
+        return address
+
+    store = Watched(first_comes_a_stranger)
+    ends = together([partial(SharedMemory, store, Rank(rank, 2), 20.0) for rank in range(2)])
+    with strangers[0] as process:
+        assert process.communicate()[0] == "refused\n"
+    sent, received = [torch.tensor([1, 2]), torch.tensor([3, 4])], [torch.zeros(2, dtype=int) for _ in range(2)]
+    waiting = [end.alltoall_base(received[rank], sent[rank], [1, 1], [1, 1]) for rank, end in enumerate(ends)]
+    together([work.wait for work in waiting])
+    assert torch.stack(received).tolist() == [[1, 3], [2, 4]]
+
+
+def test_a_worker_sends_no_other_user_its_rows():
+    with stranger("listen") as process:
+        address = bytes.fromhex(process.stdout.readline())
+        store = Watched(lambda key, _: address)
+        store.set("0", b"")
+        with pytest.raises(PermissionError, match="worker 0 of this machine is not of user 0"):
+            SharedMemory(store, Rank(1, 2), 5.0)
+        process.stdin.close()
+
+
+def test_workers_of_one_folder_meet_without_a_server(tmp_path):
+    before = listening(psutil.Process())
+    settings, folder = GroupSettings(one_machine=True), str(tmp_path)
+
+    def join(rank):
+        group = Group(Store("127.0.0.1", folder=folder), "group", Rank(rank, 2), settings)
+        return group.sums([rank + 1.0])
+
+    assert together([partial(join, rank) for rank in range(2)]) == [[3.0], [3.0]]
+    assert listening(psutil.Process()) == before
+    alone = Store("127.0.0.1", folder=folder, timeout_seconds=0.1)
+    with pytest.raises(Disconnected, match="Timeout"):
+        Group(alone, "other", Rank(1, 2), settings)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import error_text, refuse_remote
+from pipeline.machine.loopback import warning_of
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.live.lines import LIVE
 
@@ -68,6 +69,8 @@ def serve_page(run_dir: Path, address: str, port: int) -> None:
             f"cannot listen at port {port} of {address}: {error.strerror or error}; name another one with --port, or "
             "an address of this machine with --address"
         ) from error
+    if warning := warning_of(f"--address {address}", address, "sees the run and its files' names"):
+        print(warning, file=sys.stderr, flush=True)
     bound.setblocking(False)
     host, loop = socket.gethostname() if address == "0.0.0.0" else address, IOLoop.current()
     application = page_application(run_dir)
