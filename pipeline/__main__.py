@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from pipeline.machine.signals import discard_output, end_at_interrupt, exit_code
+from pipeline.messages.terminal import print_visibly
 
 COMMANDS = {
     "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
@@ -35,6 +36,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a subcommand and return its exit code; 2 if there is no subcommand of that name."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    print_visibly()
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(), file=sys.stdout if argv else sys.stderr)
         return 0 if argv else 2
