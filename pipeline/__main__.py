@@ -9,6 +9,7 @@ from importlib import import_module
 
 from pipeline.machine.signals import discard_output, end_at_interrupt, exit_code
 from pipeline.machine.stuck import watch_process
+from pipeline.messages.terminal import print_visibly
 
 COMMANDS = {
     "init": ("pipeline.init.main", "look at Parquet or CSV files, and write a workflow that trains on them"),
@@ -38,6 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         watch_process()
     argv = sys.argv[1:] if argv is None else list(argv)
+    print_visibly()
     if not argv or argv[0] in ("-h", "--help"):
         print(usage(), file=sys.stdout if argv else sys.stderr)
         return 0 if argv else 2

@@ -16,6 +16,8 @@ from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.table import Column
 
+from pipeline.messages.terminal import drawn_on, visible
+
 PLAIN_SECONDS = 5.0
 LIVE_SECONDS = 0.1
 RECENT_SECONDS = 15.0
@@ -116,7 +118,7 @@ class Live:
         self._progress.update(self._task, completed=state.done, total=state.total, status=str(state), refresh=True)
 
     def line(self, text: str) -> None:
-        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
+        self._progress.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
     def close(self) -> None:
         self._progress.stop()
@@ -124,7 +126,7 @@ class Live:
 
 def display_on(stream: TextIO, total: int) -> Display:
     """Live display if the stream is a terminal that can redraw a line, else plain lines."""
-    console = Console(file=stream)
+    console = Console(file=drawn_on(stream))
     live = stream.isatty() and not console.is_dumb_terminal
     return Live(console, total, stream is sys.stderr) if live else Plain(stream)
 

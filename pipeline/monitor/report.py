@@ -4,12 +4,15 @@ tier."""
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
+
+from pipeline.messages.terminal import drawn_on, visible
 
 GIB = 1 << 30
 WORST_NE = 2.0
@@ -36,7 +39,7 @@ def print_report(result: Mapping[str, Any], console: Console | None = None, tabl
         if result["workers"]:
             out.print(worker_table(result["workers"]))
         out.print(disk_line(result["disk"]), markup=False, highlight=False, soft_wrap=True)
-    print(summary(result), file=out.file)
+    print(visible(summary(result)), file=out.file)
 
 
 def stage_table(result: Mapping[str, Any]) -> Table:
@@ -159,8 +162,8 @@ def _constant(name: str, metrics: Mapping[str, Any]) -> str:
 
 def _stdout() -> Console:
     """Console as wide as the terminal; for a file 100 columns, as wide as the tables, since rich would assume 80."""
-    console = Console()
-    return console if console.is_terminal else Console(width=100)
+    console = Console(file=drawn_on(sys.stdout))
+    return console if console.is_terminal else Console(file=console.file, width=100)
 
 
 def _table(first: str, *others: str) -> Table:

@@ -6,11 +6,13 @@ rows. Memory and disk are chosen when a run begins.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pipeline.data.files import SPLITS
+from pipeline.messages.terminal import visible
 
 LARGE_ROWS = 4_000_000
 """Number of training rows from which on one epoch is enough: a CTR model of so many rows overfits in the second one."""
@@ -144,7 +146,7 @@ def _lines(items: Sequence[str]) -> list[str]:
 
 def quoted(text: str) -> str:
     """The text as a literal in Python."""
-    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    return visible(json.dumps(text, ensure_ascii=False))
 
 
 def power_of_two(size: int) -> int:

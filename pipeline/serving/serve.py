@@ -91,7 +91,8 @@ def serve_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--memory", type=size_argument, default="512 MiB", help="cache of pages of rows (%(default)s)")
     parser.add_argument(
         "--max-requests", type=_positive, default=16, metavar="N",
-        help="requests in flight; further ones get 503 and may come again (%(default)s)",
+        help="requests that wait or are answered; further ones get 503 and may come again, so this bounds how long one "
+        "waits (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--max-bytes", type=_body_size, default="64 MiB", metavar="SIZE",
@@ -99,7 +100,8 @@ def serve_arguments() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument(
         "--deadline", type=_seconds, default=5.0, metavar="SECONDS",
-        help="a request that has read no row by then is dropped; it may ask for less (%(default)s)",
+        help="a request that has read no row this long after its body came is dropped, and a body that pauses for so "
+        "long; it may ask for less (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--backend", choices=("onnx", "torch"),

@@ -1,5 +1,8 @@
 """The workflow that is left: of every role, in the order of the columns, with transforms that the numbers allow."""
 
+import pytest
+from hostile import NAMES
+
 from pipeline.prepare.stub import stub_text
 from pipeline.run import load
 from pipeline.workflow import Number, Storage
@@ -50,3 +53,9 @@ def test_memory_and_disk_are_left_to_the_run(tmp_path):
 def test_a_workflow_without_numbers_can_be_loaded(tmp_path):
     columns = {name: column for name, column in COLUMNS.items() if column["role"] != "number"}
     assert loaded(tmp_path, columns).data.numbers == ()
+
+
+@pytest.mark.parametrize("name", [*NAMES, "h\rimport os\r", '"\\', "\u2028\x85\x0c"])
+def test_a_name_is_a_literal_of_the_file_whatever_it_holds(tmp_path, name):
+    columns = {name: {"role": "category", "type": "string", "unique_keys": 9, "exact": True}}
+    assert loaded(tmp_path, COLUMNS | columns).data.categories[-1].name == name

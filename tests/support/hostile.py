@@ -36,7 +36,7 @@ def write_hostile(parent, number=0):
     run.write(folder)
     (folder / "commits").mkdir()
     columns = [{"name": name, "dim": number} for name in NAMES]
-    workflow = {"name": f"{ALL} {number}", "data": {"root": f"{ALL} {number}", "label": ALL, "categories": columns}}
+    workflow = {"name": f"{ALL} {number}", "data": {"root": f"{ALL} {number}", "labels": NAMES, "categories": columns}}
     (folder / "workflow.json").write_text(json.dumps(workflow | {"model": {"kind": f"{ALL} {number}"}}))
     (folder / "result.json").write_text(json.dumps(RESULT))
     return folder
