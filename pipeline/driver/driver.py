@@ -288,6 +288,8 @@ class Driver:
         assert self.committer.newest, "a commit was taken"
         for observer in self._observers:
             observer.on_commit(facts_of_commit(self.committer.newest, self.commits, self.committer.began))
+        if workflow.commit.keep_best and epoch_ended and (remark := self.best.undefined(self.history)):
+            self._say(remark)
         self.pauses.go_on()
 
     def _reduce(self, refusal: Refusal) -> bool:
