@@ -69,7 +69,7 @@ class Advice:
 def advice_after(session: Session, driver: Driver) -> str | None:
     """Say what bound the run of a driver that has finished, and what would change it; None if it trained nothing."""
     ended = driver.live.ended
-    if ended is None or not driver.history.spans:
+    if ended is None or not driver.history.ran:
         return None
     if ended.seconds < MIN_SECONDS:
         return ended.text
