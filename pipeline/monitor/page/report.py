@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -61,19 +60,6 @@ def check_told(run_dir: Path) -> None:
     files = (LIVE, "result.json", "metrics.jsonl")
     if not any((run_dir / name).is_file() for name in files):
         raise ValueError(f"{run_dir} holds no run that has told anything: it has none of {', '.join(files)}")
-
-
-def reports() -> bool:
-    """True unless the environment variable PIPELINE_REPORT is "off"."""
-    return os.environ.get("PIPELINE_REPORT") != "off"
-
-
-def write_report_apart(run_dir: Path) -> None:
-    """Start a process that writes the report of a run, and return at once. It says nothing, also if it fails: the
-    command does the same, and says why."""
-    command = [sys.executable, "-m", "pipeline", "report", str(run_dir)]
-    nowhere = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
