@@ -26,7 +26,7 @@ from pipeline.cluster.local import local_client
 from pipeline.device.gpu import choose
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.models import DeepFM
-from pipeline.monitor.timeline import hidden_share, stage_seconds
+from pipeline.monitor.timeline import StageTimes
 from pipeline.preflight.setup import set_up
 from pipeline.records import Span
 from pipeline.workflow import Category, Data, Model, Number, Schedule, Storage, Synthetic, Workflow
@@ -126,7 +126,7 @@ def ceiling(stretches: Stretches, repeats: int) -> float:
 
 def print_timeline(name: str, spans: list[Span]) -> None:
     print(f"\n{name}: seconds, and the share hidden behind training")
-    seconds, hidden = stage_seconds(spans), hidden_share(spans)
+    seconds, hidden = StageTimes(spans).seconds, StageTimes(spans).hidden()
     for stage in seconds:
         share = f"{hidden[stage]:6.1%}" if stage in hidden else "     -"
         print(f"  {stage:14} {seconds[stage]:8.2f} {share}")
@@ -147,7 +147,7 @@ def measure(scale: Scale, stack: ExitStack, tmp: Path, data: Path, client: Any, 
     part.run(scale.small_blocks)
     part_rate, spans = part.run(scale.small_blocks)
     print_timeline(f"(b) {precision}", spans)
-    hidden = hidden_share(spans)
+    hidden = StageTimes(spans).hidden()
     print(f"\n(a) {rate:,.0f} examples/s (first epoch {first:,.0f}), (b) {part_rate:,.0f}, (d) {maximum:,.0f}")
     # An epoch has only a part of the keys, and their rows are scattered over the table.
     part_of_table = whole.disk_rows_read / rows

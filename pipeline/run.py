@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -45,7 +46,6 @@ def train_command(args: argparse.Namespace) -> int:
             from pipeline.driver.advice import advice_after
             from pipeline.driver.finished import finished
             from pipeline.driver.session import open_session, plan_session
-            from pipeline.monitor.page.report import REPORT, reports, write_report_apart
             from pipeline.monitor.report import print_report
 
             heed_interrupts()
@@ -82,9 +82,7 @@ def train_command(args: argparse.Namespace) -> int:
         print_report(result, tables=args.tables)
         if advice := advice_after(driver):
             print(advice)
-        if reports():
-            write_report_apart(session.run_dir)
-            print(f"report: {session.run_dir / REPORT}, in a few seconds")
+        print(f"report: {shlex.join(['pipeline', 'report', str(session.run_dir)])}")
         print(f"left in {session.run_dir}: {', '.join(sorted(path.name for path in session.run_dir.iterdir()))}")
     return exit_code(driver.pauses.signal) if driver.pauses.signal else 0
 

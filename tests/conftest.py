@@ -104,8 +104,6 @@ def write_data(root: Path, seed: int = 0, num_train: int = 50, num_keys: int = 2
 @pytest.fixture(scope="session", autouse=True)
 def _one_calibration(tmp_path_factory: pytest.TempPathFactory) -> None:
     """All processes of a session measure the machine once, and leave nothing in the user's folders."""
-    # Nor does each run leave a process behind that writes its report.
-    os.environ["PIPELINE_REPORT"] = "off"
     base = tmp_path_factory.getbasetemp()
     os.environ["PIPELINE_CACHE"] = str((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "planner")
 

@@ -3,8 +3,10 @@
 import json
 import os
 import re
+import shlex
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,6 +18,7 @@ from pipeline.machine import limits
 from pipeline.machine.topology import GpuInfo, Topology
 from pipeline.messages.sizes import MemoryShare, parse_size
 from pipeline.models import DCNv2
+from pipeline.monitor.page import report
 from pipeline.optimizer import Adagrad
 from pipeline.preflight import sizes
 from pipeline.preflight.setup import set_up
@@ -344,6 +347,14 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
     assert (tmp_path / "runs" / "tiny.1" / "result.json").read_bytes() == result
     again = json.loads((run_dir / "result.json").read_bytes())
     assert again["fingerprint"] == json.loads(result)["fingerprint"]
+
+
+def test_a_run_names_the_command_of_its_report_and_starts_none(workflow_file, tmp_path, capsys):
+    assert main([str(workflow_file), "--serial", "--run-dir", "a run", "--set", "data.test=[]"]) == 0
+    (command,) = re.findall(r"^report: pipeline report (.*)$", capsys.readouterr().out, re.M)
+    assert not [child for child in psutil.Process().children() if "report" in child.cmdline()]
+    assert report.main(shlex.split(command)) == 0
+    assert (tmp_path / "a run" / "report.html").is_file()
 
 
 def test_a_folder_that_holds_no_run_is_refused_and_kept_by_fresh(refused, workflow_file, tmp_path):

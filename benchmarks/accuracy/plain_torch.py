@@ -131,6 +131,8 @@ class PlainTorch:
             if value > best + BETTER:
                 best, best_epoch, stale, kept = value, epoch + 1, 0, copy.deepcopy(self._model.state_dict())
                 continue
+            if not math.isfinite(value):
+                continue
             stale += 1
             for group in self._optimizer.param_groups:
                 group["lr"] = min(group["lr"], max(group["lr"] * plateau.lr_factor, plateau.lr_floor))

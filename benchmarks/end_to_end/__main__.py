@@ -37,7 +37,7 @@ from benchmarks.end_to_end.torch_way import Ceiling, Sparse
 from benchmarks.table import raw_row_rate, warm_log_pages
 from pipeline.cluster.local import local_client
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.monitor.timeline import cpu_seconds, hidden_share, stage_seconds
+from pipeline.monitor.timeline import StageTimes
 from pipeline.preflight.check_model import fast_in_bfloat16
 from pipeline.records import Span
 from pipeline.stages import STAGES
@@ -201,7 +201,8 @@ class Bench:
 
 def print_stages(name: str, spans: list[Span]) -> None:
     print(f"\n{name}: seconds, CPU seconds of its own thread, share hidden behind training")
-    seconds, cpu, hidden = stage_seconds(spans), cpu_seconds(spans), hidden_share(spans)
+    times = StageTimes(spans)
+    seconds, cpu, hidden = times.seconds, times.cpu_seconds, times.hidden()
     for stage in (s for s in STAGES if s in seconds):
         share = f"{hidden[stage]:6.1%}" if stage in hidden else "     -"
         print(f"  {stage:12} {seconds[stage]:8.2f} {cpu[stage]:8.2f} {share}")

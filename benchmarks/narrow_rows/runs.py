@@ -25,7 +25,7 @@ from benchmarks.common import arguments, finish, interval, machine, spread
 from benchmarks.policies.runs import Scale, compare, options, scale_of
 from pipeline.cluster.local import local_client
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.monitor.timeline import cpu_seconds
+from pipeline.monitor.timeline import StageTimes
 from pipeline.optimizer import RowStorage
 from pipeline.training.build import row_layout
 
@@ -72,7 +72,9 @@ def main() -> None:
         rates, spans, rows = compare(cases, pairs)
     examples = pairs * scale.blocks * scale.block_batches * scale.batch
     for name, values in rates.items():
-        seconds = {stage: round(s / (pairs * scale.blocks), 4) for stage, s in cpu_seconds(spans[name]).items()}
+        seconds = {
+            stage: round(s / (pairs * scale.blocks), 4) for stage, s in StageTimes(spans[name]).cpu_seconds.items()
+        }
         print(f"{name:10} {spread(values)}; {rows[name] / examples:.3f} rows an example from disk")
         print(f"    CPU seconds of a block: {seconds}", flush=True)
     mean, lower = interval(rates["bfloat16"], rates["float32"])

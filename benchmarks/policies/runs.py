@@ -21,7 +21,7 @@ from benchmarks.cases import Case, make_workflow
 from benchmarks.common import arguments, finish, interval, machine, spread
 from pipeline.cluster.local import local_client
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.monitor.timeline import cpu_seconds
+from pipeline.monitor.timeline import StageTimes
 from pipeline.records import Span
 
 POLICIES = ("clock", "foresight")
@@ -104,7 +104,10 @@ def main() -> None:
             rates, spans, rows = compare(cases, pairs)
         examples = pairs * scale.blocks * scale.block_batches * scale.batch
         for policy, values in rates.items():
-            seconds = {stage: round(s / (pairs * scale.blocks), 4) for stage, s in cpu_seconds(spans[policy]).items()}
+            seconds = {
+                stage: round(s / (pairs * scale.blocks), 4)
+                for stage, s in StageTimes(spans[policy]).cpu_seconds.items()
+            }
             print(f"{what} {policy:10} {spread(values)}; {rows[policy] / examples:.3f} rows an example from disk")
             print(f"    CPU seconds of a block: {seconds}", flush=True)
         ratios[f"foresight_vs_clock_{what}"], ratios[f"lower_end_{what}"] = interval(

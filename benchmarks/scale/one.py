@@ -24,7 +24,7 @@ from pipeline.driver.driver import Driver
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.preflight.setup import set_up
-from pipeline.records import Block, Span
+from pipeline.records import Block, Span, StageResult
 from pipeline.storage.key_map import KeyMap, place
 from pipeline.storage.reader import allow_many_files
 from pipeline.worker.worker import Worker
@@ -40,12 +40,18 @@ def peak_bytes() -> int:
     return 1024 * int(found[1])
 
 
-def train(driver: Driver, blocks: Sequence[Block]) -> float:
-    """Train the blocks; returns the seconds, with filling and draining of the pipeline."""
+def train(driver: Driver, blocks: Sequence[Block]) -> tuple[float, list[Span]]:
+    """Train the blocks; returns the seconds, with filling and draining of the pipeline, and the spans of the stages."""
+    spans: list[Span] = []
+
+    def watch(done: StageResult) -> None:
+        driver.history.add(done)
+        spans.extend([done.span] if done.span else [])
+
     start = time.perf_counter()
-    refusal = driver.crew.run(blocks, driver.setup.fit.look_ahead, driver.history.add)
+    refusal = driver.crew.run(blocks, driver.setup.fit.look_ahead, watch)
     assert refusal is None, refusal.message
-    return time.perf_counter() - start
+    return time.perf_counter() - start, spans
 
 
 def stages(spans: Sequence[Span]) -> Json:
@@ -92,9 +98,8 @@ def measure(folder: Path, run_dir: Path, num_keys: int, scale: Scale, direct: bo
         *blocks, following = driver.agenda.blocks(scale.block_batches)
         train(driver, blocks[: scale.warm_blocks])
         history, before = driver.history, driver.history.tiers.counts()["trained"].copy()
-        history.spans.clear()
         measured = blocks[scale.warm_blocks :]
-        seconds = train(driver, measured)
+        seconds, spans = train(driver, measured)
         moves = {name: count - before[name] for name, count in history.tiers.counts()["trained"].items()}
         driver._commit(following, ())
         result = {
@@ -104,7 +109,7 @@ def measure(folder: Path, run_dir: Path, num_keys: int, scale: Scale, direct: bo
             "disk_hits": moves["disk_hits"] / moves["keys"],
             "new": moves["new"] / moves["keys"],
             "disk_rows": moves["disk_hits"] / sum(block.num_examples for block in measured),
-            **stages(history.spans),
+            **stages(spans),
             "open_s": opened,
             "opened_keys": num_keys,
             "commit_s": history.disk.commit_seconds,

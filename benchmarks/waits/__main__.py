@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import shutil
 import statistics
 import subprocess
@@ -87,8 +86,7 @@ def run_case(
     )  # fmt: skip
     command = [sys.executable, "-m", "benchmarks.waits.slow", case, str(file), "--run-dir", str(run_dir), *several]
     command += [part for setting in settings for part in ("--set", setting)]
-    environment = os.environ | {"PIPELINE_REPORT": "off"}
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return list(read_live(run_dir))
 
 

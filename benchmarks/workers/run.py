@@ -27,8 +27,10 @@ from pipeline.device.gpu import choose
 from pipeline.driver.driver import Driver
 from pipeline.driver.open import dask_crew, folder_of, local_crew, shared_by
 from pipeline.machine.memory import keep_freed_memory
-from pipeline.monitor.timeline import cpu_seconds, stage_seconds
+from pipeline.monitor.observer import Observer
+from pipeline.monitor.timeline import StageTimes
 from pipeline.preflight.setup import set_up
+from pipeline.records import Span, StageResult
 from pipeline.workflow import Commit, Workflow
 
 HIDDEN = (64,)
@@ -46,6 +48,17 @@ class Sampled(Quiet):
         me = psutil.Process()
         workers = [one for one in me.children() if "spawn_main" in " ".join(one.cmdline())]
         self.cpu_at[examples_done] = [sum(one.cpu_times()[:2]) for one in (me, *workers)]
+
+
+class Spans(Observer):
+    """All spans of a run."""
+
+    def __init__(self) -> None:
+        self.all: list[Span] = []
+
+    def on_stage(self, done: StageResult) -> None:
+        if done.span:
+            self.all.append(done.span)
 
 
 def workload(data: Path, num_keys: int, num_batches: int, batch: int, block_batches: int, threads: int) -> Workflow:
@@ -78,11 +91,13 @@ def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
             client.register_plugin(Timers())
             crew = dask_crew(setup, source, pool)
         driver = Driver(setup, source, folder_of(setup, run_dir), crew, progress=progress)
+        spans = Spans()
+        driver._observers.append(spans)
         result = driver.run()
         assert result is not None
         begin, end = window(progress)
         timed = client.run(seconds_of_calls, begin, end) if world > 1 else {}
-    return steady(progress, driver, result) | {"timed": list(timed.values())}
+    return steady(progress, spans.all, result) | {"timed": list(timed.values())}
 
 
 def window(progress: Sampled) -> tuple[float, float]:
@@ -91,12 +106,12 @@ def window(progress: Sampled) -> tuple[float, float]:
     return progress.seconds_at[at[len(at) // 4]], progress.seconds_at[at[-1]]
 
 
-def steady(progress: Sampled, driver: Driver, result: dict[str, Any]) -> dict[str, Any]:
+def steady(progress: Sampled, spans: list[Span], result: dict[str, Any]) -> dict[str, Any]:
     """Figures of the steady state; only `sent` is of the whole run, per step."""
     begin, end = window(progress)
     at = sorted(progress.cpu_at)
     first, last = at[len(at) // 4], at[-1]
-    spans = [span for span in driver.history.spans if span.start >= begin and span.stop <= end]
+    times = StageTimes(span for span in spans if span.start >= begin and span.stop <= end)
     cpu = [b - a for a, b in zip(progress.cpu_at[first], progress.cpu_at[last], strict=True)]
     return {
         "examples_per_s": (last - first) / (end - begin),
@@ -104,8 +119,8 @@ def steady(progress: Sampled, driver: Driver, result: dict[str, Any]) -> dict[st
         "examples": last - first,
         "driver_cpu": cpu[0],
         "worker_cpu": statistics.mean(cpu[1:]) if cpu[1:] else cpu[0],
-        "stages": stage_seconds(spans),
-        "stages_cpu": cpu_seconds(spans),
+        "stages": times.seconds,
+        "stages_cpu": times.cpu_seconds,
         "sent": {
             kind: statistics.mean(worker[kind]["bytes_per_step"] for worker in result["workers"] if kind in worker)
             for kind in ("rows", "gradients", "dense")

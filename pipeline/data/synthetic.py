@@ -6,10 +6,13 @@ threads.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +24,14 @@ from pipeline.data.files import SPLITS
 from pipeline.data.planted import bias, draw_columns, generator, raw_logits, sigmoid
 from pipeline.machine.limits import cpus
 from pipeline.records import I64
+from pipeline.storage.files import Files
 from pipeline.workflow import Data, Synthetic
 
 GROUP_EXAMPLES = 1 << 16
 PART_EXAMPLES = 8 * GROUP_EXAMPLES
 AUC_BINS = 1 << 16
-DONE, BEGUN = "synthetic.json", "synthetic.begun.json"
+DONE, BEGUN, LOCK = "synthetic.json", "synthetic.begun.json", ".synthetic.lock"
+FILES = Files()
 
 
 def ensure(data: Data) -> Path | None:
@@ -41,20 +46,36 @@ def ensure(data: Data) -> Path | None:
 
 def generate(planted: Synthetic, root: Path, label: str = "label", threads: int | None = None) -> Path:
     """Make the data below `root` (see `ensure`). synthetic.json holds the parameters and `planted_auc`, the AUC of the
-    planted probabilities: the best that a model can reach."""
+    planted probabilities: the best that a model can reach. Waits for another process that makes the same data."""
     parameters = {"label": label, **json.loads(planted.model_dump_json())}
-    if (root / DONE).exists():
-        _check_same(root, DONE, parameters)
+    with nullcontext() if (root / DONE).exists() else _alone(root):
+        if (root / DONE).exists():
+            _check_same(root, DONE, parameters)
+            return root / DONE
+        _begin(root, parameters)
+        parts = list(_parts(planted))
+        with ThreadPoolExecutor(threads or cpus()) as pool:
+            counts = list(pool.map(lambda part: _make_part(planted, root, label, *part), parts))
+        judged = "test" if planted.test_examples else "validation"
+        bins = sum((c for c, (split, *_) in zip(counts, parts, strict=True) if split == judged), _no_counts())
+        for split in {split for split, *_ in parts}:
+            FILES.sync_folder(root / split)
+        FILES.replace(root / DONE, [_json({"parameters": parameters, "planted_auc": _auc(bins)})])
+        (root / BEGUN).unlink()
         return root / DONE
-    _begin(root, parameters)
-    parts = list(_parts(planted))
-    with ThreadPoolExecutor(threads or cpus()) as pool:
-        counts = list(pool.map(lambda part: _make_part(planted, root, label, *part), parts))
-    judged = "test" if planted.test_examples else "validation"
-    bins = sum((c for c, (split, *_) in zip(counts, parts, strict=True) if split == judged), _no_counts())
-    _write_json(root / DONE, {"parameters": parameters, "planted_auc": _auc(bins)})
-    (root / BEGUN).unlink()
-    return root / DONE
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[None]:
+    """Hold the lock of a folder, which the system releases when its owner ends, even by a kill."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / LOCK).open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another process makes the synthetic data in {root}: waiting for it", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _begin(root: Path, parameters: dict[str, Any]) -> None:
@@ -67,8 +88,7 @@ def _begin(root: Path, parameters: dict[str, Any]) -> None:
                 f"{root / split} exists, but no {DONE} beside it says that it is synthetic data; "
                 "choose another data.root, or delete the folder"
             )
-    root.mkdir(parents=True, exist_ok=True)
-    _write_json(root / BEGUN, {"parameters": parameters})
+    FILES.replace(root / BEGUN, [_json({"parameters": parameters})])
 
 
 def _check_same(root: Path, name: str, parameters: dict[str, Any]) -> None:
@@ -105,6 +125,8 @@ def _make_part(planted: Synthetic, root: Path, label: str, split: str, part: int
             columns = _make_group(planted, rng, min(GROUP_EXAMPLES, num_examples - begin), bins)
             arrays = [pa.array(column) for column in columns]
             writer.write_batch(pa.record_batch(arrays, schema=_schema(planted, label)))
+    with unfinished.open("rb") as file:
+        os.fsync(file.fileno())
     os.replace(unfinished, path)
     return bins
 
@@ -140,7 +162,5 @@ def _auc(bins: I64) -> float | None:
     return float((positives * below).sum() / pairs) if pairs else None
 
 
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(unfinished, path)
+def _json(content: dict[str, Any]) -> bytes:
+    return (json.dumps(content, indent=2) + "\n").encode()

@@ -10,8 +10,8 @@ from pipeline.doctor.finding import Finding
 from pipeline.doctor.measures import auc_error
 
 COLLAPSE_ERRORS = 3.0
-"""Standard errors of the AUC by which the second epoch must be worse. Both epochs are judged on the same examples, so
-their difference has a smaller error than this."""
+"""Standard errors of the AUC by which a later epoch must be worse than the first. Both are judged on the same
+examples, so their difference has a smaller error than this."""
 LOSS = 1.05
 """Factor by which the logloss must grow if the split is too small for the AUC to tell."""
 
@@ -22,21 +22,26 @@ def find_second_epoch(evaluations: Sequence[Mapping[str, Any]], label_rate: floa
     epochs = [line for line in of["validation"] if _is_known(line)]
     if len(epochs) < 2 or epochs[0].get("epoch") != 1:
         return []
-    (first, second), later = epochs[:2], epochs[2:]
+    (first, second), worst = epochs[:2], min(epochs[1:], key=lambda line: line["auc"])
     positive = label_rate * float(first.get("examples", 0))
     error = auc_error(first["auc"], round(positive), round(first.get("examples", 0) - positive))
-    drop, growth = first["auc"] - second["auc"], second["logloss"] / first["logloss"]
-    recovers = any(line["auc"] >= first["auc"] or line["logloss"] <= first["logloss"] for line in later)
+    # The second epoch may be worse by little, and each one after it by little more.
+    drop, growth = first["auc"] - worst["auc"], worst["logloss"] / first["logloss"]
+    recovers = any(line["auc"] >= first["auc"] or line["logloss"] <= first["logloss"] for line in epochs[2:])
     losses = [line["logloss"] for line in of["train"] if isinstance(line.get("logloss"), float)]
-    if recovers or growth <= 1 or (len(losses) > 1 and losses[1] >= losses[0]):
+    if recovers or second["logloss"] <= first["logloss"] or (len(losses) > 1 and losses[1] >= losses[0]):
         return []
     if drop <= COLLAPSE_ERRORS * error and not (drop > 0 and growth >= LOSS):
         return []
     falls = f", while that of training falls from {losses[0]:.4f} to {losses[1]:.4f}" if len(losses) > 1 else ""
+    shown, until = [first, second], ""
+    if worst is not second:
+        shown, until = [first, second, worst], f" in epoch {worst['epoch']}"
+    auc, logloss = (", then ".join(f"{line[name]:.4f}" for line in shown) for name in ("auc", "logloss"))
     said = (
-        f"validation is worse from the second epoch on: AUC {first['auc']:.4f}, then {second['auc']:.4f}; logloss "
-        f"{first['logloss']:.4f}, then {second['logloss']:.4f}{falls}. The model learns rare ids by heart: train for "
-        "one epoch, or raise optimizer.rows.l2, lower optimizer.rows.lr, or give rare ids one key (docs/tuning.md)"
+        f"validation is worse from the second epoch on: AUC {auc}{until}; logloss {logloss}{until}{falls}. "
+        "The model learns rare ids by heart: train for one epoch, or raise optimizer.rows.l2, lower "
+        "optimizer.rows.lr, or give rare ids one key (docs/tuning.md)"
     )
     return [Finding("second_epoch", "fault", (), said)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pipeline.commits.manifest import Manifest
@@ -10,6 +11,13 @@ from pipeline.monitor.history import History
 from pipeline.optim.plateau import EpochVerdict, judge
 from pipeline.optimizer import Plateau
 from pipeline.workflow import Workflow
+
+WHY_UNDEFINED = {
+    "auc": "no two examples with a weight differ in their label",
+    "ne": "no two examples with a weight differ in their label",
+    "gauc": "no group has examples of both labels",
+    "logloss": "its weights are all 0, or a logit is infinite",
+}
 
 
 class BestEpoch:
@@ -25,10 +33,20 @@ class BestEpoch:
         return self._plateau is not None
 
     def verdict(self, history: History) -> EpochVerdict:
-        metric, _, label = (self._plateau.metric if self._plateau else "auc").partition(":")
+        return judge(self._metric, self._validated(history), (self._plateau or Plateau()).min_gain)
+
+    @property
+    def _named(self) -> str:
+        return self._plateau.metric if self._plateau else "auc"
+
+    @property
+    def _metric(self) -> str:
+        return self._named.partition(":")[0]
+
+    def _validated(self, history: History) -> list[float]:
+        label = self._named.partition(":")[2]
         # Of a single label, metrics have no name of a label.
-        name = f"{metric}_{label}" if label and self._num_labels > 1 else metric
-        return judge(metric, history.validated(name), (self._plateau or Plateau()).min_gain)
+        return history.validated(f"{self._metric}_{label}" if label and self._num_labels > 1 else self._metric)
 
     def stops(self, history: History) -> bool:
         return self.verdict(history).stops(self._plateau)
@@ -36,15 +54,29 @@ class BestEpoch:
     def why_early(self, history: History) -> str:
         """Say why training ends before its last epoch, and which one counts."""
         verdict = self.verdict(history)
-        metric, best = self._plateau.metric if self._plateau else "auc", (verdict.best or 0) + 1
+        since = f"the {verdict.in_a_row} epochs" if verdict.in_a_row > 1 else "the epoch"
         return (
-            f"training ends early: {metric} of validation was best in epoch {best}, {verdict.in_a_row} before the last"
+            f"training ends early: {self._named} of validation was best in epoch {(verdict.best or 0) + 1}, and "
+            f"{since} since then brought nothing better"
+        )
+
+    def undefined(self, history: History) -> str | None:
+        """Return a warning if the last validated epoch is the first one whose metric is undefined."""
+        *before, last = self._validated(history) or [0.0]
+        if math.isfinite(last) or not all(map(math.isfinite, before)):
+            return None
+        change = "data.validation to files with both labels"
+        if self._plateau and self._metric != "logloss":
+            change += ", or schedule.plateau.metric to logloss"
+        return (
+            f"warning: {self._named} of validation is undefined in epoch {len(before) + 1}, since "
+            f"{WHY_UNDEFINED[self._metric]}; such an epoch is neither better nor worse, and ends no training. "
+            f"Change {change}"
         )
 
     def is_last(self, history: History) -> bool:
         """True if the last validated epoch is the best so far."""
-        verdict = self.verdict(history)
-        return verdict.best is not None and verdict.in_a_row == 0
+        return self.verdict(history).best == len(self._validated(history)) - 1
 
     def learning_rates(self, history: History) -> tuple[float, float]:
         """Learning rates of rows and dense part, before warm-up."""
@@ -54,9 +86,16 @@ class BestEpoch:
 
     def commit(self, manifests: Sequence[Manifest], history: History) -> tuple[Manifest, int, str | None]:
         """Return the commit to test, its epoch, and a remark for the user if it is not the best epoch's."""
-        opened = next((manifest for manifest in reversed(manifests) if manifest.name == "best"), manifests[-1])
+        named = (manifest for manifest in reversed(manifests) if manifest.name == "best")
+        opened = next(named, manifests[-1]) if self.verdict(history).best is not None else manifests[-1]
         epoch, best = Position(**opened.state["position"]).epoch - 1, self.verdict(history).best
-        if best is None or epoch == best:
+        if best is None:
+            return (
+                opened,
+                epoch,
+                f"{self._named} of validation was undefined in every epoch: epoch {epoch + 1} is tested",
+            )
+        if epoch == best:
             return opened, epoch, None
         remark = (
             f"the best epoch is {best + 1}, but the run directory has no commit of it: epoch {epoch + 1} is "

@@ -234,6 +234,7 @@ class Driver:
         for observer in self._observers:
             observer.on_stretch(stretch)
         refusal = self.crew.run(blocks, pace.look_ahead, self._watch)
+        self.history.times.drained()
         for observer in self._observers:
             observer.on_drained()
         self._record.stretched(self.crew, blocks, pace.block_batches, pace.look_ahead, refusal)
@@ -243,7 +244,7 @@ class Driver:
         """Write and return the result of the run, after the test of the best epoch where that is due; None if a signal
         came."""
         epoch = self._open_best() if self.best.is_tested and not stopped else None
-        result = None if self.history.spans else earlier_result(self.folder.path, self.crew, self.history)
+        result = None if self.history.ran else earlier_result(self.folder.path, self.crew, self.history)
         if result is None:
             if epoch is not None:
                 self._test(epoch)
@@ -300,6 +301,8 @@ class Driver:
         assert self.committer.newest, "a commit was taken"
         for observer in self._observers:
             observer.on_commit(facts_of_commit(self.committer.newest, self.commits, self.committer.began))
+        if workflow.commit.keep_best and epoch_ended and (remark := self.best.undefined(self.history)):
+            self._say(remark)
         self.pauses.go_on()
 
     def _reduce(self, refusal: Refusal) -> bool:

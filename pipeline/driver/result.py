@@ -116,7 +116,7 @@ def write_result(
 ) -> dict[str, Any]:
     """Make the result of a run. `newest`: its newest commit; `identity`: identity of this session's data."""
     # If this session ran nothing, the metrics belong to the data of the newest commit.
-    data = newest.state["data"] if newest and not history.spans else as_json(identity)
+    data = newest.state["data"] if newest and not history.ran else as_json(identity)
     digest, num_rows = table_and_model(crew)
     reports = crew.each(Worker.report)
     all_of = {field: sum(getattr(report, field) for report in reports) for field in SUMMED}

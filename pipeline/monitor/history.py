@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from pipeline.monitor.tiers import TierTotals
-from pipeline.monitor.timeline import cpu_seconds, hidden_share, mean_ready, stage_seconds
-from pipeline.records import BlockResult, Span, StageResult
+from pipeline.monitor.timeline import StageTimes
+from pipeline.records import BlockResult, StageResult
 
 
 @dataclass(slots=True)
@@ -37,12 +37,12 @@ class DiskTotals:
 
 
 class History:
-    """Counts over all sessions of a run; spans and steps are of this session only."""
+    """Counts over all sessions of a run; times of stages and steps are of this session only."""
 
     def __init__(self, data: Mapping[str, str] | None = None) -> None:
         """`data`: checksum of each split's data; its metrics are stored with it."""
         self._data = data or {}
-        self.spans: list[Span] = []
+        self.times = StageTimes()
         self.tiers = TierTotals()
         self.disk = DiskTotals()
         self.epochs: list[dict[str, Any]] = []
@@ -60,6 +60,11 @@ class History:
         self._begun = time.perf_counter()
 
     @property
+    def ran(self) -> bool:
+        """True if a stage ran in this session."""
+        return bool(self.times.seconds)
+
+    @property
     def seconds(self) -> float:
         """Seconds of this session and all before it."""
         # If the clock was set back, the session counts as 0: a commit with a negative time would be refused.
@@ -67,7 +72,7 @@ class History:
 
     def add(self, done: StageResult) -> None:
         if done.span:
-            self.spans.append(done.span)
+            self.times.add(done.span)
             if done.stage == "train":
                 self.ready = done.span.ready
         if done.moves:
@@ -113,10 +118,10 @@ class History:
             "examples": self.trained,
             "seconds": seconds,
             "examples_per_second": self.trained / seconds if seconds else math.nan,
-            "stages": stage_seconds(self.spans),
-            "cpu_seconds": cpu_seconds(self.spans),
-            "hidden": hidden_share(self.spans) if self.spans else {},
-            "ready": mean_ready(self.spans),
+            "stages": dict(self.times.seconds),
+            "cpu_seconds": dict(self.times.cpu_seconds),
+            "hidden": self.times.hidden(),
+            "ready": self.times.ready(),
             "epochs": self.epochs,
         }
 

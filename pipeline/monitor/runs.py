@@ -1,5 +1,5 @@
-"""python -m pipeline runs [FOLDER]: a table of the runs in a folder, best first: metrics, and the settings that
-differ."""
+"""python -m pipeline runs [FOLDER]: a table of the runs in a folder for each data that they were evaluated on, best
+first: metrics, and the settings that differ."""
 
 from __future__ import annotations
 
@@ -30,9 +30,14 @@ class Run:
     settings: Mapping[str, Any]
     """Values of the workflow by their dotted paths."""
     validation: Mapping[str, Any]
-    """Best evaluation of the validation split, by AUC; empty if there is none."""
+    """Evaluation of the validation split after the epoch that was tested, or else after that of the commit named best,
+    or else the last one; empty if there is none."""
     test: Mapping[str, Any]
     """Last evaluation of the test split; empty if there is none."""
+    judged_by: Sequence[Any]
+    """What must be equal in runs whose metrics are compared: split and its files, label, weight."""
+    num_judged: tuple[int, int] | None
+    """Number of files and examples of that split; None if they are not known."""
     seconds: float | None
     """Time that the training took up to its last commit; None before the first one."""
     is_over: bool
@@ -47,10 +52,20 @@ class Run:
         return list(self.settings["data.labels"])
 
     @property
-    def rank(self) -> tuple[str, float]:
-        """Sort key: runs of the same data together, the best AUC of the test, or else of the validation, first."""
-        auc = self.test.get("auc") or self.validation.get("auc")
-        return self.data, -auc if auc is not None else math.inf
+    def title(self) -> str:
+        """Name of the data that the run is judged by."""
+        split, _, label, weight = self.judged_by
+        sizes = ""
+        if self.num_judged:
+            files, examples = self.num_judged
+            sizes = f", {files} file{'s' * (files != 1)}, {examples:,} examples"
+        return f"{split} of {self.data}, {label}{f' weighted by {weight}' if weight else ''}{sizes}"
+
+    @property
+    def rank(self) -> float:
+        """Sort key: the best AUC of the split that runs are judged by first."""
+        auc = (self.test or self.validation).get("auc")
+        return -auc if auc is not None else math.inf
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,38 +74,133 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, nargs="?", default=Path("runs"), help="default: runs")
     parser.add_argument("--json", action="store_true", help="one JSON object a run, with all settings that differ")
     args = parser.parse_args(argv)
-    runs = sorted(find_runs(args.folder), key=lambda run: run.rank)
+    runs, damaged = find_runs(args.folder)
+    for reason in damaged:
+        print(f"warning: not listed: {reason}", file=sys.stderr)
     if not runs:
-        print(f"error: {args.folder}: there is no run in it", file=sys.stderr)
+        print(f"error: {args.folder}: there is no run in it{' that can be read' * bool(damaged)}", file=sys.stderr)
         return 2
+    groups = list(groups_of(runs))
     if args.json:
         different = different_settings(runs)
-        print("\n".join(json.dumps(run_as_json(run, different)) for run in runs))
+        print("\n".join(json.dumps(run_as_json(run, different)) for group in groups for run in group))
     else:
-        print(table_of_runs(args.folder, runs, shutil.get_terminal_size((FILE_COLUMNS, 24)).columns))
+        print(tables_of_runs(args.folder, groups, shutil.get_terminal_size((FILE_COLUMNS, 24)).columns))
     return 0
 
 
-def find_runs(folder: Path) -> Iterator[Run]:
-    """Read the runs that a folder holds, or the one that it is, in the order of their names."""
-    inside = sorted(folder.iterdir()) if folder.is_dir() else []
-    for path in [folder, *inside]:
+def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
+    """Read the runs that a folder holds, or the one that it is, in the order of their names. Returns also why others
+    cannot be read."""
+    runs, damaged = [], []
+    for path in [folder, *(sorted(folder.iterdir()) if folder.is_dir() else ())]:
         if (path / "commits").is_dir() and (path / "workflow.json").is_file():
-            settings = dict(flat_settings(json.loads((path / "workflow.json").read_bytes())))
-            metrics = path / "metrics.jsonl"
-            epochs = [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.is_file() else []
-            of = {split: [e for e in epochs if e["split"] == split] for split in ("validation", "test")}
-            best: dict[str, Any] = max(of["validation"], key=lambda e: e.get("auc") or 0.0, default={})
-            last = of["test"][-1] if of["test"] else {}
-            yield Run(str(path), settings, best, last, _seconds(path), is_finished(path))
+            try:
+                runs.append(read_run(path))
+            except (ValueError, OSError) as error:
+                damaged.append(str(error))
+    return runs, damaged
+
+
+def groups_of(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """Yield the runs that can be compared with each other, the best first."""
+    keys = dict.fromkeys(json.dumps(run.judged_by) for run in sorted(runs, key=lambda run: (run.data, run.title)))
+    for key in keys:
+        yield sorted((run for run in runs if json.dumps(run.judged_by) == key), key=lambda run: run.rank)
+
+
+def read_run(path: Path) -> Run:
+    """Read a run directory. Raises ValueError, with the file and what is wrong, if one of its files is damaged."""
+    settings = dict(flat_settings(_object(path / "workflow.json", _read(path / "workflow.json"))))
+    labels = settings.get("data.labels")
+    if not isinstance(labels, list) or not labels:
+        raise ValueError(f"{path / 'workflow.json'} is damaged: it has no data.labels")
+    epochs, result = evaluations_of(path), result_of(path)
+    if result is None and (path / "result.json").is_file():
+        raise ValueError(f"{path / 'result.json'} is damaged: it is no JSON object; the run's command writes it again")
+    of = {split: [e for e in epochs if e["split"] == split] for split in ("validation", "test")}
+    test = of["test"][-1] if of["test"] else {}
+    chosen = test.get("epoch", _best_epoch(path))
+    validation = next(
+        (e for e in of["validation"] if e["epoch"] == chosen), of["validation"][-1] if of["validation"] else {}
+    )
+    split = "test" if test or not validation else "validation"
+    files = _files_of(path, split, (test or validation).get("data"))
+    judged_by = (
+        split,
+        files or (test or validation).get("data") or settings.get("data.root"),
+        labels[0],
+        settings.get("data.weight"),
+    )
+    num_judged = (len(files), sum(count * rows for _, groups, _ in files for count, rows in groups)) if files else None
+    return Run(str(path), settings, validation, test, judged_by, num_judged, _seconds(path), is_finished(path))
+
+
+def evaluations_of(run_dir: Path) -> list[dict[str, Any]]:
+    """Read the lines of metrics.jsonl; none if there is no such file. Raises ValueError if one is damaged."""
+    path = run_dir / "metrics.jsonl"
+    lines = path.read_bytes().splitlines() if path.is_file() else []
+    epochs = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            epoch = _object(path, json.loads(line))
+            if not isinstance(epoch["split"], str) or not isinstance(epoch["epoch"], int):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ValueError(f"{path} is damaged in line {number}; the run's command writes it again") from None
+        epochs.append(epoch)
+    return epochs
 
 
 def result_of(run_dir: Path) -> dict[str, Any] | None:
     """Read the `result.json` of a run; None if it has none that can be read."""
     try:
-        return dict(json.loads((run_dir / "result.json").read_bytes()))
-    except (OSError, ValueError, TypeError):
+        return _object(run_dir / "result.json", _read(run_dir / "result.json"))
+    except (OSError, ValueError):
         return None
+
+
+def _read(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from error
+
+
+def _object(path: Path, content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} is damaged: it is no JSON object")
+    return content
+
+
+def _commit(run_dir: Path, number: int | None) -> tuple[str | None, dict[str, Any]]:
+    """Name and state of a commit; an empty state if it cannot be read: who needs its bits checks it."""
+    try:
+        commit = json.loads((run_dir / "commits" / f"{number:06}.json").read_bytes())["commit"]
+        return commit.get("name"), dict(commit["state"])
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None, {}
+
+
+def _best_epoch(run_dir: Path) -> int | None:
+    """Number, from 1, of the epoch of the commit named best; None without one."""
+    for path in sorted((run_dir / "commits").glob("*.json"), reverse=True):
+        name, state = _commit(run_dir, int(path.stem)) if path.stem.isdigit() else (None, {})
+        if name == "best":
+            validated = [e["epoch"] for e in state.get("epochs", ()) if e["split"] == "validation"]
+            return validated[-1] if validated else None
+    return None
+
+
+def _files_of(run_dir: Path, split: str, digest: str | None) -> list[tuple[int, Any, str]]:
+    """Size, row groups and checksum of the footer of the files of a split; empty if they are not known. They do not
+    depend on the columns that a run uses, as `digest` does, that of the evaluation."""
+    result, (_, state) = result_of(run_dir) or {}, _commit(run_dir, _newest_commit(run_dir))
+    for known in (result.get("data"), state.get("data")):
+        found = (known or {}).get(split) or {}
+        if digest in (None, found.get("digest", digest)) and found.get("files"):
+            return [(file["size"], file["row_groups"], file["footer"]) for file in found["files"]]
+    return []
 
 
 def is_finished(run_dir: Path) -> bool:
@@ -106,11 +216,8 @@ def _newest_commit(run_dir: Path) -> int | None:
 def _seconds(run_dir: Path) -> float | None:
     if is_finished(run_dir):
         return (result_of(run_dir) or {}).get("seconds")
-    try:
-        manifest = json.loads((run_dir / "commits" / f"{_newest_commit(run_dir):06}.json").read_bytes())
-        return float(manifest["commit"]["state"]["seconds"])
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    seconds: float | None = _commit(run_dir, _newest_commit(run_dir))[1].get("seconds")
+    return seconds
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:
@@ -127,18 +234,34 @@ def variety(runs: Sequence[Run], name: str) -> int:
 def run_as_json(run: Run, different: Sequence[str]) -> dict[str, Any]:
     """The JSON object of a run."""
     return {
-        "run_dir": run.folder, "name": run.settings.get("name"), "data": run.data, "finished": run.is_over,
-        "seconds": run.seconds, "validation": run.validation, "test": run.test,
+        "run_dir": run.folder, "name": run.settings.get("name"), "data": run.data,
+        "judged_by": run.title, "finished": run.is_over, "seconds": run.seconds,
+        "validation": run.validation, "test": run.test,
         "settings": {name: run.settings[name] for name in different if name in run.settings},
     }  # fmt: skip
 
 
-def table_of_runs(folder: Path, runs: Sequence[Run], width: int) -> str:
+def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) -> str:
+    """A table for each group of runs, below a line that says what they are and what they were evaluated on."""
+    count = sum(map(len, groups))
+    kinds = dict.fromkeys(_text(run.settings.get("model.kind")) for runs in groups for run in runs)
+    told = f"{folder}: {count} run{'s' * (count > 1)}" + f" of {', '.join(kinds)}" * (len(kinds) == 1)
+    if len(groups) > 1:
+        told += ", evaluated on data that differ: compare them within a table only"
+    parts = [told]
+    for runs in groups:
+        same = [other for other in groups if other[0].title == runs[0].title]
+        mark = f" (data {same.index(runs) + 1} of {len(same)} with these sizes)" if len(same) > 1 else ""
+        parts.append(f"{runs[0].title}{mark}" + ", best first" * (len(runs) > 1) + "\n\n" + table_of_runs(runs, width))
+    return "\n\n".join(parts)
+
+
+def table_of_runs(runs: Sequence[Run], width: int) -> str:
     """Table with a line for each run, at most `width` wide unless names and AUCs alone are wider, and a line that
     names the settings that it leaves out."""
     table = RunsTable(width)
     table.must("run", [Path(run.folder).resolve().name for run in runs], left=True)
-    different, words = different_settings(runs), list(dict.fromkeys(run.data for run in runs))
+    different = different_settings(runs)
     lists = [name for name in different if _is_list(runs, name)]
     settings = sorted((name for name in different if name not in lists), key=lambda name: _matters(runs, name))
     (test, *tests), (validation, *validations) = _scores(runs, "test", "auc"), _scores(runs, "validation", "auc")
@@ -147,8 +270,6 @@ def table_of_runs(folder: Path, runs: Sequence[Run], width: int) -> str:
             table.must(head, cells)
     if not all(run.is_over for run in runs):
         table.must("state", ["finished" if run.is_over else "not finished" for run in runs], left=True)
-    if len(words) > 1:
-        table.may("data", [run.data for run in runs], left=True)
     # What comes first finds room first.
     for name in settings[:2]:
         _add_setting(table, runs, name)
@@ -159,12 +280,9 @@ def table_of_runs(folder: Path, runs: Sequence[Run], width: int) -> str:
         _add_setting(table, runs, name)
     for head, cells in (*_scores(runs, "test", "logloss"), *_scores(runs, "validation", "logloss")):
         table.may(head, cells)
-    kinds = dict.fromkeys(_text(run.settings.get("model.kind")) for run in runs)
-    same = f" of {', '.join(kinds)}" * (len(kinds) == 1) + f" on {', '.join(words)}" * (len(words) == 1)
-    told = f"{folder}: {len(runs)} run{'s' * (len(runs) > 1)}{same}" + ", best first" * (len(runs) > 1)
-    hidden = [*table.left_out, *(name for name in lists if any(_differ_within(runs, name)))]
+    hidden = [*table.left_out, *lists]
     more = f"left out, since it would be too wide (--json has all): {', '.join(hidden)}" if hidden else ""
-    return "\n".join([told, "", str(table), *textwrap.wrap(more, width)])
+    return "\n".join([str(table), *textwrap.wrap(more, width)])
 
 
 def _add_setting(table: RunsTable, runs: Sequence[Run], name: str) -> None:
@@ -193,17 +311,11 @@ def _is_list(runs: Sequence[Run], name: str) -> bool:
     return name.startswith("data.") and (lists or name.startswith("data.synthetic"))
 
 
-def _differ_within(runs: Sequence[Run], name: str) -> list[int]:
-    """For each data whose runs differ in a setting: the number of its values, less one."""
-    of = [[run for run in runs if run.data == data] for data in dict.fromkeys(run.data for run in runs)]
-    return [variety(same, name) - 1 for same in of if variety(same, name) > 1]
-
-
-def _matters(runs: Sequence[Run], name: str) -> tuple[bool, int, int]:
-    """Sort key of a setting: what changes the model before what only changes speed and space; then what was varied most
-    on the same data; then what differs most."""
+def _matters(runs: Sequence[Run], name: str) -> tuple[bool, int]:
+    """Sort key of a setting: what changes the model before what only changes speed and space; then what was varied
+    most."""
     harmless = name.split(".")[0] in ("storage", "commit", "workers", "device", "metrics")
-    return harmless or name in SPEED_ONLY, -sum(_differ_within(runs, name)), -variety(runs, name)
+    return harmless or name in SPEED_ONLY, -variety(runs, name)
 
 
 def flat_settings(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -5,7 +5,7 @@ I intervals of one stage    J disjoint intervals
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,45 +13,80 @@ from numpy.typing import NDArray
 from pipeline.records import Span
 
 F64 = NDArray[np.float64]
+Call = tuple[str, float, float]
+"""Stage, start and stop of one call."""
+CALLS_KEPT = 2048
+"""Number of the last calls that are kept: more than there are in the blocks that are in flight at a time."""
 
 
-def stage_seconds(spans: Iterable[Span]) -> dict[str, float]:
-    """Wall seconds of each stage, summed over its calls; stages in order of first appearance."""
-    seconds: dict[str, float] = {}
-    for span in spans:
-        seconds[span.stage] = seconds.get(span.stage, 0.0) + span.stop - span.start
-    return seconds
+class StageTimes:
+    """Sums over the spans of a session, which may overlap and come in any order. Memory does not grow with their
+    number, except on a GPU, whose spans come when the pipeline drains: those since the last drain are kept."""
+
+    def __init__(self, spans: Iterable[Span] = ()) -> None:
+        self.seconds: dict[str, float] = {}
+        """Wall seconds of each stage, summed over its calls; stages in order of first appearance."""
+        self.cpu_seconds: dict[str, float] = {}
+        """CPU seconds of each stage (of one thread or the process, see `Span.cpu_seconds`)."""
+        self._hidden: dict[str, float] = {}
+        self._ready = self._trains = 0
+        self._kept: list[Call] = []
+        """Calls, or ends of calls, of which it is not known yet how much of them is hidden."""
+        for span in spans:
+            self.add(span)
+
+    def add(self, span: Span) -> None:
+        self.seconds[span.stage] = self.seconds.get(span.stage, 0.0) + span.stop - span.start
+        self.cpu_seconds[span.stage] = self.cpu_seconds.get(span.stage, 0.0) + span.cpu_seconds
+        if span.stage == "train":
+            self._ready, self._trains = self._ready + span.ready, self._trains + 1
+        self._kept.append((span.stage, span.start, span.stop))
+        if len(self._kept) >= 2 * CALLS_KEPT and not self._on_gpu:
+            # A task in flight may have begun before those that ended since.
+            self._sum_until(min(start for _, start, _ in self._kept[-CALLS_KEPT:]))
+
+    def drained(self) -> None:
+        """Sum up all spans: no task is in flight."""
+        self._sum_until(np.inf)
+
+    def hidden(self) -> dict[str, float]:
+        """Share (0 to 1) of each stage's wall seconds during which some `train` ran, for every stage but `train`. On a
+        GPU the spans of its training, named "gpu train", are the ones that count.
+
+        nan for a stage that took no time at all. Counts as drained.
+        """
+        self.drained()
+        return {
+            stage: min(1.0, self._hidden.get(stage, 0.0) / seconds) if seconds > 0 else float("nan")
+            for stage, seconds in self.seconds.items()
+            if stage != self._training
+        }
+
+    def ready(self) -> float:
+        """Mean number of blocks that were staged and waiting when a `train` began; nan without a `train`."""
+        return self._ready / self._trains if self._trains else float("nan")
+
+    @property
+    def _on_gpu(self) -> bool:
+        # Only a GPU has rows uploaded.
+        return "upload" in self.seconds or "gpu train" in self.seconds
+
+    @property
+    def _training(self) -> str:
+        return "gpu train" if self._on_gpu else "train"
+
+    def _sum_until(self, moment: float) -> None:
+        """Add up what is hidden before a moment, and keep what is after it."""
+        past = [(stage, start, min(stop, moment)) for stage, start, stop in self._kept if start < moment]
+        self._kept = [(stage, max(start, moment), stop) for stage, start, stop in self._kept if stop > moment]
+        busy = _union(_intervals(past, self._training))
+        for stage in {stage for stage, *_ in past}:
+            self._hidden[stage] = self._hidden.get(stage, 0.0) + _inside(_intervals(past, stage), busy)
 
 
-def cpu_seconds(spans: Iterable[Span]) -> dict[str, float]:
-    """CPU seconds of each stage, summed over its calls (of one thread or the process, see `Span.cpu_seconds`)."""
-    seconds: dict[str, float] = {}
-    for span in spans:
-        seconds[span.stage] = seconds.get(span.stage, 0.0) + span.cpu_seconds
-    return seconds
-
-
-def hidden_share(spans: Sequence[Span]) -> dict[str, float]:
-    """Share (0 to 1) of each stage's wall seconds during which some `train` ran, for every stage but `train`. On a GPU
-    the spans of its training, named "gpu train", are the ones that count.
-
-    nan for a stage that took no time at all. Spans may come in any order and overlap.
-    """
-    stages = dict.fromkeys(span.stage for span in spans)
-    train = "gpu train" if "gpu train" in stages else "train"
-    busy = _union(_intervals(spans, train))
-    return {stage: _share(_intervals(spans, stage), busy) for stage in stages if stage != train}
-
-
-def mean_ready(spans: Iterable[Span]) -> float:
-    """Mean number of blocks that were staged and waiting when a `train` began; nan without a `train`."""
-    ready = [span.ready for span in spans if span.stage == "train"]
-    return float(np.mean(ready)) if ready else float("nan")
-
-
-def _intervals(spans: Iterable[Span], stage: str) -> F64:
-    """[I, 2] start and stop of a stage's spans, in seconds."""
-    pairs = [(span.start, span.stop) for span in spans if span.stage == stage]
+def _intervals(calls: Iterable[Call], stage: str) -> F64:
+    """[I, 2] start and stop of a stage's calls, in seconds."""
+    pairs = [(start, stop) for of, start, stop in calls if of == stage]
     return np.array(pairs, np.float64).reshape(-1, 2)
 
 
@@ -64,13 +99,10 @@ def _union(intervals_I: F64) -> F64:
     return np.stack((start[begins], reached[ends]), axis=1)
 
 
-def _share(intervals_I: F64, busy_J: F64) -> float:
-    """Share of the intervals' total length that lies in the disjoint, ascending `busy_J`."""
-    total = float((intervals_I[:, 1] - intervals_I[:, 0]).sum())
-    if total <= 0:
-        return float("nan")
-    inside = _busy_before(intervals_I[:, 1], busy_J) - _busy_before(intervals_I[:, 0], busy_J)
-    return float(np.clip(inside.sum() / total, 0.0, 1.0))
+def _inside(intervals_I: F64, busy_J: F64) -> float:
+    """Seconds of the intervals that lie in the disjoint, ascending `busy_J`."""
+    inside_I = _busy_before(intervals_I[:, 1], busy_J) - _busy_before(intervals_I[:, 0], busy_J)
+    return max(0.0, float(inside_I.sum()))
 
 
 def _busy_before(at_I: F64, busy_J: F64) -> F64:

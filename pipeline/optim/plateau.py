@@ -18,7 +18,8 @@ class EpochVerdict:
     best: int | None = None
     """Number of the best epoch, from 0; None while no epoch has a finite metric."""
     worse: int = 0
-    """Number of epochs that were not better than the best one before them."""
+    """Number of epochs that were not better than the best one before them. An epoch whose metric is undefined is
+    neither better nor worse."""
     in_a_row: int = 0
     """Number of such epochs since the best one."""
 
@@ -35,11 +36,13 @@ class EpochVerdict:
 
 def judge(metric: str, values: Sequence[float], min_gain: float) -> EpochVerdict:
     """Judge all epochs by `values` of a metric, epoch by epoch: a better one exceeds the best so far by more than
-    `min_gain`. Less is better of "logloss" and "ne"."""
+    `min_gain`. Less is better of "logloss" and "ne". Values that are not finite are undefined."""
     best, worse, in_a_row = None, 0, 0
     goods = [-value if metric in LESS_IS_BETTER else value for value in values]
     for epoch, good in enumerate(goods):
-        if math.isfinite(good) and (best is None or good > goods[best] + min_gain):
+        if not math.isfinite(good):
+            continue
+        if best is None or good > goods[best] + min_gain:
             best, in_a_row = epoch, 0
         else:
             worse, in_a_row = worse + 1, in_a_row + 1

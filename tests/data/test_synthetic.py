@@ -1,6 +1,8 @@
 """Synthetic data: made once, the same for any number of threads, learnable."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -51,6 +53,26 @@ def test_data_is_made_once(tmp_path):
     before = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")}
     assert synthetic.ensure(data_of(tmp_path)) == done == tmp_path / "synthetic.json"
     assert {p: p.stat().st_mtime_ns for p in tmp_path.rglob("*")} == before
+    assert not list(tmp_path.rglob("*.unfinished"))
+
+
+def test_processes_that_begin_at_once_make_the_data_once(tmp_path, monkeypatch):
+    """Threads, which hold a lock each, as processes do."""
+    begin, made, make_part = threading.Barrier(4), [], synthetic._make_part
+    monkeypatch.setattr(synthetic, "_make_part", lambda *part: (made.append(part[3:5]), make_part(*part))[1])
+
+    def make(_):
+        begin.wait()
+        return synthetic.generate(SMALL, tmp_path / "data", threads=2)
+
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(make, range(4)))
+    assert {*done} == {tmp_path / "data/synthetic.json"}
+    assert len(made) == len({*made}) == 6
+    alone = synthetic.generate(SMALL, tmp_path / "alone")
+    assert done[0].read_bytes() == alone.read_bytes()
+    for split in ("train", "validation", "test"):
+        assert pq.read_table(tmp_path / "data" / split).equals(pq.read_table(tmp_path / "alone" / split))
     assert not list(tmp_path.rglob("*.unfinished"))
 
 

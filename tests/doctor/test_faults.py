@@ -317,6 +317,13 @@ def test_a_second_epoch_that_is_worse_for_good_is_a_fault():
     assert find_second_epoch(lines((0.70, 0.40), (0.65, 0.45), train=((0.6, 0.5), (0.9, 0.2))), 0.3)
 
 
+def test_a_validation_that_falls_a_little_in_each_epoch_is_a_fault():
+    """No epoch is worse than the one before it by more than the error, and the last is than the first."""
+    (found,) = find_second_epoch(lines((0.6533, 0.57), (0.645, 0.572), (0.637, 0.578), (0.6283, 0.586)), 0.2)
+    assert "AUC 0.6533, then 0.6450, then 0.6283 in epoch 4" in found.text
+    assert find_second_epoch(lines((0.6533, 0.57), (0.645, 0.572), (0.6531, 0.571)), 0.2) == []
+
+
 @pytest.mark.parametrize(
     "history",
     [

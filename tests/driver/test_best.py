@@ -1,13 +1,21 @@
 """The metric by which epochs are judged: any of any label."""
 
+import itertools
+import json
+import math
 import re
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from conftest import make_workflow
+from conftest import make_workflow, write_data
+from harness import make_driver
 
 from pipeline.driver.best import BestEpoch
+from pipeline.monitor.history import History
 from pipeline.optimizer import Plateau
+from pipeline.records import Block, BlockResult, StageResult
 from pipeline.workflow import Metrics, Workflow
 
 VALUES = {
@@ -16,10 +24,10 @@ VALUES = {
 }  # fmt: skip
 
 
-def workflow_of(tmp_path, labels, metric):
+def workflow_of(tmp_path, labels, metric, **plateau):
     found = make_workflow(tmp_path)
     data = found.data.model_copy(update={"labels": labels})
-    schedule = found.schedule.model_copy(update={"plateau": Plateau(metric=metric)})
+    schedule = found.schedule.model_copy(update={"plateau": Plateau(metric=metric, **plateau)})
     return Workflow.model_validate(dict(found) | {"data": data, "schedule": schedule, "metrics": Metrics(group="user")})
 
 
@@ -57,3 +65,53 @@ def test_the_auc_within_groups_needs_groups(tmp_path):
     schedule = found.schedule.model_copy(update={"plateau": Plateau(metric="gauc")})
     with pytest.raises(ValueError, match=r"needs metrics\.group"):
         Workflow.model_validate(dict(found) | {"schedule": schedule})
+
+
+def history_of(aucs):
+    history = History()
+    for epoch, auc in enumerate(aucs):
+        block = Block(0, "validation", epoch, 0, 1, 0, 10, 10, 0, False)
+        history.add(StageResult("train", 0, trained=BlockResult(block, 0.5, {"auc": auc})))
+    return history
+
+
+def decisions(decides, history):
+    return decides.verdict(history), decides.stops(history), decides.is_last(history), decides.learning_rates(history)
+
+
+def test_undefined_epochs_decide_nothing_before_and_after_a_resume(tmp_path):
+    decides = BestEpoch(workflow_of(tmp_path, ("click",), "auc", lr_factor=0.5, stop_after=2))
+    for aucs in itertools.product([0.5, 0.6, math.nan], repeat=4):
+        history, resumed = history_of(aucs), History()
+        resumed.load(json.loads(json.dumps(history.state())))
+        verdict, stops, _, rates = found = decisions(decides, history)
+        assert found == decisions(decides, resumed)
+        without, stops_without, _, rates_without = decisions(decides, history_of(filter(math.isfinite, aucs)))
+        assert (verdict.worse, verdict.in_a_row, stops, rates) == (
+            without.worse, without.in_a_row, stops_without, rates_without,
+        )  # fmt: skip
+        assert verdict.best is None or math.isfinite(aucs[verdict.best])
+        remarks = [decides.undefined(history_of(aucs[:number])) for number in range(5)]
+        assert len(list(filter(None, remarks))) == any(map(math.isnan, aucs))
+
+
+@pytest.mark.parametrize("until", [1, 9])
+def test_validation_of_one_label_ends_no_training_and_is_told(tmp_path, until):
+    root = write_data(tmp_path / "data")
+    validation = pq.read_table(root / "validation.parquet")
+    labels = pa.array([0] * len(validation), pa.int8())
+    pq.write_table(validation.set_column(0, "click", labels), root / "validation.parquet")
+    workflow = make_workflow(root, epochs=3, plateau=Plateau(stop_after=1))
+    first = workflow.model_copy(update={"schedule": workflow.schedule.model_copy(update={"epochs": min(until, 3)})})
+    said = ""
+    for each in (first, workflow)[until > 3 :]:
+        driver = make_driver(each, tmp_path / "run")
+        result = driver.run()
+        said += driver.progress._stream.getvalue()
+    assert [(e["epoch"], e["split"]) for e in result["epochs"]] == [
+        *((n, "validation") for n in (1, 2, 3)), (3, "test"),
+    ]  # fmt: skip
+    assert said.count("auc of validation is undefined in epoch 1, since no two examples with a weight differ") == 1
+    assert "schedule.plateau.metric to logloss" in said
+    assert "ends early" not in said
+    assert "undefined in every epoch: epoch 3 is tested" in said

@@ -2,12 +2,16 @@
 
 import json
 import re
+import shutil
 
 import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver
 
-from pipeline.monitor.runs import different_settings, find_runs, main
+from pipeline.driver.result import own_checksum
+from pipeline.monitor.page import compare, report
+from pipeline.monitor.page.compared import different_texts
+from pipeline.monitor.runs import different_settings, find_runs, main, read_run
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +47,8 @@ def write_run(folder, name, settings, auc, root="films", labels=("click",), fini
 
 
 def test_runs_are_listed_with_their_metrics_and_the_settings_that_differ(folder, capsys):
-    runs = list(find_runs(folder))
+    runs, damaged = find_runs(folder)
+    assert not damaged
     assert [run.folder for run in runs] == [str(folder / "seed1"), str(folder / "seed2")]
     assert different_settings(runs) == ["seed"]
     assert main([str(folder)]) == 0
@@ -52,11 +57,12 @@ def test_runs_are_listed_with_their_metrics_and_the_settings_that_differ(folder,
         assert run.is_over
         assert run.seconds
         assert all(f"{split['auc']:.5f}" in said for split in (run.validation, run.test))
-    assert re.search(r"2 runs of DeepFM on data\d+, best first", said)
+    assert "2 runs of DeepFM\n" in said
+    assert re.search(r"test of data\d+, click, 1 file, 9 examples, best first", said)
 
 
 def test_a_run_directory_by_itself_is_listed(folder):
-    assert [run.folder for run in find_runs(folder / "seed2")] == [str(folder / "seed2")]
+    assert [run.folder for run in find_runs(folder / "seed2")[0]] == [str(folder / "seed2")]
 
 
 def test_a_folder_without_runs_is_an_error(tmp_path, capsys):
@@ -68,26 +74,28 @@ def test_a_folder_without_runs_is_an_error(tmp_path, capsys):
 def sweep(tmp_path, monkeypatch):
     """Runs on two data sets, with a rate that was varied, and much that differs with the data alone."""
     monkeypatch.setenv("COLUMNS", "80")
-    beside = {f"schedule.plateau.name_of_a_setting_{n}": 1 for n in range(9)}
     for n, lr in enumerate((0.001, 0.01, 0.1)):
-        write_run(tmp_path, f"films-with-a-long-name-{n}", {"optimizer.rows.lr": lr}, 0.7 + n / 100)
-    write_run(tmp_path, "census", beside, 0.9, "census", finished=False)
+        others = {f"schedule.plateau.name_of_a_setting_{m}": n > 0 for m in range(9)}
+        write_run(tmp_path, f"films-with-a-long-name-{n}", {"optimizer.rows.lr": lr, **others}, 0.7 + n / 100)
+    write_run(tmp_path, "census", {"storage.device": "1 MiB"}, 0.9, "census", finished=False)
     return tmp_path
 
 
 def test_the_table_fits_the_terminal_and_names_what_it_leaves_out(sweep, capsys):
     assert main([str(sweep)]) == 0
-    told, _, *table = capsys.readouterr().out.splitlines()
-    assert "4 runs of FM, best first" in told
-    assert max(map(len, table)) <= 80
-    lines, left_out = table[:7], " ".join(table[7:])
-    assert [line.split()[0] for line in lines[3:]] == ["census", *(f"films-with-a-long-name-{n}" for n in (2, 1, 0))]
-    assert "optimizer." in lines[0]
-    assert "rows.lr" in lines[1]
+    told, *lines = capsys.readouterr().out.splitlines()
+    assert told.endswith("4 runs of FM, evaluated on data that differ: compare them within a table only")
+    assert max(map(len, lines)) <= 80
+    assert lines[1] == "validation of census, click"
+    assert "not finished" in lines[6]
+    assert lines[8] == "test of films, click, best first"
+    table, left_out = lines[10:16], " ".join(lines[16:])
+    assert [line.split()[0] for line in table[3:]] == [f"films-with-a-long-name-{n}" for n in (2, 1, 0)]
+    assert "optimizer." in table[0]
+    assert "rows.lr" in table[1]
     assert left_out.startswith("left out")
-    assert "storage.device" in left_out
     assert "name_of_a_setting_8" in left_out
-    assert "not finished" in lines[3]
+    assert "storage" not in left_out
 
 
 def test_runs_as_json_have_an_object_each_with_all_that_differs(sweep, capsys):
@@ -103,7 +111,126 @@ def test_each_label_has_its_column(tmp_path, capsys):
     for n in range(2):
         write_run(tmp_path, f"run{n}", {"seed": n}, 0.8 + n / 100, labels=("click", "bought"))
     assert main([str(tmp_path)]) == 0
-    _, _, _, heads, _, best, *_ = capsys.readouterr().out.splitlines()[:7]
+    _, _, _, _, _, heads, _, best, *_ = capsys.readouterr().out.splitlines()
     assert heads.split()[:6] == ["run", "auc_click", "auc_click", "seed", "auc_bought", "auc_bought"]
     assert best.split()[:6] == ["run1", "0.81000", "0.81000", "1", "0.71000", "0.71000"]
     assert "62" in best
+
+
+def as_tested_on(folder, name, num_examples):
+    """Make a run one whose test has so many examples in its file."""
+    path = folder / name / "result.json"
+    file = {"size": 100 + num_examples, "row_groups": [[1, num_examples]], "footer": f"{num_examples}"}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"data": {"test": {"digest": name, "files": [file]}}}))
+    lines = (folder / name / "metrics.jsonl").read_text().replace('"epoch"', f'"data": "{name}", "epoch"')
+    (folder / name / "metrics.jsonl").write_text(lines)
+
+
+def test_runs_with_other_test_files_are_not_ranked_together(tmp_path, capsys):
+    for n, num_examples in enumerate((500, 90, 500)):
+        write_run(tmp_path, f"run{n}", {"data.categories": [{"name": f"c{n}"}]}, 0.8 + n / 100)
+        as_tested_on(tmp_path, f"run{n}", num_examples)
+    assert main([str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    at = [
+        said.index(text) for text in ("films, click, 1 file, 500", "run2", "run0", "films, click, 1 file, 90", "run1")
+    ]
+    assert at == sorted(at), "runs of other columns and the same files are ranked together"
+    result = tmp_path / "run0" / "result.json"
+    result.write_text(result.read_text().replace(' "run0"', ' "of other files, later"'))
+    assert len({json.dumps(run.judged_by) for run in find_runs(tmp_path)[0]}) == 3
+
+
+def test_validation_is_of_the_epoch_that_was_tested_or_is_best(tmp_path):
+    write_run(tmp_path, "run", {}, 0.8)
+    values = [("validation", 1, 0.9), ("validation", 2, 0.6), ("validation", 3, 0.7), ("test", 2, 0.5)]
+    lines = [json.dumps({"epoch": epoch, "split": split, "auc": auc}) for split, epoch, auc in values]
+    metrics, commit = (tmp_path / "run" / name for name in ("metrics.jsonl", "commits/000002.json"))
+    metrics.write_text("\n".join(lines))
+    assert read_run(tmp_path / "run").validation["auc"] == 0.6
+    metrics.write_text("\n".join(lines[:3]))
+    assert read_run(tmp_path / "run").validation["auc"] == 0.7
+    epochs = [{"split": "validation", "epoch": 1}, {"split": "train", "epoch": 1}]
+    commit.write_text(json.dumps({"commit": {"name": "best", "state": {"epochs": epochs}}}))
+    assert read_run(tmp_path / "run").validation["auc"] == 0.9
+
+
+DAMAGES = {
+    "workflow.json": (b"{", b"[]", b"\xff\xfe", b"{}", b"null", b"[" * 9999, b'{"data": {"labels": 3}}'),
+    "metrics.jsonl": (b'{"epoch": 1, "spl', b"[1]", b"\xff", b'{"epoch": 1}', b'{"epoch": "1", "split": "test"}'),
+    "result.json": (b"[]", b"", b"1", b'{"a', b"[" * 9999),
+    "commits/000003.json": (
+        b"",
+        b"[]",
+        b'{"commit": []}',
+        b'{"commit": {"state": null}}',
+        b'{"commit": {"name": "best"}}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_damaged_run_is_named_and_the_others_are_listed(tmp_path, capsys, name):
+    write_run(tmp_path, "good", {}, 0.7)
+    for n, content in enumerate(DAMAGES[name]):
+        write_run(tmp_path, f"bad{n}", {}, 0.6)
+        (tmp_path / f"bad{n}" / name).write_bytes(content)
+    assert main([str(tmp_path)]) == 0
+    said, warned = capsys.readouterr()
+    assert "good " in said
+    if name.startswith("commits"):
+        assert all(f"bad{n}" in said for n in range(len(DAMAGES[name]))), "a commit is not needed to list a run"
+    else:
+        assert "bad" not in said
+        assert warned.count("not listed") == len(DAMAGES[name])
+        assert all(f"bad{n}/{name} is damaged" in warned for n in range(len(DAMAGES[name])))
+
+
+@pytest.mark.parametrize("name", ["workflow.json", "metrics.jsonl", "result.json"])
+def test_what_shows_a_run_names_a_damaged_file(folder, tmp_path, capsys, name):
+    for content in DAMAGES[name]:
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
+        shutil.copytree(folder / "seed1", tmp_path / "run")
+        (tmp_path / "run" / name).write_bytes(content)
+        for command, others in ((report, ()), (compare, (str(folder / "seed2"),))):
+            arguments = [str(tmp_path / "run"), *others, "--out", str(tmp_path / "out.html")]
+            assert command.main(arguments) == 2
+            said = capsys.readouterr().err
+            assert said.count("\n") == 1
+            assert f"run/{name} is damaged" in said
+
+
+MANY = [f"day={day:02}/part.parquet" for day in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("values", "texts"),
+    [
+        ([MANY[:27], MANY], ["27, 27 of them in all runs", f"30, 27 of them in all runs: {', '.join(MANY[27:])}"]),
+        ([["a", "b"], ["b", "a"]], ['["a", "b"]', '["b", "a"]']),
+        ([[{"name": "c", "pooling": "sum"}], [{"name": "c", "pooling": "mean"}]], None),
+        ([[{"name": "a"}], "not set"], ["a", "not set"]),
+        (["x" * 200 + "1", "x" * 200 + "2"], ['"' + "x" * 200 + '1"', '"' + "x" * 200 + '2"']),
+        ([1, "1", None], None),
+    ],
+)  # fmt: skip
+def test_settings_that_differ_have_texts_that_differ(values, texts):
+    found = different_texts(values)
+    assert len({*found}) == len(values)
+    assert texts in (None, found)
+
+
+def test_a_comparison_marks_metrics_of_other_data(folder, tmp_path):
+    shutil.copytree(folder / "seed2", tmp_path / "other")
+    text = (tmp_path / "other" / "workflow.json").read_text()
+    (tmp_path / "other" / "workflow.json").write_text(text.replace('"train*.parquet"', '"train*.parquet", "more"'))
+    for changed, marked in ((False, False), (True, True)):
+        if changed:
+            result = json.loads((tmp_path / "other" / "result.json").read_text())
+            result["data"]["test"]["files"][0]["footer"] = "0" * 16
+            result["checksum"] = own_checksum(result)
+            (tmp_path / "other" / "result.json").write_text(json.dumps(result))
+        out = tmp_path / "compare.html"
+        assert compare.main([str(folder / "seed1"), str(tmp_path / "other"), "--out", str(out)]) == 0
+        assert ("their metrics cannot be compared" in out.read_text()) == marked
+        assert "data.train" in out.read_text()

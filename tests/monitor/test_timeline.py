@@ -1,12 +1,15 @@
 """Seconds, CPU seconds and the share hidden behind training."""
 
 import math
+import random
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.monitor.timeline import cpu_seconds, hidden_share, mean_ready, stage_seconds
+from pipeline.monitor import timeline
+from pipeline.monitor.timeline import CALLS_KEPT, StageTimes
 from pipeline.records import Span
 
 BASE = 1_000_000.0
@@ -19,14 +22,14 @@ def span(stage, start, stop, cpu=0.0, ready=0):
 
 def test_seconds_are_summed_by_stage():
     spans = [span("read", 0, 2, cpu=1.5), span("train", 1, 5, cpu=3), span("read", 2, 5, cpu=0.5)]
-    assert list(stage_seconds(spans).items()) == [("read", 5.0), ("train", 4.0)]
-    assert cpu_seconds(spans) == {"read": 2.0, "train": 3.0}
+    assert list(StageTimes(spans).seconds.items()) == [("read", 5.0), ("train", 4.0)]
+    assert StageTimes(spans).cpu_seconds == {"read": 2.0, "train": 3.0}
 
 
 def test_hidden_share_skips_gaps_and_counts_overlaps_once():
     trains = [span("train", 20, 30), span("train", 0, 10), span("train", 5, 12), span("train", 12, 13)]
     spans = [*trains, span("read", 8, 24), span("read", 14, 18), span("plan", 14, 15), span("dedup", 6, 9)]
-    assert hidden_share(spans) == {
+    assert StageTimes(spans).hidden() == {
         "read": pytest.approx((13 - 8 + 24 - 20) / 20),
         "plan": 0.0,
         "dedup": 1.0,
@@ -41,21 +44,57 @@ def test_hidden_share_equals_counting_seconds(trains, reads):
     total = sum(length for _, length in reads)
     spans = [span("train", start, start + length) for start, length in trains]
     spans += [span("read", start, start + length) for start, length in reads]
-    share = hidden_share(spans).get("read", math.nan)
+    share = StageTimes(spans).hidden().get("read", math.nan)
     assert share == pytest.approx(inside / total if total else math.nan, nan_ok=True)
 
 
 def test_without_training_nothing_is_hidden():
-    assert hidden_share([span("read", 0, 1)]) == {"read": 0.0}
-    assert hidden_share([]) == {}
-    assert math.isnan(mean_ready([span("read", 0, 1, ready=3)]))
+    assert StageTimes([span("read", 0, 1)]).hidden() == {"read": 0.0}
+    assert StageTimes([]).hidden() == {}
+    assert math.isnan(StageTimes([span("read", 0, 1, ready=3)]).ready())
 
 
 def test_ready_is_taken_from_train_only():
-    assert mean_ready([span("train", 0, 1, ready=2), span("read", 0, 1), span("train", 1, 2, ready=1)]) == 1.5
+    assert StageTimes([span("train", 0, 1, ready=2), span("read", 0, 1), span("train", 1, 2, ready=1)]).ready() == 1.5
 
 
 def test_gpu_stages_are_hidden_behind_the_training_of_the_gpu():
     """`train` returns at once; it is the GPU's training that hides the rest."""
     spans = [span("train", 0, 1), span("gpu train", 1, 5), span("gpu upload", 0, 2), span("gpu copy back", 2, 4)]
-    assert hidden_share(spans) == {"train": 0.0, "gpu upload": 0.5, "gpu copy back": 1.0}
+    assert StageTimes(spans).hidden() == {"train": 0.0, "gpu upload": 0.5, "gpu copy back": 1.0}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sums_made_on_the_way_equal_those_made_at_the_end(monkeypatch, seed):
+    """Spans come in the order in which blocks are retired: some are summed up before the next ones begin."""
+    rng, at, spans = random.Random(seed), dict.fromkeys(("read", "plan", "train"), 0.0), []
+    for _ in range(200):
+        for stage in at:
+            start = max(at[stage], max(at.values()) - 30) + rng.choice([0, 0, 0.5, 2])
+            at[stage] = start + rng.choice([0, 1, 7])
+            spans.append(span(stage, start, at[stage]))
+    whole = StageTimes(spans)
+    assert len(whole._kept) == len(spans), "it is summed up once, at its end"
+    monkeypatch.setattr(timeline, "CALLS_KEPT", 100)
+    parts = StageTimes(spans)
+    assert len(parts._kept) < 200
+    assert parts.hidden() == pytest.approx(whole.hidden())
+
+
+def test_memory_of_times_does_not_grow_with_blocks():
+    times = StageTimes()
+
+    def add(first):
+        for number in range(first, first + CALLS_KEPT):
+            for stage in ("read", "plan", "train"):
+                times.add(span(stage, number, number + 0.5))
+
+    add(0)
+    tracemalloc.start()
+    add(CALLS_KEPT)
+    before = tracemalloc.get_traced_memory()[0]
+    add(2 * CALLS_KEPT)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 10 * CALLS_KEPT, "bytes"
+    assert times.hidden() == {"read": pytest.approx(1.0), "plan": pytest.approx(1.0)}

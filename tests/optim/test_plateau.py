@@ -14,7 +14,9 @@ from pipeline.optimizer import Plateau
         ([], EpochVerdict(None, 0, 0)), ([0.5], EpochVerdict(0, 0, 0)), ([0.5, 0.6], EpochVerdict(1, 0, 0)),
         ([0.6, 0.5], EpochVerdict(0, 1, 1)), ([0.6, 0.5, 0.55], EpochVerdict(0, 2, 2)),
         ([0.6, 0.5, 0.7], EpochVerdict(2, 1, 0)), ([0.6, 0.6 + 1e-7], EpochVerdict(0, 1, 1)),
-        ([math.nan, 0.6], EpochVerdict(1, 1, 0)), ([math.nan], EpochVerdict(None, 1, 1)),
+        ([math.nan, 0.6, 0.5], EpochVerdict(1, 1, 1)), ([math.nan] * 3, EpochVerdict(None, 0, 0)),
+        ([0.6, math.nan, math.nan], EpochVerdict(0, 0, 0)), ([0.6, math.nan, 0.5], EpochVerdict(0, 1, 1)),
+        ([0.6, math.inf, 0.7], EpochVerdict(2, 0, 0)),
     ],
 )  # fmt: skip
 def test_the_verdict_names_the_best_epoch_and_counts_the_worse_ones(aucs, expected):

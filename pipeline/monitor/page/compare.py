@@ -9,9 +9,8 @@ from pathlib import Path
 
 from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
-from pipeline.monitor.page.report import check_told, story_of
+from pipeline.monitor.page.report import check_told, known_run, sound_result, story_of
 from pipeline.monitor.page.story import Story
-from pipeline.monitor.runs import find_runs, result_of
 
 MAX_RUNS = 8
 """As many as there are colours that can be told apart."""
@@ -49,10 +48,11 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> None:
     from pipeline.monitor.page.static import write_static
     from pipeline.monitor.page.style import RUN_COLORS
 
-    compared = []
-    for run_dir, name, color in zip(run_dirs, names_of(run_dirs), RUN_COLORS, strict=False):
-        settings = next((run.settings for run in find_runs(run_dir) if Path(run.folder) == run_dir), {})
-        compared.append(Compared(name, color, story_of(run_dir), settings, result_of(run_dir)))
+    read = [(known_run(run_dir), sound_result(run_dir)) for run_dir in run_dirs]
+    compared = [
+        Compared(name, color, story_of(run_dir), *of)
+        for run_dir, name, color, of in zip(run_dirs, names_of(run_dirs), RUN_COLORS, read, strict=False)
+    ]
     write_static(out, "Comparison of runs", comparison_cards(compared), Story())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -19,8 +20,10 @@ from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.page.tables import setting_text
 from pipeline.monitor.page.time_use import shares_of
+from pipeline.monitor.runs import Run
 
 COMPARED_SPLITS = ("validation", "test")
+NOT_SET = "not set"
 Points = tuple[Sequence[float], Sequence[float]]
 
 
@@ -32,8 +35,8 @@ class Compared:
     """The last parts of its path in which it differs from the others."""
     color: str
     story: Story
-    settings: Mapping[str, Any]
-    """Values of the workflow by their dotted paths; empty before its first commit."""
+    run: Run | None
+    """Settings and metrics; None before its first commit."""
     result: Mapping[str, Any] | None
 
 
@@ -42,7 +45,7 @@ def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
     head = f'<div class="head"><h1>{len(runs)} runs compared</h1></div>{_legend(runs)}'
     return [
         Card("", "bare", fixed_panel("head", head)),
-        Card("Result", "whole", fixed_panel("results", _columns(runs, dict(_results(runs))))),
+        Card("Result", "whole", fixed_panel("results", _warned(runs) + _columns(runs, dict(_results(runs))))),
         Card("Settings that differ", "whole", fixed_panel("settings", _settings(runs))),
         Card("AUC", "half", _metric_panel(runs, "auc")),
         Card("Logloss", "half", _metric_panel(runs, "logloss")),
@@ -50,6 +53,13 @@ def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
         Card("Speed", "half", _speed_panel(runs)),
         Card("Where the time goes", "whole", fixed_panel("time_use", _time_use(runs))),
     ]
+
+
+def _warned(runs: Sequence[Compared]) -> str:
+    if len({*judged_by(runs)}) == 1:
+        return ""
+    told = 'These runs were evaluated on data that differ (line "judged by"): their metrics cannot be compared.'
+    return f'<p class="told">{told}</p>'
 
 
 def _legend(runs: Sequence[Compared]) -> str:
@@ -68,9 +78,13 @@ def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str
 
 def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     """Yield lines of values, those that some run has."""
+    yield "judged by", judged_by(runs)
     for split in COMPARED_SPLITS:
+        of = [getattr(run.run, split) if run.run else {} for run in runs]
+        if any(of):
+            yield f"epoch, {split}", [str(values.get("epoch", "-")) for values in of]
         for metric in ("auc", "logloss", "ne", "calibration", "gauc"):
-            found = [_last(run, split, metric) for run in runs]
+            found = [values.get(metric) for values in of]
             if any(value is not None for value in found):
                 yield f"{metric}, {split}", ["-" if value is None else f"{value:.5f}" for value in found]
     yield "examples/s", [short_number(_speed(run)) for run in runs]
@@ -78,6 +92,21 @@ def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
     yield "examples trained on", [short_number(_trained(run)) for run in runs]
     yield "size of the log", [short_size(i[-1].tick.disk_bytes) if (i := run.story.lapses) else "-" for run in runs]
     yield "training waits", [_waits(run) for run in runs]
+
+
+def judged_by(runs: Sequence[Compared]) -> list[str]:
+    """Names of the data that the runs' metrics are of; data that differ have names that do."""
+    keys = [json.dumps(run.run.judged_by) if run.run else "" for run in runs]
+    titles = [run.run.title if run.run else "-" for run in runs]
+    of_title = {
+        title: list(dict.fromkeys(k for k, t in zip(keys, titles, strict=True) if t == title)) for title in titles
+    }
+    return [
+        f"{title} (data {of_title[title].index(key) + 1} of {len(of_title[title])} with these sizes)"
+        if len(of_title[title]) > 1
+        else title
+        for key, title in zip(keys, titles, strict=True)
+    ]
 
 
 def _last(run: Compared, split: str, metric: str) -> float | None:
@@ -117,13 +146,32 @@ def _spent(run: Compared) -> dict[str, float]:
 
 
 def _settings(runs: Sequence[Compared]) -> str:
-    names = dict.fromkeys(name for run in runs for name in run.settings)
-    texts = {
-        name: [setting_text(run.settings[name]) if name in run.settings else "not set" for run in runs]
-        for name in names
-    }
-    differ = {name: values for name, values in texts.items() if len({*values}) > 1}
+    settings = [run.run.settings if run.run else {} for run in runs]
+    differ = {}
+    for name in dict.fromkeys(name for values in settings for name in values):
+        values = [values.get(name, NOT_SET) for values in settings]
+        if len({json.dumps(value) for value in values}) > 1:
+            differ[name] = different_texts(values)
     return _columns(runs, differ) if differ else '<p class="nothing">No setting differs.</p>'
+
+
+def different_texts(values: Sequence[Any]) -> list[str]:
+    """Texts of a setting's values; values that differ have texts that differ. Of lists, only what some of them have."""
+    heads, own = [""] * len(values), list(values)
+    if all(isinstance(value, list) for value in values):
+        items = [{json.dumps(item) for item in value} for value in values]
+        everywhere = set.intersection(*items)
+        own = [[item for item in value if json.dumps(item) not in everywhere] for value in values]
+        heads = [
+            f"{len(value)}, {len(everywhere)} of them in all runs" + ": " * bool(of)
+            for value, of in zip(values, own, strict=True)
+        ]
+    for texts in ([setting_text(of) for of in own], [json.dumps(of) for of in own]):
+        told = [head + text * (text not in ("", "[]")) for head, text in zip(heads, texts, strict=True)]
+        if len({*told}) == len({json.dumps(value) for value in values}):
+            return told
+    # Lists of the same items in another order, say.
+    return [json.dumps(value) for value in values]
 
 
 def _curves(

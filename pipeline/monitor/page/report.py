@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -16,7 +15,8 @@ from pipeline.errors import PipelineError, error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.live.lines import LIVE, Evaluated, follow_live
 from pipeline.monitor.page.story import Story
-from pipeline.monitor.runs import find_runs, result_of
+from pipeline.monitor.runs import Run, evaluations_of, read_run, result_of
+from pipeline.storage.files import checksum
 
 if TYPE_CHECKING:
     from pipeline.monitor.page.page import Card
@@ -63,19 +63,6 @@ def check_told(run_dir: Path) -> None:
         raise ValueError(f"{run_dir} holds no run that has told anything: it has none of {', '.join(files)}")
 
 
-def reports() -> bool:
-    """True unless the environment variable PIPELINE_REPORT is "off"."""
-    return os.environ.get("PIPELINE_REPORT") != "off"
-
-
-def write_report_apart(run_dir: Path) -> None:
-    """Start a process that writes the report of a run, and return at once. It says nothing, also if it fails: the
-    command does the same, and says why."""
-    command = [sys.executable, "-m", "pipeline", "report", str(run_dir)]
-    nowhere = subprocess.DEVNULL
-    subprocess.Popen(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True)
-
-
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Write the report of a run, and return its path. Raises OSError if it cannot be written."""
     # These imports take a second, and neither --help nor an error needs them.
@@ -92,7 +79,8 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
     from pipeline.monitor.page.page import Card, cards_of
     from pipeline.monitor.page.panel import fixed_panel
 
-    story, result = story_of(run_dir), result_of(run_dir)
+    run, result = known_run(run_dir), sound_result(run_dir)
+    story = story_of(run_dir)
     shown = cards_of(run_dir, live=False)
     if not (run_dir / LIVE).is_file():
         shown = [
@@ -100,10 +88,24 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
             *(c for c in shown if c.panel.root.name in OLD),
         ]
     last = [card for card in shown if card.panel.root.name == "messages"]
-    cards = [*(card for card in shown if card not in last), *more_cards(run_dir, story, result), *last]
+    cards = [*(card for card in shown if card not in last), *more_cards(run_dir, run, story, result), *last]
     # To a browser, "</script>" ends the element, and "<!--<script>" has it go on after that.
     embedded = json.dumps(result).replace("<", "\\u003c")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
+
+
+def known_run(run_dir: Path) -> Run | None:
+    """Read the settings and metrics of a run; None before its first commit. Raises ValueError if a file is damaged."""
+    return read_run(run_dir) if (run_dir / "workflow.json").is_file() else None
+
+
+def sound_result(run_dir: Path) -> dict[str, Any] | None:
+    """Read the `result.json` of a run; None if it has none. Raises ValueError if it is damaged."""
+    result = result_of(run_dir)
+    values = {name: value for name, value in (result or {}).items() if name != "checksum"}
+    if (run_dir / "result.json").is_file() and checksum(json.dumps(values).encode()) != (result or {}).get("checksum"):
+        raise ValueError(f"{run_dir / 'result.json'} is damaged, or was changed; the run's command writes it again")
+    return result
 
 
 def story_of(run_dir: Path) -> Story:
@@ -114,7 +116,7 @@ def story_of(run_dir: Path) -> Story:
     return story
 
 
-def more_cards(run_dir: Path, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
+def more_cards(run_dir: Path, run: Run | None, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
     """Yield what a report has and a page has not."""
     from pipeline.monitor.page import tables
     from pipeline.monitor.page.page import Card
@@ -135,9 +137,8 @@ def more_cards(run_dir: Path, story: Story, result: Mapping[str, Any] | None) ->
         yield Card("Trained on", "half", fixed_panel("data", tables.data_table(result)))
     if story.begin:
         yield Card("Versions", "half", fixed_panel("versions", tables.versions_table(story.begin.versions)))
-    for run in find_runs(run_dir):
-        if Path(run.folder) == run_dir:
-            yield Card("Settings", "whole", fixed_panel("settings", tables.settings_table(run.settings)))
+    if run:
+        yield Card("Settings", "whole", fixed_panel("settings", tables.settings_table(run.settings)))
 
 
 def _old_head(run_dir: Path) -> str:
@@ -147,9 +148,8 @@ def _old_head(run_dir: Path) -> str:
 
 def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
     """Yield the evaluations that other files than live.jsonl tell of."""
-    result, path = result_of(run_dir), run_dir / "metrics.jsonl"
-    epochs = result["epochs"] if result else [json.loads(line) for line in path.read_text().splitlines()]
-    for epoch in epochs:
+    result = sound_result(run_dir)
+    for epoch in result["epochs"] if result else evaluations_of(run_dir):
         metrics: dict[str, float | None] = {name: value for name, value in epoch.items() if isinstance(value, float)}
         yield Evaluated(at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics)
 
