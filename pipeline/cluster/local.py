@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock
@@ -175,10 +175,14 @@ def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
     """Start a client for stages, with a thread for each. `dashboard`: its address."""
     with client_here(len(STAGES) + 1, dashboard) as client, ExitStack() as stack:
         threads = stage_threads()
-        for thread in threads.values():
-            stack.callback(lambda thread=thread: thread.shutdown(wait=not gave_up()))
+        stack.callback(lambda: end_threads(threads.values()))
         InProcessCluster(client).worker.executors.update(threads)
         yield client
+
+
+def end_threads(threads: Iterable[ThreadPoolExecutor]) -> None:
+    for thread in threads:
+        thread.shutdown(wait=not gave_up())
 
 
 def stage_threads() -> dict[str, ThreadPoolExecutor]:

@@ -19,7 +19,7 @@ U8 = NDArray[np.uint8]
 
 IN_FLIGHT_WORDS = REQUEST_WORDS + EVENT_WORDS + 4
 """Words of 64 bits per read in flight: request, its address, event, first row and end of its span, a free buffer."""
-WAITING = -3
+UNFINISHED = -3
 """Reason, of no row, for which `read_in_flight` returns before its end."""
 STATE_WORDS = 4
 AWAITED_PART = 4
@@ -45,8 +45,8 @@ def read_in_flight(
     multiple of PAGE_BYTES, and B bytes hold a row that begins anywhere in a page. `work` [at least R * IN_FLIGHT_WORDS]
     is overwritten. `state` [STATE_WORDS] begins as zeros.
 
-    Returns (n, WAITING) if no read was done for WAIT_SECONDS or a signal came; row n is in flight. The caller must then
-    call again, with the same arguments, and may not release any of them before.
+    Returns (n, UNFINISHED) if no read was done for WAIT_SECONDS or a signal came; row n is in flight. The caller must
+    then call again, with the same arguments, and may not release any of them before.
     """
     num_buffers, buffer_bytes = buffers_RB.shape
     row_bytes = 4 * out_UW.shape[1]
@@ -90,7 +90,7 @@ def read_in_flight(
             for buffer in range(num_buffers):
                 if not np.any(free_R[:num_free] == buffer):
                     waiting = min(waiting, spans_R2[buffer, 0])
-            return waiting, WAITING
+            return waiting, UNFINISHED
         for event in range(done):
             buffer = events_R4[event, 0]
             first, end = spans_R2[buffer, 0], spans_R2[buffer, 1]

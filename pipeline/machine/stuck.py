@@ -19,7 +19,7 @@ from typing import Any
 from pipeline.errors import PipelineError
 
 CHECK_SECONDS = 1.0
-LOOK_SECONDS = 5.0
+SCAN_SECONDS = 5.0
 """Interval at which the threads are looked at: 0.1 s of a processor's time an hour for each 60 of them."""
 REPORT_SECONDS = 60.0
 END_SECONDS = 600.0
@@ -52,7 +52,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _doing: dict[int, str] = {}
 _noted: dict[int, tuple[Any, str]] = {}
 _gave_up: list[str] = []
-_watches: list[Watch] = []
+_watches: list[FileWatch] = []
 
 
 class Stuck(PipelineError):
@@ -129,7 +129,7 @@ def _file_of(call: list[str]) -> str | None:
     return f"{name.strip()} {path!r}" if path and not devices else None
 
 
-class Watch(Thread):
+class FileWatch(Thread):
     """The thread that looks."""
 
     def __init__(self, ends: bool) -> None:
@@ -162,7 +162,7 @@ class Watch(Thread):
             self._signals += [(number, self._awake) for number in got if number in _SIGNALS]
             if self._signals:
                 self._heed_signals()
-            if self._awake - self._looked >= LOOK_SECONDS:
+            if self._awake - self._looked >= SCAN_SECONDS:
                 self._looked = self._awake
                 self._look()
 
@@ -217,7 +217,7 @@ def watch_process(signals: bool = True) -> None:
     """Watch this process until its end, as commands do: it ends if a file does not answer, and if it heeds `signals`
     by a second SIGINT or SIGTERM even if its main thread is stuck."""
     if not _watches:
-        _watches.append(watch := Watch(ends=True))
+        _watches.append(watch := FileWatch(ends=True))
         if signals:
             signal.set_wakeup_fd(watch.wakes, warn_on_full_buffer=False)
         watch.start()
@@ -230,7 +230,7 @@ def watched() -> Iterator[None]:
         yield
         return
     _gave_up.clear()
-    _watches.append(watch := Watch(ends=False))
+    _watches.append(watch := FileWatch(ends=False))
     watch.start()
     try:
         yield

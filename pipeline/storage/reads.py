@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 
 from pipeline.kernels.in_flight import close_context, open_context
-from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, WAITING, read_in_flight
+from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, UNFINISHED, read_in_flight
 from pipeline.kernels.read_rows import PAGE_BYTES, SCRATCH_BYTES, make_scratch, read_rows
 from pipeline.machine.memory import aligned_empty
 from pipeline.machine.stuck import CHECK_SECONDS, check_stuck, gave_up, note_wait
@@ -79,7 +79,7 @@ class ReadsInFlight:
                         self._context, files_N, offsets_N, to_N, out_UW, self._buffers_RB, self._max_gap, self._work,
                         state,
                     )  # fmt: skip
-                    if why != WAITING:
+                    if why != UNFINISHED:
                         return row, why
                     note_wait(f"reading {os.readlink(f'/proc/self/fd/{files_N[row]}')!r}", state.tolist())
             except BaseException:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from linux_reads import NO_FILE, System, outcomes, put_beneath, run_checks
 
 from pipeline.kernels.in_flight import close_context, open_context
-from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, WAITING, read_in_flight
+from pipeline.kernels.read_in_flight import IN_FLIGHT_WORDS, STATE_WORDS, UNFINISHED, read_in_flight
 from pipeline.kernels.read_rows import PAGE_BYTES, SHORT, WRONG_TAG, read_rows_reference
 from pipeline.kernels.tag import set_tags
 from pipeline.machine.memory import aligned_empty
@@ -36,8 +36,8 @@ def read(context, files_N, rows_N, max_gap=FAR, num_buffers=4, buffer_pages=2):
     buffers = aligned_empty((num_buffers, buffer_pages * PAGE_BYTES), np.uint8, PAGE_BYTES)
     work = np.full(num_buffers * IN_FLIGHT_WORDS, 77, np.int64)
     files_N, offsets_N = np.array(files_N, np.int32), ROW_BYTES * np.array(rows_N, np.int64)
-    state, result = np.zeros(STATE_WORDS, np.int64), (0, WAITING)
-    while result[1] == WAITING:
+    state, result = np.zeros(STATE_WORDS, np.int64), (0, UNFINISHED)
+    while result[1] == UNFINISHED:
         result = read_in_flight(context, files_N, offsets_N, to_N, out, buffers, max_gap, work, state)
     assert (out[-1] == 0xFFFFFFFF).all()
     return result, out[:-1][::-1]

@@ -25,7 +25,7 @@ def fifo(tmp_path):
 
 @pytest.fixture
 def quick(monkeypatch):
-    for name, seconds in (("CHECK", 0.02), ("LOOK", 0.05), ("REPORT", 0.1), ("END", 0.4)):
+    for name, seconds in (("CHECK", 0.02), ("SCAN", 0.05), ("REPORT", 0.1), ("END", 0.4)):
         monkeypatch.setattr(stuck, f"{name}_SECONDS", seconds)
     monkeypatch.setattr(stuck, "_gave_up", [])
 
@@ -130,7 +130,7 @@ def test_a_noted_wait_counts_from_its_last_progress(quick):
 def test_time_that_a_process_was_paused_is_no_wait(fifo, quick, monkeypatch):
     (reader,) = begun(lambda: fifo.open().close())
     seen(f"opening {str(fifo)!r}")
-    watch = stuck.Watch(ends=False)
+    watch = stuck.FileWatch(ends=False)
     watch._before = {}
     monkeypatch.setattr(watch, "_at", watch._at - 1000)
     watch.start()

@@ -19,7 +19,7 @@ from llvmlite.binding import add_symbol
 from pipeline.machine import stuck
 
 what, after, fifo = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-stuck.REPORT_SECONDS, stuck.END_SECONDS, stuck.LOOK_SECONDS = 1, 3, 0.3
+stuck.REPORT_SECONDS, stuck.END_SECONDS, stuck.SCAN_SECONDS = 1, 3, 0.3
 stuck.watch_process()
 word, libc, num = ctypes.c_int64, ctypes.CDLL(None, use_errno=True), [0]
 SYSCALL = ctypes.CFUNCTYPE(word, *[word] * 6, use_errno=True)
