@@ -217,6 +217,7 @@ def test_a_model_is_known_by_its_short_name(workflow_file):
         ("storage.device=100 B", ["storage.device is 100 B", "needed are", "raise storage.device"]),
         ("storage.host=1 KiB", ["storage.host is 1 KiB", "needed are", "raise storage.host"]),
         ("storage.read=1 KiB", ["storage.read is 1 KiB", "raise storage.read"]),
+        ('storage={"memory":"900 TiB"}', ["storage.memory is 900 TiB, and this machine has", "lower it"]),
         ("storage.device=900 TiB", ["storage.device, host, read and map add up to", "this machine has"]),
     ],
 )

@@ -19,10 +19,22 @@ def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
             f"storage.device is {format_size_down(wanted)}, and {format_size_down(free)} of the GPU's memory are free; "
             f'lower it to "{format_size_down(free * 4 // 5)}", so that the model has room, or less'
         )
-    if (wanted := workers * sum(in_ram.values())) > (there_is := limits.memory()):
+    there_is = limits.memory()
+    if (wanted := workers * sum(in_ram.values())) > there_is:
         *names, last = in_ram
         of_all = f" of {workers} workers" if workers > 1 else ""
         raise ValueError(
             f"storage.{', '.join(names)} and {last}{of_all} add up to {format_size_up(wanted)}, and this machine has "
             f"{format_size_down(there_is)}, limits of control groups counted; lower one of them"
+        )
+
+
+def check_budget(memory: int | None, workers: int) -> None:
+    """Raises ValueError if this machine has less memory than its workers may take, `memory` bytes each."""
+    there_is = limits.memory()
+    if memory is not None and workers * memory > there_is:
+        of_all = f" for each of {workers} workers" if workers > 1 else ""
+        raise ValueError(
+            f"storage.memory is {format_size_up(memory)}{of_all}, and this machine has {format_size_down(there_is)}, "
+            "limits of control groups counted; lower it, or leave it out for a share of what is free"
         )

@@ -13,7 +13,7 @@ from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
 from pipeline.preflight.check_compiler import check_compiler
-from pipeline.preflight.check_memory import check_memory
+from pipeline.preflight.check_memory import check_budget, check_memory
 from pipeline.preflight.check_model import DenseFacts, check_model, fast_in_bfloat16
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.chosen_caps import complete
@@ -57,6 +57,7 @@ def check(
     dense = check_model(workflow, row, say)
     storage = with_device_in_bytes(workflow.storage, device.free_bytes())
     check_memory(storage, device, world if here else 0)
+    check_budget(storage.memory, world if here else 0)
     if workflow.model.compile and here:
         check_compiler(device.on_gpu)
     if workflow.model.precision == "bfloat16" and here and not (device.on_gpu or fast_in_bfloat16()):
