@@ -40,6 +40,7 @@ EXPORTING = "exporting"
 PART_BYTES = 64 << 20
 """Size that the parts of the table are cut to, approximately."""
 MEMORY_BYTES = 1 << 30
+WAYS_OUT = "--fresh moves it aside, --out names another folder"
 RUN_SHARE = 5
 """A run takes a fifth of the memory in the log's form: rows, weights, and both again while they are sorted."""
 
@@ -76,7 +77,7 @@ def export(
     if (out / SERVABLE_MANIFEST).exists():
         made = read_servable(out)
         if (made.source, made.precision, made.negatives) != (record.source, record.precision, record.negatives):
-            raise ValueError(f"{out} holds another servable, of commit {made.commit}; name another folder with --out")
+            raise ValueError(f"{out} holds another servable, of commit {made.commit}; {WAYS_OUT}")
         remove_unfinished(out)
         return made
     claim_folder(out, record, files)
@@ -136,11 +137,11 @@ def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
     path = out / EXPORTING / "record"
     if path.exists():
         if read_sealed(path, ExportRecord) != record:
-            raise ValueError(f"{out} holds an unfinished export with other arguments; name another folder with --out")
+            raise ValueError(f"{out} holds an unfinished export with other arguments; {WAYS_OUT}")
         return
     # A killed export may have made the folder of its record, and no more.
     if out.exists() and any(child.name != EXPORTING for child in out.iterdir()):
-        raise ValueError(f"{out} holds something else than an export; name another folder with --out")
+        raise ValueError(f"{out} holds something else than an export; {WAYS_OUT}")
     files.make_folder(out.absolute())
     files.make_folder(path.parent)
     write_sealed(path, record)

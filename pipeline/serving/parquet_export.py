@@ -24,6 +24,7 @@ from pipeline.serving.caught_up import Known
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.exporting import (
     EXPORTING,
+    WAYS_OUT,
     ExportSettings,
     check_num_rows,
     claim_folder,
@@ -76,7 +77,7 @@ def export_parquet(
     if (out / EXPORTED).exists():
         made = read_sealed(out / EXPORTED, ParquetRecord)
         if made.source != record.source:
-            raise ValueError(f"{out} holds the rows of commit {made.commit}; name another folder with --out")
+            raise ValueError(f"{out} holds the rows of commit {made.commit}; {WAYS_OUT}")
         remove_unfinished(out)
         return made
     claim_folder(out, record, files)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from pipeline.data.outside import BadValues, Outside
 from pipeline.serving.example_request import inputs_of
 from pipeline.serving.http.served import Answer
 from pipeline.serving.open_servable import Backend, OpenServable
@@ -30,12 +31,14 @@ class ServedModel:
         self._keys: Counter[str] = Counter()
 
     def predict(self, table: pa.Table) -> Answer:
-        pieces: list[Scored] = list(self._opened.predictor.batches(table))
+        outside = Outside(self._opened.predictor.bad_values)
+        pieces: list[Scored] = list(self._opened.predictor.batches(table, outside, name="the request"))
         unknown_F = sum((scored.unknown_F for scored in pieces), np.zeros(len(self._columns), np.int64))
         scores_NT = np.concatenate([scored.scores_BT for scored in pieces])
-        columns = [column.to_numpy() for column in score_columns(scores_NT)]
+        columns = [column.to_numpy(zero_copy_only=False) for column in score_columns(scores_NT)]
         unknown = dict(zip(self._columns, unknown_F.tolist(), strict=True))
-        return Answer(dict(zip(self.outputs, columns, strict=True)), {name: n for name, n in unknown.items() if n})
+        scores = dict(zip(self.outputs, columns, strict=True))
+        return Answer(scores, {name: n for name, n in unknown.items() if n}, outside.counts)
 
     def counters(self) -> Mapping[str, int]:
         counts = self._opened.reader.table.counts
@@ -55,6 +58,8 @@ class ServedModel:
         self._opened.close()
 
 
-def open_served(folder: Path, memory_bytes: int, given: Workflow | None, backend: Backend | None) -> ServedModel:
+def open_served(
+    folder: Path, memory_bytes: int, given: Workflow | None, backend: Backend | None, bad_values: BadValues = "clip"
+) -> ServedModel:
     """Open the servable in a folder for the server. Raises what `open_servable` raises."""
-    return ServedModel(OpenServable(open_files(folder), memory_bytes, given, backend))
+    return ServedModel(OpenServable(open_files(folder), memory_bytes, given, backend, bad_values))

@@ -1,5 +1,6 @@
 """A servable has all that scores need: its scores are those of the commit, in float32 with torch to the bit."""
 
+import json
 import os
 import pickle
 import shutil
@@ -21,6 +22,7 @@ from forked import killed_and_finished
 from harness import make_driver
 from machine import ROW, Machine
 from many_rules import Squared
+from oip import json_request
 from test_open_run import OPTIMIZERS
 from test_scoring import OWN, contents
 from test_stop import ROOT
@@ -31,6 +33,8 @@ from pipeline.serving import dense_files
 from pipeline.serving.diff import compare
 from pipeline.serving.export import main as export_main
 from pipeline.serving.exporting import ExportRecord, check_num_rows, claim_folder
+from pipeline.serving.http.answer import Post, answer_post
+from pipeline.serving.http.errors import RequestError
 from pipeline.serving.http.request import read_request
 from pipeline.serving.onnx_model import OnnxDense
 from pipeline.serving.servable import ONNX_FILE, PT2_FILE, REQUEST_FILE, SERVABLE_MANIFEST, WEIGHTS_FILE, read_servable
@@ -137,6 +141,31 @@ def test_an_export_ends_with_the_command_that_sends_the_example(trained, servabl
         f"send an example: curl -H content-type:application/json -d @{servable}/request.json "
         "localhost:8000/v2/models/small/infer",
     ]  # fmt: skip
+
+
+def test_a_server_scores_the_rows_next_to_a_bad_number(servable, trained):
+    """JSON's 1e400 is one, too. Its row is scored, or has no score; or the request is refused, as --bad-values says."""
+    served = open_served(servable, 1 << 24, None, "torch")
+    table = served.example().take([0] * 3)
+    table = table.set_column(table.schema.names.index("age"), "age", pa.array([0, -5, 3], pa.float32()))
+    expected = served.predict(table.set_column(1, "age", pa.array([0, 0, 3], pa.float32()))).scores["click.logit"]
+    body = json_request(table, served.inputs).replace(b"3.0]", b"1e400]")
+
+    def answer(rule):
+        model = open_served(servable, 1 << 24, None, "torch", rule)
+        answered = answer_post(model, Post(body, "application/json", None), lambda timeout: None)
+        model.close()
+        return answered.answer, json.loads(answered.encoded.body)
+
+    answered, told = answer("clip")
+    assert told["parameters"]["bad_values.age"] == answered.bad["age"] == 2
+    assert (told["outputs"][0]["data"][:2] == expected[:2]).all()
+    _, told = answer("null")
+    assert [value is None for value in told["outputs"][1]["data"]] == [False, True, True]
+    with pytest.raises(RequestError, match=r"'age' .*: 2 bad values, the first is -5.0 at row 1") as error:
+        answer("refuse")
+    assert error.value.status == 400
+    served.close()
 
 
 def test_rows_are_those_of_the_run(trained, servable):
@@ -460,7 +489,7 @@ RECORD = ExportRecord(source="0" * 16, precision="float32", negatives=1.0, memor
 def test_an_unfinished_export_with_other_arguments_is_not_continued(tmp_path):
     claim_folder(tmp_path / "out", RECORD, Files())
     claim_folder(tmp_path / "out", RECORD, Files())
-    with pytest.raises(ValueError, match="out holds an unfinished export with other arguments; name another folder"):
+    with pytest.raises(ValueError, match="out holds an unfinished export with other arguments; --fresh moves"):
         claim_folder(tmp_path / "out", RECORD.model_copy(update={"precision": "int8"}), Files())
 
 
