@@ -8,6 +8,9 @@ from pathlib import Path
 
 from pipeline.messages.sizes import format_size_up
 
+WAYS_OUT = "--fresh moves it aside, --out names another folder"
+"""End of a message about a folder that holds something else."""
+
 
 def move_aside(path: Path) -> str:
     """Rename a file or folder to the first free PATH.1, PATH.2, ... Returns a line with its new name, its size on the

@@ -22,7 +22,7 @@ from pipeline.serving.commit import OpenedCommit, open_commit
 from pipeline.serving.diff import Diff, compare
 from pipeline.serving.evaluate import add_scored
 from pipeline.serving.open_servable import bytes_of_memory, keys_of_values, vectors
-from pipeline.serving.predictor import Predictor, table_of, warn_of
+from pipeline.serving.predictor import Predictor, as_table, warn_of
 from pipeline.serving.rows import CommitRows
 from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files
@@ -122,7 +122,7 @@ class OpenRun:
         without a score (see `open_run`) are left out."""
         workflow, outside = self._opened.workflow, Outside(self._predictor.bad_values)
         evaluation = Evaluation(workflow.data.labels, Path(gettempdir()), grouped=workflow.metrics.group is not None)
-        for scored in self._predictor.batches(table_of(data), outside, labelled=True):
+        for scored in self._predictor.batches(as_table(data), outside, labelled=True):
             truth = scored.examples
             add_scored(evaluation, (scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N))
         warn_of(outside, 3)

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.decode import missing_of
 from pipeline.data.files import open_file, resolve
+from pipeline.machine.aside import WAYS_OUT
 from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
 from pipeline.prepare.runs import few, merge_counts, write_runs
 from pipeline.records import F32, U64
@@ -24,7 +25,6 @@ from pipeline.serving.caught_up import Known
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.exporting import (
     EXPORTING,
-    WAYS_OUT,
     ExportSettings,
     check_num_rows,
     claim_folder,

@@ -66,7 +66,7 @@ class Predictor:
         """Return the columns LABEL.logit and LABEL.probability, float32, of each row of `data`, anything that has
         `__arrow_c_stream__`. Warns the caller's caller of numbers outside the domain of their column. Raises
         ValueError, with the column, if a column is missing or does not fit."""
-        table, outside = table_of(data), Outside(self.bad_values)
+        table, outside = as_table(data), Outside(self.bad_values)
         scores = [scored.scores_BT for scored in self.batches(table, outside)]
         warn_of(outside, 4)
         scores_NT = np.concatenate([np.empty((0, len(self.features.labels)), np.float32), *scores])
@@ -99,7 +99,7 @@ class Predictor:
             idle.put(lane)
 
 
-def table_of(data: object) -> pa.Table:
+def as_table(data: object) -> pa.Table:
     """Table of anything that has `__arrow_c_stream__`, of a dict of columns, or of a list of rows. Raises ValueError if
     it is nothing of these."""
     try:

@@ -1,4 +1,4 @@
-"""What an output folder holds: the record of its scoring, so that the same command goes on and no other one does."""
+"""Record of the scoring that an output folder holds, so that the same command goes on with it and no other one does."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 from pipeline.data.identity import SplitIdentity, difference
 from pipeline.data.outside import BadValues
+from pipeline.machine.aside import WAYS_OUT
 from pipeline.settings import Count, Digest, Strict
 from pipeline.storage.durable import read_sealed, write_sealed
 from pipeline.storage.files import Files
 
 RECORD = "scoring.json"
-WAYS_OUT = "--fresh moves it aside, --out names another folder"
 
 
 class ScoringRecord(Strict):

@@ -85,6 +85,12 @@ def test_other_cuts_change_a_score_by_rounding_at_most(trained, opened, cut):
     assert np.abs(found - trained.logits_NT[:, 0]).max() <= 1e-5 * max(1, np.abs(trained.logits_NT).max())
 
 
+@pytest.mark.parametrize("cut", [6, 12])
+def test_whole_batches_have_the_bits_of_the_evaluation(trained, opened, cut):
+    pieces = [opened.predict(trained.test.slice(at, cut)) for at in range(0, len(trained.test), cut)]
+    assert (bits_of(pa.concat_tables(pieces)) == trained.logits_NT.view(np.uint32)).all()
+
+
 class Foreign:
     """Table of another library: nothing but a stream of Arrow's C interface."""
 

@@ -37,7 +37,7 @@ def write_answer(served: Served, wanted: Wanted, answer: Answer, as_arrow: bool)
     scores = {name: np.ascontiguousarray(answer.scores[name], np.float32) for name in wanted.outputs}
     if as_arrow:
         return Encoded(write_stream(scores, told), {"Content-Type": ARROW_STREAM})
-    told["outputs"] = [_output(name, scores_B, wanted.outputs[name]) for name, scores_B in scores.items()]
+    told["outputs"] = [output_of(name, scores_B, wanted.outputs[name]) for name, scores_B in scores.items()]
     text = json_bytes(told)
     if not any(wanted.outputs.values()):
         return Encoded(text, {"Content-Type": "application/json"})
@@ -46,7 +46,8 @@ def write_answer(served: Served, wanted: Wanted, answer: Answer, as_arrow: bool)
     return Encoded(b"".join([text, *data]), headers)
 
 
-def _output(name: str, scores_B: F32, binary: bool) -> dict[str, Any]:
+def output_of(name: str, scores_B: F32, binary: bool) -> dict[str, Any]:
+    """Tensor of an output, with its values unless they are to follow as binary data."""
     described: dict[str, Any] = {"name": name, "datatype": "FP32", "shape": [len(scores_B)]}
     if binary:
         return {**described, "parameters": {"binary_data_size": scores_B.nbytes}}
