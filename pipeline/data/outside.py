@@ -22,9 +22,12 @@ def check_rule(rule: str) -> None:
 
 
 class Outside:
-    """Count of the numbers outside. A number that is scored must be finite in float32, and above -1 if the column has log1p,
-    after `fill` and `shift`. Since log1p falls without bound towards -1, the nearest number inside is then 0: counts
-    are whole numbers, and the workflow that `prepare` writes shifts the least count of the training data to 0."""
+    """Count of the numbers outside.
+
+    A number that is scored must be finite in float32, and above -1 if the column has log1p, after `fill` and `shift`.
+    Since log1p falls without bound towards -1, the nearest number inside is then 0: counts are whole numbers, and the
+    workflow that `prepare` writes shifts the least count of the training data to 0.
+    """
 
     def __init__(self, rule: BadValues) -> None:
         self._rule = rule

@@ -27,7 +27,7 @@ def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path)
     """A line with the metrics of scored files; "" if some file lacks a label, or there are no rows. `scratch`: folder
     for temporary files."""
     labels = workflow.data.labels
-    if not readable_columns(files) >= set(labels) or not any(file.num_rows for file in files):
+    if not readable_columns(files, with_values=True) >= set(labels) or not any(file.num_rows for file in files):
         return ""
     evaluation = Evaluation(labels, scratch, grouped=workflow.metrics.group is not None)
     pieces = (piece for file in files for piece in judged(file, workflow))
@@ -48,7 +48,7 @@ def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
     """Raises ValueError if the files have the labels, and labels, weight or group, which are read after scoring, are in
     columns of a wrong type."""
     columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
-    if readable_columns(files) >= set(workflow.data.labels):
+    if readable_columns(files, with_values=True) >= set(workflow.data.labels):
         check = SchemaCheck(columns)
         for file in files:
             with open_file(file.source) as source:

@@ -77,7 +77,7 @@ def refuse_early(args: argparse.Namespace) -> None:
 GOES_ON = "files that are scored stay; the same command goes on with the others"
 OTHERS_LATER = "files that are scored stay; once that is corrected, the same command goes on with the others"
 WITH_CAPS = "files that are scored stay; the command goes on with the caps of a workflow's file: --workflow FILE"
-BEGINS_ANEW = "files that are scored stay; the scores of another commit need another folder: name it with --out"
+BEGINS_ANEW = "files that are scored stay; the scores of another commit need another folder (--out), or --fresh"
 
 
 def score_arguments() -> argparse.ArgumentParser:

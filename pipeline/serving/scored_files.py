@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.files import InputColumn, open_file
+from pipeline.data.files import InputColumn, has_no_values, open_file
 from pipeline.data.groups import stamp_of
 from pipeline.data.outside import Outside
 from pipeline.monitor.metrics import probability
@@ -70,12 +70,13 @@ def _num_rows(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def readable_columns(files: Sequence[ScoredFile]) -> set[str]:
-    """Names of the columns that all input files have."""
+def readable_columns(files: Sequence[ScoredFile], with_values: bool = False) -> set[str]:
+    """Names of the columns that all input files have. `with_values`: but for those whose type has no value but null."""
     names: list[set[str]] = []
     for file in files:
         with open_file(file.source) as source:
-            names.append(set(source.schema_arrow.names))
+            schema = source.schema_arrow
+        names.append({field.name for field in schema if not (with_values and has_no_values(field.type))})
     return set.intersection(*names)
 
 

@@ -126,7 +126,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         Files().make_folder(order.out.absolute().parent)
         stack.enter_context(RunLock(order.out))
         # Scores need neither weights nor groups; metrics, which are computed afterwards, do.
-        workflow, has = with_truth(opened.workflow, set()), readable_columns(files)
+        workflow, has = with_truth(opened.workflow, set()), readable_columns(files, with_values=True)
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
         scoring = Scoring(

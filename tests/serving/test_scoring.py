@@ -262,7 +262,9 @@ def test_a_bad_number_has_the_score_of_the_nearest_one(trained, tmp_path, capsys
     assert "'age' (data.numbers): 1 bad value, the first is -5 at row" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("name", "kind"), [("age", pa.int32()), ("country", pa.string()), ("item", pa.int64())])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("age", pa.int32()), ("click", pa.int8()), ("history", pa.list_(pa.int64()))]
+)
 def test_a_file_whose_column_has_no_type_is_scored_as_nulls(trained, tmp_path, name, kind):
     with_column(trained, tmp_path / "none.parquet", name, pa.nulls(NUM_TEST - 15))
     with_column(trained, tmp_path / "typed.parquet", name, pa.nulls(NUM_TEST - 15, kind))

@@ -501,6 +501,19 @@ def test_an_output_folder_that_holds_something_else_is_refused(trained, servable
     assert "no folder directly below" in capsys.readouterr().err
 
 
+def test_fresh_moves_another_servable_aside_and_never_the_run(trained, tmp_path, capsys, without_programs):
+    assert export(trained, tmp_path / "out") == 0
+    before = read_servable(tmp_path / "out")
+    assert export(trained, tmp_path / "out", "--precision", "int8") == 2
+    assert "another servable, of commit" in (said := capsys.readouterr().err)
+    assert said.endswith("; --fresh moves it aside, --out names another folder\n")
+    assert export(trained, tmp_path / "out", "--precision", "int8", "--fresh") == 0
+    assert read_servable(tmp_path / "out.1") == before
+    assert read_servable(tmp_path / "out").precision == "int8"
+    assert export(trained, trained.run_dir, "--fresh") == 2
+    assert "holds the run" in capsys.readouterr().err
+
+
 def test_publishing_names_the_servable(trained, tmp_path, without_programs):
     for name in ("monday", "tuesday"):
         assert export(trained, tmp_path / name, "--publish", tmp_path) == 0
