@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 
 from pipeline.data.bags import Bags
 from pipeline.data.files import InputColumn
+from pipeline.data.outside import Outside
 from pipeline.kernels import assemble, hashing
 from pipeline.records import F32, U64
+from pipeline.workflow import Number
 
+MOST = float(np.finfo(np.float32).max)
 NULL_RULES = {
-    "data.labels": "a label must be 0 or 1 and not null; correct the file, or name another column in data.labels",
-    "data.weight": "a weight must be finite, not negative and not null; correct the file, or unset data.weight",
+    "data.labels": "a label must be 0 or 1 and not null; correct the data, or name another column in data.labels",
+    "data.weight": "a weight must be finite, not negative and not null; correct the data, or unset data.weight",
     "data.numbers": "a number must be finite, and above -1 if the column has log1p, once null and NaN are replaced by "
-    "`fill` and `shift` is added; set the column's `fill` or `shift`, or correct the file",
+    "`fill` and `shift` is added; set the column's `fill` or `shift`, or correct the data",
 }
 
 
@@ -32,15 +35,22 @@ def missing_of(field: str) -> np.uint64:
     return hashing.missing_key(field)
 
 
-def fill_floats(array: pa.Array, column: InputColumn, where: str, first_row: int, out: F32) -> None:
-    """Convert a label, weight or number column. Raises ValueError if it has bad values; `where` and `first_row` are
-    for the message."""
+def fill_floats(
+    array: pa.Array, column: InputColumn, where: str, first_row: int, out: F32, outside: Outside | None = None
+) -> None:
+    """Convert a label, weight or number column. Raises ValueError if it has bad values, unless they are numbers and
+    `outside`, which counts them, has another rule; `where` and `first_row` are for messages."""
     values, bits, at = numeric_values(array)
     _convert(values, column, out)
     if len(bits):
         assemble.mark_missing(bits, at, _float_for_null(column), out)
     num_bad = assemble.count_nan(out)
-    if num_bad:
+    if num_bad and outside and column.number:
+        at_N = np.flatnonzero(np.isnan(out))
+        outside.add(where, column.name, first_row + at_N, array[int(at_N[0])].as_py())
+        is_null_N = array.take(pa.array(at_N)).is_null().to_numpy(zero_copy_only=False)
+        out[at_N] = _nearest(values[at_N], is_null_N, column.number)
+    elif num_bad:
         first = int(np.flatnonzero(np.isnan(out))[0])
         raise ValueError(
             f"{where}, column {column.name!r} ({column.setting}): {num_bad} bad values in rows {first_row} to "
@@ -61,6 +71,14 @@ def _convert(values: NDArray[Any], column: InputColumn, out: F32) -> None:
         assemble.weights_to_float(values, out)
     else:
         assemble.labels_to_float(values, out)
+
+
+def _nearest(values_N: NDArray[Any], is_null_N: NDArray[np.bool_], spec: Number) -> F32:
+    """Numbers inside the domain that are nearest to these, which are outside (see `Outside`)."""
+    x_N = values_N.astype(np.float64)
+    x_N = np.where(is_null_N | np.isnan(x_N), spec.fill, x_N) + spec.shift
+    y_N: F32 = np.clip(x_N, -MOST, MOST).astype(np.float32)
+    return np.where(y_N <= -1, np.float32(0), y_N) if spec.log1p else y_N
 
 
 def _float_for_null(column: InputColumn) -> np.float32:

@@ -134,8 +134,10 @@ class SchemaCheck:
     """Check of one file's schema after another: each fits the workflow, and all agree with the first."""
 
     def __init__(self, columns: list[InputColumn], kinds: Mapping[str, str] | None = None) -> None:
-        """`kinds`: kind of each column of keys in the training data, which all files must have; None: any."""
+        """`kinds`: kind of each column of keys in the training data, which all files must have, and which a column
+        without any value counts as; None: any."""
         self.columns = columns
+        self._trained = kinds is not None
         self.trained = frozenset(column.name for column in columns if not column.is_group)
         """Names of the columns used in training; one that is only the group of the metrics is not."""
         self.targets = frozenset(column.name for column in columns if column.setting in ("data.labels", "data.weight"))
@@ -146,36 +148,54 @@ class SchemaCheck:
 
     def check(self, path: Path | str, schema: pa.Schema) -> None:
         """Raises ValueError if a column does not fit; the message names the file, the column, the type found, the types
-        expected, and what to change."""
+        expected, and what to change. `path`: the file, or what a table is called."""
         for column in self.columns:
-            kind = _checked_kind(path, schema, column)
+            trained = self.kinds.get(column.name) if column.has_keys else "numbers"
+            kind = _checked_kind(path, schema, column, trained if self._trained else None)
             if column.has_keys and self.kinds.setdefault(column.name, kind) != kind:
+                way = "write the column alike in all files, or remove the file from the patterns"
                 raise ValueError(
                     f"{path}: column {column.name!r} ({column.setting}) holds {kind}, expected "
-                    f"{self.kinds[column.name]} as in {self._first}; "
-                    "write the column alike in all files, or remove the file from the patterns"
+                    f"{self.kinds[column.name]} as in {self._first}; {convert(path) if self._trained else way}"
                 )
         self._first = self._first or path
 
 
-def _checked_kind(path: Path | str, schema: pa.Schema, column: InputColumn) -> str:
-    where = f"{path}: column {column.name!r} ({column.setting})"
+def _checked_kind(path: Path | str, schema: pa.Schema, column: InputColumn, trained: str | None) -> str:
+    """Kind of a column. `trained`: that of the training data, which a column without values has, or None."""
+    where, what = f"{path}: column {column.name!r} ({column.setting})", "file" if isinstance(path, Path) else "table"
     at = schema.get_all_field_indices(column.name)
     if len(at) != 1:
         problem = "is missing" if not at else f"is there {len(at)} times"
         close, hint = did_you_mean(column.name, schema.names) if not at else (None, "")
+        way = f"correct the {what}" if trained else f"correct the name in {column.setting} or the {what}"
         raise ValueError(
-            f"{where} {problem}, expected once{hint if close else ''}; correct the name in {column.setting} or the "
-            f"file, which has: {', '.join(schema.names)}"
+            f"{where} {problem}, expected once{hint if close else ''}; {way}, which has: {', '.join(schema.names)}"
         )
     found = schema.field(at[0]).type
+    if trained and has_no_values(found):
+        return trained
     # As a category, true and false are 1 and 0; as a number they are converted.
     kind = "integers" if column.is_category and pa.types.is_boolean(found) else kind_of(found)
     allowed = _allowed_kinds(found, column)
     if kind is None or kind not in allowed:
         expected, instead = _expected(column)
-        raise ValueError(f"{where} has type {found}, expected {expected}; convert the column in the file, or {instead}")
+        if trained:
+            expected = f"{trained} as in the training data" if column.has_keys else expected
+        way = convert(path) if trained else f"{convert(path)}, or {instead}"
+        raise ValueError(f"{where} has type {found}, expected {expected}; {way}")
     return kind
+
+
+def has_no_values(found: pa.DataType) -> bool:
+    """True for the types that pandas and others give a column in which each value, list or element is null."""
+    if pa.types.is_list(found) or pa.types.is_large_list(found) or pa.types.is_dictionary(found):
+        return bool(pa.types.is_null(found.value_type))
+    return bool(pa.types.is_null(found))
+
+
+def convert(path: Path | str) -> str:
+    return f"convert the column {'in the file' if isinstance(path, Path) else 'of the table'}"
 
 
 def _expected(column: InputColumn) -> tuple[str, str]:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pipeline.data.decode import dictionary_keys
 from pipeline.data.files import InputColumn, SchemaCheck, leaves, open_file
 from pipeline.data.identity import FileIdentity, file_difference, look_at
+from pipeline.data.plain import plain
 from pipeline.records import U64
 
 MAX_OPEN = 16
@@ -112,7 +113,10 @@ class GroupReader:
             table = file.read_row_group(group.index, columns=names, use_threads=False)
         except (pa.ArrowException, OSError, KeyError) as error:
             raise ValueError(f"{group}: cannot be read, is the file complete? ({error})") from error
-        return {c.name: chunks_of(table.column(c.name), c) for c in self._columns}
+        kinds = self._check.kinds
+        return {
+            c.name: chunks_of(plain(table.column(c.name), c, kinds.get(c.name), str(group)), c) for c in self._columns
+        }
 
     def _open(self, path: Path) -> pq.ParquetFile:
         """Raises ValueError if the file has changed since the run began."""

@@ -14,6 +14,7 @@ from pipeline.data.buffer import ReadBuffer, Widths
 from pipeline.data.files import SPLITS, SchemaCheck, columns_of, resolve
 from pipeline.data.groups import GroupReader, RowGroup, list_groups
 from pipeline.data.identity import FileIdentity, SplitIdentity, name_of, split_identity
+from pipeline.data.outside import BadValues, Outside
 from pipeline.data.window import Window
 from pipeline.machine.threads import Threads
 from pipeline.records import I64, Block, Examples, FieldLayout, Rank
@@ -36,6 +37,7 @@ class Scoring:
     """Kind of each column of keys in the training data (see `SchemaCheck`)."""
     scratch: Path
     """Folder for temporary files, since the run directory is only read."""
+    bad_values: BadValues = "clip"
 
 
 class Source:
@@ -86,6 +88,7 @@ class Source:
         self._window_examples = min(data.shuffle_window or FILE_ORDER_WINDOW, max(self.num_examples.values()))
         self._reader = GroupReader(check, files)
         self._window = Window(columns, check.kinds, self._window_examples, self._threads)
+        self._outside = Outside("refuse" if scoring.bad_values == "refuse" else "clip") if scoring else None
         self._in_window: tuple[str, int, int] | None = None
         self._in_order = False
         """True if the window is shuffled already."""
@@ -191,7 +194,7 @@ class Source:
         begin = number * self._window_examples
         end = min(begin + self._window_examples, self.num_examples[split])
         for group, first, stop in self._slices(split, epoch, begin, end):
-            self._window.append(str(group), self._reader.read(group), first, stop)
+            self._window.append(str(group), self._reader.read(group), first, stop, self._outside)
         self._in_window = (split, epoch, number)
 
     def _order(self, split: str, epoch: int, number: int) -> I64:

@@ -7,18 +7,16 @@ from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from pipeline.data.batches import BatchWriter
 from pipeline.data.buffer import ReadBuffer, Widths
 from pipeline.data.files import InputColumn, SchemaCheck
 from pipeline.data.groups import Chunk, chunks_of
+from pipeline.data.outside import Outside
+from pipeline.data.plain import plain
 from pipeline.data.window import Window
 from pipeline.machine.threads import Threads
 from pipeline.records import Block, Examples, FieldLayout
-
-VIEWS = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-"""Types that hold the same values as others whose bytes lie in one buffer."""
 
 
 class TableReader:
@@ -44,26 +42,39 @@ class TableReader:
         """Schema of the last table. A server's requests are alike, and to check 26 columns takes 0.2 ms."""
         self._window = Window(columns, self._kinds, 0, self._threads)
 
-    def batches(self, table: pa.Table, batch_size: int) -> Iterator[Examples]:
-        """Yield the table's rows in blocks of one batch, each valid until the next one.
+    def batches(
+        self, table: pa.Table, batch_size: int, outside: Outside, name: str = "the table"
+    ) -> Iterator[Examples]:
+        """Yield the table's rows in blocks of one batch, each valid until the next one. `outside`: what to do with bad
+        numbers. `name`: what the table is called in messages.
 
         Raises ValueError, with the column, if a column is missing or has a wrong type or bad values.
         """
         if self._checked is None or not table.schema.equals(self._checked):
-            types = [_contiguous(column).type for column in table.slice(0, 0).columns]
-            found = pa.schema(list(zip(table.schema.names, types, strict=True)))
-            SchemaCheck(self._columns, self._kinds).check("the table", found)
+            empty = table.slice(0, 0)
+            types = {at: field.type for at, field in enumerate(table.schema)}
+            for column in self._columns:
+                for at in table.schema.get_all_field_indices(column.name):
+                    types[at] = self._plain(empty.column(at), column, name).type
+            found = pa.schema(list(zip(table.schema.names, types.values(), strict=True)))
+            SchemaCheck(self._columns, self._kinds).check(name, found)
             self._checked = table.schema
-        chunks = {column.name: chunks_of(_contiguous(table.column(column.name)), column) for column in self._columns}
+        chunks = {
+            column.name: chunks_of(self._plain(table.column(column.name), column, name), column)
+            for column in self._columns
+        }
         if self._window.size < min(batch_size, table.num_rows):
             self._window = Window(self._columns, self._kinds, min(batch_size, table.num_rows), self._threads)
         for begin in range(0, table.num_rows, batch_size):
-            yield self._read(chunks, begin, min(begin + batch_size, table.num_rows))
+            yield self._read(chunks, begin, min(begin + batch_size, table.num_rows), outside, name)
 
-    def _read(self, chunks: Mapping[str, list[Chunk]], begin: int, end: int) -> Examples:
+    def _plain(self, column: pa.ChunkedArray, spec: InputColumn, where: str) -> pa.ChunkedArray:
+        return plain(column, spec, self._kinds.get(spec.name) if spec.has_keys else None, where)
+
+    def _read(self, chunks: Mapping[str, list[Chunk]], begin: int, end: int, outside: Outside, name: str) -> Examples:
         size = end - begin
         self._window.clear()
-        self._window.append("the table", dict(chunks), begin, end)
+        self._window.append(name, dict(chunks), begin, end, outside)
         self._window.shuffle(np.arange(size, dtype=np.int64))
         num_values = self._widths.num_single * size + sum(bags.num_keys for bags in self._window.bags)
         needed = self._widths.array_bytes([size]) + 8 * num_values
@@ -82,14 +93,3 @@ class TableReader:
 
     def close(self) -> None:
         self._threads.close()
-
-
-def _contiguous(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column, with views of texts copied to one buffer."""
-    found = column.type
-    if pa.types.is_dictionary(found) and found.value_type in VIEWS:
-        return pc.cast(column, VIEWS[found.value_type])
-    if pa.types.is_list(found) or pa.types.is_large_list(found):
-        instead = VIEWS.get(found.value_type)
-        return pc.cast(column, pa.large_list(instead)) if instead else column
-    return pc.cast(column, VIEWS[found]) if found in VIEWS else column

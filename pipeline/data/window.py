@@ -12,6 +12,7 @@ from pipeline.data.bags import Bags
 from pipeline.data.decode import fill_bags, fill_floats, fill_keys
 from pipeline.data.files import InputColumn
 from pipeline.data.groups import Chunk
+from pipeline.data.outside import Outside
 from pipeline.kernels import assemble
 from pipeline.machine.memory import aligned_empty
 from pipeline.machine.threads import Threads, cut_range
@@ -37,14 +38,16 @@ class Bank:
         """[C, N] one row per column in the order of the files, until `shuffle`."""
         return self._values_CN[1:]
 
-    def append(self, to: int, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
+    def append(
+        self, to: int, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int, outside: Outside | None
+    ) -> None:
         for out, column in zip(self._values_CN[1:], self._columns, strict=True):
             if column.name not in chunks:
                 # Labels, which a scoring does not read.
                 out[to + begin : to + end] = 0
                 continue
             for row, array, dictionary in _pieces(chunks[column.name], begin, end):
-                _fill(array, column, dictionary, where, row, out[to + row : to + row + len(array)])
+                _fill(array, column, dictionary, where, row, out[to + row : to + row + len(array)], outside)
 
     def shuffle(self, order: I64) -> None:
         assemble.permute_columns(self._values_CN, order)
@@ -105,11 +108,13 @@ class Window:
         for bags in self.bags:
             bags.clear()
 
-    def append(self, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int) -> None:
+    def append(
+        self, where: str, chunks: dict[str, list[Chunk]], begin: int, end: int, outside: Outside | None = None
+    ) -> None:
         """Decode rows `begin` to `end` of a row group or table, and append them to the window. `where`: its name, for
-        messages."""
+        messages. `outside`: what to do with bad numbers; None: raise ValueError."""
         to = self.count - begin
-        self._each_bank(lambda bank: bank.append(to, where, chunks, begin, end))
+        self._each_bank(lambda bank: bank.append(to, where, chunks, begin, end, outside))
         for bags, column in zip(self.bags, self._multi, strict=True):
             for _, array, dictionary in _pieces(chunks[column.name], begin, end):
                 fill_bags(array, column, dictionary, bags)
@@ -128,11 +133,14 @@ class Window:
         self._threads.split(len(self._banks), some, minimum=1)
 
 
-def _fill(array: pa.Array, column: InputColumn, dictionary: U64 | None, where: str, first_row: int, out: Any) -> None:
+def _fill(
+    array: pa.Array, column: InputColumn, dictionary: U64 | None, where: str, first_row: int, out: Any,
+    outside: Outside | None,
+) -> None:  # fmt: skip
     if column.has_keys:
         fill_keys(array, column, dictionary, out)
     else:
-        fill_floats(array, column, where, first_row, out)
+        fill_floats(array, column, where, first_row, out, outside)
 
 
 def _pieces(chunks: list[Chunk], begin: int, end: int) -> Iterator[tuple[int, pa.Array, U64 | None]]:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from pipeline.messages.sizes import format_size_up
 
+WAYS_OUT = "--fresh moves it aside, --out names another folder"
+"""End of a message about a folder that holds something else."""
+
 
 def move_aside(path: Path) -> str:
     """Rename a file or folder to the first free PATH.1, PATH.2, ... Returns a line with its new name, its size on the
@@ -20,3 +23,13 @@ def move_aside(path: Path) -> str:
     what = f"what was in {path}" if moved.is_dir() else str(path)
     size, command = format_size_up(512 * blocks), "rm -r" if moved.is_dir() else "rm"
     return f"--fresh: {what} is now {moved} ({size}); to delete it: {command} {shlex.quote(str(moved))}"
+
+
+def move_output_aside(out: Path, run_dir: Path) -> str | None:
+    """Move an output folder that holds something aside (see `move_aside`); None if it does not. Raises ValueError if
+    it is no folder, or holds the run that it is to be made from."""
+    if run_dir.resolve().is_relative_to(out.resolve()):
+        raise ValueError(f"--fresh: {out} holds the run {run_dir}, which would be moved, too; name another --out")
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"{out} is no folder; name another place with --out")
+    return move_aside(out) if out.exists() and any(out.iterdir()) else None

@@ -12,7 +12,7 @@ device has up to GPU_SHARE of the free memory, as far as the table needs it, and
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -38,6 +38,7 @@ KEY_MARGIN = 2.0
 ROOM = 0.5
 """Least rows besides those that a pace cannot do without, per row of those."""
 BLOCKS_OF_EPOCH = 8
+UNLIMITED_DISK = 1 << 60
 LATER_BYTES = 128 << 20
 """RAM that a process takes after the checks, besides what is listed: Dask, compiled kernels, freed memory that the
 allocator keeps."""
@@ -53,7 +54,8 @@ def complete(
     if not c.storage.leaves_out:
         return c, caps_of(c.storage)
     caps, pace, told = choose_caps(c, device, budget_of(c), free_disk(run_dir) // c.world)
-    say(told)
+    if told:
+        say(told)
     return replace(c, storage=caps, pace=pace), caps
 
 
@@ -72,7 +74,7 @@ def budget_of(c: Checked) -> int:
 def free_disk(run_dir: Path | None) -> int:
     """Bytes of disk that the run may take, with what it takes now; unlimited if its folder is not known."""
     if run_dir is None:
-        return 1 << 60
+        return UNLIMITED_DISK
     there = next(path for path in (run_dir.absolute(), *run_dir.absolute().parents) if path.is_dir())
     taken = sum(path.stat().st_blocks * 512 for path in run_dir.rglob("*") if path.is_file())
     return int(DISK_SHARE * (shutil.disk_usage(there).free + taken))
@@ -80,7 +82,7 @@ def free_disk(run_dir: Path | None) -> int:
 
 def choose_caps(c: Checked, device: Described, budget: int, disk: int) -> tuple[CapSizes, ChosenPace, str]:
     """Choose caps within `budget` bytes of RAM and `disk` bytes of disk. Returns all caps, the maximum pace that they
-    are chosen for, and both in words. Raises DoesNotFit if not even one batch fits."""
+    are chosen for, and both in words, if there is anything to say. Raises DoesNotFit if not even one batch fits."""
     needs = _Needs(c, device, budget, disk)
     schedule = c.workflow.schedule
     steps = -(-needs.examples // schedule.batch_size)
@@ -94,16 +96,20 @@ def choose_caps(c: Checked, device: Described, budget: int, disk: int) -> tuple[
     if not of.fits:
         raise DoesNotFit(of.too_small())
     caps = of.caps()
-    sizes = ", ".join(f"{name} {format_size_down(getattr(caps, name))}" for name in CAP_NAMES)
+    # A scoring writes no rows, so nothing limits them.
+    names = [name for name in CAP_NAMES if name != "disk" or caps.disk < UNLIMITED_DISK // c.world]
+    sizes = ", ".join(f"{name} {format_size_down(getattr(caps, name))}" for name in names)
+    if not any(getattr(c.storage, name) is None for name in names):
+        return caps, ChosenPace(ahead, batches), ""
     return caps, ChosenPace(ahead, batches), (
-        f"storage: {sizes}; {_names(c)} chosen within {format_size_down(budget)} of RAM"
+        f"storage: {sizes}; {_names(c, names)} chosen within {format_size_down(budget)} of RAM"
         f"{'' if c.world == 1 else ' a worker'}, for about {needs.guess(batches):,} keys; blocks of {batches} "
         f"{'batch' if batches == 1 else 'batches'}, look-ahead {ahead}"
     )  # fmt: skip
 
 
-def _names(c: Checked) -> str:
-    *first, last = [f"storage.{name}" for name in CAP_NAMES if getattr(c.storage, name) is None]
+def _names(c: Checked, names: Sequence[str] = CAP_NAMES) -> str:
+    *first, last = [f"storage.{name}" for name in names if getattr(c.storage, name) is None]
     return f"{', '.join(first)} and {last} are" if first else f"{last} is"
 
 

@@ -14,7 +14,8 @@ from pipeline.data.files import InputColumn, SchemaCheck, columns_of, open_file
 from pipeline.monitor.metrics import Evaluation
 from pipeline.monitor.report import evaluated
 from pipeline.records import F32, U64, Array
-from pipeline.serving.scored_files import SCORED_GROUP, ColumnReader, ScoredFile, readable_columns, score_fields
+from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader
+from pipeline.serving.scored_files import ScoredFile, readable_columns, score_fields
 from pipeline.workflow import Workflow
 
 TRUTH = ("data.labels", "data.weight", "metrics.group")
@@ -26,21 +27,28 @@ def metrics_line(files: Sequence[ScoredFile], workflow: Workflow, scratch: Path)
     """A line with the metrics of scored files; "" if some file lacks a label, or there are no rows. `scratch`: folder
     for temporary files."""
     labels = workflow.data.labels
-    if not readable_columns(files) >= set(labels) or not any(file.num_rows for file in files):
+    if not readable_columns(files, with_values=True) >= set(labels) or not any(file.num_rows for file in files):
         return ""
     evaluation = Evaluation(labels, scratch, grouped=workflow.metrics.group is not None)
     pieces = (piece for file in files for piece in judged(file, workflow))
     # Sums are taken batch by batch, as the run's own evaluation takes them.
-    for scores_BT, labels_BT, weights_B, groups_B in in_batches(pieces, workflow.schedule.batch_size):
-        evaluation.add(scores_BT, labels_BT, weights_B, groups_B)
+    for batch in in_batches(pieces, workflow.schedule.batch_size):
+        add_scored(evaluation, batch)
     return evaluated({"split": "scored", **evaluation.result()})
+
+
+def add_scored(evaluation: Evaluation, batch: Judged) -> None:
+    """Add the rows of a batch that have a score."""
+    has_score_B = ~np.isnan(batch[0]).any(axis=1)
+    if has_score_B.any():
+        evaluation.add(*(batch if has_score_B.all() else _part(batch, has_score_B)))
 
 
 def check_truth(files: Sequence[ScoredFile], workflow: Workflow) -> None:
     """Raises ValueError if the files have the labels, and labels, weight or group, which are read after scoring, are in
     columns of a wrong type."""
     columns = [c for c in columns_of(workflow.data, workflow.metrics.group) if c.setting in TRUTH]
-    if readable_columns(files) >= set(workflow.data.labels):
+    if readable_columns(files, with_values=True) >= set(workflow.data.labels):
         check = SchemaCheck(columns)
         for file in files:
             with open_file(file.source) as source:
@@ -98,7 +106,8 @@ def _joined(first: Judged, second: Judged) -> Judged:
     return join(first[0], second[0]), join(first[1], second[1]), join(first[2], second[2]), join(first[3], second[3])
 
 
-def _part(judged: Judged, rows: slice) -> Judged:
+def _part(judged: Judged, rows: Any) -> Judged:
+    """Some rows: a slice, or a boolean for each."""
     scores_NT, labels_NT, weights_N, groups_N = judged
     weights = None if weights_N is None else weights_N[rows]
     return scores_NT[rows], labels_NT[rows], weights, None if groups_N is None else groups_N[rows]

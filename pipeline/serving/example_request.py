@@ -1,49 +1,100 @@
-"""Example of an inference request: two rows with every column that the model reads, and the command that sends them."""
+"""Example of an inference request: two rows of the run's data, the command that sends them, and the answer."""
 
 from __future__ import annotations
 
 import json
+import math
 import shlex
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipeline.serving.features import Features
+import pyarrow as pa
+
+from pipeline.data.files import SchemaCheck, columns_of, open_file, resolve
+from pipeline.serving.commit import OpenedCommit
+from pipeline.serving.features import inner_of_name
+from pipeline.serving.http.request import read_request
+from pipeline.serving.http.response import output_of
 from pipeline.serving.http.served import InputSpec
+from pipeline.serving.open_servable import OpenServable
 from pipeline.serving.servable import REQUEST_FILE
+from pipeline.serving.served_model import inputs_of
 
-DATATYPES_OF_KINDS = {"integers": "INT64", "text": "BYTES"}
-"""Datatype of the Open Inference Protocol that the metadata announces, by the kind of a column's values."""
-EXAMPLE_LENGTHS = [2, 1]
-"""Length of the list of each row."""
-EXAMPLE_VALUES: dict[str, list[Any]] = {"FP32": [0.5, 1.5], "INT64": [1, 2, 3], "BYTES": ["a", "b", "c"]}
-"""Values of a column by its datatype: one for each row, and one more for the longer list."""
-
-
-def inputs_of(features: Features) -> tuple[InputSpec, ...]:
-    """Columns that the model reads: the numbers, then the categories."""
-    numbers = [InputSpec(number.name, "FP32", is_list=False, required=True) for number in features.numbers]
-    kinds = [(category.name, features.kinds[category.name]) for category in features.categories]
-    categories = [
-        InputSpec(name, DATATYPES_OF_KINDS[kind.removeprefix("lists of ")], kind.startswith("lists"), required=True)
-        for name, kind in kinds
-    ]
-    return (*numbers, *categories)
+EXAMPLE_ROWS = 2
+MADE_UP: dict[str, list[Any]] = {"FP32": [0.5, 1.5], "INT64": [1, 2], "UINT64": [1, 2], "BYTES": ["a", "b"]}
+"""Values of a column by its datatype, where the run's data cannot be read any more."""
+EXAMPLE_MEMORY = 64 << 20
 
 
-def example_request(features: Features) -> bytes:
-    """Body of a request with two rows, a tensor on each line. The values are made up; the shape is what a model with
-    these features takes."""
-    tensors = []
-    for spec in inputs_of(features):
-        num_values = sum(EXAMPLE_LENGTHS) if spec.is_list else len(EXAMPLE_LENGTHS)
-        tensors.append(_tensor(spec.name, spec.datatype, EXAMPLE_VALUES[spec.datatype][:num_values]))
-        if spec.is_list:
-            tensors.append(_tensor(f"{spec.name}.lengths", "INT64", EXAMPLE_LENGTHS))
+def unsigned_of(opened: OpenedCommit) -> tuple[str, ...]:
+    """Categorical columns of integers up to 2^64 in the training data."""
+    types = opened.state.data["train"].types
+    names = [category.name for category in opened.features.categories]
+    return tuple(name for name in names if inner_of_name(types[name]).startswith("uint64"))
+
+
+def example_request(opened: OpenedCommit) -> bytes:
+    """Body of a request with two rows, a tensor on each line: the first two of the test split, or else of validation or
+    training; made-up values if they cannot be read."""
+    inputs = inputs_of(opened.features, unsigned_of(opened))
+    try:
+        columns = example_rows(opened)
+        tensors = list(chain.from_iterable(_tensors(spec, columns[spec.name]) for spec in inputs))
+    except (ValueError, OSError, pa.ArrowException):
+        tensors = list(chain.from_iterable(_tensors(spec, made_up(spec)) for spec in inputs))
     return ('{"inputs": [\n  ' + ",\n  ".join(map(json.dumps, tensors)) + "\n]}\n").encode()
 
 
+def made_up(spec: InputSpec) -> list[Any]:
+    values = MADE_UP[spec.datatype]
+    return [[value] for value in values] if spec.is_list else values
+
+
+def example_rows(opened: OpenedCommit) -> dict[str, list[Any]]:
+    """Values of each input in two rows of the run's data. Raises ValueError, OSError or ArrowException if none can be
+    read."""
+    data, features = opened.workflow.data, opened.features
+    columns = [column for column in columns_of(data) if column.is_category or column.number]
+    names = [column.name for column in columns]
+    for split in ("test", "validation", "train"):
+        for path in resolve(data, split):
+            with open_file(path) as file:
+                SchemaCheck(columns, features.kinds).check(path, file.schema_arrow)
+                batch = next(file.iter_batches(EXAMPLE_ROWS, columns=names, use_threads=False), None)
+                if batch is not None and len(batch) == EXAMPLE_ROWS:
+                    return {name: batch.column(name).to_pylist() for name in names}
+    raise ValueError("no file has two rows")
+
+
+def _tensors(spec: InputSpec, values: list[Any]) -> list[dict[str, Any]]:
+    """Tensors of an input with these values. Raises ValueError if one is no text that JSON has."""
+    if not spec.is_list:
+        return [_tensor(spec.name, spec.datatype, values)]
+    lengths = [None if row is None else len(row) for row in values]
+    flat = [value for row in values for value in row or ()]
+    return [_tensor(spec.name, spec.datatype, flat), _tensor(f"{spec.name}.lengths", "INT64", lengths)]
+
+
 def _tensor(name: str, datatype: str, values: list[Any]) -> dict[str, Any]:
-    return {"name": name, "datatype": datatype, "shape": [len(values)], "data": values}
+    return {"name": name, "datatype": datatype, "shape": [len(values)], "data": [_plain(datatype, v) for v in values]}
+
+
+def _plain(datatype: str, value: Any) -> Any:
+    if value is None or (datatype == "FP32" and not math.isfinite(value)):
+        return None
+    if datatype == "BYTES":
+        return value.decode() if isinstance(value, bytes) else value
+    return float(value) if datatype == "FP32" else int(value)
+
+
+def example_response(opened: OpenServable, request: bytes) -> bytes:
+    """Answer that a server should give to the example, as far as it does not depend on the servable's version."""
+    inputs = inputs_of(opened.features, opened.manifest.unsigned)
+    table = opened.predict(read_request(request, None, inputs, ()).table)
+    outputs = [output_of(name, table.column(name).to_numpy(), False) for name in table.column_names]
+    head = f'{{"model_name": {json.dumps(opened.manifest.name)}, "outputs": [\n  '
+    return (head + ",\n  ".join(map(json.dumps, outputs)) + "\n]}\n").encode()
 
 
 def curl_line(folder: Path, model: str, address: str = "localhost:8000") -> str:

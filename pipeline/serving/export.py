@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import PipelineError, error_text
+from pipeline.machine.aside import move_output_aside
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
 from pipeline.serving.arguments import size_argument
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep_freed_memory()
         with opened.held as held, RunLock(args.out):
             print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
+            if args.fresh and (moved := move_output_aside(args.out, args.run)):
+                print(moved)
             settings = ExportSettings(args.precision, args.prior_correction, args.memory)
             if args.format == "parquet":
                 rows = export_parquet(opened, args.out, settings)
@@ -68,6 +71,7 @@ def export_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline export", description=__doc__)
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("--out", type=Path, required=True, help="folder for the servable")
+    parser.add_argument("--fresh", action="store_true", help="move what is in the folder of --out aside first")
     parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
     parser.add_argument(
         "--format", choices=("servable", "parquet"), default="servable",

@@ -11,11 +11,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pipeline.machine.aside import WAYS_OUT
 from pipeline.records import U32, Array
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
-from pipeline.serving.example_request import example_request
+from pipeline.serving.example_request import EXAMPLE_MEMORY, example_request, example_response, unsigned_of
+from pipeline.serving.open_servable import OpenServable
 from pipeline.serving.pages import PageFormat, part_file, read_fences, write_part
 from pipeline.serving.servable import (
     CURRENT_FILE,
@@ -23,8 +25,10 @@ from pipeline.serving.servable import (
     FENCES_FILE,
     RATES_FILE,
     REQUEST_FILE,
+    RESPONSE_FILE,
     ROWS_FOLDER,
     SERVABLE_MANIFEST,
+    OpenedServable,
     Precision,
     ServableManifest,
     read_servable,
@@ -76,7 +80,7 @@ def export(
     if (out / SERVABLE_MANIFEST).exists():
         made = read_servable(out)
         if (made.source, made.precision, made.negatives) != (record.source, record.precision, record.negatives):
-            raise ValueError(f"{out} holds another servable, of commit {made.commit}; name another folder with --out")
+            raise ValueError(f"{out} holds another servable, of commit {made.commit}; {WAYS_OUT}")
         remove_unfinished(out)
         return made
     claim_folder(out, record, files)
@@ -85,10 +89,11 @@ def export(
     runs, num_runs = sort_rows(opened, out, saved, settings.memory, files, say)
     page_format = PageFormat(opened.layout.embedding_dim, opened.layout.first_order, settings.precision)
     parts, fences_N = write_parts(opened, out, runs, num_runs, page_format, files)
+    request = example_request(opened)
     small: dict[str, list[Any]] = {
         FEATURES_FILE: [opened.features.model_dump_json(indent=1).encode() + b"\n"],
         FENCES_FILE: [fences_N],
-        REQUEST_FILE: [example_request(opened.features)],
+        REQUEST_FILE: [request],
         # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
         RATES_FILE: tensors({name: saved[name] for name in sorted(saved) if name.startswith("rates/")}),
     }
@@ -112,7 +117,13 @@ def export(
         files=sums | dense,
         left_out=left_out,
         measured=measured,
+        unsigned=unsigned_of(opened),
     )
+    rates = {name: saved[name] for name in saved if name.startswith("rates/")}
+    opened_files = OpenedServable(out, manifest, opened.features, fences_N, rates)
+    with OpenServable(opened_files, EXAMPLE_MEMORY, opened.workflow, "torch") as servable:
+        response = files.replace(out / RESPONSE_FILE, [example_response(servable, request)])
+    manifest = manifest.model_copy(update={"files": manifest.files | {RESPONSE_FILE: response}})
     files.replace(out / SERVABLE_MANIFEST, [manifest.content])
     remove_unfinished(out)
     return manifest
@@ -136,11 +147,11 @@ def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
     path = out / EXPORTING / "record"
     if path.exists():
         if read_sealed(path, ExportRecord) != record:
-            raise ValueError(f"{out} holds an unfinished export with other arguments; name another folder with --out")
+            raise ValueError(f"{out} holds an unfinished export with other arguments; {WAYS_OUT}")
         return
     # A killed export may have made the folder of its record, and no more.
     if out.exists() and any(child.name != EXPORTING for child in out.iterdir()):
-        raise ValueError(f"{out} holds something else than an export; name another folder with --out")
+        raise ValueError(f"{out} holds something else than an export; {WAYS_OUT}")
     files.make_folder(out.absolute())
     files.make_folder(path.parent)
     write_sealed(path, record)

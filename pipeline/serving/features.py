@@ -51,8 +51,13 @@ def features_of(workflow: Workflow, first_order: bool, types: Mapping[str, str])
 
 def kind_of_name(name: str) -> str:
     """Kind of the values of a categorical column, from the name of its Arrow type."""
-    # The element of a list has a name of its own, which may be any text.
-    _, is_dictionary, values = name.partition("dictionary<values=")
-    inner = values if is_dictionary else name.rpartition(": ")[2]
+    inner = inner_of_name(name)
     kind = "text" if "string" in inner or "binary" in inner else "integers"
     return f"lists of {kind}" if name.startswith(("list<", "large_list<")) else kind
+
+
+def inner_of_name(name: str) -> str:
+    """Text that begins with the type of a column's values, from the name of its Arrow type."""
+    # The element of a list has a name of its own, which may be any text.
+    _, is_dictionary, values = name.partition("dictionary<values=")
+    return values if is_dictionary else name.rpartition(": ")[2]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +13,8 @@ import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_keys
 from pipeline.data.files import InputColumn, kind_of
+from pipeline.data.outside import BadValues, check_rule
+from pipeline.data.plain import plain
 from pipeline.machine.limits import cpus
 from pipeline.messages.sizes import parse_size
 from pipeline.records import F32, U64
@@ -39,17 +42,18 @@ CACHE_MEMORY = "512 MiB"
 
 def open_servable(
     folder: str | Path, memory: str | int = CACHE_MEMORY, workflow: str | Path | None = None,
-    backend: Backend | None = None,
+    backend: Backend | None = None, bad_values: BadValues = "clip",
 ) -> OpenServable:  # fmt: skip
     """Open a servable for scores and rows. `memory`: size of the page cache. `workflow`: the workflow's file, needed by
     torch if it defines the model class. `backend`: what runs the dense part (default: ONNX Runtime where it is
-    installed and the servable has an ONNX file, else torch).
+    installed and the servable has an ONNX file, else torch). `bad_values`: see `open_run`.
 
     Raises ValueError if the folder holds no servable or an argument does not fit it, and Damaged if it is damaged.
     """
     num_bytes = bytes_of_memory(memory)
     given = load_file(Path(workflow)) if workflow else None
-    return OpenServable(open_files(Path(folder)), num_bytes, given, backend)
+    check_rule(bad_values)
+    return OpenServable(open_files(Path(folder)), num_bytes, given, backend, bad_values)
 
 
 def bytes_of_memory(memory: str | int) -> int:
@@ -64,8 +68,9 @@ class OpenServable:
     """A servable. Thread-safe. Also a context manager, which closes it."""
 
     def __init__(
-        self, opened: OpenedServable, memory_bytes: int, given: Workflow | None = None, backend: Backend | None = None
-    ) -> None:
+        self, opened: OpenedServable, memory_bytes: int, given: Workflow | None = None, backend: Backend | None = None,
+        bad_values: BadValues = "clip",
+    ) -> None:  # fmt: skip
         self._opened = opened
         has_onnx = ONNX_FILE in opened.manifest.files
         self.backend: Backend = backend or ("onnx" if has_onnx and find_spec("onnxruntime") else "torch")
@@ -80,7 +85,9 @@ class OpenServable:
         make = (lambda: Shifted(dense(), shift)) if shift else dense
         self.reader = ServableRows(opened, self._workflow, memory_bytes)
         """Reader of the rows, with its page cache."""
-        self.predictor = Predictor(self._workflow, opened.features, opened.layout, lambda: self.reader, make)
+        self.predictor = Predictor(
+            self._workflow, opened.features, opened.layout, lambda: self.reader, make, bad_values
+        )
 
     @property
     def manifest(self) -> ServableManifest:
@@ -121,9 +128,9 @@ class OpenServable:
         """Score `data`; see `OpenRun.predict`."""
         return self.predictor.predict(data)
 
-    def rows(self, column: str, values: Sequence[Any] | pa.Array) -> pa.Table:
-        """Look up the rows of a categorical column's values. Returns a row for each value: `value`, `key`, `known`
-        (false: it has no row, and these are its first weights) and `weights`."""
+    def rows(self, column: str, values: Any) -> pa.Table:
+        """Look up the rows of a categorical column's values, or of one value. Returns a row for each: `value`, `key`,
+        `known` (false: it has no row, and these are its first weights) and `weights` as `OpenRun.rows` has them."""
         array, keys_N = keys_of_values(self.features, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         weights_UC: F32 = np.empty((len(unique_U), self._opened.layout.num_weights), np.float32)
@@ -159,20 +166,42 @@ def vectors(values_NC: np.ndarray) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(values_NC).reshape(-1)), values_NC.shape[1])
 
 
-def keys_of_values(features: Features, column: str, values: Sequence[Any] | pa.Array) -> tuple[pa.Array, U64]:
-    """Arrow array and keys of values of a categorical column, None included. Raises ValueError if there is no such
-    column, or if the values are of another kind than the training data's."""
+def keys_of_values(features: Features, column: str, values: Any) -> tuple[pa.Array, U64]:
+    """Arrow array and keys of values of a categorical column, None included, or of one value. Raises ValueError if
+    there is no such column, or if the values are of another kind than the training data's."""
     categories = {category.name: category for category in features.categories}
     if column not in categories:
         raise ValueError(f"{column!r} is no categorical column; expected one of {', '.join(categories)}")
     expected = features.kinds[column].removeprefix("lists of ")
-    empty = pa.int64() if expected == "integers" else pa.string()
-    array = values if isinstance(values, pa.Array) else pa.array(values, None if len(values) else empty)
-    if pa.types.is_null(array.type):
-        array = array.cast(empty)
-    if (kind := kind_of(array.type)) != expected:
-        raise ValueError(f"values of {column!r} are {kind or array.type}, expected {expected} as in the training data")
     spec = InputColumn(column, "data.categories", table=categories[column].table_name)
-    keys_N: U64 = np.empty(len(array), np.uint64)
-    fill_keys(array, spec, dictionary_keys(array, spec), keys_N)
-    return array, keys_N
+    given = array_of_values(column, values)
+    array = plain(given if isinstance(given, pa.ChunkedArray) else pa.chunked_array([given]), spec, expected, "values")
+    kind = "integers" if pa.types.is_boolean(array.type) else kind_of(array.type)
+    if kind != expected:
+        raise ValueError(f"values of {column!r} are {kind or array.type}, expected {expected} as in the training data")
+    one = array.combine_chunks()
+    keys_N: U64 = np.empty(len(one), np.uint64)
+    fill_keys(one, spec, dictionary_keys(one, spec), keys_N)
+    return one, keys_N
+
+
+def array_of_values(column: str, values: Any) -> pa.Array | pa.ChunkedArray:
+    """Arrow array of values, or of one: a text is one value, not its letters."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    if isinstance(values, pa.Scalar):
+        values = values.as_py()
+    elif isinstance(values, np.ndarray) and not values.ndim:
+        values = values.item()
+    if isinstance(values, str | bytes | bytearray) or not isinstance(values, Iterable):
+        values = [values]
+    elif not hasattr(values, "__len__"):
+        values = list(values)
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError, UnicodeError, TypeError) as error:
+        if isinstance(error, OverflowError):
+            # Ids above 2^63 are unsigned.
+            with suppress(pa.ArrowException, OverflowError):
+                return pa.array(values, pa.uint64())
+        raise ValueError(f"values of {column!r} are no integers of 64 bits and no texts: {error}") from None

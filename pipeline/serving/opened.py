@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from tempfile import gettempdir
@@ -16,13 +15,15 @@ import torch
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reading import hold
 from pipeline.data.agenda import Position
+from pipeline.data.outside import BadValues, Outside, check_rule
 from pipeline.monitor.metrics import Evaluation
 from pipeline.monitor.runs import is_finished, result_of
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit, open_commit
 from pipeline.serving.diff import Diff, compare
+from pipeline.serving.evaluate import add_scored
 from pipeline.serving.open_servable import bytes_of_memory, keys_of_values, vectors
-from pipeline.serving.predictor import Predictor
+from pipeline.serving.predictor import Predictor, as_table, warn_of
 from pipeline.serving.rows import CommitRows
 from pipeline.serving.torch_model import TorchDense, model_of
 from pipeline.storage.files import Files
@@ -36,28 +37,32 @@ MEMORY = "1 GiB"
 
 def open_run(
     run_dir: str | Path, commit: str | int | None = None, memory: str | int = MEMORY,
-    workflow: str | Path | Workflow | None = None,
+    workflow: str | Path | Workflow | None = None, bad_values: BadValues = "clip",
 ) -> OpenRun:  # fmt: skip
     """Open a commit of a run for reading; training beside it goes on and keeps the commit.
 
     `commit`: "best", "last", or a number (default: best if there is one, else last). `memory`: maximum size of the key
     map, which is built when the first row is needed. `workflow`: the workflow or its file, needed if it defines the
-    model class. Raises ValueError if an argument does not fit the run, and Damaged if the commit is damaged.
+    model class. `bad_values`: what happens to a row with a number outside the domain of its column: "clip" scores it
+    with the nearest number inside, "null" gives it no score, "refuse" raises ValueError for all rows.
+
+    Raises ValueError if an argument does not fit the run, and Damaged if the commit is damaged.
     """
+    check_rule(bad_values)
     given = Path(workflow) if isinstance(workflow, str) else workflow
-    return OpenRun(open_commit(Path(run_dir), commit, given), bytes_of_memory(memory))
+    return OpenRun(open_commit(Path(run_dir), commit, given), bytes_of_memory(memory), bad_values)
 
 
 class OpenRun:
     """One commit of a run. Thread-safe. Also a context manager, which closes it."""
 
-    def __init__(self, opened: OpenedCommit, memory: int) -> None:
+    def __init__(self, opened: OpenedCommit, memory: int, bad_values: BadValues = "clip") -> None:
         self._opened, self._memory, self._lock = opened, memory, threading.Lock()
         self._rows: CommitRows | None = None
         self.commit: int = opened.held.number
         """Number of the commit."""
         dense = lambda: TorchDense(opened.workflow, self.model)  # noqa: E731
-        self._predictor = Predictor(opened.workflow, opened.features, opened.layout, self._open_rows, dense)
+        self._predictor = Predictor(opened.workflow, opened.features, opened.layout, self._open_rows, dense, bad_values)
 
     def __repr__(self) -> str:
         opened, held = self._opened, self._opened.held
@@ -107,23 +112,28 @@ class OpenRun:
             return self._rows
 
     def predict(self, data: object) -> pa.Table:
-        """Score `data`, anything that has `__arrow_c_stream__` (a table of pyarrow, pandas or polars). Returns the
-        columns LABEL.logit and LABEL.probability, float32. Raises ValueError, with the column, if one does not fit."""
+        """Score `data`, anything that has `__arrow_c_stream__` (a table of pyarrow, pandas or polars), a dict
+        of columns, or a list of rows. Returns the columns LABEL.logit and LABEL.probability, float32; null for a row
+        without a score. Warns of bad numbers (see `open_run`). Raises ValueError, with the column, if one does not
+        fit."""
         return self._predictor.predict(data)
 
     def evaluate(self, data: object) -> dict[str, float]:
-        """Return the metrics of `data`, which must have the labels: those that an evaluation of the run reports."""
-        workflow = self._opened.workflow
+        """Return the metrics of `data`, which must have the labels: those that an evaluation of the run reports. Rows
+        without a score (see `open_run`) are left out."""
+        workflow, outside = self._opened.workflow, Outside(self._predictor.bad_values)
         evaluation = Evaluation(workflow.data.labels, Path(gettempdir()), grouped=workflow.metrics.group is not None)
-        for scored in self._predictor.batches(pa.table(data), labelled=True):
+        for scored in self._predictor.batches(as_table(data), outside, labelled=True):
             truth = scored.examples
-            evaluation.add(scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N)
+            add_scored(evaluation, (scored.scores_BT, truth.labels_NT, truth.weights_N, truth.groups_N))
+        warn_of(outside, 3)
         return evaluation.result()
 
-    def rows(self, column: str, values: Sequence[Any] | pa.Array) -> pa.Table:
-        """Look up the rows of a categorical column's values. Returns a row for each value: `value`, `key`, `known`
-        (false: it has no row, and this is its first one), `weights` as an evaluation of this commit reads them, the
-        optimizer's state, `last_step` and `count` as they are stored."""
+    def rows(self, column: str, values: Any) -> pa.Table:
+        """Look up the rows of a categorical column's values, or of one value. Returns a row for each: `value`, `key`,
+        `known` (false: it has no row, and this is its first one), `weights` as an evaluation of this commit reads them
+        (embedding_dim of them are the embedding; if the model has first-order weights, one more, the last, is that),
+        the optimizer's state of each weight, `last_step` and `count` as they are stored."""
         array, keys_N = keys_of_values(self._opened.features, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         reader = self._open_rows()

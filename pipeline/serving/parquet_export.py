@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from pipeline.data.decode import missing_of
 from pipeline.data.files import open_file, resolve
+from pipeline.machine.aside import WAYS_OUT
 from pipeline.prepare.counts import Counts, counted, joined, summed, value_type
 from pipeline.prepare.runs import few, merge_counts, write_runs
 from pipeline.records import F32, U64
@@ -76,7 +77,7 @@ def export_parquet(
     if (out / EXPORTED).exists():
         made = read_sealed(out / EXPORTED, ParquetRecord)
         if made.source != record.source:
-            raise ValueError(f"{out} holds the rows of commit {made.commit}; name another folder with --out")
+            raise ValueError(f"{out} holds the rows of commit {made.commit}; {WAYS_OUT}")
         remove_unfinished(out)
         return made
     claim_folder(out, record, files)

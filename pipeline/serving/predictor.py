@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.data.files import columns_of
+from pipeline.data.outside import BadValues, Outside, check_rule
 from pipeline.data.source import layout_of
 from pipeline.data.table import TableReader
 from pipeline.device.device import RAM
@@ -49,10 +51,12 @@ class Predictor:
 
     def __init__(
         self, workflow: Workflow, features: Features, layout: RowLayout, rows: Callable[[], RowReader],
-        dense: Callable[[], DensePart],
+        dense: Callable[[], DensePart], bad_values: BadValues = "clip",
     ) -> None:  # fmt: skip
         """`rows`: called for each batch; it may open the rows at its first call. `dense`: makes a forward pass with
-        buffers of its own."""
+        buffers of its own. Raises ValueError if `bad_values` is none of those that there are."""
+        check_rule(bad_values)
+        self.bad_values = bad_values
         self._workflow, self.features, self._row, self._rows, self._dense = workflow, features, layout, rows, dense
         self._fields = layout_of(workflow.data, features.kinds)
         self._idle: queue.SimpleQueue[_Lane] = queue.SimpleQueue()
@@ -60,18 +64,27 @@ class Predictor:
 
     def predict(self, data: object) -> pa.Table:
         """Return the columns LABEL.logit and LABEL.probability, float32, of each row of `data`, anything that has
-        `__arrow_c_stream__`. Raises ValueError, with the column, if a column is missing or does not fit."""
-        table = pa.table(data)
-        scores = [scored.scores_BT for scored in self.batches(table)]
+        `__arrow_c_stream__`. Warns the caller's caller of numbers outside the domain of their column. Raises
+        ValueError, with the column, if a column is missing or does not fit."""
+        table, outside = as_table(data), Outside(self.bad_values)
+        scores = [scored.scores_BT for scored in self.batches(table, outside)]
+        warn_of(outside, 4)
         scores_NT = np.concatenate([np.empty((0, len(self.features.labels)), np.float32), *scores])
         return pa.Table.from_arrays(score_columns(scores_NT), score_fields(self.features.labels))
 
-    def batches(self, table: pa.Table, labelled: bool = False) -> Iterator[Scored]:
-        """Yield the scores of a table, batch by batch. `labelled`: also read labels, weight and group, which are valid
-        until the next batch."""
+    def batches(
+        self, table: pa.Table, outside: Outside, labelled: bool = False, name: str = "the table"
+    ) -> Iterator[Scored]:
+        """Yield the scores of a table, batch by batch; NaN for a row without one. `outside`: counts bad numbers.
+        `labelled`: also read labels, weight and group, which are valid until the next batch. `name`: what the table is
+        called in messages."""
+        first = 0
         with self._lane(labelled) as lane:
-            for examples in lane.reader.batches(table, self._workflow.schedule.batch_size):
-                yield lane.score(examples, self._rows())
+            for examples in lane.reader.batches(table, self._workflow.schedule.batch_size, outside, name):
+                scored = lane.score(examples, self._rows())
+                scored.scores_BT[outside.take_rows() - first] = np.nan
+                yield scored
+                first += examples.block.num_examples
 
     @contextmanager
     def _lane(self, labelled: bool) -> Iterator[_Lane]:
@@ -84,6 +97,25 @@ class Predictor:
             yield lane
         finally:
             idle.put(lane)
+
+
+def as_table(data: object) -> pa.Table:
+    """Table of anything that has `__arrow_c_stream__`, of a dict of columns, or of a list of rows. Raises ValueError if
+    it is nothing of these."""
+    try:
+        is_rows = isinstance(data, list) and all(isinstance(row, dict) for row in data)
+        return pa.Table.from_pylist(data) if is_rows else pa.table(data)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise ValueError(
+            f"the data, of type {type(data).__name__}, are no table: {error}; give a table of pyarrow, pandas or "
+            "polars, a dict of columns, or a list of rows, each a dict (`pipeline score` reads files)"
+        ) from error
+
+
+def warn_of(outside: Outside, stacklevel: int) -> None:
+    """Warn of each column with bad numbers. `stacklevel`: as in `warnings.warn`, which this function calls."""
+    for line in outside.lines():
+        warnings.warn(line, stacklevel=stacklevel)
 
 
 class _Lane:

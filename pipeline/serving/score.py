@@ -11,30 +11,41 @@ from pathlib import Path
 from pipeline.errors import PipelineError, error_text, refuse_remote
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
+from pipeline.serving.arguments import add_bad_values
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 if all files are scored, 1 if scoring failed, 2 if an argument, the commit or the
     data are wrong, 130 after an interrupt. The same command goes on with the files that are left."""
     args = score_arguments().parse_args(argv)
-    # These imports take seconds, and --help needs none of them.
-    from pipeline.commits.reading import GivenUp
-    from pipeline.preflight.sizes import DoesNotFit
-    from pipeline.serving.commit import open_commit
-
     try:
         refuse_remote("the run", args.run)
         refuse_remote("the data", *args.data)
         refuse_remote("--out", args.out)
+        refuse_early(args)
+    except (ValueError, OSError) as error:
+        print(f"error: {error_text(error)}", file=sys.stderr)
+        return 2
+    # These imports take seconds, and --help and a wrong argument need none of them.
+    from pipeline.commits.reading import GivenUp
+    from pipeline.preflight.sizes import DoesNotFit
+    from pipeline.serving.commit import open_commit
+    from pipeline.serving.scoring_record import refuse_another
+
+    try:
         opened = open_commit(args.run, args.commit, args.workflow)
         with opened.held as held:
+            if not args.fresh:
+                refuse_another(args.out, {"commit": held.number})
             # These take longer still, and a wrong path is told without them.
             from pipeline.serving.scoring import ScoringOrder, score
 
             heed_interrupts()
             keep_freed_memory()
             print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
-            said = score(opened, ScoringOrder(args.data, args.out, args.keep, args.workers))
+            said = score(
+                opened, ScoringOrder(args.data, args.out, args.keep, args.workers, args.bad_values, args.fresh)
+            )
     except (ValueError, OSError, MemoryError) as error:
         hint = f"\n{WITH_CAPS}" if isinstance(error, DoesNotFit) else ""
         print(f"error: {error_text(error)}{hint}", file=sys.stderr)
@@ -54,10 +65,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
+def refuse_early(args: argparse.Namespace) -> None:
+    """Raises ValueError if --out holds another scoring, as far as the arguments alone say so."""
+    if not args.fresh and args.out.exists():
+        from pipeline.serving.scoring_record import refuse_another
+
+        known = {"keep": tuple(args.keep), "workers": args.workers or 1, "bad_values": args.bad_values}
+        refuse_another(args.out, known)
+
+
 GOES_ON = "files that are scored stay; the same command goes on with the others"
 OTHERS_LATER = "files that are scored stay; once that is corrected, the same command goes on with the others"
 WITH_CAPS = "files that are scored stay; the command goes on with the caps of a workflow's file: --workflow FILE"
-BEGINS_ANEW = "files that are scored stay; the scores of another commit need another folder: name it with --out"
+BEGINS_ANEW = "files that are scored stay; the scores of another commit need another folder (--out), or --fresh"
 
 
 def score_arguments() -> argparse.ArgumentParser:
@@ -67,6 +87,8 @@ def score_arguments() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder for the scored files, one for each input file")
     parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
     parser.add_argument("--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy")
+    add_bad_values(parser)
+    parser.add_argument("--fresh", action="store_true", help="move what is in the folder of --out aside first")
     parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes")
     parser.add_argument("--workflow", type=Path, help="the workflow's file: for its own model class, or other caps")
     return parser

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,15 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from pipeline.data.files import open_file
+from pipeline.data.files import InputColumn, has_no_values, open_file
 from pipeline.data.groups import stamp_of
+from pipeline.data.outside import Outside
 from pipeline.monitor.metrics import probability
 from pipeline.records import F32
+from pipeline.serving.bad_numbers import BadNumbers
+from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader
 from pipeline.storage.durable import replacing
 from pipeline.storage.files import Files
 
-SCORED_GROUP = 1 << 17
-"""Rows of a row group of the output."""
 WAITING = 8
 """Maximum number of blocks whose scores wait to be written."""
 
@@ -69,12 +70,13 @@ def _num_rows(path: Path) -> int:
         return int(file.metadata.num_rows)
 
 
-def readable_columns(files: Sequence[ScoredFile]) -> set[str]:
-    """Names of the columns that all input files have."""
+def readable_columns(files: Sequence[ScoredFile], with_values: bool = False) -> set[str]:
+    """Names of the columns that all input files have. `with_values`: but for those whose type has no value but null."""
     names: list[set[str]] = []
     for file in files:
         with open_file(file.source) as source:
-            names.append(set(source.schema_arrow.names))
+            schema = source.schema_arrow
+        names.append({field.name for field in schema if not (with_values and has_no_values(field.type))})
     return set.intersection(*names)
 
 
@@ -84,10 +86,10 @@ def score_fields(labels: Sequence[str]) -> list[str]:
 
 
 def score_columns(scores_NT: F32) -> list[pa.Array]:
-    """Columns of `score_fields`, float32, of these logits."""
+    """Columns of `score_fields`, float32, of these logits; null for NaN."""
     chances_NT = probability(scores_NT).astype(np.float32)
     both = [values_NT[:, t] for t in range(scores_NT.shape[1]) for values_NT in (scores_NT, chances_NT)]
-    return [pa.array(np.ascontiguousarray(values), pa.float32()) for values in both]
+    return [pa.array(np.ascontiguousarray(values), pa.float32(), from_pandas=True) for values in both]
 
 
 class ScoreWriter:
@@ -98,9 +100,12 @@ class ScoreWriter:
     """
 
     def __init__(
-        self, files: Sequence[ScoredFile], labels: Sequence[str], keep: Sequence[str], metadata: Mapping[str, str]
-    ) -> None:
-        """`keep`: columns of the input to copy; `metadata`: added to that of each file's schema."""
+        self, files: Sequence[ScoredFile], labels: Sequence[str], keep: Sequence[str], metadata: Mapping[str, str],
+        numbers: Sequence[InputColumn], outside: Outside,
+    ) -> None:  # fmt: skip
+        """`keep`: columns of the input to copy; `metadata`: added to that of each file's schema; `numbers`: columns of
+        numbers, of which `outside` counts the bad ones."""
+        self._numbers, self._outside = numbers, outside
         self._files, self._keep, self._metadata = files, list(keep), metadata
         self._score_fields, self._num_labels = score_fields(labels), len(labels)
         self._queue: queue.Queue[F32 | None] = queue.Queue(WAITING)
@@ -147,6 +152,7 @@ class ScoreWriter:
         Files().make_folder(file.out.parent)
         with open_file(file.source) as source:
             kept = ColumnReader(file.source, source, self._keep) if self._keep else None
+            bad = BadNumbers(source, self._numbers, self._outside, str(file.source))
             fields = [*(source.schema_arrow.field(name) for name in self._keep)]
             fields += [pa.field(name, pa.float32()) for name in self._score_fields]
             schema = pa.schema(fields, dict(self._metadata))
@@ -155,6 +161,7 @@ class ScoreWriter:
                     left = file.num_rows
                     while left:
                         scores_NT = self._take(min(SCORED_GROUP, left))
+                        scores_NT[bad.take(len(scores_NT))] = np.nan
                         arrays = [*(kept.take(len(scores_NT)) if kept else ()), *score_columns(scores_NT)]
                         writer.write_table(pa.Table.from_arrays(arrays, schema=schema), row_group_size=SCORED_GROUP)
                         left -= len(scores_NT)
@@ -182,30 +189,3 @@ class ScoreWriter:
 
 class _Ended(Exception):
     """Scoring has ended before the file's last row."""
-
-
-class ColumnReader:
-    """Reader of some columns of a Parquet file, from front to back."""
-
-    def __init__(self, path: Path, file: pq.ParquetFile, columns: Sequence[str]) -> None:
-        self._path, self._columns = path, list(columns)
-        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
-            SCORED_GROUP, columns=self._columns, use_threads=False
-        )
-        self._rest: list[pa.RecordBatch] = []
-
-    def take(self, num_rows: int) -> list[pa.ChunkedArray]:
-        """Next `num_rows` rows, column by column."""
-        taken: list[pa.RecordBatch] = []
-        while num_rows:
-            batch = self._rest.pop() if self._rest else next(self._batches, None)
-            if batch is None:
-                raise ValueError(
-                    f"{self._path} has fewer rows than when the scoring began, {num_rows:,} at least; score it again"
-                )
-            if len(batch) > num_rows:
-                self._rest.append(batch.slice(num_rows))
-                batch = batch.slice(0, num_rows)
-            taken.append(batch)
-            num_rows -= len(batch)
-        return list(pa.Table.from_batches(taken).select(self._columns).columns)

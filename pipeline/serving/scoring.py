@@ -16,51 +16,37 @@ from pipeline.cluster.local_crew import LocalCrew
 from pipeline.cluster.pool import WorkerPool
 from pipeline.commits.manifest import Commits
 from pipeline.commits.reading import GivenUp
-from pipeline.data.identity import SplitIdentity, difference
+from pipeline.data.files import columns_of
+from pipeline.data.outside import BadValues, Outside
 from pipeline.data.source import Scoring, Source
 from pipeline.device.gpu import choose
 from pipeline.driver.open import recruit
 from pipeline.driver.pace import Pace
 from pipeline.driver.result import read_result
 from pipeline.errors import PipelineError
+from pipeline.machine.aside import move_output_aside
 from pipeline.machine.signals import on_signal
 from pipeline.machine.threads import share_of
 from pipeline.monitor.progress import Progress
-from pipeline.own_code.code import code_digest, is_other_code
+from pipeline.own_code.code import code_digest
 from pipeline.preflight.larger_caps import raise_to
 from pipeline.preflight.setup import Setup, set_up_scoring
 from pipeline.records import StageResult
 from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.evaluate import check_truth, metrics_line
 from pipeline.serving.scored_files import ScoredFile, ScoreWriter, list_files, readable_columns, score_fields
-from pipeline.settings import Count, Digest, Strict
-from pipeline.storage.durable import read_sealed, write_sealed
+from pipeline.serving.scoring_record import ScoringRecord, claim_output
 from pipeline.storage.files import Files, checksum
 from pipeline.storage.folder import Folder
 from pipeline.storage.lock import RunLock
 from pipeline.storage.reader import allow_many_files
 from pipeline.workflow import Workflow
 
-RECORD = "scoring.json"
 SCRATCH = "scoring.scratch"
 
 
 class CapsTooSmall(PipelineError):
     """Scoring needs larger caps."""
-
-
-class ScoringRecord(Strict):
-    """Content of `scoring.json`: everything on which the bytes of the scored files depend."""
-
-    commit: Count
-    manifest: Digest
-    """Checksum of the commit's manifest, which has those of all its files."""
-    features: Digest
-    keep: tuple[str, ...]
-    workers: Count
-    data: SplitIdentity
-    code: str = ""
-    """Digest of what the model class runs; empty in records of earlier versions of this package."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +57,9 @@ class ScoringOrder:
     out: Path
     keep: Sequence[str] = ()
     workers: int | None = None
+    bad_values: BadValues = "clip"
+    fresh: bool = False
+    """Move what is in `out` aside first."""
 
 
 class Scorer:
@@ -141,20 +130,27 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
         Files().make_folder(order.out.absolute().parent)
         stack.enter_context(RunLock(order.out))
         # Scores need neither weights nor groups; metrics, which are computed afterwards, do.
-        workflow, has = with_truth(opened.workflow, set()), readable_columns(files)
+        workflow, has = with_truth(opened.workflow, set()), readable_columns(files, with_values=True)
         world = order.workers or 1
         device, spec = (choose(workflow.device), None) if order.workers is None else recruit(workflow, world, None)
-        scoring = Scoring(tuple(file.source for file in files), opened.features.kinds, order.out / SCRATCH)
+        scoring = Scoring(
+            tuple(file.source for file in files), opened.features.kinds, order.out / SCRATCH, order.bad_values
+        )
         threads = share_of(workflow.schedule.threads)
         source = Source(workflow.data, workflow.seed, threads, scoring=scoring)
         stack.callback(source.close)
         check_keep(order.keep, files, opened.features.labels)
         check_truth(files, judging := with_truth(opened.workflow, has))
+        if order.fresh and (moved := move_output_aside(order.out, opened.held.run_dir)):
+            _say(moved)
         left = files[next((at for at, file in enumerate(files) if not file.out.is_file()), len(files)) :]
         has_rows = any(file.num_rows for file in left)
         setup = set_up_scoring(workflow, device, _say, scoring, source, opened.step, world) if has_rows else None
-        claim_output(order.out, record_of(opened, order, source), files)
-        writer = ScoreWriter(left, opened.features.labels, order.keep, metadata_of(opened))
+        claim_output(order.out, record_of(opened, order, source), [file.out for file in files])
+        numbers = [column for column in columns_of(workflow.data) if column.number]
+        outside = Outside(order.bad_values)
+        stack.callback(lambda: print(*outside.lines(), sep="\n", end="\n" * bool(outside.counts), file=sys.stderr))
+        writer = ScoreWriter(left, opened.features.labels, order.keep, metadata_of(opened), numbers, outside)
         if not setup:
             with writer:
                 pass
@@ -214,37 +210,10 @@ def record_of(opened: OpenedCommit, order: ScoringOrder, source: Source) -> Scor
         features=opened.features.digest,
         keep=tuple(order.keep),
         workers=order.workers or 1,
+        bad_values=order.bad_values,
         data=source.identity["test"],
         code=code_digest(opened.workflow.model.kind),
     )
-
-
-def claim_output(out: Path, record: ScoringRecord, files: Sequence[ScoredFile]) -> None:
-    """Claim the output folder, and delete the partial files of a killed scoring. Raises ValueError if it holds another
-    scoring, or anything else."""
-    Files().make_folder(out)
-    path = out / RECORD
-    if path.exists():
-        try:
-            before = read_sealed(path, ScoringRecord)
-        except ValueError as error:
-            raise ValueError(f"{error}; name another folder with --out, or move this one away") from error
-        different = [name for name in ScoringRecord.model_fields if getattr(before, name) != getattr(record, name)]
-        if not is_other_code(before.code, record.code):
-            different = [name for name in different if name != "code"]
-        if different:
-            data = difference(before.data, record.data)
-            said = [
-                data or "data" if name == "data" else f"{name} was {getattr(before, name)}, is {getattr(record, name)}"
-                for name in different
-            ]
-            raise ValueError(f"{out} holds another scoring: {'; '.join(said)}; name another folder with --out")
-        for partial in set(out.rglob("*.partial")) - {file.out for file in files}:
-            partial.unlink()
-    elif any(not child.name.endswith(".partial") for child in out.iterdir()):
-        raise ValueError(f"{out} holds something else than a scoring; name another folder with --out")
-    else:
-        write_sealed(path, record)
 
 
 def metadata_of(opened: OpenedCommit) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 manifest.json            names every other file with its checksum; written last
 features.json            columns, tables, transforms, hash, seed
-request.json             an example of a request to a server, with made-up values
+request.json             an example of a request to a server, for two rows of the run's data
+response.json            what it should answer, to rounding
 rows/0000 ...            the rows' weights, sorted by key, in pages (`pages.py`)
 fences                   top 32 bits of each page's first key
 rates.safetensors        history of learning rates, with which first rows are caught up
@@ -35,7 +36,7 @@ from pipeline.workflow import Workflow
 SERVABLE_MANIFEST = "manifest.json"
 FEATURES_FILE, ROWS_FOLDER, FENCES_FILE, RATES_FILE = "features.json", "rows", "fences", "rates.safetensors"
 WEIGHTS_FILE, ONNX_FILE, PT2_FILE = "model.safetensors", "model.onnx", "model.pt2"
-REQUEST_FILE = "request.json"
+REQUEST_FILE, RESPONSE_FILE = "request.json", "response.json"
 """Names of the files of a servable; the parts of the table are in the folder ROWS_FOLDER."""
 CURRENT_FILE = "current"
 """File in a folder of servables: one line, the name of the one to serve. It is replaced by a rename."""
@@ -71,11 +72,14 @@ class ServableManifest(Strict):
     """Files that could not be made, with the first line of the reason."""
     measured: dict[str, Amount]
     """Largest differences that the export measured, by their description."""
+    unsigned: tuple[str, ...] = ()
+    """Categorical columns of integers up to 2^64 in the training data. Left out of the file if there are none, as in
+    servables that earlier versions of this package made."""
 
     @property
     def content(self) -> bytes:
         """Content of the file: a line with a checksum of the other, which has the values."""
-        text = self.model_dump_json().encode()
+        text = self.model_dump_json(exclude=None if self.unsigned else {"unsigned"}).encode()
         return f'{{"checksum": "{checksum(text)}"}}\n'.encode() + text + b"\n"
 
     @property

@@ -15,7 +15,7 @@ from pipeline.machine.limits import cpus
 from pipeline.machine.loopback import warning_of
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.sizes import format_size
-from pipeline.serving.arguments import size_argument
+from pipeline.serving.arguments import add_bad_values, size_argument
 from pipeline.workflow import load
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def opener_of(args: argparse.Namespace) -> Callable[[Path, int], Served]:
     from pipeline.serving.served_model import open_served
 
     given = load(args.workflow) if args.workflow else None
-    return lambda folder, memory: open_served(folder, memory, given, args.backend)
+    return lambda folder, memory: open_served(folder, memory, given, args.backend, args.bad_values)
 
 
 def serve_arguments() -> argparse.ArgumentParser:
@@ -107,6 +107,7 @@ def serve_arguments() -> argparse.ArgumentParser:
         "--backend", choices=("onnx", "torch"),
         help="what runs the dense part (default: ONNX Runtime if it is installed and the servable has a model.onnx)",
     )  # fmt: skip
+    add_bad_values(parser)
     parser.add_argument(
         "--workflow", type=Path, help="the workflow's file: torch needs it if it defines the model class"
     )

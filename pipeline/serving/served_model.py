@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
-from pipeline.serving.example_request import inputs_of
-from pipeline.serving.http.served import Answer
+from pipeline.data.outside import BadValues, Outside
+from pipeline.serving.features import Features
+from pipeline.serving.http.served import Answer, InputSpec
 from pipeline.serving.open_servable import Backend, OpenServable
 from pipeline.serving.predictor import Scored
 from pipeline.serving.scored_files import score_columns, score_fields
 from pipeline.serving.servable import open_files
 from pipeline.workflow import Workflow
+
+DATATYPES_OF_KINDS = {"integers": "INT64", "text": "BYTES"}
+"""Datatype of the Open Inference Protocol that the metadata announces, by the kind of a column's values."""
+
+
+def inputs_of(features: Features, unsigned: Collection[str] = ()) -> tuple[InputSpec, ...]:
+    """Columns that the model reads: the numbers, then the categories. `unsigned`: those of integers up to 2^64."""
+    numbers = [InputSpec(number.name, "FP32", is_list=False, required=True) for number in features.numbers]
+    categories = []
+    for category in features.categories:
+        kind = features.kinds[category.name]
+        datatype = "UINT64" if category.name in unsigned else DATATYPES_OF_KINDS[kind.removeprefix("lists of ")]
+        categories.append(InputSpec(category.name, datatype, kind.startswith("lists"), required=True))
+    return (*numbers, *categories)
 
 
 class ServedModel:
@@ -26,16 +41,18 @@ class ServedModel:
         self.name, self.version = opened.manifest.name, opened.manifest.digest
         self.outputs, self.features = tuple(score_fields(features.labels)), features.digest
         self._columns = [category.name for category in features.categories]
-        self.inputs = inputs_of(features)
+        self.inputs = inputs_of(features, opened.manifest.unsigned)
         self._keys: Counter[str] = Counter()
 
     def predict(self, table: pa.Table) -> Answer:
-        pieces: list[Scored] = list(self._opened.predictor.batches(table))
+        outside = Outside(self._opened.predictor.bad_values)
+        pieces: list[Scored] = list(self._opened.predictor.batches(table, outside, name="the request"))
         unknown_F = sum((scored.unknown_F for scored in pieces), np.zeros(len(self._columns), np.int64))
         scores_NT = np.concatenate([scored.scores_BT for scored in pieces])
-        columns = [column.to_numpy() for column in score_columns(scores_NT)]
+        columns = [column.to_numpy(zero_copy_only=False) for column in score_columns(scores_NT)]
         unknown = dict(zip(self._columns, unknown_F.tolist(), strict=True))
-        return Answer(dict(zip(self.outputs, columns, strict=True)), {name: n for name, n in unknown.items() if n})
+        scores = dict(zip(self.outputs, columns, strict=True))
+        return Answer(scores, {name: n for name, n in unknown.items() if n}, outside.counts)
 
     def counters(self) -> Mapping[str, int]:
         counts = self._opened.reader.table.counts
@@ -55,6 +72,8 @@ class ServedModel:
         self._opened.close()
 
 
-def open_served(folder: Path, memory_bytes: int, given: Workflow | None, backend: Backend | None) -> ServedModel:
+def open_served(
+    folder: Path, memory_bytes: int, given: Workflow | None, backend: Backend | None, bad_values: BadValues = "clip"
+) -> ServedModel:
     """Open the servable in a folder for the server. Raises what `open_servable` raises."""
-    return ServedModel(OpenServable(open_files(folder), memory_bytes, given, backend))
+    return ServedModel(OpenServable(open_files(folder), memory_bytes, given, backend, bad_values))

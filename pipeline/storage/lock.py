@@ -34,7 +34,7 @@ class RunLock:
             os.close(self._descriptor)
             raise InUse(
                 f"{run_dir} is in use by process {owner}; wait for it to end, or name another directory with --run-dir "
-                "(when preparing data: --out)"
+                "(prepare, score and export: --out)"
             ) from None
         # The lock holds even if a full disk does not take the number of its owner: `verify` must be able to run there.
         with suppress(OSError):

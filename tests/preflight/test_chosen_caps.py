@@ -150,6 +150,16 @@ def test_the_memory_of_machines_elsewhere_has_to_be_given(root):
     divide_caps(checked(without_caps(root, 128 << 20), world=2, here=False), RAM, lambda line: None)
 
 
+@pytest.mark.parametrize("given", [{}, {name: 1 << 26 for name in CAP_NAMES if name != "disk"}], ids=["none", "others"])
+def test_a_disk_without_a_limit_is_not_shown(root, given):
+    """A scoring writes no rows."""
+    said = []
+    _, caps = complete(checked(without_caps(root, **given)), RAM, said.append)
+    assert caps.disk == chosen_caps.UNLIMITED_DISK
+    assert len(said) == (not given)
+    assert not any("disk" in line for line in said)
+
+
 def test_the_disk_is_what_is_free_and_what_the_run_takes_already(root, tmp_path, monkeypatch):
     (tmp_path / "log").write_bytes(bytes(1 << 20))
     free = type("usage", (), {"free": 1 << 30})

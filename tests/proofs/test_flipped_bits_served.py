@@ -21,13 +21,24 @@ from pipeline.serving.http.admission import Admission
 from pipeline.serving.http.answer import probe
 from pipeline.serving.http.app import Api
 from pipeline.serving.http.current import Current
-from pipeline.serving.servable import FENCES_FILE, ONNX_FILE, PT2_FILE, REQUEST_FILE, WEIGHTS_FILE, read_servable
+from pipeline.serving.servable import (
+    FENCES_FILE,
+    ONNX_FILE,
+    PT2_FILE,
+    REQUEST_FILE,
+    RESPONSE_FILE,
+    WEIGHTS_FILE,
+    read_servable,
+)
 from pipeline.serving.served_model import open_served
 from pipeline.workflow import Category
 
 SEED, ROWS_OF_REQUEST = 20261122, 3
 CATEGORIES = (Category(name="item"), Category(name="user"))
-UNREAD = {"torch": {ONNX_FILE, PT2_FILE, REQUEST_FILE}, "onnx": {WEIGHTS_FILE, PT2_FILE, REQUEST_FILE}}
+UNREAD = {
+    "torch": {ONNX_FILE, PT2_FILE, REQUEST_FILE, RESPONSE_FILE},
+    "onnx": {WEIGHTS_FILE, PT2_FILE, REQUEST_FILE, RESPONSE_FILE},
+}
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ from reference import key_of
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.files import columns_of, kind_of
+from pipeline.data.outside import Outside
 from pipeline.data.source import Scoring, Source, layout_of
 from pipeline.data.table import TableReader
 from pipeline.records import Block
@@ -102,7 +103,7 @@ def test_training_scoring_and_requests_have_the_same_keys_and_numbers(table):
     )
     for request in requests:
         reader = TableReader(columns, kinds, layout_of(data, kinds))
-        (examples,) = reader.batches(request, len(table))
+        (examples,) = reader.batches(request, len(table), Outside("refuse"))
         found.append(contents(examples))
         reader.close()
     assert all(one == found[0] for one in found[1:])

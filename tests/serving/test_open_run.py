@@ -87,6 +87,12 @@ def test_other_cuts_change_a_score_by_rounding_at_most(trained, opened, cut):
     assert np.abs(found - trained.logits_NT[:, 0]).max() <= 1e-5 * max(1, np.abs(trained.logits_NT).max())
 
 
+@pytest.mark.parametrize("cut", [6, 12])
+def test_whole_batches_have_the_bits_of_the_evaluation(trained, opened, cut):
+    pieces = [opened.predict(trained.test.slice(at, cut)) for at in range(0, len(trained.test), cut)]
+    assert (bits_of(pa.concat_tables(pieces)) == trained.logits_NT.view(np.uint32)).all()
+
+
 class Foreign:
     """Table of another library: nothing but a stream of Arrow's C interface."""
 
@@ -195,14 +201,98 @@ def test_a_closed_run_reads_nothing_and_waits_for_those_who_read(trained):
         (lambda t: t.set_column(t.schema.names.index("item"), "item", t.column("item").cast(pa.string())),
          "'item' .* holds text, expected integers as in the training data"),
         (lambda t: t.set_column(t.schema.names.index("age"), "age", t.column("country")), "'age' .* has type string"),
-        (lambda t: t.set_column(t.schema.names.index("x0"), "x0", pa.array([np.inf] * len(t))), "'x0'.*bad values"),
+        (lambda t: t.set_column(t.schema.names.index("item"), "item", pa.array([1.5] * len(t))), "1.5 at row 0 is no"),
     ],
-    ids=["missing", "twice", "other kind", "other type", "bad value"],
+    ids=["missing", "twice", "other kind", "other type", "no integer"],
 )  # fmt: skip
 def test_a_table_that_does_not_fit_is_refused_with_the_column(trained, opened, change, said):
     with pytest.raises(ValueError, match=said):
         opened.predict(change(trained.test))
     assert (bits_of(opened.predict(trained.test)) == trained.logits_NT.view(np.uint32)).all()
+
+
+def changed(table, name, values):
+    return table.set_column(table.schema.names.index(name), name, values)
+
+
+def test_bad_numbers_of_a_table_are_counted_and_scored(trained, opened):
+    ages = [1] * (len(trained.test) - 2)
+    bad, good = (changed(trained.test, "age", pa.array([-5, *ages, value])) for value in (-1, 0))
+    with pytest.warns(UserWarning, match=r"'age': 2 bad values, the first is -5 at row 0 of the table") as seen:
+        found = opened.predict(bad)
+    assert seen[0].filename == __file__
+    expected = bits_of(opened.predict(changed(good, "age", pa.array([0, *ages, 0]))))
+    assert (bits_of(found) == expected).all()
+    with pipeline.open_run(trained.run_dir, "last", bad_values="null") as run:
+        with pytest.warns(UserWarning, match="'age': 2 bad values"):
+            logits = run.predict(bad).column("click.logit").to_pylist()
+        with pytest.warns(UserWarning, match="'age': 2 bad values"):
+            metrics = run.evaluate(bad)
+    assert [at for at, value in enumerate(logits) if value is None] == [0, len(bad) - 1]
+    assert metrics["examples"] == len(bad) - 2
+    said = r"'age' \(data.numbers\): 1 bad value, the first is -5"
+    with (
+        pipeline.open_run(trained.run_dir, "last", bad_values="refuse") as run,
+        pytest.raises(ValueError, match=said),
+    ):
+        run.predict(bad)
+    with pytest.raises(ValueError, match="bad_values is 'drop'; expected one of clip, null, refuse"):
+        pipeline.open_run(trained.run_dir, bad_values="drop")
+
+
+@pytest.mark.parametrize("name", ["item", "country", "history", "age"])
+def test_a_column_of_none_is_one_of_missing_values(trained, opened, name):
+    typed = changed(trained.test, name, pa.nulls(len(trained.test), trained.test.schema.field(name).type))
+    untyped = changed(trained.test, name, pa.nulls(len(trained.test)))
+    assert opened.predict(untyped).equals(opened.predict(typed))
+
+
+def test_lists_without_any_value_are_empty_lists(trained, opened):
+    empty = [[] for _ in range(len(trained.test))]
+    found, expected = (
+        changed(trained.test, "tags", pa.array(empty, pa.list_(kind))) for kind in (pa.null(), pa.int64())
+    )
+    assert opened.predict(found).equals(opened.predict(expected))
+
+
+def test_floats_that_are_integers_have_the_keys_of_integers(trained, opened):
+    items = [None, *trained.test["item"].to_pylist()[1:]]
+    whole, floats = (changed(trained.test, "item", pa.array(items, kind)) for kind in (pa.int64(), pa.float64()))
+    assert opened.predict(floats).equals(opened.predict(whole))
+    for value in (1.5, 2.0**53 + 2, np.inf):
+        with pytest.raises(ValueError, match=r"the table: column 'item' .* at row 1 is no integer up to 9,007"):
+            opened.predict(changed(trained.test, "item", pa.array([1.0, *[value] * (len(trained.test) - 1)])))
+
+
+def test_rows_as_dicts_are_a_table_and_a_path_is_none(trained, opened):
+    assert opened.predict(trained.test.to_pylist()).equals(opened.predict(trained.test))
+    with pytest.raises(ValueError, match=r"of type str, are no table: .*a list of rows.*`pipeline score` reads files"):
+        opened.predict("log.parquet")
+
+
+def test_messages_about_a_table_speak_of_no_file(trained, opened):
+    for change in (
+        trained.test.drop_columns(["item"]),
+        changed(trained.test, "item", trained.test["country"]),
+        changed(trained.test, "age", trained.test["country"]),
+    ):
+        with pytest.raises(ValueError, match="the table: column") as error:
+            opened.predict(change)
+        assert "file" not in str(error.value)
+        assert "pattern" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("country", "c3"), ("country", b"c3"), ("country", np.str_("c3")), ("country", None), ("item", 3), ("item", 3.0),
+     ("item", np.int32(3)), ("item", np.array(3)), ("item", pa.scalar(3)), ("history", 3), ("item", True)],
+)  # fmt: skip
+def test_one_value_is_looked_up_as_one_value(opened, column, value):
+    listed = 3 if isinstance(value, pa.Scalar | np.ndarray) else value
+    found = opened.rows(column, value)
+    assert found.num_rows == 1
+    assert found.column("key") == opened.rows(column, [listed]).column("key")
+    assert found.column("known").to_pylist() == [True]
 
 
 def test_rows_are_those_of_the_plain_trainer(trained, opened):
@@ -230,7 +320,8 @@ def test_a_column_of_lists_and_of_texts_is_looked_up_by_value(opened):
 @pytest.mark.parametrize(
     ("column", "values", "said"),
     [("price", [1], "no categorical column; expected one of history"), ("item", ["a"], "are text, expected integers"),
-     ("country", [1], "are integers, expected text"), ("item", [1.5], "expected integers")],
+     ("country", [1], "are integers, expected text"), ("item", [1.5], "expected integers"),
+     ("country", ["c1", 3], "no integers of 64 bits and no texts"), ("item", [1 << 64], "no integers of 64 bits")],
 )  # fmt: skip
 def test_values_that_do_not_fit_are_refused(opened, column, values, said):
     with pytest.raises(ValueError, match=said):

@@ -115,4 +115,7 @@ def refused(*args):
 def test_rows_of_another_commit_are_not_written_over(trained, tmp_path, capsys):
     write_sealed(tmp_path / EXPORTED, ParquetRecord(commit=1, source="0" * 16, num_rows=0, num_unknown=0))
     assert export(trained, tmp_path, "--format", "parquet") == 2
-    assert f"{tmp_path} holds the rows of commit 1; name another folder with --out" in capsys.readouterr().err
+    assert (
+        f"{tmp_path} holds the rows of commit 1; --fresh moves it aside, --out names another folder"
+        in capsys.readouterr().err
+    )

@@ -22,8 +22,9 @@ from whole_runs import gated
 from pipeline.cluster.local_crew import LocalCrew
 from pipeline.monitor.metrics import Evaluation
 from pipeline.records import Refusal
+from pipeline.serving.column_reader import ColumnReader
 from pipeline.serving.score import main
-from pipeline.serving.scored_files import ColumnReader, ScoreWriter
+from pipeline.serving.scored_files import ScoreWriter
 from pipeline.serving.scoring import Scorer
 from pipeline.workflow import Commit, Metrics, load
 
@@ -77,6 +78,14 @@ def test_scores_have_the_bits_of_the_evaluation(trained, tmp_path, capsys):
     reported = trained.result["epochs"][-1]
     for name in ("auc", "logloss", "ne", "calibration", "gauc"):
         assert f"{name} {reported[name]:.5f}" in said
+
+
+@pytest.mark.prove
+def test_files_cut_in_other_batches_have_the_scores_to_rounding(trained, tmp_path):
+    """Without the first file, of 14 rows, each batch of six begins at another row."""
+    score(trained, tmp_path / "out", data=[f"{trained.workflow.data.root}/test-[bc].parquet"])
+    found, expected = scored(tmp_path / "out").column("click.logit").to_numpy(), trained.logits_NT[14:, 0]
+    assert np.abs(found - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
 
 
 def test_the_metadata_name_the_commit_the_fingerprint_and_the_features(trained, tmp_path):
@@ -176,8 +185,9 @@ def test_scoring_goes_on_with_the_files_that_are_left(trained, tmp_path, missing
     [
         (["--keep", "item"], "another scoring: keep was"),
         (["--commit", "1"], "another scoring: commit was"),
-        (["--keep", "prize"], "--keep prize: not all files have this column"),
-        (["--keep", "item", "item"], "two columns of this name"),
+        (["--bad-values", "null"], "another scoring: bad_values was clip, is null"),
+        (["--fresh", "--keep", "prize"], "--keep prize: not all files have this column"),
+        (["--fresh", "--keep", "item", "item"], "two columns of this name"),
         (["--commit", "99"], "has no commit 99"),
     ],
 )  # fmt: skip
@@ -189,12 +199,87 @@ def test_a_scoring_that_does_not_fit_is_refused_and_nothing_changes(trained, tmp
     assert contents(tmp_path / "out") == before
 
 
+def test_another_scoring_is_refused_before_the_run_is_opened(trained, tmp_path, monkeypatch, capsys):
+    score(trained, tmp_path / "out")
+    monkeypatch.setattr("pipeline.serving.commit.open_commit", None)
+    score(trained, tmp_path / "out", "--keep", "item", exits=2)
+    assert "keep was (), is ('item',); --fresh moves it aside, --out names another folder" in capsys.readouterr().err
+
+
+def test_fresh_moves_another_scoring_aside(trained, tmp_path, capsys):
+    score(trained, tmp_path / "out")
+    before = contents(tmp_path / "out")
+    score(trained, tmp_path / "out", "--keep", "item", "--fresh")
+    assert f"what was in {tmp_path / 'out'} is now {tmp_path / 'out.1'}" in capsys.readouterr().err
+    assert contents(tmp_path / "out.1") == before
+    assert "item" in pq.read_schema(tmp_path / "out" / "test-b.parquet").names
+
+
+def test_fresh_never_moves_the_data_or_the_run(trained, tmp_path, capsys):
+    root, run_dir = trained.workflow.data.root, trained.run_dir
+    score(trained, root, "--fresh", exits=2)
+    assert "which is to be scored" in capsys.readouterr().err
+    score(trained, run_dir, "--fresh", exits=2)
+    assert "holds the run" in capsys.readouterr().err
+    assert root.is_dir()
+    assert run_dir.is_dir()
+
+
+def with_column(trained, file, name, values):
+    table = pq.read_table(trained.workflow.data.root / "test-c.parquet")
+    pq.write_table(table.set_column(table.schema.names.index(name), name, values), file, row_group_size=50)
+    return table
+
+
+def with_bad_age(trained, file):
+    """Write a file whose row 60, in its second row group, has an age below the domain of log1p."""
+    ages = pq.read_table(trained.workflow.data.root / "test-c.parquet").column("age").to_pylist()
+    with_column(trained, file, "age", pa.array([*ages[:60], -5, *ages[61:]], pa.int32()))
+
+
+def test_one_bad_number_costs_no_other_row_its_score(trained, tmp_path, capsys):
+    with_bad_age(trained, bad := tmp_path / "bad.parquet")
+    for rule, what in (("clip", "scored with the nearest value inside"), ("null", "its row has no score")):
+        score(trained, tmp_path / rule, "--bad-values", rule, data=[bad])
+        said = capsys.readouterr()
+        assert f"'age': 1 bad value, the first is -5 at row 60 of {bad}; {what}" in said.err
+        assert "auc" in said.out
+    clip, null = scored(tmp_path / "clip"), scored(tmp_path / "null")
+    assert [at for at, value in enumerate(null.column("click.logit").to_pylist()) if value is None] == [60]
+    assert null.column("click.probability").null_count == 1
+    others = [at for at in range(len(clip)) if at != 60]
+    assert (bits_of(clip.take(others)) == bits_of(null.take(others))).all()
+
+
+@pytest.mark.prove
+def test_a_bad_number_has_the_score_of_the_nearest_one(trained, tmp_path, capsys):
+    with_bad_age(trained, bad := tmp_path / "bad.parquet")
+    ages = pq.read_table(bad).column("age").to_pylist()
+    with_column(trained, tmp_path / "good.parquet", "age", pa.array([*ages[:60], 0, *ages[61:]], pa.int32()))
+    for name in ("bad", "good"):
+        score(trained, tmp_path / name, data=[tmp_path / f"{name}.parquet"])
+    assert (bits_of(scored(tmp_path / "bad")) == bits_of(scored(tmp_path / "good"))).all()
+    score(trained, tmp_path / "refuse", "--bad-values", "refuse", data=[bad], exits=1)
+    assert "'age' (data.numbers): 1 bad value, the first is -5 at row" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("age", pa.int32()), ("click", pa.int8()), ("history", pa.list_(pa.int64()))]
+)
+def test_a_file_whose_column_has_no_type_is_scored_as_nulls(trained, tmp_path, name, kind):
+    with_column(trained, tmp_path / "none.parquet", name, pa.nulls(NUM_TEST - 15))
+    with_column(trained, tmp_path / "typed.parquet", name, pa.nulls(NUM_TEST - 15, kind))
+    for which in ("none", "typed"):
+        score(trained, tmp_path / which, data=[tmp_path / f"{which}.parquet"])
+    assert (bits_of(scored(tmp_path / "none")) == bits_of(scored(tmp_path / "typed"))).all()
+
+
 def test_an_output_folder_that_holds_something_else_is_refused(trained, tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("kept")
     score(trained, tmp_path, exits=2)
     assert "holds something else" in capsys.readouterr().err
     score(trained, trained.workflow.data.root, exits=2)
-    assert "which is to be scored" in capsys.readouterr().err
+    assert "holds something else" in capsys.readouterr().err
     assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
@@ -355,7 +440,7 @@ def test_a_damaged_record_of_a_scoring_is_refused_with_the_ways_out(trained, tmp
     score(trained, tmp_path, exits=2)
     said = capsys.readouterr().err
     assert f"{tmp_path / 'scoring.json'}: " in said
-    assert said.endswith("; name another folder with --out, or move this one away\n")
+    assert said.endswith("; --fresh moves it aside, --out names another folder\n")
 
 
 def test_a_file_that_loses_rows_while_it_is_scored_is_named(tmp_path):

@@ -1,5 +1,6 @@
 """A servable has all that scores need: its scores are those of the commit, in float32 with torch to the bit."""
 
+import json
 import os
 import pickle
 import shutil
@@ -21,6 +22,7 @@ from forked import killed_and_finished
 from harness import make_driver
 from machine import ROW, Machine
 from many_rules import Squared
+from oip import json_request
 from test_open_run import OPTIMIZERS
 from test_scoring import OWN, contents
 from test_stop import ROOT
@@ -31,9 +33,19 @@ from pipeline.serving import dense_files
 from pipeline.serving.diff import compare
 from pipeline.serving.export import main as export_main
 from pipeline.serving.exporting import ExportRecord, check_num_rows, claim_folder
+from pipeline.serving.http.answer import Post, answer_post
+from pipeline.serving.http.errors import RequestError
 from pipeline.serving.http.request import read_request
 from pipeline.serving.onnx_model import OnnxDense
-from pipeline.serving.servable import ONNX_FILE, PT2_FILE, REQUEST_FILE, SERVABLE_MANIFEST, WEIGHTS_FILE, read_servable
+from pipeline.serving.servable import (
+    ONNX_FILE,
+    PT2_FILE,
+    REQUEST_FILE,
+    RESPONSE_FILE,
+    SERVABLE_MANIFEST,
+    WEIGHTS_FILE,
+    read_servable,
+)
 from pipeline.serving.served_model import open_served
 from pipeline.serving.sorted_runs import rows_of_chunks
 from pipeline.storage.files import Damaged, Files
@@ -113,7 +125,13 @@ def test_scores_are_those_of_the_commit_with_any_model(root, tmp_path, name):
     check_scores(run, tmp_path / "out")
 
 
-@pytest.mark.parametrize("cut", [1, 7, 200])
+def test_whole_batches_by_torch_have_the_bits_of_the_evaluation(trained, servable):
+    with pipeline.open_servable(servable, backend="torch") as opened:
+        pieces = [opened.predict(trained.test.slice(at, 6)) for at in range(0, len(trained.test), 6)]
+    assert (bits_of(pa.concat_tables(pieces)) == trained.logits_NT.view(np.uint32)).all()
+
+
+@pytest.mark.parametrize("cut", [1, 6, 7, 200])
 def test_other_cuts_change_a_score_by_rounding_at_most(trained, servable, backend, cut):
     with pipeline.open_servable(servable, backend=backend) as opened:
         pieces = [opened.predict(trained.test.slice(at, cut)) for at in range(0, len(trained.test), cut)]
@@ -121,12 +139,49 @@ def test_other_cuts_change_a_score_by_rounding_at_most(trained, servable, backen
     assert np.abs(found - trained.logits_NT[:, 0]).max() <= CLOSE
 
 
-def test_an_export_writes_an_example_of_a_request_which_a_server_answers(servable):
+def test_an_export_has_a_request_of_the_test_split_and_its_answer(trained, servable):
     """Its workflow has numbers, integers, text and lists of both."""
+    body = (servable / REQUEST_FILE).read_bytes()
     with closing(open_served(servable, MEMORY, None, "torch")) as served:
-        request = read_request((servable / REQUEST_FILE).read_bytes(), None, served.inputs, served.outputs)
-        assert request.table.schema.equals(served.example().schema)
-        assert [len(scores) for scores in served.predict(request.table).scores.values()] == [2, 2]
+        table = read_request(body, None, served.inputs, served.outputs).table
+        assert table.schema.equals(served.example().schema)
+        expected = trained.test.slice(0, 2).select(table.column_names).to_pydict()
+        assert table.to_pydict() == expected
+        answered = answer_post(served, Post(body, "application/json", None), lambda timeout: None)
+        told, written = json.loads(answered.encoded.body), json.loads((servable / RESPONSE_FILE).read_text())
+    assert {name: told[name] for name in written} == written
+    assert (np.float32(written["outputs"][0]["data"]) == trained.logits_NT[:2, 0]).all()
+
+
+def test_a_request_is_made_up_where_the_data_are_gone(trained, tmp_path, without_programs):
+    """The data's folder is another one for a moment."""
+    root = trained.workflow.data.root
+    root.rename(moved := root.with_name("moved"))
+    try:
+        assert export(trained, tmp_path / "out") == 0
+    finally:
+        moved.rename(root)
+    told = json.loads((tmp_path / "out" / REQUEST_FILE).read_text())
+    assert {"name": "country", "datatype": "BYTES", "shape": [2], "data": ["a", "b"]} in told["inputs"]
+    outputs = json.loads((tmp_path / "out" / RESPONSE_FILE).read_text())["outputs"]
+    assert all(np.isfinite(output["data"]).all() for output in outputs)
+
+
+def test_ids_up_to_2_to_the_64_are_announced_as_unsigned(tmp_path, without_programs):
+    root = write_data(tmp_path / "data", num_train=30, num_keys=9)
+    for path in root.glob("*.parquet"):
+        table = pq.read_table(path)
+        ids = pa.array([None if v is None else v + (1 << 63) for v in table["item"].to_pylist()], pa.uint64())
+        lists = table["tags"].cast(pa.list_(pa.uint64()))
+        table = table.set_column(table.schema.names.index("item"), "item", ids)
+        pq.write_table(table.set_column(table.schema.names.index("tags"), "tags", lists), path)
+    run = train_and_evaluate(make_workflow(root, epochs=1), tmp_path / "run")
+    assert export(run, tmp_path / "out") == 0
+    assert read_servable(tmp_path / "out").unsigned == ("item", "tags")
+    with closing(open_served(tmp_path / "out", MEMORY, None, "torch")) as served:
+        assert [spec.name for spec in served.inputs if spec.datatype == "UINT64"] == ["item", "tags"]
+        body = (tmp_path / "out" / REQUEST_FILE).read_bytes()
+        assert read_request(body, None, served.inputs, ()).table["item"].to_pylist() == run.test["item"][:2].to_pylist()
 
 
 def test_an_export_ends_with_the_command_that_sends_the_example(trained, servable, capsys):
@@ -137,6 +192,31 @@ def test_an_export_ends_with_the_command_that_sends_the_example(trained, servabl
         f"send an example: curl -H content-type:application/json -d @{servable}/request.json "
         "localhost:8000/v2/models/small/infer",
     ]  # fmt: skip
+
+
+def test_a_server_scores_the_rows_next_to_a_bad_number(servable, trained):
+    """JSON's 1e400 is one, too. Its row is scored, or has no score; or the request is refused, as --bad-values says."""
+    served = open_served(servable, 1 << 24, None, "torch")
+    table = served.example().take([0] * 3)
+    table = table.set_column(table.schema.names.index("age"), "age", pa.array([0, -5, 3], pa.float32()))
+    expected = served.predict(table.set_column(1, "age", pa.array([0, 0, 3], pa.float32()))).scores["click.logit"]
+    body = json_request(table, served.inputs).replace(b"3.0]", b"1e400]")
+
+    def answer(rule):
+        model = open_served(servable, 1 << 24, None, "torch", rule)
+        answered = answer_post(model, Post(body, "application/json", None), lambda timeout: None)
+        model.close()
+        return answered.answer, json.loads(answered.encoded.body)
+
+    answered, told = answer("clip")
+    assert told["parameters"]["bad_values.age"] == answered.bad["age"] == 2
+    assert (told["outputs"][0]["data"][:2] == expected[:2]).all()
+    _, told = answer("null")
+    assert [value is None for value in told["outputs"][1]["data"]] == [False, True, True]
+    with pytest.raises(RequestError, match=r"'age' .*: 2 bad values, the first is -5.0 at row 1") as error:
+        answer("refuse")
+    assert error.value.status == 400
+    served.close()
 
 
 def test_rows_are_those_of_the_run(trained, servable):
@@ -339,7 +419,7 @@ def test_verify_reads_every_bit(servable, tmp_path, capsys):
 def test_a_flipped_bit_is_refused_when_it_is_read_and_other_rows_are_still_served(trained, servable, tmp_path):
     rng = np.random.default_rng(6)
     files = [path.relative_to(servable) for path in servable.rglob("*") if path.is_file()]
-    used = [path for path in files if path.name not in (PT2_FILE, REQUEST_FILE)]
+    used = [path for path in files if path.name not in (PT2_FILE, REQUEST_FILE, RESPONSE_FILE)]
     for number in range(20):
         name = used[number % len(used)]
         folder = tmp_path / str(number)
@@ -421,6 +501,19 @@ def test_an_output_folder_that_holds_something_else_is_refused(trained, servable
     assert "no folder directly below" in capsys.readouterr().err
 
 
+def test_fresh_moves_another_servable_aside_and_never_the_run(trained, tmp_path, capsys, without_programs):
+    assert export(trained, tmp_path / "out") == 0
+    before = read_servable(tmp_path / "out")
+    assert export(trained, tmp_path / "out", "--precision", "int8") == 2
+    assert "another servable, of commit" in (said := capsys.readouterr().err)
+    assert said.endswith("; --fresh moves it aside, --out names another folder\n")
+    assert export(trained, tmp_path / "out", "--precision", "int8", "--fresh") == 0
+    assert read_servable(tmp_path / "out.1") == before
+    assert read_servable(tmp_path / "out").precision == "int8"
+    assert export(trained, trained.run_dir, "--fresh") == 2
+    assert "holds the run" in capsys.readouterr().err
+
+
 def test_publishing_names_the_servable(trained, tmp_path, without_programs):
     for name in ("monday", "tuesday"):
         assert export(trained, tmp_path / name, "--publish", tmp_path) == 0
@@ -460,7 +553,7 @@ RECORD = ExportRecord(source="0" * 16, precision="float32", negatives=1.0, memor
 def test_an_unfinished_export_with_other_arguments_is_not_continued(tmp_path):
     claim_folder(tmp_path / "out", RECORD, Files())
     claim_folder(tmp_path / "out", RECORD, Files())
-    with pytest.raises(ValueError, match="out holds an unfinished export with other arguments; name another folder"):
+    with pytest.raises(ValueError, match="out holds an unfinished export with other arguments; --fresh moves"):
         claim_folder(tmp_path / "out", RECORD.model_copy(update={"precision": "int8"}), Files())
 
 

@@ -1,6 +1,8 @@
 """From training to an answer over HTTP: whole evaluation batches are answered with the bits of the evaluation."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from pipeline.workflow import load
 
 triton = pytest.importorskip("tritonclient.http")
 
+GUIDE = ROOT / "docs" / "use.md"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 """Environment of a process which finds this package from any folder, and no module of the tests."""
 MINE = """
@@ -144,13 +147,20 @@ def test_another_servable_is_served_without_an_interruption(trained, folder, tmp
         assert client.is_server_ready()
 
 
-def test_unknown_keys_are_counted_by_column(trained, folder):
+def test_unknown_keys_are_counted_and_the_example_is_answered(trained, folder):
+    """The example is sent by the client that the user guide shows."""
     table = trained.test.slice(0, 2)
     at = table.schema.names.index("item")
     table = table.set_column(at, "item", pa.array([10**15, 10**15 + 1]))
+    (client_of_guide,) = re.findall(r"```python\n(import json\nimport urllib.*?)```", GUIDE.read_text(), re.DOTALL)
+    exec(client_of_guide, guide := {})
     with server(folder) as (address, _), triton.InferenceServerClient(address) as client:
         parameters = client.infer("small", inputs_of(table)).get_response()["parameters"]
+        url = f"http://{address}/v2/models/small/infer"
+        scores = guide["ask"](url, (folder / "one" / "request.json").read_bytes())
     assert parameters["unknown_keys.item"] == 2
+    for output in json.loads((folder / "one" / "response.json").read_text())["outputs"]:
+        assert np.allclose(scores[output["name"]], output["data"], rtol=0, atol=1e-5)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ from pipeline.serving.http.arrow import ARROW_STREAM, read_stream
 from pipeline.serving.http.errors import RequestError
 from pipeline.serving.http.request import NO_DATA, read_request
 from pipeline.serving.http.response import Encoded, write_answer
-from pipeline.serving.http.served import Served
+from pipeline.serving.http.served import Answer, Served
 from pipeline.serving.http.tensors import Tensor, array_of
 
 
@@ -31,7 +31,7 @@ class Answered:
 
     encoded: Encoded
     num_rows: int
-    unknown: Mapping[str, int]
+    answer: Answer
 
 
 def answer_post(served: Served, post: Post, refuse_late: Callable[[float], None]) -> Answered:
@@ -52,11 +52,8 @@ def answer_post(served: Served, post: Post, refuse_late: Callable[[float], None]
         raise RequestError(400, str(error)) from error
     except OSError as error:
         raise RequestError(500, f"rows could not be read: {error}") from error
-    try:
-        encoded = write_answer(served, request.wanted, answer, as_arrow)
-    except ArithmeticError as error:
-        raise RequestError(500, str(error)) from error
-    return Answered(encoded, request.table.num_rows, answer.unknown)
+    encoded = write_answer(served, request.wanted, answer, as_arrow)
+    return Answered(encoded, request.table.num_rows, answer)
 
 
 def probe(served: Served) -> None:

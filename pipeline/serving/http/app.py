@@ -120,7 +120,7 @@ class Api:
         try:
             answered = await self._infer(request)
             status = 200
-            self.metrics.count_rows(answered.num_rows, answered.unknown)
+            self.metrics.count_rows(answered.num_rows, answered.answer)
             return Response(answered.encoded.body, headers=answered.encoded.headers)
         except RequestError as error:
             status = error.status

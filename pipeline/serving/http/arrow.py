@@ -62,8 +62,8 @@ def read_stream(body: bytes, inputs: tuple[InputSpec, ...], outputs: Sequence[st
 
 
 def write_stream(scores: Mapping[str, F32], told: Mapping[str, Any]) -> bytes:
-    """Write a stream with a float32 column for each output."""
-    table = pa.table({name: pa.array(scores_B) for name, scores_B in scores.items()})
+    """Write a stream with a float32 column for each output; null for NaN."""
+    table = pa.table({name: pa.array(scores_B, from_pandas=True) for name, scores_B in scores.items()})
     table = table.replace_schema_metadata({RESPONSE: json.dumps(told)})
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
@@ -11,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from pipeline.serving.http.admission import Admission
 from pipeline.serving.http.current import Current
+from pipeline.serving.http.served import Answer
 
 LATENCY_BOUNDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 """Bounds of the histogram of latencies, closest to each other around the 10 ms that a request may take."""
@@ -30,8 +32,9 @@ class RequestMetrics:
             buckets=LATENCY_BOUNDS, registry=self._registry,
         )  # fmt: skip
         self._rows = Counter("pipeline_rows", "Rows that were scored", registry=self._registry)
-        self._unknown: dict[str, int] = {}
-        self._registry.register(_Owners(admission, current, self._unknown))
+        self._unknown: collections.Counter[str] = collections.Counter()
+        self._bad: collections.Counter[str] = collections.Counter()
+        self._registry.register(_Owners(admission, current, self._unknown, self._bad))
         ProcessCollector(registry=self._registry)
 
     def count(self, status: int, seconds: float) -> None:
@@ -40,11 +43,11 @@ class RequestMetrics:
         if status == 200:
             self._seconds.observe(seconds)
 
-    def count_rows(self, num_rows: int, unknown: Mapping[str, int]) -> None:
-        """Count the rows of a request that got scores, and their unknown keys by column."""
+    def count_rows(self, num_rows: int, answer: Answer) -> None:
+        """Count the rows of a request that got scores, and their unknown keys and bad values by column."""
         self._rows.inc(num_rows)
-        for column, count in unknown.items():
-            self._unknown[column] = self._unknown.get(column, 0) + count
+        self._unknown.update(answer.unknown)
+        self._bad.update(answer.bad)
 
     def text(self) -> bytes:
         """Metrics in Prometheus's text format."""
@@ -54,10 +57,12 @@ class RequestMetrics:
 class _Owners(Collector):
     """Metrics that are plain numbers of their owners until they are asked for."""
 
-    def __init__(self, admission: Admission, current: Current, unknown: Mapping[str, int]) -> None:
+    def __init__(
+        self, admission: Admission, current: Current, unknown: Mapping[str, int], bad: Mapping[str, int]
+    ) -> None:
         self._admission = admission
         self._current = current
-        self._unknown = unknown
+        self._unknown, self._bad = unknown, bad
 
     def describe(self) -> Iterator[Metric]:
         """Return no metric: the registry would otherwise collect all of them to learn their names."""
@@ -68,6 +73,8 @@ class _Owners(Collector):
         yield GaugeMetricFamily("pipeline_requests_in_flight", "Requests in flight", admission.requests)
         yield GaugeMetricFamily("pipeline_bytes_in_flight", "Bytes of bodies in flight", admission.num_bytes)
         yield _labelled("pipeline_unknown_keys", "Keys without a row, by column", "column", self._unknown)
+        bad = "Numbers outside the domain of their column, by column"
+        yield _labelled("pipeline_bad_values", bad, "column", self._bad)
         swaps = "Servables that replaced another one, and those that were refused"
         yield _labelled("pipeline_swaps", swaps, "result", self._current.swaps)
         with self._current.lease() as served:

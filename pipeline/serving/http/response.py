@@ -26,20 +26,18 @@ class Encoded:
 
 
 def write_answer(served: Served, wanted: Wanted, answer: Answer, as_arrow: bool) -> Encoded:
-    """Write the scores that were asked for.
-
-    Raises ArithmeticError if one is to be written as JSON and is not finite.
-    """
+    """Write the scores that were asked for."""
     told: dict[str, Any] = {"model_name": served.name, "model_version": served.version}
     if wanted.id is not None:
         told["id"] = wanted.id
     unknown = {f"unknown_keys.{name}": int(count) for name, count in answer.unknown.items()}
-    if parameters := {**wanted.parameters, **unknown}:
+    bad = {f"bad_values.{name}": int(count) for name, count in answer.bad.items()}
+    if parameters := {**wanted.parameters, **unknown, **bad}:
         told["parameters"] = parameters
     scores = {name: np.ascontiguousarray(answer.scores[name], np.float32) for name in wanted.outputs}
     if as_arrow:
         return Encoded(write_stream(scores, told), {"Content-Type": ARROW_STREAM})
-    told["outputs"] = [_output(name, scores_B, wanted.outputs[name]) for name, scores_B in scores.items()]
+    told["outputs"] = [output_of(name, scores_B, wanted.outputs[name]) for name, scores_B in scores.items()]
     text = json_bytes(told)
     if not any(wanted.outputs.values()):
         return Encoded(text, {"Content-Type": "application/json"})
@@ -48,17 +46,16 @@ def write_answer(served: Served, wanted: Wanted, answer: Answer, as_arrow: bool)
     return Encoded(b"".join([text, *data]), headers)
 
 
-def _output(name: str, scores_B: F32, binary: bool) -> dict[str, Any]:
+def output_of(name: str, scores_B: F32, binary: bool) -> dict[str, Any]:
+    """Tensor of an output, with its values unless they are to follow as binary data."""
     described: dict[str, Any] = {"name": name, "datatype": "FP32", "shape": [len(scores_B)]}
     if binary:
         return {**described, "parameters": {"binary_data_size": scores_B.nbytes}}
-    if not np.isfinite(scores_B).all():
-        raise ArithmeticError(
-            f"output {name!r}: row {np.flatnonzero(~np.isfinite(scores_B))[0]} has no finite score, and JSON has no "
-            "word for it; ask for binary data"
-        )
-    # A float32 as a float64 is written with as many digits as bring back its bits.
-    return {**described, "data": scores_B.tolist()}
+    # A float32 as a float64 is written with as many digits as bring back its bits. JSON has no word for NaN.
+    values = scores_B.tolist()
+    if not (finite_B := np.isfinite(scores_B)).all():
+        values = [value if is_finite else None for value, is_finite in zip(values, finite_B, strict=True)]
+    return {**described, "data": values}
 
 
 def json_bytes(value: Mapping[str, Any] | list[Any]) -> bytes:

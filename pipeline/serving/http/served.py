@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
@@ -29,9 +29,11 @@ class Answer:
     """Scores of the rows of one request."""
 
     scores: Mapping[str, F32]
-    """[B] float32 of each output, in order: "LABEL.logit", "LABEL.probability"."""
+    """[B] float32 of each output, in order: "LABEL.logit", "LABEL.probability"; NaN for a row without a score."""
     unknown: Mapping[str, int]
     """Number of keys without a row, by column."""
+    bad: Mapping[str, int] = field(default_factory=dict)
+    """Number of values outside the domain of their column, by column."""
 
 
 class Served(Protocol):

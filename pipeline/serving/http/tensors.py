@@ -5,6 +5,7 @@ N elements of a tensor
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -125,21 +126,26 @@ def _from_json(where: str, datatype: str, values: list[Any]) -> pa.Array:
         raise ValueError(f"{where}, element {n}: expected {kind.json} or null for {datatype}, got {shown(values[n])}")
     try:
         if kind.json is JSON_NUMBER and int in found:
-            values = [None if value is None else float(value) for value in values]
+            values = [None if value is None else _float(value) for value in values]
         array = pa.array(values, pa.string() if kind.json is JSON_STRING else kind.arrow)
     except (ValueError, OverflowError, pa.ArrowException):
         n = next((n for n, value in enumerate(values) if not _fits(value, kind)), 0)
-        raise ValueError(f"{where}, element {n}: {shown(values[n])} is no {datatype}") from None
-    if kind.json is JSON_NUMBER and not pc.all(pc.is_finite(array), min_count=0).as_py():
-        n = pc.index(pc.is_finite(array), False).as_py()
-        raise ValueError(f"{where}, element {n}: {shown(values[n])} is too large for {datatype}")
+        unsigned = datatype == "INT64" and type(values[n]) is int and 1 << 63 <= values[n] < 1 << 64
+        way = "; send the tensor as UINT64" if unsigned else ""
+        raise ValueError(f"{where}, element {n}: {shown(values[n])} is no {datatype}{way}") from None
     return array
+
+
+def _float(value: float) -> float:
+    """The number, infinite if it is too large: what becomes of such a number is decided where columns are read."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
 
 
 def _fits(value: object, kind: Datatype) -> bool:
     try:
-        if kind.json is JSON_NUMBER and value is not None:
-            value = float(value)  # type: ignore[arg-type]
         pa.array([value], pa.string() if kind.json is JSON_STRING else kind.arrow)
     except (ValueError, OverflowError, pa.ArrowException):
         return False

@@ -18,7 +18,6 @@ from oip import arrow_request, binary_request, json_request, to_bytes
 
 from pipeline.serving.http.answer import Post, answer_post
 from pipeline.serving.http.arrow import ARROW_STREAM, RESPONSE, read_stream
-from pipeline.serving.http.errors import RequestError
 from pipeline.serving.http.request import parts_of, read_request
 from pipeline.serving.http.served import InputSpec
 from pipeline.serving.http.tensors import DATATYPES
@@ -223,9 +222,16 @@ def test_an_infinite_parameter_is_refused():
 
 
 @pytest.mark.parametrize("value", ["1e999", "-1e39", f"1{'0' * 400}"])
-def test_a_number_too_large_for_its_datatype_is_refused(value):
+def test_a_number_too_large_for_its_datatype_is_infinite(value):
+    """What becomes of it is decided as for one in binary data."""
     body = f'{{"inputs": [{{"name": "x", "datatype": "FP32", "shape": [2], "data": [null, {value}]}}]}}'
-    refused("input 'x', element 1: ", body.encode(), inputs=FLOAT)
+    expected = [None, -math.inf if value.startswith("-") else math.inf]
+    assert read_request(body.encode(), None, FLOAT, OUTPUTS).table["x"].to_pylist() == expected
+
+
+def test_an_id_above_int64_is_refused_with_the_datatype_it_has():
+    body = json.dumps({"inputs": [tensor(data=[2**63, 1])]}).encode()
+    refused(f"element 0: {2**63} is no INT64; send the tensor as UINT64", body, inputs=ONE)
 
 
 def test_an_integer_is_a_number():
@@ -382,24 +388,26 @@ def test_offsets_beyond_the_texts_of_a_stream_are_refused():
         read_stream(forged, (InputSpec("x", "BYTES", False, True),), OUTPUTS)
 
 
-def test_scores_that_are_not_finite_are_given_as_binary_data_alone():
+def test_a_score_that_is_not_finite_is_null_in_json():
     class Wild(Fake):
         def predict(self, table):
             answer = super().predict(table)
             answer.scores[OUTPUTS[0]][1] = np.inf
+            answer.scores[OUTPUTS[1]][0] = np.nan
             return answer
 
     inputs = (InputSpec("x", "BOOL", False, True),)
     table = pa.table({"x": [True, False]})
 
-    def answered(**more):
-        post = Post(json_request(table, inputs, **more), "application/json", None)
-        return answer_post(Wild(inputs=inputs), post, lambda timeout: None).encoded.body
+    def answered(body, media_type):
+        return answer_post(Wild(inputs=inputs), Post(body, media_type, None), lambda timeout: None).encoded.body
 
-    with pytest.raises(RequestError, match=r"output 'click.logit': row 1 has no finite score") as error:
-        answered()
-    assert error.value.status == 500
-    assert to_bytes("FP32", [math.inf]) in answered(parameters={"binary_data_output": True})
+    told = json.loads(answered(json_request(table, inputs), "application/json"))
+    assert [[value is None for value in output["data"]] for output in told["outputs"]] == [[False, True], [True, False]]
+    binary = answered(json_request(table, inputs, parameters={"binary_data_output": True}), "application/json")
+    assert to_bytes("FP32", [math.inf]) in binary
+    stream = pa.ipc.open_stream(answered(arrow_request(table), ARROW_STREAM)).read_all()
+    assert stream.column(OUTPUTS[1]).null_count == 1
 
 
 def test_every_kind_of_column_has_a_type():

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -181,6 +182,17 @@ def test_metrics_count_by_status_and_tell_what_is_served(app, fake):
         "pipeline_servable_pages_hit_total 7.0",
     ):
         assert line in lines
+
+
+def test_bad_values_are_counted_in_the_answer_and_the_metrics(tmp_path):
+    class Bad(Fake):
+        def predict(self, table):
+            return replace(super().predict(table), bad={"price": 2})
+
+    with api_of(tmp_path, Bad(inputs=INPUTS)) as api:
+        told = call_once(api.app(), "POST", INFER, json_request(TABLE, INPUTS)).json
+        assert told["parameters"]["bad_values.price"] == 2
+        assert b'pipeline_bad_values_total{column="price"} 2.0' in api.metrics.text()
 
 
 def test_two_servers_in_a_process_have_metrics_of_their_own(tmp_path):

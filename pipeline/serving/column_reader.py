@@ -1,0 +1,39 @@
+"""Some columns of a Parquet file, read a given number of rows at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+SCORED_GROUP = 1 << 17
+"""Rows of a row group of a scored file, and of what is read at a time."""
+
+
+class ColumnReader:
+    """Reader of some columns of a Parquet file, from front to back."""
+
+    def __init__(self, path: Path | str, file: pq.ParquetFile, columns: Sequence[str]) -> None:
+        self._path, self._columns = path, list(columns)
+        self._batches: Iterator[pa.RecordBatch] = file.iter_batches(
+            SCORED_GROUP, columns=self._columns, use_threads=False
+        )
+        self._rest: list[pa.RecordBatch] = []
+
+    def take(self, num_rows: int) -> list[pa.ChunkedArray]:
+        """Next `num_rows` rows, column by column."""
+        taken: list[pa.RecordBatch] = []
+        while num_rows:
+            batch = self._rest.pop() if self._rest else next(self._batches, None)
+            if batch is None:
+                raise ValueError(
+                    f"{self._path} has fewer rows than when the scoring began, {num_rows:,} at least; score it again"
+                )
+            if len(batch) > num_rows:
+                self._rest.append(batch.slice(num_rows))
+                batch = batch.slice(0, num_rows)
+            taken.append(batch)
+            num_rows -= len(batch)
+        return list(pa.Table.from_batches(taken).select(self._columns).columns)
