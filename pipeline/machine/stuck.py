@@ -225,7 +225,7 @@ def watch_process(signals: bool = True) -> None:
 
 @contextmanager
 def watched() -> Iterator[None]:
-    """FileWatch meanwhile, for a call in a process that must not end by itself: `check_stuck` raises instead."""
+    """Watch meanwhile, for a call in a process that must not end by itself: `check_stuck` raises instead."""
     if _watches:
         yield
         return
