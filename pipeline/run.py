@@ -18,7 +18,7 @@ from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import discard_output, exit_code, heed_interrupts
 from pipeline.messages.problems import Location, problems
 from pipeline.optimizer import ROW_OPTIMIZERS
-from pipeline.workflow import Workflow, load, name_of
+from pipeline.workflow import Workflow, kind_name, load
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -154,7 +154,7 @@ def override(workflow: Workflow, settings: Sequence[str], classes: Mapping[str, 
         at[last] = value
         paths.append(path)
     try:
-        known = {name_of(workflow.model.kind): workflow.model.kind} | dict(classes or {})
+        known = {kind_name(workflow.model.kind): workflow.model.kind} | dict(classes or {})
         changed = Workflow.model_validate_json(json.dumps(fields), context=known)
     except (ValidationError, RecursionError) as error:
         if isinstance(error, RecursionError) or "recursion limit exceeded" in str(error):

@@ -123,13 +123,13 @@ def _dotted(kind: object, info: ValidationInfo) -> object:
     )
 
 
-def name_of(kind: Any) -> str:
+def kind_name(kind: Any) -> str:
     """Dotted name of a model class, as texts have it: without the digest of its module's text."""
     return f"{plain_name(kind.__module__)}.{kind.__name__}"
 
 
 class Model(Strict):
-    kind: Annotated[ImportString[Any], BeforeValidator(_dotted), PlainSerializer(name_of, str, when_used="json")]
+    kind: Annotated[ImportString[Any], BeforeValidator(_dotted), PlainSerializer(kind_name, str, when_used="json")]
     """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, which says what a class
     of one's own must have. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16

@@ -213,7 +213,7 @@ def test_a_model_is_known_by_its_short_name(workflow_file):
             ["model.args: DeepFM has no 'hiden'; did you mean 'hidden'? It takes hidden, batch_norm, dropout"],
         ),
         ('model.args={"hidden":4}', ["model.args", "DeepFM"]),
-        ("model.kind=LR", ["LR has no 'hidden'. It takes none; to leave it out: --set 'model.args={}'"]),
+        ('model.args={"zzz":4}', ["DeepFM has no 'zzz'. It takes hidden", "to leave it out: --set 'model.args={}'"]),
         ("storage.device=100 B", ["storage.device is 100 B", "needed are", "raise storage.device"]),
         ("storage.host=1 KiB", ["storage.host is 1 KiB", "needed are", "raise storage.host"]),
         ("storage.read=1 KiB", ["storage.read is 1 KiB", "raise storage.read"]),
@@ -330,8 +330,10 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
         assert "--fresh" in said[-1]
         assert main([*argv, "--set", "seed=1"]) == 2
         assert "seed: was 0, is 1" in capsys.readouterr().err
-        assert main([*argv, "--set", "optimizer.dense.lr=0.5"]) == 0
-        assert "will not be bit-identical: optimizer.dense.lr: was 0.001, is 0.5" in capsys.readouterr().out
+        assert main([*argv, "--set", "optimizer.dense.lr=0.5"]) == 2
+        said = capsys.readouterr()
+        assert "its results are not those of this workflow:\n       optimizer.dense.lr: was 0.001, is 0.5" in said.err
+        assert "auc" not in said.out
     (run_dir / "model.safetensors").unlink()
     assert main(argv) == 0
     assert "holds all of the training" in capsys.readouterr().err

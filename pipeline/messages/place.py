@@ -8,7 +8,6 @@ import inspect
 import pkgutil
 import re
 import sys
-import sysconfig
 import traceback
 from itertools import islice
 from pathlib import Path
@@ -19,9 +18,9 @@ from pydantic import ValidationError
 
 from pipeline.errors import did_you_mean
 from pipeline.messages.problems import Location, class_named, problems
+from pipeline.own_code.code import LIBRARIES
 
 PACKAGE = Path(__file__).parents[1]
-LIBRARIES = tuple(f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib"))
 NOT_OF_USER = (f"{PACKAGE}/", f"{Path(str(pydantic.__file__)).parent}/")
 
 
@@ -48,7 +47,7 @@ def place_of(error: BaseException) -> str:
     return f" ({frame.tb_frame.f_code.co_filename}, line {frame.tb_lineno})" if frame else ""
 
 
-def first_line(function: object) -> str:
+def defined_at(function: object) -> str:
     """File and line where a function begins, for the end of a message; empty if it has none."""
     code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)  # type: ignore[arg-type]
     return f" ({code.co_filename}, line {code.co_firstlineno})" if code else ""

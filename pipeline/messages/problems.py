@@ -22,7 +22,9 @@ SAMPLES: Mapping[str, Any] = {
     "Synthetic.keys_per_field": (1000, 50), "KStep.k": 20,
 }  # fmt: skip
 """Values that messages show for required fields."""
-UNKNOWN = {"DenseAdam.kind": ": the dense part is always trained by Adam; optimizer.rows.kind chooses that of the rows"}
+LOOKED_FOR = {
+    "DenseAdam.kind": ": the dense part is always trained by Adam; optimizer.rows.kind chooses that of the rows"
+}
 """What messages say of fields that do not exist but are looked for."""
 BOUNDS = {"greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}", "greater_than": "more than {gt}",
           "less_than": "less than {lt}", "multiple_of": "a multiple of {multiple_of}"}  # fmt: skip
@@ -62,7 +64,7 @@ def problems(error: ValidationError, in_json: bool = False) -> list[Problem]:
             if close and (right := (*location[:-1], close)) in missing:
                 meant.add(right)
                 hint += f" ({close} is required)"
-            text = f"{owner.__name__} has no field {field!r}{UNKNOWN.get(f'{owner.__name__}.{field}', hint)}"
+            text = f"{owner.__name__} has no field {field!r}{LOOKED_FOR.get(f'{owner.__name__}.{field}', hint)}"
         elif e["type"] == "missing" and owner:
             text = f"{owner.__name__} needs {field!r}{_example(owner, field, in_json)}"
         else:

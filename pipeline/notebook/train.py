@@ -20,7 +20,7 @@ from pipeline.machine.stuck import watched
 from pipeline.run import override, say
 from pipeline.serving.opened import OpenRun, open_run
 from pipeline.settings import Strict
-from pipeline.workflow import Workflow, load, name_of
+from pipeline.workflow import Workflow, kind_name, load
 
 
 @watched()
@@ -85,8 +85,8 @@ def _found(workflow: object, settings: Mapping[str, Any]) -> Workflow:
         if isinstance(value, Path):
             return str(value)
         if isinstance(value, type) or hasattr(value, "__qualname__"):
-            classes[name_of(value)] = value
-            return name_of(value)
+            classes[kind_name(value)] = value
+            return kind_name(value)
         raise ValueError(f"settings: {shortened(value)} is a {type(value).__name__}; give a number, text or list")
 
     texts = [f"{path}={json.dumps(value, default=plain)}" for path, value in settings.items()]

@@ -12,7 +12,7 @@ from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-PACKAGE = __name__.partition(".")[0]
+OWN_PACKAGE = __name__.partition(".")[0]
 LIBRARIES = tuple({f"{sysconfig.get_path(name)}/" for name in ("stdlib", "purelib", "platlib")})
 NOT_CODE = ("__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__firstlineno__")
 EDITED = "model.kind {kind}, or what it calls, was edited since the run was trained with it"
@@ -33,7 +33,7 @@ def is_other_code(before: str, now: str) -> bool:
 def is_library(module: str) -> bool:
     """True if a module is of this package, of Python or of an installed library."""
     top = module.partition(".")[0]
-    if top == PACKAGE or top in sys.stdlib_module_names:
+    if top == OWN_PACKAGE or top in sys.stdlib_module_names:
         return True
     file = getattr(sys.modules.get(module), "__file__", None) or ""
     return file.startswith(LIBRARIES) or "/site-packages/" in file or "/dist-packages/" in file

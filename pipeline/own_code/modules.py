@@ -19,14 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipeline.own_code.code import code_digest, is_library
+from pipeline.own_code.code import OWN_PACKAGE, code_digest, is_library
 
 Texts = Mapping[str, tuple[str, str]]
 """Path and text of modules, by name."""
-MARK = re.compile(r"_text_[0-9a-f]{16}(?=\.|$)")
+TEXT_MARK = re.compile(r"_text_[0-9a-f]{16}(?=\.|$)")
 APPENDED: set[str] = set()
 """Folders of workflow files in Python's path."""
-PACKAGE = __name__.partition(".")[0]
 
 
 class _FromTexts(MetaPathFinder, Loader):
@@ -69,7 +68,7 @@ def _import(tops: Mapping[str, str], name: str, *args: Any, **named: Any) -> Any
 
 def plain_name(module: str) -> str:
     """Name of a module without the digest of its text."""
-    return MARK.sub("", module)
+    return TEXT_MARK.sub("", module)
 
 
 def run_file(name: str, file: Path) -> ModuleType:
@@ -162,7 +161,7 @@ def _file_of(module: str, folder: Path) -> Path | None:
     inner = folder.joinpath(*module.split("."))
     file = next((f for f in (inner / "__init__.py", inner.with_name(f"{inner.name}.py")) if f.is_file()), None)
     top = module.partition(".")[0]
-    if not file or top == PACKAGE or top in sys.stdlib_module_names:
+    if not file or top == OWN_PACKAGE or top in sys.stdlib_module_names:
         return None
     # A library comes before a file of the same name, but a file next to another workflow does not.
     spec = PathFinder.find_spec(top, [*(each for each in sys.path if each not in APPENDED), str(folder)])

@@ -13,7 +13,7 @@ from typing import get_args, get_type_hints, is_typeddict
 import torch
 
 from pipeline.errors import did_you_mean
-from pipeline.messages.place import first_line, place_of
+from pipeline.messages.place import defined_at, place_of
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import build_model, has_batch_norm
 from pipeline.training.dense_state import dense_bytes
@@ -83,7 +83,7 @@ def check_model(workflow: Workflow, row: RowLayout, say: Callable[[str], None] =
     if bounded:
         say(
             f"warning: model.kind {kind}: forward gives values from 0 to 1 alone, whatever its weights and inputs are; "
-            f"return logits, without a sigmoid{first_line(model.forward)}"
+            f"return logits, without a sigmoid{defined_at(model.forward)}"
         )
     return replace(facts_of(workflow, model), activation_bytes=num_bytes / NUM_EXAMPLES)
 

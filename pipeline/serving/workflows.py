@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.own_code.code import EDITED, code_digest, is_other_code
 from pipeline.settings import read_json
-from pipeline.workflow import STAND_IN, Workflow, name_of, without_removed
+from pipeline.workflow import STAND_IN, Workflow, kind_name, without_removed
 
 
 def checked_workflow(
@@ -38,7 +38,7 @@ def checked_workflow(
             )
         # Fields and settings are those of the commit, whatever the file has.
         now = code_digest(given.model.kind)
-        if (named := name_of(given.model.kind)) != kind and now != code:
+        if (named := kind_name(given.model.kind)) != kind and now != code:
             raise ValueError(
                 f"--workflow: the file's model.kind is {named!r}, and that of the commit is {kind[:99]!r}; name the "
                 "file that the run had"

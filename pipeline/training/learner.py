@@ -20,7 +20,7 @@ from pipeline.comm.exchange import Exchange
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
 from pipeline.machine.threads import Threads, Whole
-from pipeline.messages.place import first_line
+from pipeline.messages.place import defined_at
 from pipeline.monitor.metrics import Evaluation
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
@@ -178,11 +178,11 @@ class Learner:
         name, own = type(self.model).__name__, getattr(self.model, "loss", None)
         if not math.isfinite(low + high):
             return (
-                f"forward of {name}{first_line(self.model.forward)} gives outputs from {low:g} to {high:g} for the "
+                f"forward of {name}{defined_at(self.model.forward)} gives outputs from {low:g} to {high:g} for the "
                 "first batch, before any update: correct it, or look for large values in data.numbers, or a large "
                 "model.init_std"
             )
-        whose = f"loss of {name}{first_line(own)}" if own else "cross-entropy"
+        whose = f"loss of {name}{defined_at(own)}" if own else "cross-entropy"
         return (
             f"the {whose} is {loss:g} for the first batch, before any update, where forward gives logits from {low:g} "
             f"to {high:g}: correct it for logits of this range, or look for large or negative values in data.weight"

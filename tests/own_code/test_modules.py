@@ -11,7 +11,7 @@ from conftest import make_workflow
 from pipeline.own_code.code import code_digest, is_other_code
 from pipeline.own_code.modules import ClassText, run_file, text_of
 from pipeline.run import override
-from pipeline.workflow import Workflow, load, name_of
+from pipeline.workflow import Workflow, kind_name, load
 
 FILE = """
 from pathlib import Path
@@ -53,7 +53,7 @@ def test_two_files_of_one_name_keep_a_class_each(tmp_path):
     first, second = load(written(tmp_path / "a", 2)), load(written(tmp_path / "b", 5))
     assert (value_of(first), value_of(second)) == (3, 6)
     assert override(first, ["seed=3"]).model.kind is first.model.kind
-    assert name_of(first.model.kind) == name_of(second.model.kind) == "workflow_my.Mine"
+    assert kind_name(first.model.kind) == kind_name(second.model.kind) == "workflow_my.Mine"
 
 
 def test_an_edited_neighbour_counts_and_changes_no_older_class(tmp_path):
