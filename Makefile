@@ -24,9 +24,15 @@ test: $(VENV)/test
 # system with O_DIRECT. PROVE=--no-skips fails then. Some proofs measure time: no more processes than cores.
 PROVE ?=
 PROVE_JOBS ?= 2
+# Runs that equal the plain trainer, and tests of every kernel, are repeated with checks of bounds. What is left out takes
+# long: PTX, processes whose system calls fail, and other schedules and types of the same kernels.
+CHECKED := not test_ptx and not refuses and not faulty and not one_by_one and not in_float \
+	and not any_data and not dask and not policy and not known
 prove: $(VENV)/test
 	$(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --timeout 1200 $(PROVE)
 	NUMBA_ENABLE_CUDASIM=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" tests/simulated $(PROVE)
+	PIPELINE_CHECK_BOUNDS=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -k "$(CHECKED)" \
+		tests/kernels tests/test_equivalence.py tests/test_batch_sizes.py $(PROVE)
 
 # The page of a run, reports and comparisons in Debian's chromium, through its DevTools port: nothing is downloaded.
 # SHOTS=folder leaves pictures; PROVE=--no-skips fails where there is no chromium.
