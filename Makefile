@@ -26,13 +26,21 @@ PROVE ?=
 PROVE_JOBS ?= 2
 # `make prove` runs one in three forms of a test and a third of the examples, `make prove-all` all of them.
 PROOFS = $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -m "prove or deep" --timeout 1200 $(PROVE)
+# Runs that equal the plain trainer, and tests of every kernel, are repeated with checks of bounds. What is left out takes
+# long: PTX, processes whose system calls fail, and other schedules and types of the same kernels.
+CHECKED := not test_ptx and not refuses and not faulty and not one_by_one and not in_float \
+	and not any_data and not dask and not policy and not known
+CHECK_BOUNDS = PIPELINE_CHECK_BOUNDS=1 $(BIN)/python -m pytest -n $(PROVE_JOBS) $(APART) -k "$(CHECKED)" $(PROVE) \
+	tests/kernels tests/test_equivalence.py tests/test_batch_sizes.py
 prove: $(VENV)/test
 	$(PROOFS)
 	NUMBA_ENABLE_CUDASIM=1 $(PROOFS) tests/simulated
+	$(CHECK_BOUNDS)
 
 prove-all: $(VENV)/test
 	$(PROOFS) --all-forms
 	NUMBA_ENABLE_CUDASIM=1 $(PROOFS) --all-forms tests/simulated
+	$(CHECK_BOUNDS)
 
 # The page of a run, reports and comparisons in Debian's chromium, through its DevTools port: nothing is downloaded.
 # SHOTS=folder leaves pictures; PROVE=--no-skips fails where there is no chromium.

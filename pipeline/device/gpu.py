@@ -40,7 +40,8 @@ class GpuStream:
             work(*args)
 
     def copy(self, source: Any, into: Any) -> None:
-        assert source.nbytes == into.nbytes
+        if source.nbytes != into.nbytes:
+            raise ValueError(f"a copy of {source.nbytes} bytes to memory of {into.nbytes}")
         if source.nbytes:
             runtime = self._cupy.cuda.runtime
             runtime.memcpyAsync(_address(into), _address(source), source.nbytes, runtime.memcpyDefault, self.pointer)

@@ -121,6 +121,13 @@ def test_gpu_streams_are_distinct_and_do_their_own_copies_and_waits(gpu):
     assert event.event.waited
 
 
+def test_a_gpu_copies_only_between_memory_of_equal_size(gpu):
+    host, there = gpu.pinned(3, np.float32), gpu.empty(4, np.float32)
+    with pytest.raises(ValueError, match="a copy of 16 bytes to memory of 12"):
+        gpu.down.copy(there, host)
+    assert not sys.modules["cupy"].calls
+
+
 def test_work_goes_to_the_stream_that_it_is_given_to(gpu):
     seen = []
     gpu.train.run(lambda: seen.append((launch._here.stream, gpu.train._stream.entered)))
