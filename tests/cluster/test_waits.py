@@ -322,10 +322,10 @@ def test_a_run_whose_worker_dask_pauses_ends_at_its_commit(small_workflow, tmp_p
 
         def pause(examples):
             if examples >= 40:
-                worker.status = Status.paused
+                cluster.loop.add_callback(setattr, worker, "status", Status.paused)
 
         driver = crew_driver(workflow, tmp_path / "run", pool, pause, device_rows=75, host_rows=6)
         with pytest.raises(PipelineError, match=r"worker 0 .* was paused by Dask . s ago, .*\ncommit [1-9]"):
             driver.run()
-        worker.status = Status.running
+        cluster.loop.add_callback(setattr, worker, "status", Status.running)
     assert verify(tmp_path / "run") == 0
