@@ -117,8 +117,8 @@ class Silence:
         return {address: self._awake.seconds - since for address, since in self._since_paused.items()}
 
     def begin_wait(self) -> None:
-        """Count `idle_seconds` from here."""
-        self._ran = self._awake.look()
+        """Count `idle_seconds`, and those for which workers are paused, from here."""
+        self._ran, self._since_paused = self._awake.look(), {}
 
     @property
     def idle_seconds(self) -> float:
