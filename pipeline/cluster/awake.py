@@ -19,6 +19,8 @@ LOOK_SECONDS = 1.0
 """Interval at which the driver checks for progress while it waits."""
 ANSWER_SECONDS = 30.0
 """Time limit for answers to small queries."""
+NOTE_SECONDS = 20.0
+"""Time after which a wait that goes on says what it waits for."""
 
 
 class NoAnswer(PipelineError):
@@ -40,7 +42,8 @@ class Awake:
 
 def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -> T:
     """Make a call in a thread, and return its result or raise its exception. Raises NoAnswer, whose message has `what`
-    the call was for, if it takes longer than `seconds`; the thread is then abandoned."""
+    the call was for, if it takes longer than `seconds`; the thread is then abandoned. If it may take longer than
+    `NOTE_SECONDS`, and does, a line says so."""
     outcome: list[T] = []
     raised: list[BaseException] = []
 
@@ -55,7 +58,10 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
     # Some of Dask's calls have time limits of their own, on clocks that run on while this process is paused.
     while thread.is_alive():
         thread.join(LOOK_SECONDS)
-        if thread.is_alive() and awake.look() > seconds:
+        before, now = awake.seconds, awake.look()
+        if before <= NOTE_SECONDS < now < seconds and thread.is_alive():
+            print(f"waiting for Dask, {what}: {now:.0f} s of at most {seconds:.0f}", flush=True)
+        if thread.is_alive() and now > seconds:
             raise NoAnswer(f"no answer from Dask in {seconds:.0f} s, {what}: see whether its scheduler and workers run")
     if raised:
         raise raised[0]
@@ -72,11 +78,14 @@ def heard_of(futures: Iterable[Future]) -> Event:
 
 
 class Silence:
-    """Measures for how many seconds each worker of a scheduler has had no new heartbeat, as seen by calls of `look`."""
+    """Measures for how many seconds each worker of a scheduler has had no new heartbeat, or was paused by Dask, and for
+    how many no task of the client ran, as seen by calls of `look`."""
 
     def __init__(self) -> None:
         self._awake = Awake()
         self._heard: dict[str, tuple[float, float]] = {}
+        self._ran = 0.0
+        self._since_paused: dict[str, float] = {}
 
     def look(self, client: Client) -> dict[str, float]:
         """Return seconds without a heartbeat, by address, of the workers that the scheduler has. Raises NoAnswer if the
@@ -84,16 +93,44 @@ class Silence:
 
         # last_seen is a time of the scheduler's wall clock, and only compared for equality, to detect a new heartbeat.
         # A nested function is pickled by value, so another scheduler's process need not have this package.
-        def last_seen(dask_scheduler: Any) -> dict[str, float]:
-            return {address: worker.last_seen for address, worker in dask_scheduler.workers.items()}
+        def seen_by(client: str, dask_scheduler: Any) -> dict[str, tuple[float, bool, bool]]:
+            mine = dask_scheduler.clients[client].wants_what if client in dask_scheduler.clients else ()
+            return {
+                address: (w.last_seen, w.status.name == "paused", any(task in mine for task in w.executing))
+                for address, w in dask_scheduler.workers.items()
+            }
 
-        seen = in_time("asking the scheduler of its workers", lambda: client.run_on_scheduler(last_seen))
-        now, before = self._awake.look(), self._heard
+        seen = in_time("asking the scheduler of its workers", lambda: client.run_on_scheduler(seen_by, client.id))
+        now, before, paused = self._awake.look(), self._heard, self._since_paused
         self._heard = {
             address: before[address] if address in before and before[address][0] == at else (at, now)
-            for address, at in seen.items()
+            for address, (at, _, _) in seen.items()
         }
+        self._since_paused = {address: paused.get(address, now) for address, (_, is_so, _) in seen.items() if is_so}
+        if any(runs for _, _, runs in seen.values()):
+            self._ran = now
         return {address: now - since for address, (_, since) in self._heard.items()}
+
+    def paused(self) -> dict[str, float]:
+        """Seconds for which workers have been paused, by address: Dask gives them no task while their memory is near
+        its limit."""
+        return {address: self._awake.seconds - since for address, since in self._since_paused.items()}
+
+    def begin_wait(self) -> None:
+        """Count `idle_seconds`, and those for which workers are paused, from here."""
+        self._ran, self._since_paused = self._awake.look(), {}
+
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds for which no task of the client ran."""
+        return self._awake.seconds - self._ran
+
+
+def paused_text(worker: str, seconds: float) -> str:
+    return (
+        f"{worker} was paused by Dask {seconds:.0f} s ago, as its memory is near its limit; start it with a larger one "
+        "(--memory-limit; 0: none)"
+    )
 
 
 @contextmanager

@@ -80,7 +80,8 @@ class Crew(Protocol):
         pauses at the next block."""
 
     def restart(self) -> None:
-        """Replace all processes, lost and stuck ones included, by new ones. `open` must follow."""
+        """Replace all processes, lost and stuck ones included, by new ones. `open` must follow. `dashboard` and `page`
+        stay as they are if their port is free."""
 
     def close(self) -> None:
         """Release what the workers hold. May be called twice."""

@@ -46,13 +46,18 @@ class DaskCrew:
         self._workflow = workflow = setup.workflow
         self._run_dir, self._commits, self._speed = folder.path.absolute(), commits, folder.measured
         self.world = pool.world
-        self.dashboard = dashboard_link(pool.client) if pool.cluster else pool.client.dashboard_link
-        self.page = mount_page(pool.client, self._run_dir) if pool.cluster else None
+        self._link()
         self._watch = Watch(pool, workflow.workers.silent_seconds)
         self._by_collective = pool.world > workflow.workers.pairs_up_to
         self.machines: list[WorkerInfo] = []
         self._token = ""
         self._owned: dict[str, tuple[int, ...]] | None = None
+
+    def _link(self) -> None:
+        """Show the page of the run, and set the links to it and to the dashboard."""
+        client, ours = self._pool.client, self._pool.cluster is not None
+        self.dashboard = dashboard_link(client) if ours else client.dashboard_link
+        self.page = mount_page(client, self._run_dir) if ours else None
 
     def open(self, kept: Sequence[Manifest]) -> None:
         settings = self._workflow.workers
@@ -167,6 +172,7 @@ class DaskCrew:
 
     def restart(self) -> None:
         self._pool.restart()
+        self._link()
 
     def close(self) -> None:
         """Make the workers leave the run, without waiting for any that is stuck."""
@@ -181,9 +187,10 @@ class DaskCrew:
         return self._watch.results(futures)
 
     def _submit(self, function: Callable[..., Any], rank: int, *args: Any) -> Future:
+        name = getattr(args[1] if function is call_worker else function, "__name__", "task")
         return self._pool.client.submit(
             function, *args, workers=[self._pool.addresses[rank]], pure=False, retries=0,
-            key=f"{getattr(function, '__name__', 'task')}-{uuid.uuid4().hex}",
+            key=f"{name}-{uuid.uuid4().hex}",
         )  # fmt: skip
 
     def _result(self, future: Future) -> Any:

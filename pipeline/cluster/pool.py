@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -15,7 +16,8 @@ import psutil
 from distributed import Client, LocalCluster
 from distributed.security import Security
 
-from pipeline.cluster.awake import Awake, NoAnswer, in_time
+from pipeline.cluster.address import OFF, free_address
+from pipeline.cluster.awake import NOTE_SECONDS, Awake, NoAnswer, in_time
 from pipeline.cluster.claim import claim_workers
 from pipeline.cluster.crew import WorkerSpec
 from pipeline.cluster.dashboard import PlainNanny, dashboard_options, mount
@@ -99,12 +101,18 @@ class WorkerPool:
     def _wait(self, gone: Sequence[str]) -> list[str]:
         """Wait until there are enough workers besides those of the addresses `gone`; returns their addresses, ordered
         by host, then by name."""
-        awake = Awake()
-        while awake.look() < START_SECONDS:
+        awake, now = Awake(), 0.0
+        while now < START_SECONDS:
             workers = {a: name for a, name in self._names().items() if a not in gone}
             if len(workers) >= self.world:
                 return sorted(workers, key=lambda a: (_host(a), f"{workers[a]:>9}", a))[: self.world]
             time.sleep(0.05)
+            before, now = now, awake.look()
+            if before <= NOTE_SECONDS < now:
+                print(
+                    f"waiting for workers of {self.spec.scheduler}: {self.world} are needed, and there are "
+                    f"{len(workers)}; the run ends after {START_SECONDS:.0f} s", flush=True,
+                )  # fmt: skip
         raise NoWorkers(
             f"{len(workers)} workers came in {START_SECONDS:.0f} s, and {self.world} are needed; start more, or give a "
             "smaller --workers"
@@ -134,7 +142,11 @@ class WorkerPool:
     def restart(self) -> None:
         """Replace the processes of all workers: a thread that is stuck in a collective cannot be stopped otherwise."""
         if self.spec.scheduler is None:
+            host, port = self.spec.dashboard.rpartition(":")[0], self.cluster.scheduler.http_server.port
             self.close()
+            if self.spec.dashboard != OFF:
+                # Links to the page and the dashboard are open in browsers.
+                self.spec = replace(self.spec, dashboard=free_address(f"{host}:{port}", lambda said: None))
             self._open()
         else:
             # Another run may have come while the connection was lost.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from distributed import Client, Future, KilledWorker
 
-from pipeline.cluster.awake import Awake, Silence, closed_in_time, in_time
+from pipeline.cluster.awake import NOTE_SECONDS, Awake, Silence, closed_in_time, in_time, paused_text
 from pipeline.cluster.local import InProcessCluster, client_here
 from pipeline.errors import PipelineError
 
@@ -24,7 +24,7 @@ SILENT_SECONDS = 600.0
 after half of this time."""
 
 WORKERLESS_SECONDS = 120.0
-"""Time that another scheduler may have no worker at all."""
+"""Time that another scheduler may have no worker that takes tasks."""
 
 
 class Tasks:
@@ -33,7 +33,7 @@ class Tasks:
     def __init__(self, client: Client, num_threads: int, here: InProcessCluster | None = None) -> None:
         """`here`: the cluster in this process; None for another scheduler's workers."""
         self._client, self._here, self._silence = client, here, Silence()
-        self._awake, self._had_workers = Awake(), 0.0
+        self._awake, self._had_workers, self._said = Awake(), 0.0, False
         self.num_threads = num_threads
 
     def each(self, name: str, work: Callable[[T], None], items: Iterable[T], tick_seconds: float) -> Iterator[list[T]]:
@@ -46,6 +46,7 @@ class Tasks:
         """
         # Dask keys are global to the scheduler, and the same item may be given again.
         left, token = enumerate(items), uuid.uuid4().hex
+        self._silence.begin_wait()
         flying: dict[Future, T] = {}
         ended = Event()
         try:
@@ -78,20 +79,38 @@ class Tasks:
         if not any(future.done() for future in flying) and not ended.wait(seconds):
             self._look()
         ended.clear()
-        return {future for future in flying if future.done()}
+        if done := {future for future in flying if future.done()}:
+            self._silence.begin_wait()
+        return done
 
     def _look(self) -> None:
         if self._here:
             state = self._here.worker.state
             return self._here.look(state.executing_count > 0, state.executed_count)
-        silent, now = self._silence.look(self._client), self._awake.look()
-        if silent:
-            self._had_workers = now
-        elif now - self._had_workers > WORKERLESS_SECONDS:
-            raise PipelineError(f"the cluster had no workers for {WORKERLESS_SECONDS:.0f} s; start some")
+        silent, now, paused = self._silence.look(self._client), self._awake.look(), self._silence.paused()
+        without = now - self._had_workers
+        if silent.keys() - paused.keys():
+            self._had_workers, self._said = now, False
+        elif without > WORKERLESS_SECONDS:
+            raise PipelineError(_no_workers(paused, WORKERLESS_SECONDS))
+        elif without > NOTE_SECONDS and not self._said:
+            self._said = True
+            print(f"waiting for workers: {_no_workers(paused, NOTE_SECONDS)}", flush=True)
         for address, seconds in silent.items():
             if seconds > SILENT_SECONDS:
                 raise PipelineError(f"the worker {address} was not heard of for {seconds:.0f} s; end or restart it")
+        if self._silence.idle_seconds > SILENT_SECONDS:
+            raise PipelineError(
+                f"no worker ran a task of this command for {SILENT_SECONDS:.0f} s; end what else uses the threads of "
+                "their cluster"
+            )
+
+
+def _no_workers(paused: Mapping[str, float], seconds: float) -> str:
+    """Say why no worker of a cluster takes tasks, for `seconds`. `paused`: see `Silence.paused`."""
+    for address in paused:
+        return paused_text(f"the worker {address}", paused[address])
+    return f"the cluster had no workers for {seconds:.0f} s; start some"
 
 
 @contextmanager

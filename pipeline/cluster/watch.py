@@ -10,10 +10,15 @@ from typing import Any
 from distributed import Future, KilledWorker
 from distributed.comm import CommClosedError
 
-from pipeline.cluster.awake import LOOK_SECONDS, NoAnswer, Silence, heard_of, in_time
+from pipeline.cluster.awake import LOOK_SECONDS, NOTE_SECONDS, Awake, NoAnswer, Silence, heard_of, in_time, paused_text
 from pipeline.cluster.crew import WorkerLost
 from pipeline.cluster.pool import WorkerPool
 from pipeline.errors import LostTouch, OutOfTurn, PipelineError
+
+PAUSED_SECONDS = 90.0
+"""Time that Dask may pause a worker: shorter than others wait for it in a collective (`workers.timeout_seconds`)."""
+IDLE_SECONDS = 600.0
+"""Time of a wait in which no task of the run may run on any worker: other work of its cluster may have all threads."""
 
 
 class Watch:
@@ -25,16 +30,31 @@ class Watch:
     def results(self, futures: Sequence[Future]) -> list[Any]:
         """Wait for tasks and return their results. Raises the exception of the first task that fails, without waiting
         for the others. Raises WorkerLost if a worker is gone, had no heartbeat for too long, or was missing from a
-        collective."""
-        ended = heard_of(futures)
+        collective, and PipelineError if one is paused, or none runs tasks, for too long."""
+        ended, awake = heard_of(futures), Awake()
+        self._silence.begin_wait()
         while not all(future.done() for future in futures):
             if not ended.wait(LOOK_SECONDS):
                 self._look()
+                before = awake.seconds
+                if before <= NOTE_SECONDS < awake.look():
+                    self._say_what(futures)
             ended.clear()
             for future in futures:
                 if future.status not in ("pending", "finished"):
                     self._fail(future)
         return [self._fetch(future) for future in futures]
+
+    def _say_what(self, futures: Sequence[Future]) -> None:
+        # Keys end with an id that means nothing to a user.
+        names = sorted({str(future.key).rpartition("-")[0] for future in futures if not future.done()})
+        paused = self._silence.paused()
+        why = [
+            paused_text(f"worker {rank} ({address})", paused[address])
+            for rank, address in enumerate(self._pool.addresses)
+            if address in paused
+        ]
+        print("; ".join([f"waiting for workers: {', '.join(names)}", *why]), flush=True)
 
     def _fetch(self, future: Future) -> Any:
         """Fetch the result of a finished task; the worker that holds it may be gone."""
@@ -72,3 +92,10 @@ class Watch:
                 raise WorkerLost(f"worker {rank} ({address}) is gone")
             if silent[address] > self._longest_silent:
                 raise WorkerLost(f"worker {rank} ({address}) was not heard of for {silent[address]:.0f} s")
+            if (paused := self._silence.paused().get(address, 0.0)) > PAUSED_SECONDS:
+                raise PipelineError(paused_text(f"worker {rank} ({address})", paused))
+        if self._silence.idle_seconds > IDLE_SECONDS:
+            raise PipelineError(
+                f"no worker ran a task of this run for {IDLE_SECONDS:.0f} s; end what else uses the threads of their "
+                "cluster"
+            )

@@ -119,11 +119,9 @@ class Driver:
             self.history.begin()
             self._begin()
             with on_signal(self.pauses.stop), self.progress:
-                dashboard = f"dashboard: {self.crew.dashboard}" if self.crew.dashboard else None
                 stands = self.what_stands() if self.committer.newest else None
                 compiles = COMPILING if self.setup.workflow.model.compile and not self._is_over else None
-                page = f"page: {self.crew.page or f'pipeline watch {self.folder.path}'}"
-                for line in filter(None, (page, dashboard, stands, *self.warnings, compiles)):
+                for line in filter(None, (*self._links(), stands, *self.warnings, compiles)):
                     self._say(line)
                 result = self._go_on()
             self._tell_end("finished" if result else "interrupted")
@@ -166,11 +164,21 @@ class Driver:
                 self._begin()
 
     def _recover(self, lost: WorkerLost, say: Callable[[str], None]) -> None:
+        links = self._links()
+
         def begin_anew() -> None:
             self.crew.restart()
+            for line in self._links():
+                if line not in links:
+                    say(line)
             self._open(self._read_commits(self.folder))
 
         self._recovery.recover(lost, self.committer.position, begin_anew, say)
+
+    def _links(self) -> list[str]:
+        """Lines with the addresses of the page and the dashboard."""
+        dashboard = [f"dashboard: {self.crew.dashboard}"] if self.crew.dashboard else []
+        return [f"page: {self.crew.page or f'pipeline watch {self.folder.path}'}", *dashboard]
 
     @property
     def _is_over(self) -> bool:

@@ -191,3 +191,27 @@ def test_a_task_that_dask_gives_up_with_its_worker_is_an_error():
     client = client_of("tcp://a", submit=lambda *args, **named: Pending(CancelledError("work-0")))
     with pytest.raises(PipelineError, match="a worker of the cluster was lost, and its task could not be done: work-0"):
         list(Tasks(client, 1).each("work", work, [1], 0.01))
+
+
+@pytest.mark.parametrize(
+    ("limit", "status", "said"),
+    [
+        (
+            "WORKERLESS_SECONDS",
+            "paused",
+            "the worker tcp://a was paused by Dask 0 s ago, as its memory is near its limit",
+        ),
+        ("SILENT_SECONDS", "running", "no worker ran a task of this command for 0 s; end what else"),
+    ],
+)
+def test_tasks_of_workers_that_run_none_end_with_a_message(monkeypatch, capsys, limit, status, said):
+    """And a line before that."""
+    monkeypatch.setattr(tasks_module, limit, 0.3)
+    monkeypatch.setattr(tasks_module, "NOTE_SECONDS", 0.1)
+    client = client_of("tcp://a", status=status, submit=lambda *args, **named: Pending())
+    with pytest.raises(PipelineError, match=said):
+        list(Tasks(client, 1).each("work", work, [1], 0.01))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.startswith("waiting for workers: the worker tcp://a") for line in lines] == [True] * (
+        status == "paused"
+    )

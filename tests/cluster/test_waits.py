@@ -3,13 +3,16 @@
 import logging
 import multiprocessing
 import os
+import re
 import threading
 import time
+from contextlib import closing
 from types import SimpleNamespace
 
 import pytest
+from crew import crew_driver
 from depth import deep
-from distributed import Status, wait
+from distributed import LocalCluster, Status, wait
 from distributed.client import AllExit
 from fake_dask import Pending, client_of
 from tornado.iostream import StreamClosedError
@@ -24,6 +27,7 @@ from pipeline.cluster.pool import NoWorkers, WorkerPool
 from pipeline.cluster.watch import Watch
 from pipeline.errors import PipelineError
 from pipeline.records import StageResult
+from pipeline.verify import verify
 
 
 @pytest.fixture
@@ -256,3 +260,73 @@ def test_workers_of_another_scheduler_that_do_not_start_again_end_the_run_with_a
     monkeypatch.setattr(pools, "START_SECONDS", 0.01)
     with pytest.raises(NoWorkers, match="0 workers came in 0 s, and 2 are needed"):
         pool_of(client_of("tcp://b", restart_workers=lambda *args, **named: None)).restart()
+
+
+def stopped_watch(monkeypatch, status):
+    """A watch of one worker that never runs a task, with all times a hundredth of the real ones."""
+    for module, name in ((watch, "PAUSED_SECONDS"), (watch, "IDLE_SECONDS"), (watch, "NOTE_SECONDS")):
+        monkeypatch.setattr(module, name, getattr(module, name) / 500)
+    for module in (awake, watch):
+        monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    return Watch(SimpleNamespace(client=client_of("tcp://a", status=status), addresses=["tcp://a"]), 60.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "noted", "said"),
+    [
+        (
+            "paused",
+            "; worker 0 .tcp://a. was paused by Dask",
+            "worker 0 .tcp://a. was paused by Dask 0 s ago, .*larger",
+        ),
+        ("running", "$", "no worker ran a task of this run for 1 s; end what else"),
+    ],
+)
+@pytest.mark.timeout(20)
+def test_a_wait_for_a_worker_that_runs_nothing_ends(monkeypatch, capsys, status, noted, said):
+    """And says before that what it waits for, once."""
+    with pytest.raises(PipelineError, match=said) as error:
+        stopped_watch(monkeypatch, status).results([Pending(), Pending()])
+    assert not isinstance(error.value, WorkerLost)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert re.search(f"^waiting for workers: train-3-0{noted}", line)
+
+
+def test_workers_that_do_not_come_are_named_before_the_end(monkeypatch, capsys):
+    monkeypatch.setattr(pools, "START_SECONDS", 0.3)
+    monkeypatch.setattr(pools, "NOTE_SECONDS", 0.1)
+    with pytest.raises(NoWorkers, match="0 workers came in 0 s, and 2 are needed"):
+        pool_of(client_of("tcp://b"))._wait(["tcp://b"])
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line == "waiting for workers of tcp://a: 2 are needed, and there are 0; the run ends after 0 s"
+
+
+def test_a_long_call_says_what_it_waits_for(monkeypatch, capsys):
+    for name, value in (("LOOK_SECONDS", 0.02), ("NOTE_SECONDS", 0.05)):
+        monkeypatch.setattr(awake, name, value)
+    in_time("starting processes", lambda: time.sleep(0.2), 60.0)
+    assert capsys.readouterr().out == "waiting for Dask, starting processes: 0 s of at most 60\n"
+
+
+@pytest.mark.prove
+def test_a_run_whose_worker_dask_pauses_ends_at_its_commit(small_workflow, tmp_path, monkeypatch):
+    """A worker of a cluster of the user's own, in this process, where its memory can be said to be full."""
+    monkeypatch.setattr(watch, "PAUSED_SECONDS", 2.0)
+    every = small_workflow(epochs=1, block_batches=1).commit.model_copy(update={"every_blocks": 2})
+    workflow = small_workflow(epochs=1, block_batches=1).model_copy(update={"commit": every})
+    local = {"processes": False, "protocol": "tcp", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+    with (
+        LocalCluster(1, threads_per_worker=12, memory_limit=0, **local) as cluster,
+        closing(WorkerPool(WorkerSpec(1, cluster.scheduler_address))) as pool,
+    ):
+        (worker,) = cluster.workers.values()
+
+        def pause(examples):
+            if examples >= 40:
+                cluster.loop.add_callback(setattr, worker, "status", Status.paused)
+
+        driver = crew_driver(workflow, tmp_path / "run", pool, pause, device_rows=75, host_rows=6)
+        with pytest.raises(PipelineError, match=r"worker 0 .* was paused by Dask . s ago, .*\ncommit [1-9]"):
+            driver.run()
+        cluster.loop.add_callback(setattr, worker, "status", Status.running)
+    assert verify(tmp_path / "run") == 0

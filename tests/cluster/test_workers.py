@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from contextlib import closing
 from functools import partial
+from urllib.request import urlopen
 
 import depth
 import psutil
@@ -18,7 +20,7 @@ from replaying import replayed
 from runs import listening
 
 from pipeline.cluster import pool as pools
-from pipeline.cluster.crew import WorkerSpec
+from pipeline.cluster.crew import WorkerLost, WorkerSpec
 from pipeline.cluster.dask_crew import DaskCrew
 from pipeline.cluster.pool import NoWorkers, WorkerPool
 from pipeline.cluster.run_plugin import worker_info
@@ -178,12 +180,35 @@ def test_a_run_recovers_from_a_lost_worker_to_the_same_bits(
         os.kill(driver.crew.machines[1].pid, number)
 
     driver = crew_driver(workflow, tmp_path / "run", pool, at_once(examples, lose), **SIZES)
+    links = driver.crew.page, driver.crew.dashboard
     result = driver.run()
+    assert (driver.crew.page, driver.crew.dashboard) == links
+    assert [line.split(":")[0] for line in driver.progress.lines].count("page") == 1
+    with urlopen(driver.crew.page, timeout=60) as page:
+        assert b"run - pipeline" in page.read()
     assert any("begin anew" in line for line in driver.progress.lines), "nobody was lost: this shows nothing"
     assert result["fingerprint"] == before["fingerprint"]
     assert result["epochs"] == before["epochs"]
     assert verify(tmp_path / "run") == 0
     assert replayed(workflow, tmp_path / "run").counts() == driver.history.tiers.counts()
+
+
+@pytest.mark.prove
+def test_links_that_change_with_lost_workers_are_printed(workflow, pool, tmp_path, monkeypatch):
+    """As another program takes the port meanwhile."""
+    driver, close, taken, said = crew_driver(workflow, tmp_path / "run", pool, **SIZES), WorkerPool.close, [], []
+    port = pool.cluster.scheduler.http_server.port
+
+    def close_and_take(pool):
+        close(pool)
+        taken.append(socket.create_server(("127.0.0.1", port)))
+
+    monkeypatch.setattr(WorkerPool, "close", close_and_take)
+    driver._recover(WorkerLost("worker 1 is gone"), said.append)
+    taken[0].close()
+    assert str(port) not in driver.crew.page
+    assert said[1:] == [f"page: {driver.crew.page}", f"dashboard: {driver.crew.dashboard}"]
+    driver.crew.close()
 
 
 @pytest.mark.prove

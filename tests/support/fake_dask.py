@@ -3,18 +3,25 @@
 from types import SimpleNamespace
 
 
-def client_of(*addresses, **more):
-    """A client whose scheduler has these workers, none of which ever sends a second heartbeat."""
-    workers = {address: SimpleNamespace(last_seen=1.0, name=address) for address in addresses}
-    scheduler = SimpleNamespace(workers=workers)
-    return SimpleNamespace(run_on_scheduler=lambda function: function(scheduler), **more)
+def client_of(*addresses, status="running", **more):
+    """A client whose scheduler has these workers, none of which ever sends a second heartbeat, or runs a task."""
+    workers = {
+        address: SimpleNamespace(last_seen=1.0, name=address, status=SimpleNamespace(name=status), executing={})
+        for address in addresses
+    }
+    scheduler = SimpleNamespace(workers=workers, clients={}, task_metadata={})
+
+    def run(function, *args):
+        return function(*args, dask_scheduler=scheduler)
+
+    return SimpleNamespace(run_on_scheduler=run, id="client", **more)
 
 
 class Pending:
     """A future that ends only if it has an error from the beginning."""
 
     def __init__(self, error=None):
-        self.status, self._error = "error" if error else "pending", error
+        self.key, self.status, self._error = "train-3-0-abc", "error" if error else "pending", error
 
     def done(self):
         return self._error is not None
