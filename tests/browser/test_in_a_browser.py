@@ -197,7 +197,7 @@ def test_a_report_and_a_comparison_open_without_a_server_or_a_network(tab, tmp_p
     assert {url.partition(":")[0] for url in tab.requests} <= {"file", "data"}
 
 
-def test_names_that_are_markup_are_text_and_pages_of_other_servers_get_nothing(tab, tmp_path):
+def test_names_that_are_markup_are_text_in_a_browser(tab, tmp_path):
     folder, other = write_hostile(tmp_path), write_hostile(tmp_path, 1)
     out = tmp_path / "compare.html"
     assert compare.main([str(folder), str(other), "--out", str(out)]) == 0

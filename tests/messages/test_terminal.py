@@ -48,7 +48,7 @@ def test_an_error_shows_control_characters_of_a_path(tmp_path, monkeypatch):
     assert "\\x1b[2J\\r\\x9b: there is no such folder" in terminal.getvalue()
 
 
-def test_a_live_display_still_draws_and_shows_what_is_in_messages(monkeypatch):
+def test_a_live_display_draws_and_shows_what_is_in_messages(monkeypatch):
     terminal = begin(monkeypatch)
     display = display_on(sys.stderr, 10)
     display.line(f"column {CLEAR} [bold]")

@@ -12,7 +12,7 @@ from tornado.routing import Router
 
 from pipeline.machine.hosts import refused_host, refused_origin
 
-IDLE_SECONDS = 20
+IDLE_SECONDS = 10
 """Time for the head of a request, and for its body; a page's open WebSocket has no such limit."""
 MAX_CONNECTIONS_OF_PAGES = 200
 MAX_SHARE_OF_FILES = 0.75

@@ -72,10 +72,11 @@ def test_a_connection_beyond_those_that_work_gets_503(tmp_path, few, opened):
         assert all(connection.recv(12) == b"HTTP/1.1 200" for connection in working)
 
 
-@pytest.mark.parametrize("sent", [b"", b"GET /v2 HT", HEAD, b"\r\n", b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\nGET"])
-def test_a_head_that_does_not_come_ends_its_connection(tmp_path, opened, sent):
+def test_a_head_that_does_not_come_ends_its_connection(tmp_path, opened):
+    ask = b"GET /v2 HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with running(write_fake(tmp_path)) as port:
-        assert b"HTTP/1.1 408 Request Timeout\r\n" in said(opened(port, sent))
+        for connection in [opened(port, sent) for sent in (b"", b"GET /v2 HT", HEAD, b"\r\n", ask + b"GET")]:
+            assert b"HTTP/1.1 408 Request Timeout\r\n" in said(connection)
 
 
 def test_the_rest_of_a_refused_body_has_its_time(tmp_path, opened):
@@ -109,14 +110,22 @@ def test_a_slow_body_is_answered_while_more_of_it_comes(tmp_path, monkeypatch):
             assert post(port, slow())[0] == 408
 
 
+@pytest.mark.prove
 def test_a_client_that_takes_no_answer_loses_its_connection(tmp_path, opened):
+    # The answer says the name that is not known.
+    ask = b"GET /v2/models/" + 60_000 * b"x" + b" HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with running(write_fake(tmp_path)) as port:
         connection = opened(port)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         connection.settimeout(5)
-        # It ends with an error, or with a server that takes nothing more.
+
+        def ask_on():
+            while True:
+                connection.sendall(ask)
+                # More requests at a time would be too many before an answer.
+                time.sleep(0.01)
+
         with pytest.raises(ConnectionError):
-            connection.sendall(200_000 * b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            ask_on()
 
 
 def test_requests_sent_ahead_are_bounded(tmp_path):
@@ -127,14 +136,12 @@ def test_requests_sent_ahead_are_bounded(tmp_path):
         assert b"HTTP/1.1 400 " in raw(port, 1000 * ask, shut=False)
 
 
-@pytest.mark.parametrize(
-    ("host", "status"),
-    [("localhost:9", 200), ("127.0.0.1", 200), ("[::1]:8000", 200), (socket.gethostname(), 200), ("", 200),
-     ("evil.example", 403), ("127.0.0.1.evil.example:80", 403), ("[", 403)],
-)  # fmt: skip
-def test_a_server_on_loopback_answers_to_names_of_its_machine(tmp_path, host, status):
+def test_a_server_on_loopback_answers_to_names_of_its_machine(tmp_path):
+    names = {"localhost:9": 200, "127.0.0.1": 200, "[::1]:8000": 200, socket.gethostname(): 200, "": 200,
+             "evil.example": 403, "127.0.0.1.evil.example:80": 403, "[": 403}  # fmt: skip
     with running(write_fake(tmp_path)) as port:
-        assert raw(port, f"GET /v2 HTTP/1.0\r\nHost: {host}\r\n\r\n".encode()).split()[1] == b"%d" % status
+        for host, status in names.items():
+            assert raw(port, f"GET /v2 HTTP/1.0\r\nHost: {host}\r\n\r\n".encode()).split()[1] == b"%d" % status, host
 
 
 def test_a_name_that_is_allowed_is_answered(tmp_path, monkeypatch):
