@@ -263,7 +263,8 @@ def _metric(value: object) -> object:
 
 class Plateau(Strict):
     """Early stopping and learning rate reduction, applied after each epoch whose validation metric does not beat the
-    best one so far by more than `min_gain`. The result reports the test of the best epoch's weights."""
+    best one so far by more than `min_gain`; an epoch whose metric is undefined does not count. The result reports the
+    test of the best epoch's weights."""
 
     metric: Annotated[str, BeforeValidator(_metric)] = "auc"
     """Metric of the first label, or METRIC:LABEL of any, also written METRIC_LABEL as the metrics are named; gauc, the

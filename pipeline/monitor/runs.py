@@ -96,7 +96,7 @@ def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
     for path in [folder, *(sorted(folder.iterdir()) if folder.is_dir() else ())]:
         if (path / "commits").is_dir() and (path / "workflow.json").is_file():
             try:
-                runs.append(read_run(path))
+                runs.append(run_in(path))
             except (ValueError, OSError) as error:
                 damaged.append(str(error))
     return runs, damaged
@@ -109,13 +109,13 @@ def groups_of(runs: Sequence[Run]) -> Iterator[list[Run]]:
         yield sorted((run for run in runs if json.dumps(run.judged_by) == key), key=lambda run: run.rank)
 
 
-def read_run(path: Path) -> Run:
+def run_in(path: Path) -> Run:
     """Read a run directory. Raises ValueError, with the file and what is wrong, if one of its files is damaged."""
     settings = dict(flat_settings(_object(path / "workflow.json", _read(path / "workflow.json"))))
     labels = settings.get("data.labels")
     if not isinstance(labels, list) or not labels:
         raise ValueError(f"{path / 'workflow.json'} is damaged: it has no data.labels")
-    epochs, result = evaluations_of(path), result_of(path)
+    epochs, result = metrics_lines(path), result_of(path)
     if result is None and (path / "result.json").is_file():
         raise ValueError(f"{path / 'result.json'} is damaged: it is no JSON object; the run's command writes it again")
     of = {split: [e for e in epochs if e["split"] == split] for split in ("validation", "test")}
@@ -136,7 +136,7 @@ def read_run(path: Path) -> Run:
     return Run(str(path), settings, validation, test, judged_by, num_judged, _seconds(path), is_finished(path))
 
 
-def evaluations_of(run_dir: Path) -> list[dict[str, Any]]:
+def metrics_lines(run_dir: Path) -> list[dict[str, Any]]:
     """Read the lines of metrics.jsonl; none if there is no such file. Raises ValueError if one is damaged."""
     path = run_dir / "metrics.jsonl"
     lines = path.read_bytes().splitlines() if path.is_file() else []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from pipeline.records import Span
 
 F64 = NDArray[np.float64]
-Call = tuple[str, float, float]
+Interval = tuple[str, float, float]
 """Stage, start and stop of one call."""
 CALLS_KEPT = 2048
 """Number of the last calls that are kept: more than there are in the blocks that are in flight at a time."""
@@ -30,7 +30,7 @@ class StageTimes:
         """CPU seconds of each stage (of one thread or the process, see `Span.cpu_seconds`)."""
         self._hidden: dict[str, float] = {}
         self._ready = self._trains = 0
-        self._kept: list[Call] = []
+        self._kept: list[Interval] = []
         """Calls, or ends of calls, of which it is not known yet how much of them is hidden."""
         for span in spans:
             self.add(span)
@@ -84,7 +84,7 @@ class StageTimes:
             self._hidden[stage] = self._hidden.get(stage, 0.0) + _inside(_intervals(past, stage), busy)
 
 
-def _intervals(calls: Iterable[Call], stage: str) -> F64:
+def _intervals(calls: Iterable[Interval], stage: str) -> F64:
     """[I, 2] start and stop of a stage's calls, in seconds."""
     pairs = [(start, stop) for of, start, stop in calls if of == stage]
     return np.array(pairs, np.float64).reshape(-1, 2)

@@ -11,7 +11,7 @@ from harness import make_driver
 from pipeline.driver.result import own_checksum
 from pipeline.monitor.page import compare, report
 from pipeline.monitor.page.compared import different_texts
-from pipeline.monitor.runs import different_settings, find_runs, main, read_run
+from pipeline.monitor.runs import different_settings, find_runs, main, run_in
 
 
 @pytest.fixture(scope="module")
@@ -147,12 +147,12 @@ def test_validation_is_of_the_epoch_that_was_tested_or_is_best(tmp_path):
     lines = [json.dumps({"epoch": epoch, "split": split, "auc": auc}) for split, epoch, auc in values]
     metrics, commit = (tmp_path / "run" / name for name in ("metrics.jsonl", "commits/000002.json"))
     metrics.write_text("\n".join(lines))
-    assert read_run(tmp_path / "run").validation["auc"] == 0.6
+    assert run_in(tmp_path / "run").validation["auc"] == 0.6
     metrics.write_text("\n".join(lines[:3]))
-    assert read_run(tmp_path / "run").validation["auc"] == 0.7
+    assert run_in(tmp_path / "run").validation["auc"] == 0.7
     epochs = [{"split": "validation", "epoch": 1}, {"split": "train", "epoch": 1}]
     commit.write_text(json.dumps({"commit": {"name": "best", "state": {"epochs": epochs}}}))
-    assert read_run(tmp_path / "run").validation["auc"] == 0.9
+    assert run_in(tmp_path / "run").validation["auc"] == 0.9
 
 
 DAMAGES = {

@@ -16,14 +16,19 @@ SMALL = 0.05
 
 
 def what_binds(waits: Mapping[str, float], seconds: float) -> str:
-    """Say in one sentence how much of `seconds` training waited, and for what. `waits`: seconds by cause, and of
-    training under "train"."""
+    """Say in one sentence how much of `seconds` training waited, and for what: the three largest causes, and what the
+    others take together, so that the shares add up. `waits`: seconds by cause, and of training under "train"."""
     if seconds <= 0:
         return "nothing was trained"
     waited = {cause: value for cause, value in waits.items() if cause in WORDS}
     share = sum(waited.values()) / seconds
-    named = sorted((cause for cause in waited if waited[cause] >= SMALL * seconds), key=waited.__getitem__)[::-1]
-    causes = [f"{waited[cause] / seconds:.0%} for {WORDS[cause]}" for cause in named[:3]]
-    if not causes:
+    by_size = sorted((cause for cause in waited if waited[cause] > 0), key=waited.__getitem__)[::-1]
+    named = [cause for cause in by_size[:3] if waited[cause] >= SMALL * seconds]
+    if not named:
         return f"training waited {share:.0%} of the time: the training steps bind"
+    causes = [f"{waited[cause] / seconds:.0%} for {WORDS[cause]}" for cause in named]
+    others = [WORDS[cause] for cause in by_size[len(named) :] if waited[cause] >= 0.005 * seconds]
+    rest = round(100 * share) - sum(round(100 * waited[cause] / seconds) for cause in named)
+    if rest > 0 and others:
+        causes.append(f"and {rest}% for {', '.join(others[:-1])}{' and ' * (len(others) > 1)}{others[-1]}")
     return f"training waited {share:.0%} of the time: {', '.join(causes)}"

@@ -123,7 +123,12 @@ def _progress_tile(story: Story) -> str:
     done = lately.tick.examples if lately else begin.examples if begin else 0
     share = done / begin.total if begin and begin.total else 0.0
     if story.ended:
-        return _tile("done", percent(share), f"{short_number(done)} examples")
+        early = story.ended.how == "finished" and share < 1
+        epochs = (
+            f" in {max((e.epoch for _, e in story.evaluations), default=lately.tick.epoch + 1 if lately else 0)} epochs"
+        )
+        told = f"{short_number(done)} examples{f'{epochs}: it ended early' if early else ''}"
+        return _tile("done", percent(1.0 if early else share), told)
     rate = lately.examples / lately.seconds if lately else 0.0
     left = (begin.total - done) / rate if begin and rate > 0 else None
     epoch = f"epoch {lately.tick.epoch + 1} of {begin.epochs}" if lately and begin else "not begun"

@@ -15,7 +15,7 @@ from pipeline.errors import PipelineError, error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.live.lines import LIVE, Evaluated, follow_live
 from pipeline.monitor.page.story import Story
-from pipeline.monitor.runs import Run, evaluations_of, read_run, result_of
+from pipeline.monitor.runs import Run, metrics_lines, result_of, run_in
 from pipeline.storage.files import checksum
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
 
 def known_run(run_dir: Path) -> Run | None:
     """Read the settings and metrics of a run; None before its first commit. Raises ValueError if a file is damaged."""
-    return read_run(run_dir) if (run_dir / "workflow.json").is_file() else None
+    return run_in(run_dir) if (run_dir / "workflow.json").is_file() else None
 
 
 def sound_result(run_dir: Path) -> dict[str, Any] | None:
@@ -149,7 +149,7 @@ def _old_head(run_dir: Path) -> str:
 def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
     """Yield the evaluations that other files than live.jsonl tell of."""
     result = sound_result(run_dir)
-    for epoch in result["epochs"] if result else evaluations_of(run_dir):
+    for epoch in result["epochs"] if result else metrics_lines(run_dir):
         metrics: dict[str, float | None] = {name: value for name, value in epoch.items() if isinstance(value, float)}
         yield Evaluated(at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics)
 

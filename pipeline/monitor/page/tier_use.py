@@ -23,6 +23,10 @@ from pipeline.monitor.page.style import (
     stack_areas,
 )  # fmt: skip
 
+AFTER_OPENING = (
+    "No row had to leave the device. Those from disk were read after a commit was opened, by a session that resumes "
+    "or for the test of the best epoch: the memory is empty then."
+)
 FOUND = ("device", "host", "disk", "new")
 RATES = {"read from disk": ("read", RED), "written to disk": ("written", PURPLE)}
 
@@ -66,7 +70,8 @@ def disk_rows_panel() -> Panel:
             return Nothing("No block has been planned yet.")
         seconds = sum(i.seconds for i in moved)
         means = {name: sum(_rows(i)[column] for i in moved) / seconds for name, (column, _) in RATES.items()}
-        return chips({name: (color, f"{short_number(means[name])}/s") for name, (_, color) in RATES.items()})
+        rates = chips({name: (color, f"{short_number(means[name])}/s") for name, (_, color) in RATES.items()})
+        return rates + (f"<p>{AFTER_OPENING}</p>" if means["read from disk"] and not _evicts(moved[-1]) else "")
 
     return plot_panel("disk_rows", [shown], update)
 
@@ -114,6 +119,11 @@ def _rows(lapse: Lapse) -> dict[str, float]:
     moves = lapse.moves or {}
     to_disk = moves.get("device_to_disk", 0) + moves.get("host_to_disk", 0) - moves.get("unchanged", 0)
     return {"read": moves.get("disk_hits", 0), "written": max(to_disk, 0)}
+
+
+def _evicts(lapse: Lapse) -> bool:
+    """True if a row left the device so far, in any session."""
+    return any(lapse.tick.moves.get(name, 0) for name in ("device_to_host", "device_to_disk"))
 
 
 def _rate_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[float]]:

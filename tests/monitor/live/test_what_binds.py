@@ -16,7 +16,21 @@ from pipeline.monitor.live.what_binds import what_binds
         (
             {"train": 40.0, "read": 30.0, "disk": 15.0, "plan": 10.0, "commit": 5.0, "unattributed": 0.0},
             "training waited 60% of the time: 30% for reading and decoding examples, 15% for rows from and to disk, "
-            "10% for planning the moves of rows",
+            "10% for planning the moves of rows, and 5% for commits",
+        ),
+        (
+            {
+                "train": 45.0,
+                "read": 21.0,
+                "plan": 8.0,
+                "commit": 7.0,
+                "evaluation": 6.9,
+                "start": 6.4,
+                "end": 5.4,
+                "disk": 0.3,
+            },
+            "training waited 55% of the time: 21% for reading and decoding examples, 8% for planning the moves of "
+            "rows, 7% for commits, and 19% for evaluation, the start of blocks and the last results",
         ),
     ],
 )

@@ -4,7 +4,9 @@ import pytest
 from bokeh.document import Document
 from bokeh.models import Div
 from bokeh.plotting import figure
+from conftest import make_workflow, write_data
 from fake_live import FakeRun, quickstart, resumed
+from harness import make_driver
 
 from pipeline.monitor.live.lines import LIVE, Begin, Tick
 from pipeline.monitor.page.binding import binds
@@ -12,6 +14,7 @@ from pipeline.monitor.page.headline import state_of
 from pipeline.monitor.page.page import Told, cards_of, page, show
 from pipeline.monitor.page.stage_lanes import calls_of, critical_seconds
 from pipeline.monitor.page.story import Story
+from pipeline.optimizer import Plateau
 from pipeline.storage.lock import RunLock
 
 RUNS = {
@@ -140,3 +143,19 @@ def test_what_binds_is_said_in_words(disk, said):
     story = Story()
     story.add_all([begin, ticks[-1].model_copy(update={"waits": waits})])
     assert said in binds(story, story.lately())
+
+
+def test_a_run_that_ended_early_is_done_and_its_numbers_have_causes(tmp_path):
+    """Its table fits: the test of its best epoch alone reads from disk."""
+    plateau = Plateau(stop_after=1, min_gain=1.0)
+    workflow = make_workflow(write_data(tmp_path / "data"), epochs=9, plateau=plateau)
+    result = make_driver(workflow, tmp_path / "run").run()
+    assert result["epochs"][-1]["epoch"] == 1
+    assert result["tiers"]["disk"]["hits"] == result["tiers"]["disk"]["rows_read"] > 0
+    shown = texts(page(tmp_path / "run"))
+    assert "<b>100 %</b><span>135 examples in 2 epochs: it ended early" in shown
+    assert "No row had to leave the device. Those from disk were read after a commit was opened" in shown
+    assert "the first block of a session, which finds no row on the device" in shown
+    shown = texts(page(quickstart().write(tmp_path / "other")))
+    assert "No row had to leave" not in shown
+    assert "ended early" not in shown
