@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Thread, get_native_id
+from threading import Thread, Timer, get_native_id
 from typing import Any
 
 from pipeline.errors import PipelineError
@@ -48,6 +49,8 @@ a path, or, if the word ends in a space, the first one."""
 _CALL = {number: name for name, numbers in _CALLS.items() for number in numbers}
 _BY_PATH = list(_CALLS)[list(_CALLS).index("opening") :] if _CALLS else []
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_LOST = 255
+"""Number that means that no signal came so far."""
 
 _doing: dict[int, str] = {}
 _noted: dict[int, tuple[Any, str]] = {}
@@ -159,12 +162,22 @@ class FileWatch(Thread):
             now = time.monotonic()
             self._awake += min(max(0.0, now - self._at), 2 * CHECK_SECONDS)
             self._at = now
+            if _LOST in got:
+                self._signals, got = [], got[got.rindex(_LOST) :]
             self._signals += [(number, self._awake) for number in got if number in _SIGNALS]
             if self._signals:
                 self._heed_signals()
             if self._awake - self._looked >= SCAN_SECONDS:
                 self._looked = self._awake
                 self._look()
+
+    def send_again(self, lost: sys.UnraisableHookArgs) -> None:
+        """Send a SIGINT again that came within a finalizer or a callback, where Python drops all exceptions."""
+        if not issubclass(lost.exc_type, KeyboardInterrupt):
+            return sys.__unraisablehook__(lost)
+        os.write(self.wakes, bytes([_LOST]))
+        Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        return None
 
     def _look(self) -> None:
         waits = {thread: wait for thread, wait in file_waits().items() if self._before.get(thread) != wait}
@@ -220,6 +233,7 @@ def watch_process(signals: bool = True) -> None:
         _watches.append(watch := FileWatch(ends=True))
         if signals:
             signal.set_wakeup_fd(watch.wakes, warn_on_full_buffer=False)
+            sys.unraisablehook = watch.send_again
         watch.start()
 
 

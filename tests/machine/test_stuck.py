@@ -172,3 +172,35 @@ def test_a_second_signal_ends_a_process_whose_main_thread_hangs():
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode == 130
+
+
+DROPS = """
+import time
+from pipeline.machine import stuck
+
+stuck.GRACE_SECONDS = 0
+stuck.watch_process()
+
+class Slow:
+    def __del__(self):
+        print("in a finalizer", flush=True)
+        time.sleep(10)
+
+try:
+    Slow()
+    time.sleep(10)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    time.sleep(0.5)
+    print("the end")
+"""
+
+
+def test_an_interrupt_that_a_finalizer_drops_comes_again():
+    process = subprocess.Popen(
+        [sys.executable, "-c", DROPS], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+    )
+    assert process.stdout.readline() == "in a finalizer\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=8) == ("interrupted\nthe end\n", "")
+    assert process.returncode == 0

@@ -5,6 +5,8 @@ import gc
 import os
 import re
 import threading
+import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -14,7 +16,10 @@ from depth import some
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.kernels.read_in_flight import UNFINISHED
 from pipeline.kernels.tag import set_tags
+from pipeline.machine import stuck
+from pipeline.machine.stuck import Stuck
 from pipeline.storage import reads
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.reader import Reader, WrongTag
@@ -141,6 +146,29 @@ def test_a_reader_that_is_forgotten_or_fails_gives_its_share_of_the_systems_read
     assert given_back == [7, 7]
     in_flight.close()
     assert given_back == [7, 7]
+
+
+def test_buffers_outlive_a_reader_that_gave_a_read_up(monkeypatch):
+    """The system writes into them for as long as reads are in flight, and closing waits for these."""
+    done = threading.Event()
+    monkeypatch.setattr(reads, "close_context", lambda _: done.wait(20))
+    monkeypatch.setattr(reads, "CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(reads, "read_in_flight", lambda *_: (0, UNFINISHED))
+    monkeypatch.setattr(stuck, "_gave_up", ["no answer"])
+    in_flight = reads.reads_of(ROW_BYTES, 0, direct=True)
+    buffers = weakref.ref(in_flight._buffers_RB)
+    with pytest.raises(Stuck, match="no answer"):
+        in_flight.read(np.zeros(1, np.int32), *[np.zeros(1, np.int64)] * 3)
+    in_flight.close()
+    del in_flight
+    gc.collect()
+    assert buffers() is not None
+    done.set()
+    end = time.monotonic() + 10
+    while buffers() is not None and time.monotonic() < end:
+        gc.collect()
+        time.sleep(0.01)
+    assert buffers() is None
 
 
 @settings(deadline=None, max_examples=60)
