@@ -139,7 +139,7 @@ def test_other_cuts_change_a_score_by_rounding_at_most(trained, servable, backen
     assert np.abs(found - trained.logits_NT[:, 0]).max() <= CLOSE
 
 
-def test_an_export_has_a_request_of_the_test_split_and_its_answer(trained, servable):
+def test_an_export_has_a_request_of_test_rows_and_its_answer(trained, servable):
     """Its workflow has numbers, integers, text and lists of both."""
     body = (servable / REQUEST_FILE).read_bytes()
     with closing(open_served(servable, MEMORY, None, "torch")) as served:
