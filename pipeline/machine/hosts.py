@@ -22,6 +22,11 @@ def refused_host(host: str, bound: str) -> str | None:
     return f"Host: {host[:80]!r} is no name of this machine; the environment variable {ALLOW}=NAME,... allows more"
 
 
+def refused_page(origin: str | None, host: str, bound: str) -> str | None:
+    """`refused_host`, or, of a server on loopback, the reason to refuse what a page of another origin sends."""
+    return refused_host(host, bound) or (refused_origin(origin, host) if _is_loopback(bound) else None)
+
+
 def refused_origin(origin: str | None, host: str) -> str | None:
     """Reason to refuse a request that a page of this origin sends, or None. It has to be a page of the same server."""
     if origin is None or origin.lower().partition("://")[2] == host.lower() or _name(origin) in _allowed():

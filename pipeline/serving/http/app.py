@@ -18,7 +18,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from pipeline.machine.hosts import refused_host
+from pipeline.machine.hosts import refused_page
 from pipeline.serving.http.admission import RETRY_SECONDS, Admission
 from pipeline.serving.http.answer import Answered, Post, answer_post
 from pipeline.serving.http.arrow import ARROW_STREAM
@@ -76,10 +76,12 @@ class Api:
         return app
 
     def _known_host(self, app: ASGIApp) -> ASGIApp:
-        """Return an application that refuses what comes under a name that is not this machine's."""
+        """Return an application that refuses what comes under a name that is not this machine's, or from a page of
+        another server."""
 
         async def checked(scope: Scope, receive: Receive, send: Send) -> None:
-            why = refused_host(Headers(scope=scope).get("host", ""), self.bound)
+            headers = Headers(scope=scope)
+            why = refused_page(headers.get("origin"), headers.get("host", ""), self.bound)
             await (json_response({"error": why}, 403) if why else app)(scope, receive, send)
 
         return checked

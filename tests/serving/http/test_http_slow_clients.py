@@ -144,6 +144,17 @@ def test_a_server_on_loopback_answers_to_names_of_its_machine(tmp_path):
             assert raw(port, f"GET /v2 HTTP/1.0\r\nHost: {host}\r\n\r\n".encode()).split()[1] == b"%d" % status, host
 
 
+def test_a_page_of_another_server_is_refused(tmp_path):
+    with running(write_fake(tmp_path)) as port:
+        for origin, status in {
+            f"http://localhost:{port}": b"200",
+            "https://evil.example": b"403",
+            "null": b"403",
+        }.items():
+            ask = f"GET /v2 HTTP/1.0\r\nHost: localhost:{port}\r\nOrigin: {origin}\r\n\r\n"
+            assert raw(port, ask.encode()).split()[1] == status, origin
+
+
 def test_a_name_that_is_allowed_is_answered(tmp_path, monkeypatch):
     ask = b"GET /v2 HTTP/1.1\r\nHost: Models.example:80\r\nConnection: close\r\n\r\n"
     with running(write_fake(tmp_path)) as port:
