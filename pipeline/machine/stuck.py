@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import Thread, Timer, get_native_id
+from threading import Thread, Timer, get_native_id, main_thread
 from typing import Any
 
 from pipeline.errors import PipelineError
@@ -176,7 +176,13 @@ class FileWatch(Thread):
         if not issubclass(lost.exc_type, KeyboardInterrupt):
             return sys.__unraisablehook__(lost)
         os.write(self.wakes, bytes([_LOST]))
-        Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+
+        def again() -> None:
+            # A process that is ending by itself needs no signal, which would change its exit code.
+            if main_thread().is_alive():
+                os.kill(os.getpid(), signal.SIGINT)
+
+        Timer(0.1, again).start()
         return None
 
     def _look(self) -> None:
