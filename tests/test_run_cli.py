@@ -95,7 +95,6 @@ def test_the_command_line_has_exactly_the_listed_flags():
         "--tables",
         "--all",
         "--explain",
-        "--on",
         "--price",
         "--json",
         "--workers",

@@ -96,13 +96,15 @@ def test_a_forged_result_is_reported_and_written_again(workflow, finished, tmp_p
     assert verify(run_dir) == 0
 
 
-def test_a_rewritten_result_names_the_data_of_its_metrics(workflow, finished, tmp_path):
+def test_a_result_is_rewritten_only_for_the_data_of_its_metrics(workflow, finished, tmp_path):
     run_dir, root = copy(finished[0], tmp_path / "run"), tmp_path / "data"
     shutil.copytree(workflow.data.root, root)
     pq.write_table(pq.read_table(root / "test.parquet").slice(2), root / "test.parquet")
     (run_dir / "result.json").unlink()
     elsewhere = workflow.model_copy(update={"data": workflow.data.model_copy(update={"root": root})})
-    assert make_driver(elsewhere, run_dir, **SIZES).run()["data"] == finished[1]["data"]
+    with pytest.raises(ValueError, match="its results are not those of this workflow"):
+        make_driver(elsewhere, run_dir, **SIZES)
+    assert make_driver(workflow, run_dir, **SIZES).run()["data"] == finished[1]["data"]
 
 
 def test_verify_names_a_chunk_longer_than_memory(finished, tmp_path, capsys):

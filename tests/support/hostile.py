@@ -4,6 +4,7 @@ import json
 
 from fake_live import FakeRun
 
+from pipeline.driver.result import own_checksum
 from pipeline.monitor.live.lines import Begin
 
 NAMES = (
@@ -49,3 +50,4 @@ RESULT = {
     "disk": {"commits": 22, "written_bytes": 7, "write_amplification": 3.9},
     "data": {ALL: {"files": [], "digest": ALL}},
 }  # fmt: skip
+RESULT["checksum"] = own_checksum(RESULT)
