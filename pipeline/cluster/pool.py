@@ -37,6 +37,8 @@ MARK = "PIPELINE_POOL"
 """Environment variable that marks the processes started for a pool."""
 STARTS = 3
 """Number of attempts to start a cluster: Dask gives up if one of its processes dies before it is up."""
+PORT_SECONDS = 3.0
+"""Time in which the port of a server that was closed has to come free."""
 
 
 class NoWorkers(PipelineError):
@@ -145,8 +147,7 @@ class WorkerPool:
             host, port = self.spec.dashboard.rpartition(":")[0], self.cluster.scheduler.http_server.port
             self.close()
             if self.spec.dashboard != OFF:
-                # Links to the page and the dashboard are open in browsers.
-                self.spec = replace(self.spec, dashboard=free_address(f"{host}:{port}", lambda said: None))
+                self.spec = replace(self.spec, dashboard=_again(f"{host}:{port}"))
             self._open()
         else:
             # Another run may have come while the connection was lost.
@@ -189,6 +190,15 @@ class WorkerPool:
 
 def _is_critical(record: logging.LogRecord) -> bool:
     return record.levelno >= logging.CRITICAL
+
+
+def _again(address: str) -> str:
+    """Return the address at which links to the page and the dashboard are open in browsers, once the server that was
+    there has closed it; another one if it stays taken."""
+    until = time.monotonic() + PORT_SECONDS
+    while (found := free_address(address, lambda said: None)) != address and time.monotonic() < until:
+        time.sleep(0.1)
+    return found
 
 
 def _start(spec: WorkerSpec) -> Any:
