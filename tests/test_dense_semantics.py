@@ -76,6 +76,7 @@ def test_tiers_blocks_commits_and_kills_never_change_a_result(root, name, tmp_pa
 @pytest.mark.parametrize(
     "name", some(["dense adam with L2", "dense, clipped norm", "dense sgd with L2"], "dense adam with L2")
 )
+@pytest.mark.prove
 def test_evaluation_stores_no_row_that_it_caught_up(root, name):
     workflow = workflow_of(root, (EXACT | POWERS)[name])
     data = workflow.data.model_copy(update={"validation": (), "test": ()})
@@ -133,6 +134,7 @@ def plateau_workflow(root, **changes):
     })  # fmt: skip
 
 
+@pytest.mark.prove
 def test_training_stops_after_the_plateau_and_the_best_epoch_is_tested(root, tmp_path):
     workflow = plateau_workflow(root)
     result = make_driver(workflow, tmp_path, **THREE_TIERS).run()

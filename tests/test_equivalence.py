@@ -124,6 +124,7 @@ def test_dask_with_any_block_and_look_ahead_equals_the_plain_trainer(
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
+@pytest.mark.prove
 def test_a_second_run_on_the_same_scheduler_gets_results_of_its_own(
     small_workflow: Callable[..., Workflow], client: Any
 ) -> None:

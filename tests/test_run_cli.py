@@ -351,6 +351,7 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
     assert again["fingerprint"] == json.loads(result)["fingerprint"]
 
 
+@pytest.mark.prove
 def test_a_run_names_the_command_of_its_report_and_starts_none(workflow_file, tmp_path, capsys):
     assert main([str(workflow_file), "--serial", "--run-dir", "a run", "--set", "data.test=[]"]) == 0
     (command,) = re.findall(r"^report: pipeline report (.*)$", capsys.readouterr().out, re.M)
@@ -455,6 +456,7 @@ def test_metrics_asked_for_on_the_command_line_are_reported(workflow_file, tmp_p
     assert "epoch 1 train (progressive, in training mode" in "".join(capsys.readouterr())
 
 
+@pytest.mark.prove
 def test_explain_counts_the_scores_of_groups_and_of_the_training_split(workflow_file, capsys):
     found = []
     for asked in ([], ["metrics.group=c0"], ["data.validation=[]"], ["data.validation=[]", "metrics.progressive=true"]):

@@ -94,6 +94,7 @@ def test_a_frappe_workflow_is_valid_and_differs_only_in_model_and_optimizer(mode
         assert workflow.model_copy(update={"name": "frappe"}) == FRAPPE["workflow"]
 
 
+@pytest.mark.prove
 def test_the_quickstart_uses_all_tiers(tmp_path, capsys):
     keys = [8000, 4000, 1000, 500, 100, 50, 20, 10, 5, 4]
     result = run_small(

@@ -6,6 +6,7 @@ from http.client import HTTPConnection
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
+import pytest
 from fake_live import quickstart
 
 from pipeline.cluster.address import OFF
@@ -45,6 +46,7 @@ UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Versi
            "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}  # fmt: skip
 
 
+@pytest.mark.prove
 def test_pages_of_other_servers_get_nothing_from_dasks_servers(tmp_path):
     with local_client() as client:
         port = InProcessCluster(client).worker.http_server.port

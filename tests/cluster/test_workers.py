@@ -166,7 +166,7 @@ def test_each_worker_reports_its_traffic_by_kind(workflow, pool, tmp_path, expec
 @pytest.mark.parametrize(
     ("number", "examples", "merge"),
     [
-        pytest.param(signal.SIGKILL, 40, False, id="kill"),
+        pytest.param(signal.SIGKILL, 40, False, id="kill", marks=pytest.mark.prove),
         pytest.param(signal.SIGSTOP, 100, True, id="stop", marks=pytest.mark.prove),
     ],
 )

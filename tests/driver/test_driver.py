@@ -244,6 +244,7 @@ CHUNK_BYTES = log_chunk_bytes(1024, 4 * (2 + 3 * 3 + 3))
 
 
 @pytest.mark.parametrize("flags", some([[], ["--serial"]], ["--serial"]), ids=["dask", "serial"])
+@pytest.mark.prove
 def test_a_run_stopped_by_the_disk_cap_is_an_error_and_can_go_on(tmp_path, capsys, flags):
     """24,000 examples with a key each, of 26 chunks 20 for a commit and what may be merged; then the disk has more."""
     columns = {"label": np.arange(24_000) % 2, "c0": np.arange(24_000)}

@@ -76,7 +76,7 @@ def clips(draw):
     }  # fmt: skip
 
 
-@examples(10, 100)
+@examples(4, 100)
 @given(clips())
 def test_only_a_gradient_beyond_its_bound_is_shortened_to_it(case):
     rng = np.random.default_rng(case["seed"])

@@ -54,6 +54,7 @@ def ran(workflow, run_dir):
 
 
 @pytest.mark.parametrize("every_blocks", some([None, 7], None))
+@pytest.mark.prove
 def test_a_run_that_is_replayed_whole_has_the_counts_that_were_forecast(tmp_path, every_blocks):
     workflow = zipf_workflow(tmp_path / "data", 6000, 3000)
     workflow = with_settings(workflow, every_blocks=every_blocks, keep_best=False)
@@ -88,6 +89,7 @@ def test_of_many_epochs_the_first_blocks_are_replayed(tmp_path, monkeypatch):
     assert all(leg.rows["keys"] == pytest.approx(told.legs[2].rows["keys"], rel=0.05) for leg in later)
 
 
+@pytest.mark.prove
 def test_a_sample_and_the_beginning_tell_the_hit_rates_within_two_points(tmp_path, monkeypatch):
     workflow = zipf_workflow(tmp_path / "data", 24_000, 30_000, batch_size=256, block_batches=2)
     larger = {"device": 120_000, "host": 160_000}

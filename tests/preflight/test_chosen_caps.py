@@ -106,6 +106,7 @@ def test_what_is_chosen_fits_the_budget_and_a_refused_budget_is_told_what_would_
         assert PROCESS + sum(size for name, size, _ in parts if name not in on_gpu | {"disk log"}) <= memory
 
 
+@pytest.mark.prove
 def test_more_memory_never_gives_less_of_anything(root):
     before = None
     for memory in range(64 << 20, 72 << 20, 1 << 18):
@@ -182,6 +183,7 @@ def test_memory_without_anything_to_choose_is_refused(root):
         Storage(memory="1 GiB", device="1 MiB", host="1 MiB", disk="1 GiB")
 
 
+@pytest.mark.prove
 def test_the_result_is_that_of_caps_that_are_given(root, tmp_path, monkeypatch, capsys):
     """And of a resume with another budget."""
     monkeypatch.chdir(tmp_path)

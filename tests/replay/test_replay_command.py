@@ -57,6 +57,7 @@ def test_a_replayed_run_has_the_tiers_of_the_result(trained, capsys):
     assert value["bounds"] == []
 
 
+@pytest.mark.prove
 def test_sizes_policies_and_a_sample_make_a_grid(trained, capsys, tmp_path):
     _, run_dir, _ = trained
     picture = tmp_path / "reads.svg"

@@ -171,6 +171,7 @@ def predictions_of(run, root):
     return bits_of(run.predict(pq.read_table(root / "test.parquet"))).tolist()
 
 
+@pytest.mark.prove
 def test_a_held_commit_outlives_the_training_that_is_killed_and_resumed(
     workflow, alone, root, tmp_path, after_commit, monkeypatch
 ):
@@ -282,6 +283,7 @@ def test_training_gives_up_a_held_commit_before_the_disk_ends_the_run(workflow, 
     held[0].close()
 
 
+@pytest.mark.prove
 def test_a_scoring_whose_commit_is_given_up_ends_with_its_number(
     workflow, alone, root, tmp_path, after_commit, monkeypatch, capsys
 ):

@@ -90,6 +90,7 @@ def test_state_and_weights_are_told_for_other_optimizers(root, tmp_path, optimiz
     assert any(one["known"] for one in found)
 
 
+@pytest.mark.prove
 def test_the_commits_in_which_a_row_differs_are_those_of_the_differences_between_commits(trained):
     with pipeline.open_run(trained) as run:
         numbers = run.commits.column("number").to_pylist()

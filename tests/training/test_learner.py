@@ -180,6 +180,7 @@ def test_other_use_of_torch_random_numbers_never_changes_dropout(root, monkeypat
     assert run(deep(root, "dropout"), **SIZES)["fingerprint"] == expected["fingerprint"]
 
 
+@pytest.mark.prove
 def test_dropout_differs_by_step_and_seed_and_repeats_with_a_seed(root):
     """Each batch's mask is another one, and the next run's with this seed are these again."""
     masks = []
@@ -198,6 +199,7 @@ def test_a_large_seed_can_train(root, seed):
     assert math.isfinite(run(workflow)["logloss"])
 
 
+@pytest.mark.prove
 def test_a_model_that_ignores_its_embeddings_leaves_them_as_drawn(root, tmp_path):
     workflow = make_workflow(root, kind=OnlyNumbers, args={})
     prints = {run(make_workflow(root, kind=OnlyNumbers, args={}, **schedule))["fingerprint"] for schedule in SCHEDULES}
@@ -300,6 +302,7 @@ def test_the_displayed_loss_is_the_weighted_mean(root, tmp_path):
     assert shown[1] == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.prove
 def test_bfloat16_is_used_and_trains_repeatably_to_a_similar_loss(small_workflow):
     """Products of the dense model alone: what comes of them is near, and repeats."""
     results = {}

@@ -62,6 +62,7 @@ def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path)
         assert len(shown) == 12
 
 
+@pytest.mark.prove
 def test_lines_one_by_one_show_what_all_of_them_show(tmp_path, monkeypatch):
     for limit in ("MAX_LAPSES", "MAX_COMMITS"):
         monkeypatch.setattr(f"pipeline.monitor.page.story.{limit}", 12)
