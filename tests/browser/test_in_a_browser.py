@@ -21,6 +21,7 @@ from conftest import make_workflow, write_data
 from fake_live import FakeRun, quickstart
 from hostile import FOLDER, NAMES, write_hostile
 
+from pipeline.driver.result import own_checksum
 from pipeline.monitor.live.lines import LIVE
 from pipeline.monitor.page import compare
 from pipeline.monitor.page.report import write_report
@@ -230,3 +231,4 @@ RESULT = {
     "data": {"train": {"files": [{"size": 52_452_433, "row_groups": [[8, 65_536]]}], "digest": "03e208761036be50"}},
 }  # fmt: skip
 """A result.json; its fingerprint would end a script that it is in."""
+RESULT["checksum"] = own_checksum(RESULT)
