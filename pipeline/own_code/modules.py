@@ -193,7 +193,9 @@ class ClassText:
             made: Any = sys.modules.get(self.module)
             if not made:
                 inner = self.module.rpartition(".")[0] in self.texts
-                made = _run(self.module) if self.texts and not inner else importlib.import_module(self.module)
+                # As in the driver, the text may read a workflow that names its class by the module's plain name.
+                names = self.module, plain_name(self.module)
+                made = _run(*names) if self.texts and not inner else importlib.import_module(self.module)
             for part in self.name.split("."):
                 made = getattr(made, part)
         except Exception as error:

@@ -129,4 +129,4 @@ def test_a_flipped_bit_is_refused_or_told_by_whoever_meets_it_and_never_makes_a_
                 assert bits(reply.json["outputs"][0]["data"]) == logits, case
             ends[reply.status] += 1
         shutil.rmtree(folder)
-    assert min(ends["refused"], ends[500], ends[200]) > 40, ends
+    assert min(ends["refused"], ends[500], ends[200]) > deep(60, 200) // 5, ends
