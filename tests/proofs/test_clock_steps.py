@@ -48,7 +48,7 @@ def expected(job):
     return {flags: job.undisturbed(*flags) for flags in ((), ("--workers", "2"))}
 
 
-@pytest.mark.prove
+@pytest.mark.prove(weekly=True)
 @pytest.mark.parametrize("clock", ["wall", "monotonic"])
 @pytest.mark.parametrize("flags", [(), ("--workers", "2")], ids=["alone", "two"])
 def test_a_step_of_a_clock_never_changes_the_fingerprint(job, expected, library, tmp_path, flags, clock):

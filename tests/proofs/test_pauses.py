@@ -48,7 +48,7 @@ WHO = {
 }
 
 
-@pytest.mark.prove
+@pytest.mark.prove(weekly=True)
 @pytest.mark.parametrize(
     ("who", "number"),
     [(who, n) for who, runs in zip(WHO, (2, 1, 1, 1, 1), strict=True) for n in range(runs)],

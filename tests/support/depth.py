@@ -39,10 +39,12 @@ def deep(least: int, all_of_them: int) -> int:
 
 def one_in_share(items: list[pytest.Item]) -> list[pytest.Item]:
     """Items that `make prove` leaves to `make prove-all`: of the forms of a test, all but one in SHARE. A test whose
-    forms are different promises is marked `prove(every=True)`."""
-    forms = defaultdict[str, list[pytest.Item]](list)
+    forms are different promises is marked `prove(every=True)`, one that takes minutes `prove(weekly=True)`."""
+    forms, weekly = defaultdict[str, list[pytest.Item]](list), list[pytest.Item]()
     for item in items:
         mark = item.get_closest_marker("prove")
-        if mark and not any(one.kwargs.get("every") for one in item.iter_markers("prove")):
+        if mark and mark.kwargs.get("weekly"):
+            weekly.append(item)
+        elif mark and not any(one.kwargs.get("every") for one in item.iter_markers("prove")):
             forms[item.nodeid.partition("[")[0]].append(item)
-    return [item for of_test in forms.values() for n, item in enumerate(of_test) if n % SHARE]
+    return weekly + [item for of_test in forms.values() for n, item in enumerate(of_test) if n % SHARE]
