@@ -25,7 +25,7 @@ def dashboard_options(address: str) -> dict[str, Any]:
 
 
 class PlainWorker(Worker):
-    """Worker without a dashboard of its own, which LocalCluster gives to each worker with an address."""
+    """Worker without a dashboard; LocalCluster gives one to each worker that has an address."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options | {"dashboard": False})

@@ -10,7 +10,7 @@ import numpy as np
 from pipeline.records import I64
 
 BadValues = Literal["clip", "null", "refuse"]
-"""What happens to a row with such a number: it is scored with the nearest number inside, its score is null, or all data
+"""Treatment of a row with such a number: it is scored with the nearest number inside, its score is null, or all data
 are refused."""
 SCORED_AS = {"clip": "scored with the nearest value inside", "null": "its row has no score"}
 

@@ -145,7 +145,7 @@ def _check_answers(differences: Sequence[str], of_data: bool) -> None:
         score = "; `pipeline score` scores other files with the trained model" if of_data else ""
         raise ValueError(
             f"the run in this directory has ended, and its results are not those of this workflow:\n       {lines}\n"
-            "       change it back; or give the run another folder with --run-dir; or begin anew with --fresh, which "
+            "       change it back; or give the run another folder with --run-dir; or start again with --fresh, which "
             f"moves the old run aside{score}"
         )
 
@@ -154,7 +154,7 @@ def _completed(workflow: Mapping[str, Any]) -> Mapping[str, Any]:
     """Add the fields to a commit's workflow that were added to the package after it, with their defaults. Raises
     ValueError if it is not a valid workflow.
 
-    Validation imports the class that `model.kind` names, so another one stands in for it meanwhile.
+    Validation imports the class that `model.kind` names, so another class takes its place for that time.
     """
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):

@@ -25,7 +25,7 @@ SAMPLES: Mapping[str, Any] = {
 LOOKED_FOR = {
     "DenseAdam.kind": ": the dense part is always trained by Adam; optimizer.rows.kind chooses that of the rows"
 }
-"""What messages say of fields that do not exist but are looked for."""
+"""Explanations of fields that do not exist and that users look for."""
 BOUNDS = {"greater_than_equal": "at least {ge}", "less_than_equal": "at most {le}", "greater_than": "more than {gt}",
           "less_than": "less than {lt}", "multiple_of": "a multiple of {multiple_of}"}  # fmt: skip
 WHOLE, NUMBER, TEXT, TRUTH = "a whole number", "a number", "text", "true or false"

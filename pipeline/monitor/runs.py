@@ -35,7 +35,7 @@ class Run:
     test: Mapping[str, Any]
     """Last evaluation of the test split; empty if there is none."""
     judged_by: Sequence[Any]
-    """What must be equal in runs whose metrics are compared: split and its files, label, weight."""
+    """Values that must be equal in runs whose metrics are compared: split and its files, label, weight."""
     num_judged: tuple[int, int] | None
     """Number of files and examples of that split; None if they are not known."""
     seconds: float | None

@@ -58,8 +58,8 @@ def comparison_cards(runs: Sequence[Compared]) -> list[Card]:
 def _warned(runs: Sequence[Compared]) -> str:
     if len({*judged_by(runs)}) == 1:
         return ""
-    told = 'These runs were evaluated on data that differ (line "judged by"): their metrics cannot be compared.'
-    return f'<p class="told">{told}</p>'
+    warning = 'These runs were evaluated on data that differ (line "judged by"): their metrics cannot be compared.'
+    return f'<p class="told">{warning}</p>'
 
 
 def _legend(runs: Sequence[Compared]) -> str:
@@ -167,9 +167,9 @@ def different_texts(values: Sequence[Any]) -> list[str]:
             for value, of in zip(values, own, strict=True)
         ]
     for texts in ([setting_text(of) for of in own], [json.dumps(of) for of in own]):
-        told = [head + text * (text not in ("", "[]")) for head, text in zip(heads, texts, strict=True)]
-        if len({*told}) == len({json.dumps(value) for value in values}):
-            return told
+        shown = [head + text * (text not in ("", "[]")) for head, text in zip(heads, texts, strict=True)]
+        if len({*shown}) == len({json.dumps(value) for value in values}):
+            return shown
     # Lists of the same items in another order, say.
     return [json.dumps(value) for value in values]
 

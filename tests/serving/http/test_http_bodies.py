@@ -223,7 +223,7 @@ def test_an_infinite_parameter_is_refused():
 
 @pytest.mark.parametrize("value", ["1e999", "-1e39", f"1{'0' * 400}"])
 def test_a_number_too_large_for_its_datatype_is_infinite(value):
-    """What becomes of it is decided as for one in binary data."""
+    """JSON has the result of the same number in binary data."""
     body = f'{{"inputs": [{{"name": "x", "datatype": "FP32", "shape": [2], "data": [null, {value}]}}]}}'
     expected = [None, -math.inf if value.startswith("-") else math.inf]
     assert read_request(body.encode(), None, FLOAT, OUTPUTS).table["x"].to_pylist() == expected
