@@ -134,7 +134,7 @@ def says(said: str, how: str, run_dir: Path) -> bool:
 
 
 @pytest.mark.parametrize("how", [FULL, READ_ONLY])
-def test_a_run_whose_disk_is_full_or_read_only_says_so_and_goes_on_once_it_is_not(
+def test_a_run_goes_on_after_a_full_or_read_only_disk(
     workflow: Workflow, fingerprint: str, tmp_path: Path, disk: Disk, how: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     # The lock lies beside the run directory, and what has a file open for writing cannot be made read-only.
