@@ -36,7 +36,7 @@ def unique_keys(
     unique keys.
 
     All entries of a run are prefetched and then compared without a branch, which avoids cache misses and mispredicted
-    branches. Only keys that are not at their first place go through the loop that tells an unknown key from a displaced
+    branches. Only keys that are not at their first place go through the loop that distinguishes an unknown key from a displaced
     one. Measured for 3.4 M values with 0.3 M keys: 8 ms; value by value, with prefetching, 17 ms.
     """
     need_cpu(inverse_V.size, keys_V.size)

@@ -67,7 +67,7 @@ def number_group(
     which_G: I32,
     ends_G: I32,
 ) -> tuple[int, int]:
-    """Number the texts of a group's rows anew, from 0 in order of first appearance; return how many there are, and the
+    """Renumber the texts of a group's rows from 0 in order of first appearance; return how many there are, and the
     number of nulls.
 
     `bits`: validity bitmap of the column, from bit `at` on, or empty. `valid_G` [bytes, zeros]: output, that of the
