@@ -102,6 +102,7 @@ def fingerprints_in_own_process(workflows, folder):
     return done.stdout.split()[-len(files) :]
 
 
+@pytest.mark.prove(weekly=True)
 def test_cold_and_warm_caches_give_the_same_bits(make, cache, tmp_path):
     """The warm one is what this process made."""
     here = [run(make(precision=precision), **SIZES)["fingerprint"] for precision in PRECISIONS]
@@ -172,6 +173,7 @@ class Breaks(nn.Module):
         return self.linear(embeddings.flatten(1)).squeeze(1)
 
 
+@pytest.mark.prove(weekly=True)
 def test_a_model_compiled_at_each_step_ends_the_run(make):
     with pytest.raises(PipelineError, match=r"the dense model Counts changes as it trains, .* model.compile to false"):
         run(make(kind=Counts, args={}))
@@ -182,6 +184,7 @@ def test_a_model_of_several_graphs_trains_the_same_bits(make, client):
     assert run(workflow)["fingerprint"] == run(workflow, client, **SIZES)["fingerprint"]
 
 
+@pytest.mark.prove(weekly=True)
 def test_one_process_trains_more_models_than_torch_caches(make):
     workflow = make(epochs=1)
     assert len({run(workflow)["fingerprint"] for _ in range(10)}) == 1
