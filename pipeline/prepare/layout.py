@@ -14,8 +14,8 @@ from pipeline.storage.files import Files
 KEPT = ".prepare"
 """Folder in the output with the state of the preparation. When all is done, only the command in it is kept."""
 COMMAND, MANIFEST, STUB = "command.json", "prepared.json", "workflow.py"
-COUNT, COUNTS, WRITE, UNIQUES = "count", "counts", "write", "uniques"
-"""Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS and UNIQUES what they save per part."""
+COUNT, COUNTS, WRITE = "count", "counts", "write"
+"""Folders in KEPT: COUNT and WRITE have the records of the two steps, COUNTS what the first one saves for each part."""
 VOCABULARY = "vocabulary"
 REFUSED_DATA = "refused"
 """File in KEPT whose existence says that the data were refused, so that a corrected command may go on."""
@@ -28,7 +28,8 @@ NAMES = {
     f"{KEPT}/{COUNT}": rf"{PART}\.json",
     f"{KEPT}/{COUNTS}": rf"{PART}\.counts|.+\.merged",
     f"{KEPT}/{WRITE}": rf"{PART}\.json",
-    f"{KEPT}/{UNIQUES}": rf"{PART}\.npz|folded\.npz",
+    # Of an earlier version.
+    f"{KEPT}/uniques": rf"{PART}\.npz|folded\.npz",
 }
 """Pattern of the file names in each folder."""
 MERGING, RUN = r".+\.merging", r"[0-9]+-[0-9]{6}\.runs"

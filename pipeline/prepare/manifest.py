@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,6 @@ from pipeline.prepare.corrected import remove_other_parts
 from pipeline.prepare.formats import Field
 from pipeline.prepare.layout import COMMAND, KEPT, MANIFEST, PART, REFUSED_DATA, check_folders
 from pipeline.prepare.parts import OutputFile, Record, ValueSpan, joined_span
-from pipeline.prepare.pieces import Piece
 from pipeline.prepare.steps import Job
 from pipeline.prepare.vocabulary import Vocabulary, path_of
 from pipeline.settings import Strict, read_json
@@ -220,11 +219,8 @@ def _shown(value: object) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]} ..."
 
 
-def summarize(
-    job: Job, pieces: Sequence[Piece], command: Command, keys: Mapping[str, tuple[int, bool]]
-) -> dict[str, Any]:
-    """Content of prepared.json but its list of files. `keys`: number of unique keys of each category, and True if it is
-    exact."""
+def summarize(job: Job, command: Command) -> dict[str, Any]:
+    """Content of prepared.json without its list of files."""
     sources: list[dict[str, Any]] = [
         {"name": Path(source.path).name, "bytes": source.bytes, "lines": 0, "skipped": 0} for source in command.sources
     ]
@@ -254,33 +250,20 @@ def summarize(
         "options": command.options,
         "sources": sources,
         "splits": splits,
-        "columns": dict(_columns(job, limits, keys, unknown)),
+        "columns": {f.name: _column(job, f, limits, unknown) for f in job.format.fields if f.role != "skip"},
     }
 
 
-def _columns(
-    job: Job,
-    limits: Mapping[str, tuple[float, float]],
-    keys: Mapping[str, tuple[int, bool]],
-    unknown: Mapping[str, int],
-) -> Iterator[tuple[str, dict[str, Any]]]:
-    for field in job.format.fields:
-        if field.role != "skip":
-            column = _column(job, field, limits, keys)
-            yield field.name, column | ({"unknown": unknown[field.name]} if field.name in unknown else {})
-
-
 def _column(
-    job: Job, field: Field, limits: Mapping[str, tuple[float, float]], keys: Mapping[str, tuple[int, bool]]
+    job: Job, field: Field, limits: Mapping[str, tuple[float, float]], unknown: Mapping[str, int]
 ) -> dict[str, Any]:
     is_id = field.name in job.vocabulary
     column: dict[str, Any] = {"role": field.role, "type": "int32" if is_id else str(field.type), "list": field.many}
-    if field.name in keys:
-        column["unique_keys"], column["exact"] = keys[field.name]
     if field.name in limits:
         column["least"], column["greatest"] = limits[field.name]
     if is_id:
         column["vocabulary"] = len(Vocabulary(path_of(job.out, field.name), field.name))
+        column["unknown"] = unknown[field.name]
     return column
 
 

@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-from types import SimpleNamespace
 
 import altered
 import pytest
@@ -92,7 +91,7 @@ def test_an_altered_file_is_made_again_or_refused(source, whole, tmp_path, monke
 
 
 NOTES = ("note.txt", "train/note.partial", "vocabulary/note", ".prepare/note", ".prepare/write/part-note.json",
-         ".prepare/write/notes/note", ".prepare/uniques/note.npz", ".prepare/counts/note.counts")  # fmt: skip
+         ".prepare/write/notes/note", ".prepare/counts/note.counts")  # fmt: skip
 
 
 def test_files_of_a_user_in_any_folder_survive(source, whole, tmp_path, monkeypatch):
@@ -105,7 +104,7 @@ def test_files_of_a_user_in_any_folder_survive(source, whole, tmp_path, monkeypa
     assert contents(out) == whole | {note: note.encode() for note in NOTES}
 
 
-LINKS = ("train", "vocabulary", ".prepare", ".prepare/uniques")
+LINKS = ("train", "vocabulary", ".prepare", ".prepare/write")
 
 
 @pytest.mark.parametrize("link", LINKS)
@@ -136,8 +135,6 @@ DAMAGES = {
     "train/part-0000-00001.parquet": altered.flip,
     "test/part-0000-00000.parquet": altered.delete,
     ".prepare/write/part-0000-00002.json": altered.flip,
-    ".prepare/uniques/folded.npz": altered.flip,
-    ".prepare/uniques/part-0000-00003.npz": altered.delete,
     ".prepare/counts/part-0000-00003.counts": altered.flip,
     "vocabulary/city.parquet": altered.flip,
 }
@@ -229,27 +226,11 @@ def test_a_record_of_a_part_that_no_source_has_is_refused(source, tmp_path, monk
     records, name = Records(out / ".prepare/write"), "part-0000-00003"
     more = records.read(name).model_copy(update={"file": 7, "number": 0, "files": (), "lines": 0, "skipped": 0})
     records.write(more)
-    shutil.copy(out / f".prepare/uniques/{name}.npz", out / f".prepare/uniques/{more.name}.npz")
     capsys.readouterr()
     assert altered.prepare(monkeypatch, source, out) == 1
     assert f"{records.path(more.name)}: is the record of a part that the sources do not have; remove it" in (
         capsys.readouterr().err
     )
-
-
-def test_parts_without_their_unique_keys_are_refused(tmp_path):
-    record = SimpleNamespace(file=0, number=0, last=True, name="part-0000-00000")
-
-    class Made(list):
-        def names(self):
-            return {record.name}
-
-        def path(self, name):
-            return tmp_path / name
-
-    job = SimpleNamespace(records=lambda step: Made([record]), kept=tmp_path, keyed=())
-    with pytest.raises(ValueError, match="the unique keys of 1 parts are gone; the same command makes"):
-        run.check_parts_are_those(job, [SimpleNamespace(file=0)])
 
 
 def test_pieces_that_were_not_done_are_an_error(source, tmp_path, monkeypatch, capsys):

@@ -114,12 +114,6 @@ def test_the_manifest_describes_the_output(whole, tmp_path, source):
     lines = source.read_text().splitlines()
     positives = sum(split["positives"]["label"] for split in manifest["splits"].values())
     assert positives == sum(line.startswith("1") for line in lines)
-    for n in range(1, 27):
-        column = manifest["columns"][f"c{n}"]
-        assert (column["unique_keys"], column["exact"]) == (
-            len({line.split("\t")[13 + n] for line in lines} - {""}),
-            True,
-        )
     counts = [int(value) for line in lines if (value := line.split("\t")[2])]
     assert (manifest["columns"]["i2"]["least"], manifest["columns"]["i2"]["greatest"]) == (min(counts), max(counts))
     assert min(counts) < 0
@@ -187,8 +181,8 @@ def test_leftovers_of_a_killed_attempt_are_removed(tmp_path, source, whole):
     out = tmp_path / "out"
     planned(source, out)
     (out / "vocabulary").mkdir()
-    names = {"": "prepared.json", ".prepare/write": "part-0000-00000.json", ".prepare/uniques": "part-0000-00000.npz"}
-    for folder in ("", "train", "test", "vocabulary", ".prepare/write", ".prepare/uniques"):
+    names = {"": "prepared.json", ".prepare/write": "part-0000-00000.json"}
+    for folder in ("", "train", "test", "vocabulary", ".prepare/write"):
         name = names.get(folder, "part-0000-00000.parquet")
         (out / folder / f"{name}.{'0' * 32}.partial").write_bytes(b"half")
     assert prepare("criteo", source, out, "--piece-size", PIECE, *SPLIT) == 0

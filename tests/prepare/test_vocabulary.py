@@ -20,8 +20,8 @@ from kills import killed_anywhere
 
 from pipeline.kernels.hashing import hash_bytes_reference, hash_integer_reference, table_salt
 from pipeline.prepare import counts, runs, vocabulary
+from pipeline.prepare.counts import keys_of
 from pipeline.prepare.parts import part_name
-from pipeline.prepare.uniques import keys_of
 from pipeline.prepare.vocabulary import Vocabulary, count_part, merge, path_of, path_of_counts
 
 NAME = "a/b"
