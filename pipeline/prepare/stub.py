@@ -10,7 +10,7 @@ from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_name,
 
 
 def stub_text(summary: Mapping[str, Any], folder: str) -> str:
-    """Text of a workflow file; `summary` as in prepared.json. `folder`: name of the output's folder."""
+    """Text of a workflow file; `summary` as in _prepared.json. `folder`: name of the output's folder."""
     return workflow_text(draft_of(summary, workflow_name(folder), "Path(__file__).parent"))
 
 

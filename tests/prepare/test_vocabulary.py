@@ -175,7 +175,7 @@ def test_more_values_than_ids_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(vocabulary, "MAX_IDS", 2)
     with pytest.raises(ValueError, match=r"column 'a/b': more than 2 values .* raise the minimum"):
         make(tmp_path, [pa.array([1, 2, 3])], 1)
-    assert not list((tmp_path / "out/vocabulary").iterdir())
+    assert not list((tmp_path / "out/_vocabulary").iterdir())
 
 
 POOLS = []
