@@ -101,8 +101,8 @@ def claim(job: Job, out: Path, fresh: bool, command: Command) -> Prepared | None
     path = out / KEPT / COMMAND
     if path.exists() and (earlier := [name for name in EARLIER if (out / name).exists()]):
         raise ValueError(
-            f"{out} was made by an earlier version, as {earlier[0]} in it shows: a workflow there still trains; --fresh "
-            "moves it aside, --out names another place"
+            f"{out} was made by an earlier version, as {earlier[0]} in it shows: a workflow there still trains; "
+            "--fresh moves it aside, --out names another place"
         )
     if path.exists():
         there = _read(path, Command)

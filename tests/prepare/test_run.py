@@ -206,7 +206,7 @@ class Full:
         return getattr(os, name)
 
 
-@pytest.mark.parametrize("calls", some([40, 100, 200], 100))
+@pytest.mark.parametrize("calls", some([40, 100, 150], 100))
 def test_a_full_disk_is_one_error_and_the_rerun_completes(tmp_path, source, whole, monkeypatch, capsys, calls):
     with monkeypatch.context() as patch:
         patch.setattr(Files, "system", Full(calls))
