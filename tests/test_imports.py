@@ -43,8 +43,8 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.doctor", "pipeline.replay.main", "pipeline.replay.command",
-    "pipeline.run", "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner",
+    "pipeline.__main__", "pipeline.notebook", "pipeline.init", "pipeline.doctor", "pipeline.replay.main",
+    "pipeline.replay.command", "pipeline.run", "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner",
     "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
