@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pipeline.metrics.totals import lookups_of
 from pipeline.monitor.live.lines import Begin, Tick
-from pipeline.monitor.tiers import lookups_of
 
 
 @dataclass(frozen=True, slots=True)
