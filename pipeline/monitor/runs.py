@@ -334,7 +334,3 @@ def _text(value: Any) -> str:
         return value.rpartition(".")[2] if value.startswith("pipeline.models.") else value
     text = json.dumps(value)
     return text if len(text) <= 24 else f"{text[:21]}..."
-
-
-if __name__ == "__main__":
-    sys.exit(main())

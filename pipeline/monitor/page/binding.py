@@ -9,9 +9,9 @@ from pipeline.monitor.page.headline import BINDS, STAGE_OF
 from pipeline.monitor.page.humanized import percent
 from pipeline.monitor.page.panel import Panel, meter, text_panel
 from pipeline.monitor.page.stage_lanes import calls_of
-from pipeline.monitor.page.story import Lapse, Story
 from pipeline.monitor.page.style import STAGE_COLORS
 from pipeline.monitor.page.time_use import shares_of
+from pipeline.monitor.story import Lapse, Story
 from pipeline.stages import STAGES
 
 

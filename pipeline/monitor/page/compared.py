@@ -16,11 +16,11 @@ from pipeline.monitor.page.metric_curves import METRIC_TITLES, by_epoch
 from pipeline.monitor.page.page import Card
 from pipeline.monitor.page.panel import Nothing, Panel, chips, fixed_panel, plot_panel
 from pipeline.monitor.page.speed import speed_columns
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.page.tables import setting_text
 from pipeline.monitor.page.time_use import shares_of
 from pipeline.monitor.runs import Run
+from pipeline.monitor.story import Story
 
 COMPARED_SPLITS = ("validation", "test")
 NOT_SET = "not set"

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from pipeline.monitor.live.lines import Curve, Evaluated
 from pipeline.monitor.page.humanized import percent, short_number
 from pipeline.monitor.page.panel import Nothing, Panel, chips, plot_panel
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import INK, RUN_COLORS, axis_format, hover_on, plain_figure
+from pipeline.monitor.story import Story
 
 F64 = NDArray[np.float64]
 

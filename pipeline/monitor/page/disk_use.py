@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pipeline.monitor.live.lines import CommitDone
 from pipeline.monitor.page.humanized import short_duration, short_number, short_size
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, plot_panel
-from pipeline.monitor.page.story import Lapse, Story
 from pipeline.monitor.page.style import CAUSE_COLORS, RED, hover_on, over_run_time, plain_figure, size_axis
+from pipeline.monitor.story import Lapse, Story
 
 COMMIT_COLOR = CAUSE_COLORS["commit"]
 LEAST_SECONDS = 60.0

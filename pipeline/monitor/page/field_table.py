@@ -9,8 +9,8 @@ from typing import NamedTuple
 from pipeline.monitor.live.lines import Fields
 from pipeline.monitor.page.humanized import percent, short_size
 from pipeline.monitor.page.panel import Panel, text_panel
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import TIER_COLORS
+from pipeline.monitor.story import Story
 
 FIRST_BLOCK = (
     "<p>It is the first block of a session, which finds no row on the device: later blocks have other shares.</p>"

@@ -10,8 +10,8 @@ from pathlib import Path
 from pipeline.monitor.page.disk_use import disk_left, left_text
 from pipeline.monitor.page.humanized import percent, short_duration, short_number, short_size
 from pipeline.monitor.page.panel import Panel, text_panel
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.time_use import shares_of
+from pipeline.monitor.story import Story
 from pipeline.storage.lock import lock_file
 
 QUIET_SECONDS = 20.0

@@ -6,7 +6,7 @@ import time
 from html import escape
 
 from pipeline.monitor.page.panel import Panel, text_panel
-from pipeline.monitor.page.story import Story
+from pipeline.monitor.story import Story
 
 
 def messages_panel() -> Panel:

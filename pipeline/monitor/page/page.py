@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -11,7 +11,6 @@ from bokeh.events import ClientReconnected, ConnectionLost
 from bokeh.models import CustomJS
 from jinja2 import Template
 
-from pipeline.monitor.live.lines import LiveLine, Replaced, follow_live
 from pipeline.monitor.page.binding import binding_panel
 from pipeline.monitor.page.curves import calibration_panel, roc_panel
 from pipeline.monitor.page.disk_use import commits_panel, disk_panel
@@ -22,9 +21,9 @@ from pipeline.monitor.page.metric_curves import metric_panel, metric_table_panel
 from pipeline.monitor.page.panel import Panel
 from pipeline.monitor.page.speed import loss_panel, speed_panel
 from pipeline.monitor.page.stage_lanes import stage_lanes_panel
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.tier_use import disk_rows_panel, fill_panel, found_panel
 from pipeline.monitor.page.time_use import time_use_panel
+from pipeline.monitor.story import FollowedStory, Story
 
 UPDATE_MILLISECONDS = 1000
 HERE = Path(__file__).parent
@@ -34,11 +33,10 @@ def page(folder: Path, document: Document | None = None) -> Document:
     """Make the page of a run, which follows its live.jsonl once a second while a server shows it. `document`: an empty
     one to fill; by default a new one."""
     document = document or Document()
-    told, cards = Told(folder), cards_of(folder, live=True)
+    followed, cards = FollowedStory(folder), cards_of(folder, live=True)
 
     def update() -> None:
-        told.go_on()
-        show(document, told.story, cards)
+        show(document, followed.read(), cards)
 
     update()
     fill(document, folder.resolve().name, cards)
@@ -48,25 +46,6 @@ def page(folder: Path, document: Document | None = None) -> Document:
     document.js_on_event(ConnectionLost, CustomJS(code="document.body.classList.add('lost')"))
     document.js_on_event(ClientReconnected, CustomJS(code="document.body.classList.remove('lost')"))
     return document
-
-
-class Told:
-    """The story of a run, as its live.jsonl grows."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lines: Iterator[Sequence[LiveLine]] | None = None
-        self.story = Story()
-
-    def go_on(self) -> None:
-        """Read what is new. Begins anew if the run did, and waits for a file that is not there yet."""
-        try:
-            self._lines = self._lines or follow_live(self._folder)
-            self.story.add_all(next(self._lines))
-        except (FileNotFoundError, Replaced):
-            if self.story.begins:
-                self.story = self.story.anew()
-            self._lines = None
 
 
 class Card(NamedTuple):

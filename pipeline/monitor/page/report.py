@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import PipelineError, error_text, refuse_remote
-from pipeline.machine.signals import heed_interrupts
-from pipeline.monitor.live.lines import LIVE, Evaluated, follow_live
-from pipeline.monitor.page.story import Story
+from pipeline.monitor.command import SHOWN, check_run, run_arguments, run_command
+from pipeline.monitor.live.lines import LIVE, MOST_TICKS, Evaluated, read_live
 from pipeline.monitor.runs import Run, metrics_lines, result_of, run_in
+from pipeline.monitor.story import Story
 from pipeline.storage.files import checksum
 
 if TYPE_CHECKING:
@@ -31,36 +29,19 @@ NICE = 10
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 on success, 2 if there is no run or the file cannot be written, 130 if
     interrupted."""
-    parser = argparse.ArgumentParser(prog="python -m pipeline report", description=__doc__)
-    parser.add_argument("run_dir", type=Path, help="folder of a run")
+    parser = run_arguments("report", __doc__)
     parser.add_argument(
         "--out", type=Path, metavar="FILE", help=f"file to write (default: {REPORT} in the run's folder)"
     )
     args = parser.parse_args(argv)
-    try:
-        heed_interrupts()
-        check_told(args.run_dir)
+
+    def write() -> str:
+        check_run(args.run, SHOWN)
         refuse_remote("--out", args.out)
         os.nice(NICE)
-        path = write_report(args.run_dir, args.out)
-        print(f"wrote {path}")
-    except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted: no report was written", file=sys.stderr)
-        return 130
-    return 0
+        return f"wrote {write_report(args.run, args.out)}: open it in a browser"
 
-
-def check_told(run_dir: Path) -> None:
-    """Raises ValueError if a folder has nothing that a report could tell."""
-    refuse_remote("the run", run_dir)
-    if not run_dir.is_dir():
-        raise ValueError(f"{run_dir}: there is no such folder; name the folder of a run, such as runs/quickstart")
-    files = (LIVE, "result.json", "metrics.jsonl")
-    if not any((run_dir / name).is_file() for name in files):
-        raise ValueError(f"{run_dir} holds no run that has told anything: it has none of {', '.join(files)}")
+    return run_command(write)
 
 
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
@@ -112,7 +93,7 @@ def story_of(run_dir: Path) -> Story:
     """The story of a run; without a live.jsonl that of its evaluations alone."""
     story = Story()
     has_lines = (run_dir / LIVE).is_file()
-    story.add_all(next(follow_live(run_dir)) if has_lines else _evaluations(run_dir))
+    story.add_all(read_live(run_dir, MOST_TICKS) if has_lines else _evaluations(run_dir))
     return story
 
 
@@ -152,7 +133,3 @@ def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
     for epoch in result["epochs"] if result else metrics_lines(run_dir):
         metrics: dict[str, float | None] = {name: value for name, value in epoch.items() if isinstance(value, float)}
         yield Evaluated(at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

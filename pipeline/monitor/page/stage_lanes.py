@@ -12,8 +12,8 @@ from bokeh.models import ColumnDataSource, FactorRange
 from pipeline.monitor.live.lines import BlockSpans
 from pipeline.monitor.page.humanized import percent, short_duration
 from pipeline.monitor.page.panel import Nothing, Panel, chips, plot_panel
-from pipeline.monitor.page.story import Story
 from pipeline.monitor.page.style import FONT, INK, STAGE_COLORS, hover_on, plain_figure
+from pipeline.monitor.story import Story
 from pipeline.stages import STAGES
 
 LANE_HEIGHT = 30

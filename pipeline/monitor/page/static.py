@@ -10,7 +10,7 @@ from bokeh.embed import file_html
 from bokeh.resources import INLINE
 
 from pipeline.monitor.page.page import Card, fill, show
-from pipeline.monitor.page.story import Story
+from pipeline.monitor.story import Story
 
 
 def write_static(path: Path, title: str, cards: Sequence[Card], story: Story, appendix: str = "") -> None:

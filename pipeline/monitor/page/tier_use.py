@@ -9,7 +9,6 @@ from typing import Any
 from pipeline.monitor.page.humanized import percent, short_number, short_size
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, meter, plot_panel, text_panel
 from pipeline.monitor.page.speed import RATE_SECONDS
-from pipeline.monitor.page.story import Lapse, Story, just_before
 from pipeline.monitor.page.style import (
     BLUE,
     ORANGE,
@@ -22,6 +21,7 @@ from pipeline.monitor.page.style import (
     plain_figure,
     stack_areas,
 )  # fmt: skip
+from pipeline.monitor.story import Lapse, Story, just_before
 
 AFTER_OPENING = (
     "No row had to leave the device. Those from disk were read after a commit was opened, by a session that resumes "

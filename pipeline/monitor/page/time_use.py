@@ -8,8 +8,8 @@ from typing import Any
 
 from pipeline.monitor.page.humanized import percent, short_duration
 from pipeline.monitor.page.panel import Followed, Nothing, Panel, SessionMarks, chips, plot_panel
-from pipeline.monitor.page.story import Lapse, Story, just_before
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, over_run_time, plain_figure, stack_areas
+from pipeline.monitor.story import Lapse, Story, just_before
 
 ORDER = tuple(CAUSE_COLORS)
 SMOOTH_SECONDS = 5.0

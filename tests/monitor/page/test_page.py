@@ -11,9 +11,9 @@ from harness import make_driver
 from pipeline.monitor.live.lines import LIVE, Begin, Tick
 from pipeline.monitor.page.binding import binds
 from pipeline.monitor.page.headline import state_of
-from pipeline.monitor.page.page import Told, cards_of, page, show
+from pipeline.monitor.page.page import cards_of, page, show
 from pipeline.monitor.page.stage_lanes import calls_of, critical_seconds
-from pipeline.monitor.page.story import Story
+from pipeline.monitor.story import FollowedStory, Story
 from pipeline.optimizer import Plateau
 from pipeline.storage.lock import RunLock
 
@@ -65,7 +65,7 @@ def test_a_page_has_no_empty_plot_and_no_value_that_is_no_number(name, tmp_path)
 @pytest.mark.prove
 def test_lines_one_by_one_show_what_all_of_them_show(tmp_path, monkeypatch):
     for limit in ("MAX_LAPSES", "MAX_COMMITS"):
-        monkeypatch.setattr(f"pipeline.monitor.page.story.{limit}", 12)
+        monkeypatch.setattr(f"pipeline.monitor.story.{limit}", 12)
     run = quickstart(epochs=3)
     once, stepwise = page(run.write(tmp_path)), Document()
     story, cards = Story(), cards_of(tmp_path, live=True)
@@ -102,19 +102,18 @@ def test_a_tick_sends_the_new_points_alone(tmp_path):
 
 
 def test_a_page_waits_for_a_run_that_has_not_begun_and_follows_one_that_begins_anew(tmp_path):
-    told = Told(tmp_path / "run")
-    told.go_on()
-    assert not told.story.begins
+    followed = FollowedStory(tmp_path / "run")
+    assert not followed.read().begins
     quickstart(epochs=3).write(tmp_path / "run")
-    told.go_on()
-    assert told.story.ended
-    assert len(told.story.lapses) > 40
+    story = followed.read()
+    assert story.ended
+    assert len(story.lapses) > 40
     (tmp_path / "run" / LIVE).unlink()
     FakeRun(epochs=1).begin().train(0.1).write(tmp_path / "run")
     for _ in range(3):
-        told.go_on()
-    assert not told.story.ended
-    assert len(told.story.lapses) < 10
+        story = followed.read()
+    assert not story.ended
+    assert len(story.lapses) < 10
 
 
 def test_the_state_of_a_silent_run_is_that_of_its_process(tmp_path):
