@@ -35,7 +35,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
         check_run(run_dir, SHOWN)
     # These imports take a second, and neither --help nor an error needs them.
     from pipeline.monitor.page.compared import Compared, comparison_cards
-    from pipeline.monitor.page.static import write_static
+    from pipeline.monitor.page.page import write_static
     from pipeline.monitor.page.style import RUN_COLORS
 
     read = [(known_run(run_dir), sound_result(run_dir)) for run_dir in run_dirs]

@@ -7,22 +7,22 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from bokeh.document import Document
+from bokeh.embed import file_html
 from bokeh.events import ClientReconnected, ConnectionLost
 from bokeh.models import CustomJS
+from bokeh.resources import INLINE
 from jinja2 import Template
 
-from pipeline.monitor.page.binding import binding_panel
-from pipeline.monitor.page.curves import calibration_panel, roc_panel
-from pipeline.monitor.page.disk_use import commits_panel, disk_panel
+from pipeline.monitor.page.calibration import calibration_panel
+from pipeline.monitor.page.disk_use import disk_panel
 from pipeline.monitor.page.field_table import fields_panel
-from pipeline.monitor.page.headline import head_panel, tiles_panel
-from pipeline.monitor.page.messages_list import messages_panel
+from pipeline.monitor.page.headline import head_panel, messages_panel, tiles_panel
 from pipeline.monitor.page.metric_curves import metric_panel, metric_table_panel
 from pipeline.monitor.page.panel import Panel
 from pipeline.monitor.page.speed import loss_panel, speed_panel
 from pipeline.monitor.page.stage_lanes import stage_lanes_panel
 from pipeline.monitor.page.tier_use import disk_rows_panel, fill_panel, found_panel
-from pipeline.monitor.page.time_use import time_use_panel
+from pipeline.monitor.page.time_use import binding_panel, time_use_panel
 from pipeline.monitor.story import FollowedStory, Story
 
 UPDATE_MILLISECONDS = 1000
@@ -63,7 +63,7 @@ def cards_of(folder: Path, live: bool) -> list[Card]:
         Card("", "bare", head_panel(folder, live)),
         Card("", "bare", tiles_panel()),
         Card("Where the time goes", "two-thirds", time_use_panel()),
-        Card("What binds", "third", binding_panel()),
+        Card("What limits the speed", "third", binding_panel()),
         Card("Speed", "half", speed_panel()),
         Card("Loss", "half", loss_panel()),
         Card("Timeline of the last sampled blocks", "whole", stage_lanes_panel()),
@@ -74,9 +74,7 @@ def cards_of(folder: Path, live: bool) -> list[Card]:
         Card("Logloss", "half", metric_panel("logloss")),
         Card("Metrics", "whole", metric_table_panel()),
         Card("Calibration", "half", calibration_panel()),
-        Card("ROC", "half", roc_panel()),
         Card("Disk", "half", disk_panel()),
-        Card("Commits", "half", commits_panel()),
         Card("Fields", "whole", fields_panel()),
         Card("Messages", "whole", messages_panel()),
     ]
@@ -101,3 +99,20 @@ def fill(document: Document, title: str, cards: Sequence[Card], appendix: str = 
     document.title = f"{title} - pipeline"
     document.template = Template((HERE / "page.html").read_text())
     document.template_variables.update(style=(HERE / "page.css").read_text(), cards=list(cards), appendix=appendix)
+
+
+def write_static(path: Path, title: str, cards: Sequence[Card], story: Story, appendix: str = "") -> None:
+    """Write cards that show a story as one HTML file that needs no network. The file is complete or not there at all.
+    Raises OSError if it cannot be written."""
+    document = Document()
+    show(document, story, cards)
+    fill(document, title, cards, appendix)
+    content = file_html(
+        document, INLINE, document.title, template=document.template, template_variables=document.template_variables
+    )
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        partial.write_text(content, encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)

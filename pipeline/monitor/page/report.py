@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.errors import PipelineError, error_text, refuse_remote
+from pipeline.errors import refuse_remote
 from pipeline.monitor.command import SHOWN, check_run, run_arguments, run_command
 from pipeline.monitor.live.lines import LIVE, MOST_TICKS, Evaluated, read_live
 from pipeline.monitor.runs import Run, metrics_lines, result_of, run_in
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def write_report(run_dir: Path, out: Path | None = None) -> Path:
     """Write the report of a run, and return its path. Raises OSError if it cannot be written."""
     # These imports take a second, and neither --help nor an error needs them.
-    from pipeline.monitor.page.static import write_static
+    from pipeline.monitor.page.page import write_static
 
     cards, story, appendix = report_parts(run_dir)
     path = out or run_dir / REPORT
@@ -69,7 +69,7 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
             *(c for c in shown if c.panel.root.name in OLD),
         ]
     last = [card for card in shown if card.panel.root.name == "messages"]
-    cards = [*(card for card in shown if card not in last), *more_cards(run_dir, run, story, result), *last]
+    cards = [*(card for card in shown if card not in last), *more_cards(run, story, result), *last]
     # To a browser, "</script>" ends the element, and "<!--<script>" has it go on after that.
     embedded = json.dumps(result).replace("<", "\\u003c")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
@@ -97,27 +97,20 @@ def story_of(run_dir: Path) -> Story:
     return story
 
 
-def more_cards(run_dir: Path, run: Run | None, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
+def more_cards(run: Run | None, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
     """Yield what a report has and a page has not."""
     from pipeline.monitor.page import tables
     from pipeline.monitor.page.page import Card
     from pipeline.monitor.page.panel import fixed_panel
-    from pipeline.monitor.page.row_plots import counts_panel, norms_panel
-    from pipeline.monitor.page.sample import sample_rows
 
-    try:
-        sample = sample_rows(run_dir)
-    except (ValueError, OSError, PipelineError) as error:
-        yield Card("Rows", "whole", fixed_panel("rows", f'<p class="nothing">{escape(error_text(error))}</p>'))
-    else:
-        yield Card("How often keys were used", "half", counts_panel(sample))
-        yield Card("Norms of rows", "half", norms_panel(sample))
     if result:
         yield Card("Result", "half", fixed_panel("result_table", tables.result_table(result)))
         yield Card("Stages and tiers", "half", fixed_panel("stages", tables.stages_table(result)))
         yield Card("Trained on", "half", fixed_panel("data", tables.data_table(result)))
     if story.begin:
-        yield Card("Versions", "half", fixed_panel("versions", tables.versions_table(story.begin.versions)))
+        yield Card(
+            "Versions", "half", fixed_panel("versions", tables.html_table((), sorted(story.begin.versions.items())))
+        )
     if run:
         yield Card("Settings", "whole", fixed_panel("settings", tables.settings_table(run.settings)))
 
