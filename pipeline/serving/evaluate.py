@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from pipeline.data.decode import dictionary_keys, fill_floats, fill_keys
 from pipeline.data.files import InputColumn, SchemaCheck, columns_of, open_file
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.report import evaluated
 from pipeline.records import F32, U64, Array
 from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader

@@ -16,7 +16,7 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.commits.reading import hold
 from pipeline.data.agenda import Position
 from pipeline.data.outside import BadValues, Outside, check_rule
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.runs import is_finished, result_of
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit, open_commit

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pipeline.data.files import InputColumn, has_no_values, open_file
 from pipeline.data.groups import stamp_of
 from pipeline.data.outside import Outside
-from pipeline.monitor.metrics import probability
+from pipeline.metrics.evaluation import probability
 from pipeline.records import F32
 from pipeline.serving.bad_numbers import BadNumbers
 from pipeline.serving.column_reader import SCORED_GROUP, ColumnReader

@@ -21,7 +21,7 @@ from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
 from pipeline.machine.threads import Threads, Whole
 from pipeline.messages.place import defined_at
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
 from pipeline.optim.row_optimizer import RowOptimizer, WeightReader

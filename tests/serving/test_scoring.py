@@ -20,7 +20,7 @@ from test_stop import ROOT
 from whole_runs import gated
 
 from pipeline.cluster.local_crew import LocalCrew
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.records import Refusal
 from pipeline.serving.column_reader import ColumnReader
 from pipeline.serving.score import main

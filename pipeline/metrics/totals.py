@@ -1,13 +1,37 @@
-"""Hits and traffic of each tier over a run: the `tiers` of result.json."""
+"""Totals of a run: hits and traffic of each tier, and writes to the log (`tiers` and `disk` of result.json)."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, dataclass, fields
 
 from pipeline.records import Moves
 
 COUNTS = tuple(field.name for field in fields(Moves) if field.name != "arrives")
+
+
+@dataclass(slots=True)
+class DiskTotals:
+    """Totals of a run's writes to the log, over all its sessions."""
+
+    commits: int = 0
+    commit_seconds: float = 0.0
+    rows_changed: int = 0
+    """Rows of the device and host slabs that commits wrote."""
+    rows_merged: int = 0
+    """Live rows of sparse chunks that commits rewrote."""
+    written_bytes: int = 0
+    """Bytes written to all files of the log, padding and keys included."""
+
+    def report(self, row_bytes: int, evicted_rows: int) -> dict[str, float]:
+        """Return the totals and the write amplification. `evicted_rows`: rows written because they left the slabs."""
+        needed = row_bytes * (evicted_rows + self.rows_changed)
+        return {
+            **asdict(self),
+            "rewritten_bytes": row_bytes * self.rows_merged,
+            "write_amplification": self.written_bytes / needed if needed else math.nan,
+        }
 
 
 class TierTotals:
@@ -73,9 +97,7 @@ class TierTotals:
         """Hits and hit rate per tier, of training and evaluation together."""
         total = {name: self._trained[name] + self._evaluated[name] for name in COUNTS}
         found = lookups_of(total)
-        return {
-            tier: {"hits": hits, "hit_rate": hits / of if of else float("nan")} for tier, (hits, of) in found.items()
-        }
+        return {tier: {"hits": hits, "hit_rate": hits / of if of else math.nan} for tier, (hits, of) in found.items()}
 
     def _rows(self) -> dict[str, tuple[int, int]]:
         """Rows in and rows out per tier. Evaluation moves none."""

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from pipeline.monitor.auc import Area, ExactAUC, pack_scores
+from pipeline.metrics.auc import Area, ExactAUC, pack_scores
 
 few = settings(max_examples=60, deadline=None)
 scores = st.one_of(

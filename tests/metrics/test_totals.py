@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pipeline.monitor.tiers import TierTotals
+from pipeline.metrics.totals import TierTotals
 from pipeline.records import Moves
 
 TRAINED = Moves(

@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.monitor.spill import SortedSpill, merge_runs
+from pipeline.metrics.spill import SortedSpill, merge_runs
 
 few = settings(max_examples=60, deadline=None)
 LARGE = (1 << 64) - 9

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.auc import SPILL_BOUND, ExactAUC
-from pipeline.monitor.group_auc import GroupAUC
-from pipeline.monitor.spill import SortedSpill
+from pipeline.metrics.auc import SPILL_BOUND, ExactAUC
+from pipeline.metrics.group_auc import GroupAUC
+from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64, SplitSums
 
 F64 = NDArray[np.float64]

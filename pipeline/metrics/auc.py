@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.spill import SortedSpill
+from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64
 
 F64 = NDArray[np.float64]

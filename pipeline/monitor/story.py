@@ -1,4 +1,4 @@
-"""Content of a page: the lines of live.jsonl, bounded, however long the run is.
+"""What is known of a run from its live.jsonl, bounded, however long the run is.
 
 Two clocks: a line's `at` is a time of day; *run time* is the wall seconds of all sessions, one after the other.
 """
@@ -8,9 +8,22 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TypeVar
 
-from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, Fields, LiveLine, Said, Tick
+from pipeline.monitor.live.lines import (
+    MOST_TICKS,
+    Begin,
+    BlockSpans,
+    CommitDone,
+    Ended,
+    Evaluated,
+    Fields,
+    LiveLine,
+    Said,
+    Tick,
+    follow_live,
+)  # fmt: skip
 
 T = TypeVar("T", int, float)
 
@@ -202,6 +215,22 @@ class Story:
         if len(self.commits) > MAX_COMMITS:
             self.commits = self.commits[::2]
             self.versions["commits"] += 1
+
+
+class FollowedStory:
+    """The story of a run, as its live.jsonl grows."""
+
+    def __init__(self, folder: Path, most: int = MOST_TICKS) -> None:
+        """`most`: see `follow_live`."""
+        self._lines, self._story = follow_live(folder, most), Story()
+
+    def read(self) -> Story:
+        """Return the story with what is new. It is another one once the run began from scratch, and empty as long as
+        there is no file."""
+        while (lines := next(self._lines)) is None:
+            self._story = self._story.anew()
+        self._story.add_all(lines)
+        return self._story
 
 
 def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterator[Lapse]:

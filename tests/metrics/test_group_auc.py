@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from pipeline.monitor.auc import ExactAUC
-from pipeline.monitor.group_auc import GroupAUC
+from pipeline.metrics.auc import ExactAUC
+from pipeline.metrics.group_auc import GroupAUC
 
 few = settings(max_examples=80, deadline=None)
 ids = st.sampled_from([0, 1, 7, 1 << 63, (1 << 64) - 1])

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.kernels.group_areas import AREA, COUNTED, NUM_SUMS, WEIGHT, add_groups, end_group
-from pipeline.monitor.auc import SPILL_BOUND, pack_scores, unpack_scores
-from pipeline.monitor.spill import SortedSpill
+from pipeline.metrics.auc import SPILL_BOUND, pack_scores, unpack_scores
+from pipeline.metrics.spill import SortedSpill
 from pipeline.records import F32, U64
 
 GROUP_BOUND = SPILL_BOUND // 4
