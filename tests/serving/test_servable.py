@@ -463,12 +463,12 @@ def test_a_killed_export_goes_on_to_the_same_bytes(trained, tmp_path, monkeypatc
     assert contents(out) == whole
 
 
-@pytest.mark.parametrize("made", [(), ("exporting",)])
+@pytest.mark.parametrize("made", [(), ("_exporting",)])
 def test_an_export_killed_before_its_record_goes_on(trained, servable, tmp_path, made):
     for name in made:
         (tmp_path / "out" / name).mkdir(parents=True)
-    if "exporting" in made:
-        (tmp_path / "out" / "exporting" / "record.0123456789.partial").write_bytes(b"half")
+    if "_exporting" in made:
+        (tmp_path / "out" / "_exporting" / "record.0123456789.partial").write_bytes(b"half")
     assert export(trained, tmp_path / "out") == 0
     assert contents(tmp_path / "out") == contents(servable)
 
@@ -480,7 +480,7 @@ def test_an_export_killed_after_its_manifest_is_finished_and_published(trained, 
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", stop)
         assert export(trained, tmp_path / "out") == 130
-    assert (tmp_path / "out" / "exporting").exists()
+    assert (tmp_path / "out" / "_exporting").exists()
     assert export(trained, tmp_path / "out", "--publish", tmp_path) == 0
     assert contents(tmp_path / "out") == contents(servable)
     assert verify.main([str(tmp_path / "out")]) == 0
