@@ -33,8 +33,8 @@ from pipeline.serving import dense_files
 from pipeline.serving.diff import compare
 from pipeline.serving.export import main as export_main
 from pipeline.serving.exporting import ExportRecord, check_num_rows, claim_folder
-from pipeline.serving.http.answer import Post, answer_post
-from pipeline.serving.http.errors import RequestError
+from pipeline.serving.http.admission import RequestError
+from pipeline.serving.http.answer import answer_post
 from pipeline.serving.http.request import read_request
 from pipeline.serving.onnx_model import OnnxDense
 from pipeline.serving.servable import (
@@ -147,8 +147,8 @@ def test_an_export_has_a_request_of_test_rows_and_its_answer(trained, servable):
         assert table.schema.equals(served.example().schema)
         expected = trained.test.slice(0, 2).select(table.column_names).to_pydict()
         assert table.to_pydict() == expected
-        answered = answer_post(served, Post(body, "application/json", None), lambda timeout: None)
-        told, written = json.loads(answered.encoded.body), json.loads((servable / RESPONSE_FILE).read_text())
+        answered = answer_post(served, body, None, lambda timeout: None)
+        told, written = json.loads(answered.body), json.loads((servable / RESPONSE_FILE).read_text())
     assert {name: told[name] for name in written} == written
     assert (np.float32(written["outputs"][0]["data"]) == trained.logits_NT[:2, 0]).all()
 
@@ -204,9 +204,9 @@ def test_a_server_scores_the_rows_next_to_a_bad_number(servable, trained):
 
     def answer(rule):
         model = open_served(servable, 1 << 24, None, "torch", rule)
-        answered = answer_post(model, Post(body, "application/json", None), lambda timeout: None)
+        answered = answer_post(model, body, None, lambda timeout: None)
         model.close()
-        return answered.answer, json.loads(answered.encoded.body)
+        return answered.answer, json.loads(answered.body)
 
     answered, told = answer("clip")
     assert told["parameters"]["bad_values.age"] == answered.bad["age"] == 2
