@@ -8,7 +8,7 @@ rows/0000 ...            the rows' weights, sorted by key, in pages (`pages.py`)
 fences                   top 32 bits of each page's first key
 rates.safetensors        history of learning rates, with which first rows are caught up
 model.safetensors        parameters and buffers of the dense part
-model.onnx, model.pt2    the dense part for other programs; no command of this package opens a .pt2
+model.onnx               the dense part for ONNX Runtime and other programs
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pipeline.workflow import Workflow
 
 SERVABLE_MANIFEST = "manifest.json"
 FEATURES_FILE, ROWS_FOLDER, FENCES_FILE, RATES_FILE = "features.json", "rows", "fences", "rates.safetensors"
-WEIGHTS_FILE, ONNX_FILE, PT2_FILE = "model.safetensors", "model.onnx", "model.pt2"
+WEIGHTS_FILE, ONNX_FILE = "model.safetensors", "model.onnx"
 REQUEST_FILE, RESPONSE_FILE = "request.json", "response.json"
 """Names of the files of a servable; the parts of the table are in the folder ROWS_FOLDER."""
 CURRENT_FILE = "current"

@@ -19,15 +19,16 @@ T = TypeVar("T", bound=Strict)
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """Open a temporary file for writing that becomes `path` at the end, its bytes and its name durable.
+def replacing(path: Path, through: Path | None = None) -> Iterator[BinaryIO]:
+    """Open a temporary file for writing that becomes `path` at the end, its bytes and its name durable. `through`: the
+    temporary file's folder, on the same disk (default: that of `path`).
 
     Every attempt has a temporary name of its own, since Dask may run a task twice at once: the last one wins, with the
     same bytes. After an exception the temporary file is removed, if the disk allows it. Raises OSError if the disk
     fails or is full.
     """
     files = Files()
-    partial = path.with_name(f"{path.name}.{uuid.uuid4().hex}.partial")
+    partial = (through or path.parent) / f"{path.name}.{uuid.uuid4().hex}.partial"
     try:
         with open(partial, "xb") as file:
             yield file
