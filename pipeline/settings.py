@@ -3,7 +3,7 @@ are refused."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -28,6 +28,9 @@ ValueKind = Annotated[str, Field(pattern=r"^(lists of )?(integers|text)$")]
 """Kind of a categorical column's values."""
 
 
+_adapter: Any = cache(TypeAdapter)
+
+
 def read_json(kind: type[T], content: str | bytes, classes: Mapping[str, Any] | None = None) -> T:
     """Parse a JSON text as a value of type `kind`. `classes`: model classes by the names that a workflow has for them;
     any other is imported by its name. Raises ValueError, with one line that names the first wrong field
@@ -38,8 +41,3 @@ def read_json(kind: type[T], content: str | bytes, classes: Mapping[str, Any] | 
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         raise ValueError(f"{'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}") from error
-
-
-@cache
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
