@@ -29,6 +29,7 @@ from pipeline.serving.page_table import PageTable
 from pipeline.serving.pages import PageFormat
 from pipeline.serving.workflows import checked_workflow
 from pipeline.settings import Amount, Count, Digest, PlainName, Share, Strict, read_json
+from pipeline.storage.durable import Seal
 from pipeline.storage.files import Damaged, checksum
 from pipeline.storage.layout import RowLayout, formats_of_rows
 from pipeline.workflow import Workflow
@@ -41,6 +42,7 @@ REQUEST_FILE, RESPONSE_FILE = "request.json", "response.json"
 CURRENT_FILE = "current"
 """File in a folder of servables: one line, the name of the one to serve. It is replaced by a rename."""
 SERVABLE_FORMAT: Literal[1] = 1
+SEAL = Seal(b'{"checksum": "%s"}\n', b"\n")
 AGAIN = "export the servable again"
 
 Precision = Literal["float32", "float16", "int8"]
@@ -78,9 +80,9 @@ class ServableManifest(Strict):
 
     @property
     def content(self) -> bytes:
-        """Content of the file: a line with a checksum of the other, which has the values."""
+        """Content of the file: a line with a checksum, and one with the values."""
         text = self.model_dump_json(exclude=None if self.unsigned else {"unsigned"}).encode()
-        return f'{{"checksum": "{checksum(text)}"}}\n'.encode() + text + b"\n"
+        return SEAL.close(text)
 
     @property
     def digest(self) -> str:
@@ -95,14 +97,11 @@ def read_servable(folder: Path) -> ServableManifest:
         raise ValueError(
             f"{folder} holds no servable: it has no {SERVABLE_MANIFEST}; name a folder that `pipeline export` made"
         )
-    content = path.read_bytes()
     try:
-        manifest = read_json(ServableManifest, content.partition(b"\n")[2])
+        manifest = read_json(ServableManifest, SEAL.open(path.read_bytes()))
         RowLayout.of(manifest.row)
     except ValueError as error:
         raise Damaged(f"{path}: {error}; {AGAIN}") from error
-    if manifest.content != content:
-        raise Damaged(f"{path}: its checksum is wrong; {AGAIN}")
     return manifest
 
 

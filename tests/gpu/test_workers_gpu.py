@@ -48,7 +48,7 @@ WORLDS = [1, *(pytest.param(world, marks=SEVERAL) for world in sorted({2, max(2,
 
 @pytest.fixture(scope="module", params=WORLDS)
 def pool(request):
-    affinities = lay_out(read_topology(True), request.param).affinities
+    affinities = lay_out(read_topology(True), request.param)
     with closing(WorkerPool(WorkerSpec(request.param, None, affinities))) as pool:
         yield pool
 

@@ -8,10 +8,10 @@ import pytest
 from conftest import make_workflow, write_data
 from harness import make_driver
 
-from pipeline.driver.result import own_checksum
 from pipeline.monitor.page import compare, report
 from pipeline.monitor.page.compared import different_texts
 from pipeline.monitor.runs import different_settings, find_runs, main, run_in
+from pipeline.storage.durable import own_checksum
 
 
 @pytest.fixture(scope="module")

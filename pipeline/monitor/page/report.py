@@ -14,7 +14,7 @@ from pipeline.monitor.command import SHOWN, check_run, run_arguments, run_comman
 from pipeline.monitor.live.lines import LIVE, MOST_TICKS, Evaluated, read_live
 from pipeline.monitor.runs import Run, metrics_lines, result_of, run_in
 from pipeline.monitor.story import Story
-from pipeline.storage.files import checksum
+from pipeline.storage.durable import own_checksum
 
 if TYPE_CHECKING:
     from pipeline.monitor.page.page import Card
@@ -83,8 +83,7 @@ def known_run(run_dir: Path) -> Run | None:
 def sound_result(run_dir: Path) -> dict[str, Any] | None:
     """Read the `result.json` of a run; None if it has none. Raises ValueError if it is damaged."""
     result = result_of(run_dir)
-    values = {name: value for name, value in (result or {}).items() if name != "checksum"}
-    if (run_dir / "result.json").is_file() and checksum(json.dumps(values).encode()) != (result or {}).get("checksum"):
+    if (run_dir / "result.json").is_file() and (not result or result.get("checksum") != own_checksum(result)):
         raise ValueError(f"{run_dir / 'result.json'} is damaged, or was changed; the run's command writes it again")
     return result
 
