@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipeline.caps import Storage
 from pipeline.data.agenda import Agenda
 from pipeline.data.source import Source
 from pipeline.preflight.check_model import DenseFacts
+from pipeline.settings.caps import Storage
 from pipeline.storage.layout import RowLayout
 from pipeline.workflow import Workflow
 

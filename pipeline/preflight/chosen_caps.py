@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pipeline.caps import CAP_NAMES, CapSizes, Storage, caps_of
 from pipeline.device.device import Described
 from pipeline.machine import limits
 from pipeline.machine.memory import resident_bytes
@@ -25,6 +24,7 @@ from pipeline.preflight.checked import Checked, ChosenPace
 from pipeline.preflight.first_window import first_window
 from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES, guessed_keys, other_buffers
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, gpu_bytes
+from pipeline.settings.caps import CAP_NAMES, CapSizes, Storage, caps_of
 from pipeline.storage.key_map import bytes_for, most_bytes_for
 
 SHARE_OF_FREE = 0.7

@@ -9,13 +9,13 @@ from itertools import islice
 
 import numpy as np
 
-from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import BufferTooSmall, ReadBuffer
 from pipeline.data.source import Source
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.preflight.sizes import SLACK, DoesNotFit, FirstWindow, Fit, Sizes, fit, read_ring_bytes
 from pipeline.records import U64, Rank, Refusal
+from pipeline.settings.caps import CapSizes
 from pipeline.stages.dedup import KeyOwners, Workspace, dedup
 from pipeline.stages.dedup_on_gpu import BYTES_PER_KEY, limit_of
 from pipeline.workflow import Workflow

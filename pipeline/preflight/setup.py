@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
@@ -20,6 +19,7 @@ from pipeline.preflight.chosen_caps import complete
 from pipeline.preflight.first_window import rehearse
 from pipeline.preflight.remarks import remarks
 from pipeline.preflight.sizes import Fit, with_device_in_bytes
+from pipeline.settings.caps import CapSizes
 from pipeline.storage.layout import RowLayout
 from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow

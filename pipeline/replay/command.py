@@ -9,7 +9,6 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from pipeline.caps import CapSizes
 from pipeline.data.agenda import Agenda
 from pipeline.device.gpu import choose
 from pipeline.driver.open import shared_by
@@ -24,8 +23,9 @@ from pipeline.replay.picture import svg
 from pipeline.replay.record import OTHER_DATA, RecordedRun
 from pipeline.replay.table import hits_table
 from pipeline.replay.trace import FileTrace, shards_of
-from pipeline.run import override
 from pipeline.settings import read_json
+from pipeline.settings.caps import CapSizes
+from pipeline.settings.changes import override
 from pipeline.stages.unique_keys import KeyReader
 from pipeline.storage.shards import Shards
 from pipeline.workflow import Workflow, load, without_removed

@@ -10,7 +10,6 @@ from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.caps import CAP_NAMES
 from pipeline.device.device import RAM, Ram
 from pipeline.messages.sizes import parse_size
 from pipeline.preflight import chosen_caps
@@ -20,6 +19,7 @@ from pipeline.preflight.memory_table import device_table, table
 from pipeline.preflight.setup import check, divide_caps, set_up
 from pipeline.preflight.sizes import DoesNotFit
 from pipeline.run import main
+from pipeline.settings.caps import CAP_NAMES
 from pipeline.workflow import Storage
 
 PROCESS = 1 << 20

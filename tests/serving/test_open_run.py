@@ -22,9 +22,9 @@ import pipeline
 from pipeline.commits.manifest import Commits
 from pipeline.data.agenda import Position
 from pipeline.models import LR
-from pipeline.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.serving import opened as module
 from pipeline.serving.opened import of_epoch
+from pipeline.settings.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.storage.files import Files
 from pipeline.workflow import Commit, Metrics
 

@@ -14,7 +14,7 @@ from pipeline.monitor.page.headline import state_of
 from pipeline.monitor.page.page import Told, cards_of, page, show
 from pipeline.monitor.page.stage_lanes import calls_of, critical_seconds
 from pipeline.monitor.page.story import Story
-from pipeline.optimizer import Plateau
+from pipeline.settings.optimizer import Plateau
 from pipeline.storage.lock import RunLock
 
 RUNS = {
