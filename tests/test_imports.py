@@ -42,8 +42,8 @@ DOORS = {
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.doctor", "pipeline.replay.main", "pipeline.replay.command",
-    "pipeline.run", "pipeline.verify", "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner",
+    "pipeline.__main__", "pipeline.notebook", "pipeline.doctor", "pipeline.run", "pipeline.verify",
+    "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner",
     "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
@@ -51,8 +51,7 @@ LAYERS = (
     "pipeline.optimizer", "pipeline.kernels", "pipeline.records", "pipeline.machine",
     "pipeline.settings", "pipeline.own_code", "pipeline.messages", "pipeline.errors",
 )  # fmt: skip
-"""From above to below, a folder or a file each; one imports from those below it. The command `replay` reads settings as
-`run` does, which predicts with what the rest of that folder simulates."""
+"""From above to below, a folder or a file each; one imports from those below it."""
 ROOT = {
     "__init__",
     "__main__",
