@@ -17,7 +17,7 @@ from pipeline.commits.manifest import Commits
 from pipeline.errors import PipelineError
 from pipeline.models import LR
 from pipeline.optim.rates import RUNS
-from pipeline.optimizer import Adam, Ftrl, Optimizer, Plateau
+from pipeline.settings.optimizer import Adam, Ftrl, Optimizer, Plateau
 from pipeline.storage.files import Files
 from pipeline.verify import verify
 from pipeline.workflow import Commit

@@ -22,7 +22,7 @@ from reference import Reference
 from sklearn.metrics import log_loss, roc_auc_score
 
 from pipeline.cluster.local import local_client
-from pipeline.optimizer import Optimizer
+from pipeline.settings.optimizer import Optimizer
 from pipeline.storage.policies import POLICIES
 from pipeline.storage.shards import Shards
 from pipeline.workflow import Category, Workflow

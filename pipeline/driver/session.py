@@ -33,11 +33,10 @@ class Session:
     serial: bool
     dashboard: str
     """Address of the dashboard, free and checked, or "off"."""
-    say: Callable[[str], None]
 
     def set_up(self) -> Setup:
         """Divide the caps. Raises ValueError if one is too small."""
-        return divide_caps(self.checked, self.device, self.say, self.run_dir)
+        return divide_caps(self.checked)
 
 
 def plan_session(
@@ -63,7 +62,8 @@ def plan_session(
     if spec:
         # "auto" is resolved here, so that all workers use the same kind of device.
         workflow = workflow.model_copy(update={"device": "cuda" if device.on_gpu else "cpu"})
-    return Session(check(workflow, device, say, world, scheduler is None), run_dir, device, spec, serial, address, say)
+    checked = check(workflow, device, say, world, scheduler is None, run_dir)
+    return Session(checked, run_dir, device, spec, serial, address)
 
 
 @contextmanager

@@ -41,7 +41,7 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
     if not args.json:
         print("\n".join([explain(setup, args.all), *(where if args.all else [])]), flush=True)
     basis, why = (None, NO_SCHEDULER) if args.scheduler else _tried(session, setup, args, tell)
-    others = with_other_memory(checked, session.device, basis) if basis else {}
+    others = with_other_memory(checked, basis) if basis else {}
     if args.json:
         prediction = values(predict(basis), basis) | {"other_memory": values_of(others)} if basis else None
         print(json.dumps(explained(setup) | {"prediction": prediction, "no_prediction": why}))

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from pipeline.caps import CapSizes
 from pipeline.metrics.totals import TierTotals
 from pipeline.monitor.history import json_value
 from pipeline.preflight.sizes import Sizes
@@ -18,6 +17,7 @@ from pipeline.replay.engine import Simulation
 from pipeline.replay.sample import PARTS, RowCounts, Sample, estimate_counts, hit_shares, scale_bound
 from pipeline.replay.totals import Totals
 from pipeline.replay.trace import Trace
+from pipeline.settings.caps import CapSizes
 from pipeline.workflow import Workflow
 
 

@@ -28,7 +28,7 @@ from pipeline.cluster.pool import NoWorkers, WorkerPool
 from pipeline.cluster.run_plugin import worker_info
 from pipeline.data.source import Source
 from pipeline.errors import PipelineError
-from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.verify import verify
 from pipeline.workflow import Workers
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from pipeline.cluster.local import local_client
 from pipeline.errors import PipelineError
-from pipeline.optimizer import KStep
+from pipeline.settings.optimizer import KStep
 from pipeline.training import compiled
 from pipeline.workflow import Commit
 

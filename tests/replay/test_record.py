@@ -14,7 +14,7 @@ from replaying import Killed, Stop, counts_of_commits, opened, replayed, to_the_
 
 from pipeline.driver.stretches import STRETCHES, read_events
 from pipeline.metrics.totals import TierTotals
-from pipeline.optimizer import Plateau
+from pipeline.settings.optimizer import Plateau
 from pipeline.storage.policies import POLICIES
 
 SESSIONS = st.lists(

@@ -21,8 +21,8 @@ from test_stop import ROOT
 import pipeline
 from pipeline.commits.manifest import Commits
 from pipeline.models import LR
-from pipeline.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.serving import opened as module
+from pipeline.settings.optimizer import DenseAdam, Ftrl, Optimizer
 from pipeline.storage.files import Files
 from pipeline.workflow import Commit, Metrics
 

@@ -16,7 +16,7 @@ from many_rules import RULES
 
 from pipeline.errors import PipelineError
 from pipeline.kernels import launch, segment_sum
-from pipeline.optimizer import Adam, DenseAdam, KStep, Optimizer
+from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
 from pipeline.workflow import Metrics
 
 THREE_TIERS = {"device_rows": 60, "host_rows": 6, "chunk_rows": 4, "ring_rows": 200}

@@ -13,7 +13,7 @@ from pipeline.monitor.page.headline import state_of
 from pipeline.monitor.page.page import cards_of, page, show
 from pipeline.monitor.page.time_use import binding_panel
 from pipeline.monitor.story import FollowedStory, Story
-from pipeline.optimizer import Plateau
+from pipeline.settings.optimizer import Plateau
 from pipeline.storage.lock import RunLock
 
 RUNS = {

@@ -17,8 +17,8 @@ import pydantic
 from pydantic import ValidationError
 
 from pipeline.errors import did_you_mean
-from pipeline.messages.problems import Location, class_named, problems
 from pipeline.own_code.code import LIBRARIES
+from pipeline.settings.problems import Location, class_named, problems
 
 PACKAGE = Path(__file__).parents[1]
 NOT_OF_USER = (f"{PACKAGE}/", f"{Path(str(pydantic.__file__)).parent}/")
