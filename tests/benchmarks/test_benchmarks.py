@@ -63,8 +63,6 @@ RATIOS = {
         "logloss_DeepFM",
         "logloss_DeepFM_torch",
     },
-    "unique_share": {f"{what}_1.05_1024_{w}" for what in ("unique", "remote", "sent") for w in (1, 2, 4, 8, 16)},
-    "scaling.hierps_shapes": {f"{shape}, 1 x 8, k = 1" for shape in "ABCDE"},
     "kstep": {
         f"auc_{model}_{case}" for model in ("plain", "batch_norm") for case in ("k1", "k5", "local_xv", "synchronous")
     },
@@ -97,6 +95,7 @@ RATIOS = {
     "worker_kills": {"kill", "failures"},
     "workers": {"scaling_1_on_1", "scaling_2_on_2", "measured_vs_model_2_on_2"},
     "doctor": {"recall_100", "recall_10", "recall_1", "precision", "clean_faults"},
+    "tested": {"functions", "forms", "orders", "properties"},
     "crash": {"points", "again", "kills", "faults", "flips", "failures"},
 }
 """Keys that a benchmark's last line has at least."""
@@ -111,7 +110,7 @@ def test_every_benchmark_is_in_this_test():
 
 @pytest.mark.prove
 @pytest.mark.parametrize("name", RATIOS)
-def test_every_benchmark_runs_and_prints_its_ratios(tmp_path, name):
+def test_a_benchmark_runs_and_prints_its_ratios(tmp_path, name):
     before = set(ROOT.iterdir())
     done = subprocess.run(
         [sys.executable, "-m", f"benchmarks.{name}", "--quick", "--data", str(tmp_path / "data")],
@@ -124,7 +123,6 @@ def test_every_benchmark_runs_and_prints_its_ratios(tmp_path, name):
     assert done.returncode == 0, done.stderr[-3000:]
     ratios = json.loads(done.stdout.splitlines()[-1])
     assert set(ratios) >= RATIOS[name]
-    values = [value for one in ratios.values() for value in (one.values() if isinstance(one, dict) else [one])]
-    assert all(isinstance(value, float) and math.isfinite(value) and value >= 0 for value in values)
+    assert all(isinstance(value, float) and math.isfinite(value) and value >= 0 for value in ratios.values())
     assert set(tmp_path.iterdir()) <= {tmp_path / "data"}, "something was left behind"
     assert set(ROOT.iterdir()) <= before | {ROOT / ".benchmarks"}
