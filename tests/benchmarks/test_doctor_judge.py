@@ -8,7 +8,7 @@ import pytest
 from benchmarks.doctor.__main__ import examine
 from benchmarks.doctor.faults import Planted
 from benchmarks.doctor.judge import is_planted, judge, precision, recall
-from benchmarks.doctor.sets import real, synthetic
+from benchmarks.doctor.sets import synthetic
 from benchmarks.doctor.table import figures, print_kinds, print_missed, print_remarks
 
 
@@ -81,11 +81,6 @@ def test_a_side_effect_of_a_fault_is_neither_wrong_nor_found():
     assert ([one.kind for one in verdict.right], verdict.found) == (["constant_column"], False)
     assert [one.kind for one in verdict.wrong] == ["copied_column"]
     assert not judge("data", None, [Finding("leak", columns=("a",))]).right
-
-
-def test_data_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(SystemExit, match="lacks frappe_x1, criteo_1tb_sample"):
-        real(tmp_path)
 
 
 @pytest.mark.prove
