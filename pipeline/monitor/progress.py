@@ -26,23 +26,21 @@ RECENT_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Content of one update. `done` and `total` are examples, `rate` is examples per second (nan while unknown),
-    `ready` is the number of staged blocks."""
+    """Content of one update. `done` and `total` are examples of training and evaluation, `rate` is examples per second
+    (nan while unknown)."""
 
     done: int
     total: int
     rate: float
     loss: float | None
-    ready: int
 
     def __str__(self) -> str:
         rate = "-" if math.isnan(self.rate) else f"{self.rate:,.0f}"
         left = (self.total - self.done) / self.rate if self.rate > 0 else math.nan
         parts = [
             f"{self.done:,}/{self.total:,} examples",
-            f"{rate}/s",
+            f"{rate}/s now",
             *([] if self.loss is None else [f"loss {self.loss:.4f}"]),
-            f"{self.ready} blocks ahead",
             f"{clock_time(left)} left",
         ]
         return "  ".join(parts)
@@ -178,11 +176,10 @@ class Progress(Updates):
         """Do nothing with the number of examples that earlier sessions of the run did; a subclass may keep it. Called
         before the context is entered."""
 
-    def update(self, examples_done: int, loss: float | None, ready: int) -> None:
-        """Show the state of a run: examples done in all of it, the block's loss (None: it has none), staged blocks
-        ahead of it."""
+    def update(self, examples_done: int, loss: float | None) -> None:
+        """Show the state of a run: examples done in all of it, and the block's loss (None: it has none)."""
         now = self._clock()
-        self._newest = TrainingProgress(examples_done, self._total, self._rate(now, examples_done), loss, ready)
+        self._newest = TrainingProgress(examples_done, self._total, self._rate(now, examples_done), loss)
         self._show(self._newest, now)
 
     def end_at(self, total_examples: int) -> None:

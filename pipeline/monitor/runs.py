@@ -59,7 +59,7 @@ class Run:
         if self.num_judged:
             files, examples = self.num_judged
             sizes = f", {files} file{'s' * (files != 1)}, {examples:,} examples"
-        return f"{split} of {self.data}, {label}{f' weighted by {weight}' if weight else ''}{sizes}"
+        return f"{split} split of {self.data}, label {label}{f' weighted by {weight}' if weight else ''}{sizes}"
 
     @property
     def rank(self) -> float:
@@ -247,10 +247,10 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
     kinds = dict.fromkeys(_text(run.settings.get("model.kind")) for runs in groups for run in runs)
     told = f"{folder}: {count} run{'s' * (count > 1)}" + f" of {', '.join(kinds)}" * (len(kinds) == 1)
     if len(groups) > 1:
-        told += ", evaluated on data that differ: compare them within a table only"
+        told += ", evaluated on different data: compare only runs of the same table"
     parts = [told]
     for title, runs in zip(titles_of([runs[0] for runs in groups]), groups, strict=True):
-        parts.append(f"{title}{', best first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
+        parts.append(f"{title}{', best AUC first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
     return "\n\n".join(parts)
 
 
