@@ -21,7 +21,7 @@ def run_arguments(name: str, text: str | None, follows: bool = False) -> argpars
     parser = argparse.ArgumentParser(prog=f"python -m pipeline {name}", description=text)
     parser.add_argument("run", type=Path, help="folder of a run")
     if follows:
-        parser.add_argument("--follow", action="store_true", help="go on until the session ends, or until Ctrl-C")
+        parser.add_argument("--follow", action="store_true", help="continue until the session ends, or until Ctrl-C")
     return parser
 
 

@@ -104,7 +104,7 @@ class Live:
             BarColumn(bar_width=20),
             status,
             console=console,
-            # With auto_refresh, rich would draw from a thread of its own.
+            # With auto_refresh, rich would draw from another thread.
             auto_refresh=False,
             redirect_stdout=False,
             redirect_stderr=to_stderr,

@@ -245,10 +245,10 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
     """A table for each group of runs, below a line that says what they are and what they were evaluated on."""
     count = sum(map(len, groups))
     kinds = dict.fromkeys(_text(run.settings.get("model.kind")) for runs in groups for run in runs)
-    told = f"{folder}: {count} run{'s' * (count > 1)}" + f" of {', '.join(kinds)}" * (len(kinds) == 1)
+    note = f"{folder}: {count} run{'s' * (count > 1)}" + f" of {', '.join(kinds)}" * (len(kinds) == 1)
     if len(groups) > 1:
-        told += ", evaluated on different data: compare only runs of the same table"
-    parts = [told]
+        note += ", evaluated on different data: compare only runs of the same table"
+    parts = [note]
     for title, runs in zip(titles_of([runs[0] for runs in groups]), groups, strict=True):
         parts.append(f"{title}{', best AUC first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
     return "\n\n".join(parts)

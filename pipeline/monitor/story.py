@@ -68,7 +68,7 @@ class Lapse:
 
 @dataclass(slots=True)
 class Story:
-    """The state of a run as far as its lines tell."""
+    """The state of a run as far as its lines say."""
 
     begins: list[tuple[float, Begin]] = field(default_factory=list)
     """Sessions, each with the run time at which it began."""
@@ -84,7 +84,7 @@ class Story:
     last_at: float = 0.0
     """Time of day of the last line."""
     versions: dict[str, int] = field(default_factory=lambda: {"lapses": 0, "evaluations": 0, "commits": 0})
-    """How often each of these lists was made anew, and not only longer."""
+    """How often each of these lists was replaced, and not only extended."""
     num_commits: int = 0
     commit_seconds: float = 0.0
     recent: deque[Tick] = field(default_factory=deque)
@@ -119,7 +119,7 @@ class Story:
                 self.ended = line
                 self._keep_last()
 
-    def anew(self) -> Story:
+    def emptied(self) -> Story:
         """An empty story; whoever follows the lists of this one sees by their versions that these are others."""
         return Story(versions={name: version + 1 for name, version in self.versions.items()})
 
@@ -148,7 +148,7 @@ class Story:
     def _since(self, before: Tick | None, losses: Sequence[float]) -> Lapse:
         """Return the time from a tick of this session, or from its beginning, to the last tick."""
         begun, begin = self.begins[-1] if self.begins else (0.0, None)
-        # At its begin a session that resumes has counts of moves that no line tells.
+        # At its begin a session that resumes has counts of moves that are in no line.
         moves = before.moves if before else {} if begin and begin.examples == 0 else None
         examples = before.examples if before else begin.examples if begin else 0
         waits, stages = (before.waits, before.stages) if before else ({}, {})
@@ -228,7 +228,7 @@ class FollowedStory:
         """Return the story with what is new. It is another one once the run began from scratch, and empty as long as
         there is no file."""
         while (lines := next(self._lines)) is None:
-            self._story = self._story.anew()
+            self._story = self._story.emptied()
         self._story.add_all(lines)
         return self._story
 

@@ -64,10 +64,10 @@ def test_a_run_that_ends_early_is_shown_as_done():
     assert stream.getvalue().endswith("0:00 left\n")
 
 
-def test_plain_lines_are_five_seconds_apart_and_the_last_is_shown():
+def test_plain_lines_come_every_five_seconds_and_at_the_end():
     lines = run(io.StringIO(), total=1_200, steps=range(100, 1_300, 100)).splitlines()
     assert [line.split("/")[0] for line in lines] == ["100", "600", "1,100", "1,200"]
-    # The time before the first update tells nothing of the rest.
+    # The time before the first update says nothing of the rest.
     assert "-/s" in lines[0]
     assert all("100/s" in line for line in lines[1:])
 
@@ -94,7 +94,7 @@ def test_rate_is_that_of_recent_updates():
     assert "1,000/s" in run(io.StringIO(), steps=slow_then_fast).splitlines()[-1]
 
 
-def test_no_update_prints_nothing_and_a_standing_clock_shows_no_rate():
+def test_no_rate_is_shown_without_updates_or_time():
     assert run(io.StringIO()) == ""
     assert "-/s" in run(io.StringIO(), steps=[10], seconds=0.0)
 

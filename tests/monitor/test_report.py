@@ -97,11 +97,11 @@ def test_the_auc_within_groups_is_shown_only_with_groups(result):
     assert ", logloss 0.44120, gauc 0.71234" in printed(result | {"gauc": 0.712341})[-2]
 
 
-def test_the_line_of_a_split_shows_its_metrics_and_how_they_were_computed():
+def test_the_line_of_a_split_shows_how_its_metrics_were_computed():
     entry = {"epoch": 2, "split": "test", "auc": 0.75, "ne": 0.8123456, "examples": 9000}
     assert evaluated(entry) == "epoch 2 test: auc 0.75000, ne 0.81235"
-    told = evaluated({"split": "test", "logloss": 0.3, "ne": 0.75})
-    assert told == "test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000"
+    note = evaluated({"split": "test", "logloss": 0.3, "ne": 0.75})
+    assert note == "test: logloss 0.30000 (always the mean: 0.40000), ne 0.75000"
     how = "progressive, in training mode: dropout and batch norm as in training; 9,000 examples"
     assert evaluated(entry | {"split": "train"}) == f"epoch 2 train ({how}): auc 0.75000, ne 0.81235"
 

@@ -46,7 +46,7 @@ def write_run(folder, name, settings, auc, root="films", labels=("click",), fini
         (folder / name / "result.json").write_text('{"stopped": null, "commit": 3, "seconds": 61.7}')
 
 
-def test_runs_are_listed_with_their_metrics_and_the_settings_that_differ(folder, capsys):
+def test_runs_are_listed_with_metrics_and_settings_that_differ(folder, capsys):
     runs, damaged = find_runs(folder)
     assert not damaged
     assert [run.folder for run in runs] == [str(folder / "seed1"), str(folder / "seed2")]
@@ -81,10 +81,10 @@ def sweep(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_table_fits_the_terminal_and_names_what_it_leaves_out(sweep, capsys):
+def test_the_table_fits_the_terminal_and_names_what_is_left_out(sweep, capsys):
     assert main([str(sweep)]) == 0
-    told, *lines = capsys.readouterr().out.splitlines()
-    assert told.endswith("4 runs of FM, evaluated on different data: compare only runs of the same table")
+    note, *lines = capsys.readouterr().out.splitlines()
+    assert note.endswith("4 runs of FM, evaluated on different data: compare only runs of the same table")
     assert max(map(len, lines)) <= 80
     assert lines[1] == "validation split of census, label click"
     assert "not finished" in lines[6]

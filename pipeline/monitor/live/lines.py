@@ -216,7 +216,7 @@ def read_live(folder: Path, most: int | None = None) -> Iterator[LiveLine]:
 
 
 def follow_live(folder: Path, most: int | None = MOST_TICKS) -> Iterator[list[LiveLine] | None]:
-    """Yield the lines of a run directory that are new since the last time, for ever: first those that are there, of
+    """Yield the lines of a run directory that are new since the last time, endlessly: first those that are there, of
     `Tick` and `Fields` about `most` to twice as many, or if it is None all, `LINES_AT_ONCE` at a time. Yields an empty
     list while nothing is new or there is no file to read, and None once the file is another one, because it was made
     shorter or the run began from scratch: that one is read next, from its beginning."""

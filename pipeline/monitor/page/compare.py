@@ -12,7 +12,7 @@ from pipeline.monitor.page.report import known_run, sound_result, story_of
 from pipeline.monitor.story import Story
 
 MAX_RUNS = 8
-"""As many as there are colours that can be told apart."""
+"""As many as there are distinct colours."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,7 +48,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
 
 
 def names_of(run_dirs: Sequence[Path]) -> list[str]:
-    """Names of folders: the last parts of their paths, as many as tell them apart."""
+    """Names of folders: the last parts of their paths, as many as make them differ."""
     parts = [path.resolve().parts for path in run_dirs]
     for last in range(1, max(map(len, parts)) + 1):
         names = ["/".join(each[-last:]) for each in parts]

@@ -59,7 +59,7 @@ def _warned(runs: Sequence[Compared]) -> str:
     if len({*titles_of([run.run for run in runs])}) == 1:
         return ""
     warning = 'These runs were evaluated on data that differ (line "judged by"): their metrics cannot be compared.'
-    return f'<p class="told">{warning}</p>'
+    return f'<p class="note">{warning}</p>'
 
 
 def _legend(runs: Sequence[Compared]) -> str:
@@ -183,7 +183,7 @@ def _time_use(runs: Sequence[Compared]) -> str:
     spent = {run.name: shares_of(spent_in(run.story.lapses)) for run in runs}
     causes = [cause for cause in CAUSE_COLORS if any(shares.get(cause, 0.0) >= 0.005 for shares in spent.values())]
     if not causes:
-        return '<p class="nothing">No run has told where its time went.</p>'
+        return '<p class="nothing">No run has recorded where its time went.</p>'
     bars = []
     for name, shares in spent.items():
         parts = "".join(

@@ -17,7 +17,7 @@ from pipeline.storage.lock import lock_file
 QUIET_SECONDS = 20.0
 """Silence after which a page looks whether the run's process still lives."""
 BINDS = 0.05
-"""Share of the time from which on waiting is worth telling."""
+"""Share of the time from which on waiting is worth a remark."""
 
 
 def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
@@ -26,7 +26,7 @@ def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
     if story.ended:
         return story.ended.how, story.ended.text
     if not story.begins:
-        return "waiting", "Nothing has been told yet."
+        return "waiting", "The run has written nothing yet."
     silent = now - story.last_at
     if silent < QUIET_SECONDS:
         return "running", ""
@@ -64,7 +64,7 @@ def head_panel(folder: Path, live: bool) -> Panel:
         return (
             f'<div class="head"><h1>{name}</h1><span class="state {word}">{word}</span></div>'
             f'<p class="facts">{" &middot; ".join(map(escape, facts))}</p>'
-            + (f'<p class="told">{escape(explained)}</p>' if explained else "")
+            + (f'<p class="note">{escape(explained)}</p>' if explained else "")
         )
 
     return text_panel("head", text)
@@ -122,8 +122,8 @@ def _progress_tile(story: Story) -> str:
         epochs = (
             f" in {max((e.epoch for _, e in story.evaluations), default=lately.tick.epoch + 1 if lately else 0)} epochs"
         )
-        told = f"{short_number(done)} examples{f'{epochs}: it ended early' if early else ''}"
-        return _tile("done", percent(1.0 if early else share), told)
+        note = f"{short_number(done)} examples{f'{epochs}: it ended early' if early else ''}"
+        return _tile("done", percent(1.0 if early else share), note)
     rate = lately.examples / lately.seconds if lately else 0.0
     left = (begin.total - done) / rate if begin and rate > 0 else None
     epoch = f"epoch {lately.tick.epoch + 1} of {begin.epochs}" if lately and begin else "not begun"

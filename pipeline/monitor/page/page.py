@@ -41,7 +41,7 @@ def page(folder: Path, document: Document | None = None) -> Document:
     update()
     fill(document, folder.resolve().name, cards)
     document.add_periodic_callback(update, UPDATE_MILLISECONDS)
-    # The page has words of its own for a lost connection.
+    # The page has its own words for a lost connection.
     document.config.notify_connection_status = False
     document.js_on_event(ConnectionLost, CustomJS(code="document.body.classList.add('lost')"))
     document.js_on_event(ClientReconnected, CustomJS(code="document.body.classList.remove('lost')"))

@@ -16,7 +16,7 @@ from pipeline.monitor.story import Story
 
 T = TypeVar("T")
 INSIDE = (Path(__file__).parent / "inside.css").read_text()
-"""Style of texts, each of which is a document of its own to the browser."""
+"""Style of texts, each of which is a separate document to the browser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], s
     column = Column(children=[line], sizing_mode="stretch_width", name=name)
     for shown in figures:
         for model in shown.references():
-            # The browser would tell the server of the ranges that it computes, many times a second.
+            # The browser would send the server the ranges that it computes, many times a second.
             model.syncable = False
 
     def show(story: Story) -> None:

@@ -23,7 +23,7 @@ REPORT = "report.html"
 OLD = ("auc", "logloss", "metrics")
 """Panels that show something of a run without live.jsonl."""
 NICE = 10
-"""A report is made with less priority than a run that may go on beside it."""
+"""A report has less priority than a run that may be training at the same time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,7 +70,7 @@ def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
         ]
     last = [card for card in shown if card.panel.root.name == "messages"]
     cards = [*(card for card in shown if card not in last), *more_cards(run, story, result), *last]
-    # To a browser, "</script>" ends the element, and "<!--<script>" has it go on after that.
+    # To a browser, "</script>" ends the element, and "<!--<script>" continues it after that.
     embedded = json.dumps(result).replace("<", "\\u003c")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
 
@@ -116,12 +116,12 @@ def more_cards(run: Run | None, story: Story, result: Mapping[str, Any] | None) 
 
 
 def _old_head(run_dir: Path) -> str:
-    what = f"{run_dir} has no {LIVE}, since an older version trained it: speed, waits, tiers and fields are not told."
-    return f'<div class="head"><h1>{escape(run_dir.resolve().name)}</h1></div><p class="told">{escape(what)}</p>'
+    what = f"{run_dir} has no {LIVE}, since an older version trained it: speed, waits, tiers and fields are unknown."
+    return f'<div class="head"><h1>{escape(run_dir.resolve().name)}</h1></div><p class="note">{escape(what)}</p>'
 
 
 def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
-    """Yield the evaluations that other files than live.jsonl tell of."""
+    """Yield the evaluations that are in other files than live.jsonl."""
     result = sound_result(run_dir)
     for epoch in result["epochs"] if result else metrics_lines(run_dir):
         metrics: dict[str, float | None] = {name: value for name, value in epoch.items() if isinstance(value, float)}

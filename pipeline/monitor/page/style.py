@@ -1,4 +1,4 @@
-"""How plots look: one colour for one thing on all of them, told apart by colour-blind readers.
+"""How plots look: one colour for one thing on all of them, distinct for colour-blind readers.
 
 Colours are after Okabe and Ito, Color Universal Design (2008). None is light or dark, so that the same ones are read on
 white paper and on dark.
@@ -74,7 +74,7 @@ return hours ? hours + ":" + two(minutes) + ":" + seconds : minutes + ":" + seco
 
 
 def plain_figure(title: str, height: int = HEIGHT, **options: Any) -> figure:
-    """A figure without chrome, as wide as its card. `title`: what the vertical axis shows, with its unit; it stands
+    """A figure without chrome, as wide as its card. `title`: what the vertical axis shows, with its unit; it is
     above the plot, where it reads horizontally."""
     # No gesture is caught, so that a finger scrolls the page.
     shown = figure(
@@ -105,14 +105,14 @@ def hover_on(shown: figure, renderer: Any, tooltips: Sequence[tuple[str, str]], 
 
 def stack_areas(shown: figure, source: Any, colors: Mapping[str, str]) -> None:
     """Draw columns of a source as areas over its column `at`, each from the one before it, the first from `zero`; its
-    column `told` says what they are at a place. `colors`: by column."""
+    column `note` says what they are at a place. `colors`: by column."""
     below = "zero"
     for column, color in colors.items():
         shown.varea_step("at", below, column, step_mode="before", source=source, color=color, fill_alpha=0.9)
         below = column
     # Areas have no points to hover on.
     edge = shown.line("at", below, source=source, line_alpha=0)
-    hover_on(shown, edge, [("run time", "@at{00:00:00}"), ("", "@told")])
+    hover_on(shown, edge, [("run time", "@at{00:00:00}"), ("", "@note")])
 
 
 def over_run_time(shown: figure) -> figure:

@@ -43,7 +43,7 @@ GAUGES = {
     "last_tick_timestamp_seconds": ("Time of the line that these metrics are from, in seconds since 1970", ()),
     "metric": ("Metrics of the last evaluation of each split", ("split", "metric")),
 }
-"""Names, without "pipeline_run_", meaning, and labels besides `run`. Counters get the suffix "_total"."""
+"""Names, without "pipeline_run_", meaning, and labels in addition to `run`. Counters get the suffix "_total"."""
 
 Values = dict[str, dict[tuple[str, ...], float]]
 """Values by name and labels."""

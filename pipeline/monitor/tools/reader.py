@@ -59,7 +59,7 @@ class Curves:
         self._begin: Begin | None = None
         self._before: Tick | None = None
         self.ended: Ended | None = None
-        """The end of the last session; None while it goes on."""
+        """The end of the last session; None while it trains."""
 
     def batches(self, run_dir: Path, follow: bool) -> Iterator[list[Point]]:
         """Yield the points of a run: those that are there, and if `follow` those that come until the session ends. If

@@ -38,19 +38,19 @@ def without_network(path):
     return not re.search(r"""(src|href)=["'](?!data:)""", text)
 
 
-def test_a_report_has_the_numbers_of_the_result_and_needs_no_network(finished):
+def test_a_report_has_the_result_and_needs_no_network(finished):
     path = write_report(finished)
     assert path == finished / "report.html"
     assert embedded(path) == json.loads((finished / "result.json").read_text())
     assert path.stat().st_size < 5 * MIB
     assert without_network(path)
     text = path.read_text()
-    for told in (
+    for shown in (
         "embedding_dim",
         "numpy",
         json.loads((finished / "result.json").read_text())["fingerprint"],
     ):
-        assert told in text
+        assert shown in text
 
 
 @pytest.mark.parametrize("changes", [{"epochs": 100}, {"fields": 26}])
@@ -61,7 +61,7 @@ def test_reports_of_long_and_wide_runs_are_small(finished, tmp_path, changes):
     assert write_report(run_dir).stat().st_size < 5 * MIB
 
 
-def test_a_report_of_an_older_run_tells_what_other_files_have(finished, tmp_path):
+def test_a_report_of_an_older_run_shows_what_other_files_have(finished, tmp_path):
     run_dir = tmp_path / "run"
     shutil.copytree(finished, run_dir)
     (run_dir / LIVE).unlink()

@@ -1,4 +1,4 @@
-"""Metrics of runs in Prometheus's text format, as its own parser reads them; and beside Dask's own at /metrics."""
+"""Metrics of runs in Prometheus's text format, as its own parser reads them; and with Dask's own at /metrics."""
 
 import urllib.request
 
@@ -29,7 +29,7 @@ def scraped():
     return parsed(generate_latest(REGISTRY).decode())
 
 
-def test_all_metrics_of_a_run_are_told_with_the_values_of_its_newest_lines(tmp_path):
+def test_all_metrics_of_a_run_have_its_newest_values(tmp_path):
     run = write_run(tmp_path / "run", two_sessions())
     with metrics_of(run):
         found = scraped()[str(run)]
@@ -51,7 +51,7 @@ def test_all_metrics_of_a_run_are_told_with_the_values_of_its_newest_lines(tmp_p
     assert {name: found[f"pipeline_run_{name[0]}", *name[1:]] for name in expected} == pytest.approx(expected)
 
 
-def test_two_runs_of_a_process_are_told_apart_and_leave_when_they_end(tmp_path):
+def test_two_runs_of_a_process_have_their_own_metrics(tmp_path):
     one = write_run(tmp_path / "one", [begin(), tick(1.0, 10)])
     other = write_run(tmp_path / "other", [begin(), tick(1.0, 20)])
     with metrics_of(one):
@@ -64,7 +64,7 @@ def test_two_runs_of_a_process_are_told_apart_and_leave_when_they_end(tmp_path):
     assert "pipeline_run" not in generate_latest(REGISTRY).decode()
 
 
-def test_each_scrape_tells_of_the_lines_written_since(tmp_path):
+def test_each_scrape_includes_the_lines_written_since(tmp_path):
     run = tmp_path / "run"
     with metrics_of(run):
         assert scraped() == {}
@@ -107,7 +107,7 @@ def served(client):
         return answer.read().decode()
 
 
-def test_dasks_scheduler_tells_of_a_run_beside_its_own_before_anybody_visits_the_dashboard(tmp_path):
+def test_dasks_metrics_include_those_of_the_run(tmp_path):
     run = write_run(tmp_path / "run", two_sessions())
     with metrics_of(run), client_here(2) as client:
         text = served(client)
@@ -116,7 +116,7 @@ def test_dasks_scheduler_tells_of_a_run_beside_its_own_before_anybody_visits_the
         assert {"dask_scheduler_clients", "pipeline_run_wait_seconds"} <= names
 
 
-def test_dasks_scheduler_tells_of_a_real_run(tmp_path, small_workflow):
+def test_dasks_scheduler_serves_the_metrics_of_a_real_run(tmp_path, small_workflow):
     run_dir = tmp_path / "run"
     with metrics_of(run_dir), local_client() as client:
         result = make_driver(small_workflow(), run_dir, client, device_rows=130, host_rows=24).run()
