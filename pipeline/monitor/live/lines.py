@@ -272,16 +272,15 @@ def fewer(lines: Iterable[bytes], most: int) -> Iterator[bytes]:
         if number % stride == 0:
             kept.append(text)
         if number >= 2 * most * stride:
-            kept, stride = _every_second(kept), 2 * stride
+            kept, stride = list(every_second(kept)), 2 * stride
     yield from kept
     yield from last
 
 
-def _every_second(lines: Iterable[bytes]) -> list[bytes]:
+def every_second(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Leave out every second line of those that are written often."""
-    kept, odd = [], True
+    dropped = False
     for text in lines:
-        odd = not odd if text.startswith(OFTEN) else odd
-        if odd or not text.startswith(OFTEN):
-            kept.append(text)
-    return kept
+        dropped = not dropped if text.startswith(OFTEN) else dropped
+        if not dropped or not text.startswith(OFTEN):
+            yield text

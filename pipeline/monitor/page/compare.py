@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import refuse_remote
-from pipeline.monitor.command import SHOWN, check_run, run_command
+from pipeline.monitor.command import check_run, run_command
 from pipeline.monitor.page.report import known_run, sound_result, story_of
 from pipeline.monitor.story import Story
 
@@ -32,7 +32,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
     if not 2 <= len(run_dirs) <= MAX_RUNS:
         raise ValueError(f"{len(run_dirs)} runs: name 2 to {MAX_RUNS} folders of runs")
     for run_dir in run_dirs:
-        check_run(run_dir, SHOWN)
+        check_run(run_dir)
     # These imports take a second, and neither --help nor an error needs them.
     from pipeline.monitor.page.compared import Compared, comparison_cards
     from pipeline.monitor.page.page import write_static

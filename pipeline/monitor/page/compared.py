@@ -19,7 +19,7 @@ from pipeline.monitor.page.speed import speed_columns
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.page.tables import setting_text
 from pipeline.monitor.page.time_use import shares_of, spent_in, waits_of
-from pipeline.monitor.runs import Run, titles_of
+from pipeline.monitor.runs import Run, different_settings, titles_of
 from pipeline.monitor.story import Story
 
 COMPARED_SPLITS = ("validation", "test")
@@ -112,12 +112,10 @@ def _speed(run: Compared) -> float | None:
 
 
 def _settings(runs: Sequence[Compared]) -> str:
-    settings = [run.run.settings if run.run else {} for run in runs]
-    differ = {}
-    for name in dict.fromkeys(name for values in settings for name in values):
-        values = [values.get(name, NOT_SET) for values in settings]
-        if len({json.dumps(value) for value in values}) > 1:
-            differ[name] = different_texts(values)
+    differ = {
+        name: different_texts([run.run.settings.get(name, NOT_SET) if run.run else NOT_SET for run in runs])
+        for name in different_settings([run.run for run in runs if run.run])
+    }
     return _columns(runs, differ) if differ else '<p class="nothing">No setting differs.</p>'
 
 
