@@ -1,4 +1,4 @@
-"""Progress of a run while it runs: a live line on a terminal, otherwise a plain line every few seconds."""
+"""Progress of a run: a live line on a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def display_on(stream: TextIO, total: int) -> Display:
 
 
 class Updates:
-    """Context manager that shows states on a stream (default: stderr): not more often than the display wants, and the
+    """Context manager that shows states on a stream (default: stderr): at most as often as the display allows, and the
     last one at the end. Not thread-safe; starts no thread."""
 
     def __init__(self, total: int, stream: TextIO | None, clock: Callable[[], float]) -> None:
@@ -183,7 +183,7 @@ class Progress(Updates):
         self._show(self._newest, now)
 
     def end_at(self, total_examples: int) -> None:
-        """Change the total, since a run ends early."""
+        """Change the total of a run that ends early."""
         self._total = total_examples
         if self._newest:
             self._pending = replace(self._newest, total=total_examples)

@@ -16,8 +16,8 @@ from pipeline.messages.terminal import drawn_on, visible
 
 GIB = 1 << 30
 WORST_NE = 2.0
-"""Normalized entropy above which a metric gets a warning. Always predicting the mean label has 1; a model at the
-beginning of its training may have a little more."""
+"""Normalized entropy above which there is a warning. Always predicting the mean label has 1; a model may begin with a
+little more."""
 OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share")
 """Metrics that each label has."""
 SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
@@ -25,7 +25,7 @@ SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreem
 
 
 def print_report(result: Mapping[str, Any], console: Console | None = None, tables: bool = False) -> None:
-    """Print the result in three lines on `console` (default: stdout). `tables`: before them tables of stages, tiers and
+    """Print the result in a few lines on `console` (default: stdout). `tables`: before them tables of stages, tiers and
     of what workers sent, and a line on the disk.
 
     `result` holds name, auc, logloss, examples, seconds, examples_per_second, stages, cpu_seconds, hidden, ready,

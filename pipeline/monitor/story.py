@@ -1,4 +1,4 @@
-"""What is known of a run from its live.jsonl, bounded, however long the run is.
+"""What is known of a run from its live.jsonl, in bounded memory, however long the run is.
 
 Two clocks: a line's `at` is a time of day; *run time* is the wall seconds of all sessions, one after the other.
 """
@@ -28,16 +28,16 @@ from pipeline.monitor.live.lines import (
 T = TypeVar("T", int, float)
 
 MAX_LAPSES = 600
-"""Limit of lapses that are kept: about one for two pixels of a plot."""
+"""Maximum number of lapses: about one for two pixels of a plot."""
 MAX_COMMITS = 600
 MAX_EVALUATIONS = 2000
 MAX_LANE_BLOCKS = 6
 """Limit of the blocks of the timeline."""
 MAX_MESSAGES = 40
 MAX_FIELD_BLOCKS = 16
-"""Limit of the sampled blocks that shares of fields are summed over."""
+"""Maximum number of sampled blocks over which the shares of fields are summed."""
 MEAN_OF = 0.015
-"""Share of the run time that curves are means of, at least."""
+"""Least share of the run time over which curves are averaged."""
 RECENT_SECONDS_KEPT = 60.0
 """Period before the last tick over which present rates are computed."""
 
@@ -120,7 +120,7 @@ class Story:
                 self._keep_last()
 
     def emptied(self) -> Story:
-        """An empty story; whoever follows the lists of this one sees by their versions that these are others."""
+        """Return an empty story whose versions show to followers that its lists are new."""
         return Story(versions={name: version + 1 for name, version in self.versions.items()})
 
     @property
@@ -148,7 +148,7 @@ class Story:
     def _since(self, before: Tick | None, losses: Sequence[float]) -> Lapse:
         """Return the time from a tick of this session, or from its beginning, to the last tick."""
         begun, begin = self.begins[-1] if self.begins else (0.0, None)
-        # At its begin a session that resumes has counts of moves that are in no line.
+        # The counts of moves with which a resumed session begins are in no line.
         moves = before.moves if before else {} if begin and begin.examples == 0 else None
         examples = before.examples if before else begin.examples if begin else 0
         waits, stages = (before.waits, before.stages) if before else ({}, {})
@@ -185,7 +185,7 @@ class Story:
             self.blocks = [*self.blocks, block][-MAX_LANE_BLOCKS:] if follows else [block]
 
     def _keep_last(self) -> None:
-        """End a lapse at the last tick. If there are too many, merge each two, and let later ones be longer."""
+        """End a lapse at the last tick. If there are too many, merge pairs, and make later ones longer."""
         if not self.recent or self.recent[-1] is self._kept:
             return
         self.lapses.append(self._since(self._kept, self._losses))
@@ -234,8 +234,8 @@ class FollowedStory:
 
 
 def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterator[Lapse]:
-    """Yield a lapse and those of its session that ended within some seconds before its end, to average over. On a long
-    run the seconds are more: some pixels of a plot."""
+    """Yield a lapse and those of its session that ended within some seconds before its end, to average over. In a long
+    run the period is longer: some pixels of a plot."""
     end, session = lapses[number].end, lapses[number].session
     period = max(seconds, MEAN_OF * end)
     while number >= 0 and lapses[number].session == session and end - lapses[number].end < period:
@@ -244,7 +244,7 @@ def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterato
 
 
 def _merged(lapses: Sequence[Lapse]) -> Iterator[Lapse]:
-    """Yield the union of each two lapses of a session."""
+    """Merge pairs of lapses of a session."""
     waiting: Lapse | None = None
     for lapse in lapses:
         if waiting is None or waiting.session != lapse.session:

@@ -31,7 +31,7 @@ class StageTimes:
         self._hidden: dict[str, float] = {}
         self._ready = self._trains = 0
         self._kept: list[Interval] = []
-        """Calls, or ends of calls, of which it is not known yet how much of them is hidden."""
+        """Calls, or ends of calls, whose hidden part is not known yet."""
         for span in spans:
             self.add(span)
 

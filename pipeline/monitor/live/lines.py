@@ -190,7 +190,7 @@ class Ended(Strict):
     parts: dict[str, float]
     """Seconds of parts of the stages, such as "disk", whether training waited for them or not."""
     text: str
-    """One or two sentences: what bound the run, and what would change it; of a failure, its message."""
+    """Sentences on what limited the speed of the run, and what would change it; of a failure, its message."""
 
 
 LiveLine = Begin | Tick | Fields | Evaluated | CommitDone | Said | Ended

@@ -23,7 +23,7 @@ F64 = NDArray[np.float64]
 SPLITS_IN_ORDER = ("test", "validation", "train")
 MAX_LABELS = 4
 LEAST_WEIGHT = 0.005
-"""Share of all weight that a point of the calibration plot has at least: bins with less are joined."""
+"""Least share of all weight for a point of the calibration plot: bins with less are joined."""
 CURVE_HEIGHT = 300
 
 
@@ -55,7 +55,7 @@ def calibration_panel() -> Panel:
 
     def points(curve: Curve) -> dict[str, Any]:
         x_C, y_C, weight_C = calibration_points(curve)
-        # A bin without a positive has no place on a logarithmic axis.
+        # A logarithmic axis cannot show a bin without a positive.
         some_C = (y_C > 0) & (x_C > 0)
         x_C, y_C, weight_C = x_C[some_C], y_C[some_C], weight_C[some_C]
         size_C = 4 + 12 * np.sqrt(weight_C / max(weight_C.max(initial=0.0), 1e-300))

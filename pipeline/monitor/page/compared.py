@@ -77,7 +77,7 @@ def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str
 
 
 def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
-    """Yield lines of values, those that some run has."""
+    """Yield the lines of values that at least one run has."""
     yield "judged by", titles_of([run.run for run in runs])
     for split in COMPARED_SPLITS:
         of = [getattr(run.run, split) if run.run else {} for run in runs]
@@ -129,7 +129,7 @@ def different_texts(values: Sequence[Any]) -> list[str]:
 def _curves(
     name: str, shown: figure, runs: Sequence[Compared], points: Callable[[Compared], Points], nothing: str, style: str
 ) -> Panel:
-    """A panel with a line for each run that has points; `style`: how the value under the pointer is written."""
+    """A panel with a line for each run that has points; `style`: format of the value under the pointer."""
     drawn = [run for run in runs if points(run)[0]]
     for run in drawn:
         x, y = points(run)
@@ -147,7 +147,7 @@ def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
         found = [(float(epoch), value) for epoch, value in known if value is not None]
         return [epoch for epoch, _ in found], [value for _, value in found]
 
-    # A test alone is one point; the validation's curve says more.
+    # A test is a single point; the validation has a curve.
     split = next((s for s in COMPARED_SPLITS if any(points_of(run, s)[0] for run in runs)), COMPARED_SPLITS[0])
     shown = by_epoch(f"{METRIC_TITLES[metric]}, {split}")
     return _curves(metric, shown, runs, lambda run: points_of(run, split), "No evaluation.", "0.00000")

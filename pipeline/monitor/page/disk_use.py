@@ -20,13 +20,13 @@ class DiskLeft(NamedTuple):
     """Space for the log, and how long it lasts."""
 
     left_bytes: int
-    """Bytes that it may still grow by: within its cap, and within what is free on the disk."""
+    """Bytes by which it may still grow, limited by its cap and the free space of the disk."""
     bytes_per_second: float | None
     """Its growth in the second half of this session; None if that is too short."""
 
     @property
     def seconds(self) -> float | None:
-        """Seconds until it is full at this rate; None if it does not grow."""
+        """Seconds until it is full at this rate; None if it is not growing."""
         grows = self.bytes_per_second is not None and self.bytes_per_second > 0
         return self.left_bytes / self.bytes_per_second if grows and self.bytes_per_second else None
 
@@ -50,7 +50,7 @@ def left_text(left: DiskLeft) -> str:
     if left.bytes_per_second is None:
         return f"{short_size(left.left_bytes)} left"
     if left.seconds is None:
-        return "the log does not grow"
+        return "the log is not growing"
     return f"full in {short_duration(left.seconds)}" if left.seconds < 100 * 86400 else "lasts for months"
 
 

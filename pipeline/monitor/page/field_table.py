@@ -1,4 +1,4 @@
-"""Fields: each one's share of the keys, and where its rows were found, as a table with bars."""
+"""Table of the fields, with bars: each one's share of the keys, and where its rows were found."""
 
 from __future__ import annotations
 

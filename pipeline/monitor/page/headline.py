@@ -1,4 +1,4 @@
-"""Texts of a page: what the run is, whether it goes, the few numbers that matter most, and its last messages."""
+"""Texts of a page: what the run is, its state, the few numbers that matter most, and its last messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pipeline.monitor.story import Story
 from pipeline.storage.lock import lock_file
 
 QUIET_SECONDS = 20.0
-"""Silence after which a page looks whether the run's process still lives."""
+"""Silence after which a page checks whether the run's process is alive."""
 BINDS = 0.05
-"""Share of the time from which on waiting is worth a remark."""
+"""Share of the time above which waiting is mentioned."""
 
 
 def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
@@ -31,18 +31,18 @@ def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
     if silent < QUIET_SECONDS:
         return "running", ""
     if owner_lives(folder):
-        return "running", f"The last line is {short_duration(silent)} old: something takes long."
-    return "killed", f"It ended {short_duration(silent)} ago without a word. The same command resumes it."
+        return "running", f"The last line is {short_duration(silent)} old: something is taking long."
+    return "killed", f"It ended {short_duration(silent)} ago without a message. The same command resumes it."
 
 
 def owner_lives(folder: Path) -> bool:
-    """True if the process that wrote its number into the run's lock lives on this machine."""
+    """True if the process whose number is in the run's lock is alive on this machine."""
     try:
         owner = int(lock_file(folder).read_text())
         state = Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, ValueError, IndexError):
         return False
-    # A killed process is a zombie until its parent looks.
+    # A killed process is a zombie until its parent waits for it.
     return state not in "ZX"
 
 
@@ -72,7 +72,7 @@ def head_panel(folder: Path, live: bool) -> Panel:
 
 def _past(story: Story, folder: Path) -> tuple[str, str]:
     word, explained = state_of(story, folder, time.time())
-    return (word, "This report was made while it ran.") if word == "running" else (word, explained)
+    return (word, "This report was made during training.") if word == "running" else (word, explained)
 
 
 def tiles_panel() -> Panel:

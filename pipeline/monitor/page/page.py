@@ -1,4 +1,4 @@
-"""The page of a run: its panels, and a Bokeh document that they are in."""
+"""The page of a run: its panels, in a Bokeh document."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def show(document: Document, story: Story, cards: Sequence[Card]) -> None:
 
 def fill(document: Document, title: str, cards: Sequence[Card], appendix: str = "") -> None:
     """Put cards into a document. `appendix`: HTML below them."""
-    # Otherwise each root would have Bokeh look at all models again.
+    # Otherwise Bokeh would visit all models again for each root.
     with document.models.freeze():
         for card in cards:
             document.add_root(card.panel.root)

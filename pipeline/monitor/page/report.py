@@ -1,4 +1,4 @@
-"""python -m pipeline report RUN: one file that shows all of a run, without a network."""
+"""python -m pipeline report RUN: write one file that shows all of a run and needs no network."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 
 def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
-    """The cards of a report, the story that they show, and the HTML below them: result.json as it is."""
+    """The cards of a report, the story that they show, and the HTML below them: the content of result.json."""
     from pipeline.monitor.page.page import cards_of
 
     run, result = known_run(run_dir), sound_result(run_dir)
@@ -88,7 +88,7 @@ def story_of(run_dir: Path) -> Story:
 
 
 def more_cards(run: Run | None, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
-    """Yield what a report has and a page has not."""
+    """Yield the cards that only a report has."""
     from pipeline.monitor.page import tables
     from pipeline.monitor.page.page import Card
     from pipeline.monitor.page.panel import fixed_panel

@@ -119,7 +119,7 @@ def _rows(lapse: Lapse) -> dict[str, float]:
 
 
 def _evicts(lapse: Lapse) -> bool:
-    """True if a row left the device so far, in any session."""
+    """True if a row has left the device, in any session."""
     return any(lapse.tick.moves.get(name, 0) for name in ("device_to_host", "device_to_disk"))
 
 
