@@ -148,16 +148,10 @@ class Story:
     def _since(self, before: Tick | None, losses: Sequence[float]) -> Lapse:
         """Return the time from a tick of this session, or from its beginning, to the last tick."""
         begun, begin = self.begins[-1] if self.begins else (0.0, None)
-        # The counts of moves with which a resumed session begins are in no line.
-        moves = before.moves if before else {} if begin and begin.examples == 0 else None
-        examples = before.examples if before else begin.examples if begin else 0
-        waits, stages = (before.waits, before.stages) if before else ({}, {})
-        now = self.recent[-1]
-        return Lapse(
-            begun + (before.seconds if before else 0.0), begun + now.seconds, max(len(self.begins) - 1, 0),
-            max(now.examples - examples, 0), _less(now.waits, waits), _less(now.stages, stages),
-            None if moves is None else _less(now.moves, moves), sum(losses) / len(losses) if losses else None, now,
-        )  # fmt: skip
+        loss = sum(losses) / len(losses) if losses else None
+        lapse = lapse_between(begin, before, self.recent[-1])
+        session = max(len(self.begins) - 1, 0)
+        return replace(lapse, begin=begun + lapse.begin, end=begun + lapse.end, session=session, loss=loss)
 
     def _begin(self, line: Begin) -> None:
         self._keep_last()
@@ -231,6 +225,19 @@ class FollowedStory:
             self._story = self._story.emptied()
         self._story.add_all(lines)
         return self._story
+
+
+def lapse_between(begin: Begin | None, before: Tick | None, now: Tick) -> Lapse:
+    """Return the time between two ticks of the session of `begin`, or from its beginning if `before` is None, on the
+    session's clock."""
+    # The counts of moves with which a resumed session begins are in no line.
+    moves = before.moves if before else {} if begin and begin.examples == 0 else None
+    examples = before.examples if before else begin.examples if begin else 0
+    waits, stages = (before.waits, before.stages) if before else ({}, {})
+    return Lapse(
+        before.seconds if before else 0.0, now.seconds, 0, max(now.examples - examples, 0), _less(now.waits, waits),
+        _less(now.stages, stages), None if moves is None else _less(now.moves, moves), now.loss, now,
+    )  # fmt: skip
 
 
 def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterator[Lapse]:
