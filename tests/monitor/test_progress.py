@@ -85,10 +85,6 @@ def test_the_rate_of_a_resumed_run_counts_only_its_own_examples():
     assert "0:09 left" in stream.getvalue()
 
 
-def test_last_update_is_printed_once():
-    assert run(io.StringIO(), total=100, steps=[100]).count("100/100") == 1
-
-
 def test_rate_is_that_of_recent_updates():
     slow_then_fast = [*range(1, 101), *range(1_100, 21_100, 1_000)]
     assert "1,000/s" in run(io.StringIO(), steps=slow_then_fast).splitlines()[-1]

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.monitor.live.lines import LIVE, Tick, fewer, follow_live, read_live
-from pipeline.monitor.page.disk_use import disk_left
 from pipeline.monitor.story import MAX_LAPSES, Story
 
 
@@ -51,11 +50,6 @@ def test_sessions_of_a_resumed_run_follow_each_other_in_run_time():
     # What a session that resumes moved before its first tick is unknown.
     assert resumes.moves is None
     assert story.lately().examples > 0
-
-
-def test_a_story_of_nothing_says_nothing():
-    story = Story()
-    assert (story.lately(), story.tick, story.begin, story.run_time, disk_left(story)) == (None, None, None, 0.0, None)
 
 
 def test_an_evaluation_repeated_after_a_kill_counts_once():

@@ -141,7 +141,7 @@ def test_a_failed_run_says_why(small_workflow: Callable[..., Workflow], tmp_path
     assert (end.how, end.text) == ("failed", "the disk is gone")
 
 
-def test_a_second_session_goes_on_in_the_same_file(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
+def test_a_second_session_continues_the_same_file(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
     lines_of(small_workflow(epochs=1), tmp_path)
     with (tmp_path / LIVE).open("ab") as file:
         file.write(b'{"event":"tick","at":17')
