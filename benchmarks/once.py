@@ -62,7 +62,7 @@ class Quiet(Progress):
         super().begin_at(examples_done)
         self.seconds_at[examples_done] = self._clock()
 
-    def update(self, examples_done: int, loss: float, ready: int) -> None:
+    def update(self, examples_done: int, loss: float) -> None:
         self.losses.append(loss)
         self.seconds_at[examples_done] = self._clock()
 

@@ -325,7 +325,7 @@ def test_a_run_leaves_all_its_files_and_is_never_overwritten(workflow_file, tmp_
         said = capsys.readouterr().out.splitlines()
         assert said[0] == "nothing to do: runs/tiny has ended after epoch 1, with commit 1"
         assert said[1].startswith("epoch 1 test: auc ")
-        assert said[2].endswith(json.loads(result)["fingerprint"])
+        assert f"fingerprint {json.loads(result)['fingerprint']}" in said
         assert "schedule.epochs=N (more than 1)" in said[-1]
         assert "--fresh" in said[-1]
         assert main([*argv, "--set", "seed=1"]) == 2

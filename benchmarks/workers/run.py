@@ -43,8 +43,8 @@ class Sampled(Quiet):
         super().__init__()
         self.cpu_at: dict[int, list[float]] = {}
 
-    def update(self, examples_done: int, loss: float, ready: int) -> None:
-        super().update(examples_done, loss, ready)
+    def update(self, examples_done: int, loss: float) -> None:
+        super().update(examples_done, loss)
         me = psutil.Process()
         workers = [one for one in me.children() if "spawn_main" in " ".join(one.cmdline())]
         self.cpu_at[examples_done] = [sum(one.cpu_times()[:2]) for one in (me, *workers)]

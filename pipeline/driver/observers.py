@@ -33,7 +33,7 @@ class TerminalDisplay(Observer):
     def on_stage(self, done: StageResult) -> None:
         if done.trained:
             self._examples += done.trained.block.num_examples
-            self._progress.update(self._examples, done.trained.loss, self._history.ready)
+            self._progress.update(self._examples, done.trained.loss)
             if done.trained.metrics:
                 self.on_line(evaluated(self._history.epochs[-1]))
 

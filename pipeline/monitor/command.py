@@ -12,33 +12,26 @@ from pipeline.errors import error_text, refuse_remote
 from pipeline.machine.signals import heed_interrupts
 from pipeline.monitor.live.lines import LIVE
 
-SHOWN = (LIVE, "result.json", "metrics.jsonl")
-"""Files of a run from which a report can be made."""
-
 
 def run_arguments(name: str, text: str | None, follows: bool = False) -> argparse.ArgumentParser:
     """Parser of a command whose first argument is a run directory. `follows`: it has the option --follow."""
     parser = argparse.ArgumentParser(prog=f"python -m pipeline {name}", description=text)
     parser.add_argument("run", type=Path, help="folder of a run")
     if follows:
-        parser.add_argument("--follow", action="store_true", help="go on until the session ends, or until Ctrl-C")
+        parser.add_argument("--follow", action="store_true", help="continue until the session ends, or until Ctrl-C")
     return parser
 
 
-def check_run(run_dir: Path, files: tuple[str, ...] = (LIVE,)) -> None:
-    """Raises ValueError, with what to do, if a folder has none of these files of a run."""
+def check_run(run_dir: Path) -> None:
+    """Raises ValueError, with what to do, if a folder has no live.jsonl."""
     refuse_remote("the run", run_dir)
     if not run_dir.is_dir():
         raise ValueError(f"{run_dir}: there is no such folder; name the folder of a run, such as runs/quickstart")
-    if any((run_dir / name).is_file() for name in files):
+    if (run_dir / LIVE).is_file():
         return
-    none = f"no {' and no '.join(files)}"
-    if not (run_dir / "commits").is_dir():
-        raise ValueError(f"{run_dir} holds no run: it has {none}; name the folder that a run has written")
-    raise ValueError(
-        f"{run_dir} has {none}: its training has not begun, or an older version trained it; "
-        f"`pipeline report {run_dir}` shows what other files have"
-    )
+    if (run_dir / "commits").is_dir():
+        raise ValueError(f"{run_dir} has no {LIVE}, so it cannot be shown; `pipeline runs {run_dir}` has its metrics")
+    raise ValueError(f"{run_dir} holds no run: it has no {LIVE}; name the folder that a run has written")
 
 
 def check_extra(package: str) -> None:

@@ -1,4 +1,4 @@
-"""Progress of a run while it runs: a live line on a terminal, otherwise a plain line every few seconds."""
+"""Progress of a run: a live line on a terminal, otherwise a plain line every few seconds."""
 
 from __future__ import annotations
 
@@ -26,23 +26,21 @@ RECENT_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Content of one update. `done` and `total` are examples, `rate` is examples per second (nan while unknown),
-    `ready` is the number of staged blocks."""
+    """Content of one update. `done` and `total` are examples of training and evaluation, `rate` is examples per second
+    (nan while unknown)."""
 
     done: int
     total: int
     rate: float
     loss: float | None
-    ready: int
 
     def __str__(self) -> str:
         rate = "-" if math.isnan(self.rate) else f"{self.rate:,.0f}"
         left = (self.total - self.done) / self.rate if self.rate > 0 else math.nan
         parts = [
             f"{self.done:,}/{self.total:,} examples",
-            f"{rate}/s",
+            f"{rate}/s now",
             *([] if self.loss is None else [f"loss {self.loss:.4f}"]),
-            f"{self.ready} blocks ahead",
             f"{clock_time(left)} left",
         ]
         return "  ".join(parts)
@@ -106,7 +104,7 @@ class Live:
             BarColumn(bar_width=20),
             status,
             console=console,
-            # With auto_refresh, rich would draw from a thread of its own.
+            # With auto_refresh, rich would draw from another thread.
             auto_refresh=False,
             redirect_stdout=False,
             redirect_stderr=to_stderr,
@@ -132,7 +130,7 @@ def display_on(stream: TextIO, total: int) -> Display:
 
 
 class Updates:
-    """Context manager that shows states on a stream (default: stderr): not more often than the display wants, and the
+    """Context manager that shows states on a stream (default: stderr): at most as often as the display allows, and the
     last one at the end. Not thread-safe; starts no thread."""
 
     def __init__(self, total: int, stream: TextIO | None, clock: Callable[[], float]) -> None:
@@ -178,15 +176,14 @@ class Progress(Updates):
         """Do nothing with the number of examples that earlier sessions of the run did; a subclass may keep it. Called
         before the context is entered."""
 
-    def update(self, examples_done: int, loss: float | None, ready: int) -> None:
-        """Show the state of a run: examples done in all of it, the block's loss (None: it has none), staged blocks
-        ahead of it."""
+    def update(self, examples_done: int, loss: float | None) -> None:
+        """Show the state of a run: examples done in all of it, and the block's loss (None: it has none)."""
         now = self._clock()
-        self._newest = TrainingProgress(examples_done, self._total, self._rate(now, examples_done), loss, ready)
+        self._newest = TrainingProgress(examples_done, self._total, self._rate(now, examples_done), loss)
         self._show(self._newest, now)
 
     def end_at(self, total_examples: int) -> None:
-        """Change the total, since a run ends early."""
+        """Change the total of a run that ends early."""
         self._total = total_examples
         if self._newest:
             self._pending = replace(self._newest, total=total_examples)

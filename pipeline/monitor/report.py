@@ -16,8 +16,8 @@ from pipeline.messages.terminal import drawn_on, visible
 
 GIB = 1 << 30
 WORST_NE = 2.0
-"""Normalized entropy above which a metric gets a warning. Always predicting the mean label has 1; a model at the
-beginning of its training may have a little more."""
+"""Normalized entropy above which there is a warning. Always predicting the mean label has 1; a model may begin with a
+little more."""
 OF_LABEL = ("auc", "logloss", "ne", "calibration", "gauc", "gauc_share")
 """Metrics that each label has."""
 SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreement")
@@ -25,7 +25,7 @@ SHOWN_KINDS = ("keys", "rows", "gradients", "dense", "merge", "buffers", "agreem
 
 
 def print_report(result: Mapping[str, Any], console: Console | None = None, tables: bool = False) -> None:
-    """Print the result in three lines on `console` (default: stdout). `tables`: before them tables of stages, tiers and
+    """Print the result in a few lines on `console` (default: stdout). `tables`: before them tables of stages, tiers and
     of what workers sent, and a line on the disk.
 
     `result` holds name, auc, logloss, examples, seconds, examples_per_second, stages, cpu_seconds, hidden, ready,
@@ -98,22 +98,21 @@ def disk_line(disk: Mapping[str, Any]) -> str:
 
 
 def summary(result: Mapping[str, Any]) -> str:
-    """Lines of fingerprint, name and speed, and the metrics of the last evaluation: AUC, logloss and, if groups are
-    used, AUC within groups; with several labels a line for each."""
+    """Lines of the name and speed, of the metrics of the last evaluation (AUC, logloss and, if groups are used, AUC
+    within groups; with several labels a line for each), and of the fingerprint."""
     last: Mapping[str, Any] = next((e for e in reversed(result["epochs"]) if e["split"] == result["split"]), {})
     split, (_, by_label) = result["split"] or "test", of_labels(last)
     main = ("auc", "logloss", "gauc")
-    lines = [
-        f"fingerprint {result['fingerprint'] or '-'}",
-        f"{result['name']}: {number(result['examples'], ',.0f')} examples in {number(result['seconds'], ',.1f')} s, "
-        f"{number(result['examples_per_second'], ',.0f')} examples/s",
-    ]
+    trained, seconds = number(result["examples"], ",.0f"), number(result["seconds"], ",.1f")
+    speed = f"{number(result['examples_per_second'], ',.0f')} a second with evaluation and commits"
+    head = f"{result['name']}: {trained} training examples in {seconds} s, {speed}"
+    fingerprint = f"fingerprint {result['fingerprint'] or '-'}"
     if by_label:
         shown = {label: {name: of[name] for name in main if name in of} for label, of in by_label.items()}
-        return "\n".join([*lines, f"{split}:", *label_lines(shown)])
+        return "\n".join([head, f"{split}:", *label_lines(shown), fingerprint])
     shown_once = {name: result.get(name) for name in main if name != "gauc" or result.get(name) is not None}
     metrics = ", ".join(f"{name} {number(value, '.5f')}" for name, value in shown_once.items())
-    return "\n".join([*lines, f"{split} {metrics}"])
+    return "\n".join([head, f"{split}: {metrics}", fingerprint])
 
 
 def evaluated(metrics: Mapping[str, Any]) -> str:

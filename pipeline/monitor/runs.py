@@ -1,5 +1,5 @@
-"""python -m pipeline runs [FOLDER]: a table of the runs in a folder for each data that they were evaluated on, best
-first: metrics, and the settings that differ."""
+"""python -m pipeline runs [FOLDER]: tables of the runs in a folder, best first: metrics, and the settings that
+differ. Runs that were evaluated on different data are in different tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 from pipeline.monitor.runs_table import RunsTable
 
 FILE_COLUMNS = 100
-"""Width of the table where there is neither a terminal nor COLUMNS."""
+"""Width of the table without a terminal and COLUMNS."""
 SPEED_ONLY = ("schedule.block_batches", "schedule.look_ahead", "schedule.threads")
 """Settings of the schedule that change little but the speed."""
 
@@ -59,7 +59,7 @@ class Run:
         if self.num_judged:
             files, examples = self.num_judged
             sizes = f", {files} file{'s' * (files != 1)}, {examples:,} examples"
-        return f"{split} of {self.data}, {label}{f' weighted by {weight}' if weight else ''}{sizes}"
+        return f"{split} split of {self.data}, label {label}{f' weighted by {weight}' if weight else ''}{sizes}"
 
     @property
     def rank(self) -> float:
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def find_runs(folder: Path) -> tuple[list[Run], list[str]]:
-    """Read the runs that a folder holds, or the one that it is, in the order of their names. Returns also why others
+    """Read the runs that a folder holds, or the one that it is, in the order of their names. Also returns why others
     cannot be read."""
     runs, damaged = [], []
     for path in [folder, *(sorted(folder.iterdir()) if folder.is_dir() else ())]:
@@ -174,7 +174,7 @@ def _object(path: Path, content: Any) -> dict[str, Any]:
 
 
 def _commit(run_dir: Path, number: int | None) -> tuple[str | None, dict[str, Any]]:
-    """Name and state of a commit; an empty state if it cannot be read: who needs its bits checks it."""
+    """Name and state of a commit; an empty state if it cannot be read."""
     try:
         commit = json.loads((run_dir / "commits" / f"{number:06}.json").read_bytes())["commit"]
         return commit.get("name"), dict(commit["state"])
@@ -221,7 +221,7 @@ def _seconds(run_dir: Path) -> float | None:
 
 
 def different_settings(runs: Sequence[Run]) -> list[str]:
-    """Paths of the settings in which runs differ, in the order of the workflow's fields, but for name and place."""
+    """Paths of the settings in which runs differ, in the order of the workflow's fields, except name and place."""
     names = dict.fromkeys(name for run in runs for name in run.settings if name not in ("name", "data.root"))
     return [name for name in names if variety(runs, name) > 1]
 
@@ -245,17 +245,17 @@ def tables_of_runs(folder: Path, groups: Sequence[Sequence[Run]], width: int) ->
     """A table for each group of runs, below a line that says what they are and what they were evaluated on."""
     count = sum(map(len, groups))
     kinds = dict.fromkeys(_text(run.settings.get("model.kind")) for runs in groups for run in runs)
-    told = f"{folder}: {count} run{'s' * (count > 1)}" + f" of {', '.join(kinds)}" * (len(kinds) == 1)
+    note = f"{folder}: {count} run{'s' * (count > 1)}" + f" of {', '.join(kinds)}" * (len(kinds) == 1)
     if len(groups) > 1:
-        told += ", evaluated on data that differ: compare them within a table only"
-    parts = [told]
+        note += ", evaluated on different data: compare only runs of the same table"
+    parts = [note]
     for title, runs in zip(titles_of([runs[0] for runs in groups]), groups, strict=True):
-        parts.append(f"{title}{', best first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
+        parts.append(f"{title}{', best AUC first' * (len(runs) > 1)}\n\n{table_of_runs(runs, width)}")
     return "\n\n".join(parts)
 
 
 def titles_of(runs: Sequence[Run | None]) -> list[str]:
-    """Names of the data that runs are judged by; data that differ have names that differ."""
+    """Names of the data that runs are judged by; different data have different names."""
     judged: dict[str, list[str]] = {}
     for run in runs:
         if run and (key := json.dumps(run.judged_by)) not in (keys := judged.setdefault(run.title, [])):
@@ -319,7 +319,7 @@ def _score(run: Run, split: str, metric: str) -> str:
 
 
 def _is_list(runs: Sequence[Run], name: str) -> bool:
-    """True for a list of the data, of which the word for the data says enough, and for synthetic data's settings."""
+    """True for a list of `data`, which the title sums up, and for settings of synthetic data."""
     lists = any(isinstance(run.settings.get(name), list) for run in runs)
     return name.startswith("data.") and (lists or name.startswith("data.synthetic"))
 

@@ -1,4 +1,4 @@
-"""A text table of a given width: columns that must be in it, and columns that are left out where they do not fit."""
+"""A text table of a given width: columns that it must have, and columns that are left out if they do not fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class RunsTable:
         self._left -= wide + len(GAP)
 
     def may(self, head: str, cells: Sequence[str], left: bool = False) -> None:
-        """Add a column if it fits; otherwise it is among those left out. One without any value is not even named."""
+        """Add a column if it fits; otherwise it is among those left out. One without a value is not named."""
         if {*cells} == {"-"}:
             return
         if max(map(len, [*head.split("\n"), *cells])) + len(GAP) <= self._left:

@@ -1,4 +1,4 @@
-"""What is known of a run from its live.jsonl, bounded, however long the run is.
+"""What is known of a run from its live.jsonl, in bounded memory, however long the run is.
 
 Two clocks: a line's `at` is a time of day; *run time* is the wall seconds of all sessions, one after the other.
 """
@@ -28,16 +28,16 @@ from pipeline.monitor.live.lines import (
 T = TypeVar("T", int, float)
 
 MAX_LAPSES = 600
-"""Limit of lapses that are kept: about one for two pixels of a plot."""
+"""Maximum number of lapses: about one for two pixels of a plot."""
 MAX_COMMITS = 600
 MAX_EVALUATIONS = 2000
 MAX_LANE_BLOCKS = 6
 """Limit of the blocks of the timeline."""
 MAX_MESSAGES = 40
 MAX_FIELD_BLOCKS = 16
-"""Limit of the sampled blocks that shares of fields are summed over."""
+"""Maximum number of sampled blocks over which the shares of fields are summed."""
 MEAN_OF = 0.015
-"""Share of the run time that curves are means of, at least."""
+"""Least share of the run time over which curves are averaged."""
 RECENT_SECONDS_KEPT = 60.0
 """Period before the last tick over which present rates are computed."""
 
@@ -68,7 +68,7 @@ class Lapse:
 
 @dataclass(slots=True)
 class Story:
-    """The state of a run as far as its lines tell."""
+    """The state of a run as far as its lines say."""
 
     begins: list[tuple[float, Begin]] = field(default_factory=list)
     """Sessions, each with the run time at which it began."""
@@ -84,7 +84,7 @@ class Story:
     last_at: float = 0.0
     """Time of day of the last line."""
     versions: dict[str, int] = field(default_factory=lambda: {"lapses": 0, "evaluations": 0, "commits": 0})
-    """How often each of these lists was made anew, and not only longer."""
+    """How often each of these lists was replaced, and not only extended."""
     num_commits: int = 0
     commit_seconds: float = 0.0
     recent: deque[Tick] = field(default_factory=deque)
@@ -119,8 +119,8 @@ class Story:
                 self.ended = line
                 self._keep_last()
 
-    def anew(self) -> Story:
-        """An empty story; whoever follows the lists of this one sees by their versions that these are others."""
+    def emptied(self) -> Story:
+        """Return an empty story whose versions show to followers that its lists are new."""
         return Story(versions={name: version + 1 for name, version in self.versions.items()})
 
     @property
@@ -148,16 +148,10 @@ class Story:
     def _since(self, before: Tick | None, losses: Sequence[float]) -> Lapse:
         """Return the time from a tick of this session, or from its beginning, to the last tick."""
         begun, begin = self.begins[-1] if self.begins else (0.0, None)
-        # At its begin a session that resumes has counts of moves that no line tells.
-        moves = before.moves if before else {} if begin and begin.examples == 0 else None
-        examples = before.examples if before else begin.examples if begin else 0
-        waits, stages = (before.waits, before.stages) if before else ({}, {})
-        now = self.recent[-1]
-        return Lapse(
-            begun + (before.seconds if before else 0.0), begun + now.seconds, max(len(self.begins) - 1, 0),
-            max(now.examples - examples, 0), _less(now.waits, waits), _less(now.stages, stages),
-            None if moves is None else _less(now.moves, moves), sum(losses) / len(losses) if losses else None, now,
-        )  # fmt: skip
+        loss = sum(losses) / len(losses) if losses else None
+        lapse = lapse_between(begin, before, self.recent[-1])
+        session = max(len(self.begins) - 1, 0)
+        return replace(lapse, begin=begun + lapse.begin, end=begun + lapse.end, session=session, loss=loss)
 
     def _begin(self, line: Begin) -> None:
         self._keep_last()
@@ -185,7 +179,7 @@ class Story:
             self.blocks = [*self.blocks, block][-MAX_LANE_BLOCKS:] if follows else [block]
 
     def _keep_last(self) -> None:
-        """End a lapse at the last tick. If there are too many, merge each two, and let later ones be longer."""
+        """End a lapse at the last tick. If there are too many, merge pairs, and make later ones longer."""
         if not self.recent or self.recent[-1] is self._kept:
             return
         self.lapses.append(self._since(self._kept, self._losses))
@@ -228,14 +222,27 @@ class FollowedStory:
         """Return the story with what is new. It is another one once the run began from scratch, and empty as long as
         there is no file."""
         while (lines := next(self._lines)) is None:
-            self._story = self._story.anew()
+            self._story = self._story.emptied()
         self._story.add_all(lines)
         return self._story
 
 
+def lapse_between(begin: Begin | None, before: Tick | None, now: Tick) -> Lapse:
+    """Return the time between two ticks of the session of `begin`, or from its beginning if `before` is None, on the
+    session's clock."""
+    # The counts of moves with which a resumed session begins are in no line.
+    moves = before.moves if before else {} if begin and begin.examples == 0 else None
+    examples = before.examples if before else begin.examples if begin else 0
+    waits, stages = (before.waits, before.stages) if before else ({}, {})
+    return Lapse(
+        before.seconds if before else 0.0, now.seconds, 0, max(now.examples - examples, 0), _less(now.waits, waits),
+        _less(now.stages, stages), None if moves is None else _less(now.moves, moves), now.loss, now,
+    )  # fmt: skip
+
+
 def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterator[Lapse]:
-    """Yield a lapse and those of its session that ended within some seconds before its end, to average over. On a long
-    run the seconds are more: some pixels of a plot."""
+    """Yield a lapse and those of its session that ended within some seconds before its end, to average over. In a long
+    run the period is longer: some pixels of a plot."""
     end, session = lapses[number].end, lapses[number].session
     period = max(seconds, MEAN_OF * end)
     while number >= 0 and lapses[number].session == session and end - lapses[number].end < period:
@@ -244,7 +251,7 @@ def just_before(lapses: Sequence[Lapse], number: int, seconds: float) -> Iterato
 
 
 def _merged(lapses: Sequence[Lapse]) -> Iterator[Lapse]:
-    """Yield the union of each two lapses of a session."""
+    """Merge pairs of lapses of a session."""
     waiting: Lapse | None = None
     for lapse in lapses:
         if waiting is None or waiting.session != lapse.session:

@@ -31,7 +31,7 @@ class StageTimes:
         self._hidden: dict[str, float] = {}
         self._ready = self._trains = 0
         self._kept: list[Interval] = []
-        """Calls, or ends of calls, of which it is not known yet how much of them is hidden."""
+        """Calls, or ends of calls, whose hidden part is not known yet."""
         for span in spans:
             self.add(span)
 
@@ -109,7 +109,7 @@ def _busy_before(at_I: F64, busy_J: F64) -> F64:
     """[I] seconds of `busy_J` before each moment."""
     begun_I = np.searchsorted(busy_J[:, 0], at_I, side="right")
     length_J = busy_J[:, 1] - busy_J[:, 0]
-    # A sentinel in front, of length 0, stands for "no busy interval has begun yet".
+    # A sentinel in front, of length 0, means "no busy interval has begun yet".
     until = np.concatenate(([0.0], np.cumsum(length_J)))
     stop = np.concatenate(([-np.inf], busy_J[:, 1]))
     return until[begun_I] - np.maximum(stop[begun_I] - at_I, 0.0)

@@ -111,7 +111,7 @@ class Scorer:
             self._writer.add(scores_NT[self._skip :])
             self._skip = max(0, self._skip - len(scores_NT))
             self._done += len(scores_NT)
-            progress.update(self._done, None, 0)
+            progress.update(self._done, None)
 
     def _stop(self, signal: str) -> None:
         self._signal = signal

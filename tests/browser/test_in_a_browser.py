@@ -108,9 +108,9 @@ def check_at_all_sizes(tab, url, name):
         assert (max(map(int, re.findall(r"\d+", paper)[:3])) < 60) == dark
 
 
-def test_a_watched_run_is_followed_resumed_and_readable_at_all_sizes(tab, tmp_path):
+def test_a_watched_run_is_followed_and_readable_at_all_sizes(tab, tmp_path):
     run = FakeRun(epochs=3).begin().train(0.5)
-    folder, told = run.write(tmp_path / "run"), len(run.lines)
+    folder, num_written = run.write(tmp_path / "run"), len(run.lines)
     with command("watch", folder) as process:
         url = link_of(process)
         check_at_all_sizes(tab, url, "watched")
@@ -120,7 +120,7 @@ def test_a_watched_run_is_followed_resumed_and_readable_at_all_sizes(tab, tmp_pa
         assert "killed" in text
         run.begin(back=0.1).train().evaluate("test").end()
         with (folder / LIVE).open("a") as file:
-            file.writelines(f"{line.model_dump_json()}\n" for line in run.lines[told:])
+            file.writelines(f"{line.model_dump_json()}\n" for line in run.lines[num_written:])
         tab.until(
             "document.querySelector('#head') && Bokeh.documents[0].get_model_by_name('head').text.includes('finished')"
         )
@@ -131,7 +131,7 @@ def test_a_watched_run_is_followed_resumed_and_readable_at_all_sizes(tab, tmp_pa
 
 def test_an_open_page_takes_few_seconds_of_its_server(tab, tmp_path):
     run = FakeRun(epochs=20).begin().train(0.5)
-    folder, told = run.write(tmp_path / "run"), len(run.lines)
+    folder, num_written = run.write(tmp_path / "run"), len(run.lines)
     with command("watch", folder) as process, (folder / LIVE).open("a") as file:
         tab.open(link_of(process))
         tab.rest(3)
@@ -139,9 +139,9 @@ def test_an_open_page_takes_few_seconds_of_its_server(tab, tmp_path):
         before = sum(server.cpu_times()[:2])
         for _ in range(seconds):
             run._tick()
-            file.writelines(f"{line.model_dump_json()}\n" for line in run.lines[told:])
+            file.writelines(f"{line.model_dump_json()}\n" for line in run.lines[num_written:])
             file.flush()
-            told = len(run.lines)
+            num_written = len(run.lines)
             tab.rest(1)
         share = (sum(server.cpu_times()[:2]) - before) / seconds
         check(tab, "busy")
@@ -160,7 +160,7 @@ def test_a_page_says_when_its_server_is_gone(tab, tmp_path):
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_run_shows_its_page_on_dasks_server_while_it_trains_and_is_killed(tab, tmp_path, workers):
+def test_a_run_shows_its_page_on_dasks_server_until_killed(tab, tmp_path, workers):
     workflow = make_workflow(write_data(tmp_path / "data", num_train=4000), epochs=4000)
     file = tmp_path / "workflow.py"
     made = f"Workflow.model_validate_json({workflow.model_dump_json()!r})"
@@ -184,7 +184,7 @@ def test_a_run_shows_its_page_on_dasks_server_while_it_trains_and_is_killed(tab,
         check(tab, f"watched_{workers}_killed")
 
 
-def test_a_report_and_a_comparison_open_without_a_server_or_a_network(tab, tmp_path):
+def test_a_report_and_a_comparison_open_without_a_network(tab, tmp_path):
     folder = quickstart(epochs=100, fields=26, per_epoch=400_000, labels=("click", "like")).write(tmp_path / "run")
     (folder / "result.json").write_text(json.dumps(RESULT))
     path = write_report(folder)

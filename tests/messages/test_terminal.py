@@ -67,7 +67,7 @@ def test_a_table_keeps_its_colours_and_a_name_is_shown(monkeypatch):
               "written_bytes", "rewritten_bytes", "write_amplification"), 1.0)}  # fmt: skip
     print_report(result, tables=True)
     said = terminal.getvalue()
-    assert "\\x1b[2J: 1 examples" in said
+    assert "\\x1b[2J: 1 training examples" in said
     assert CLEAR not in said
     assert "\x1b[1m" in said
     assert "\\x1b[1m" not in said

@@ -45,7 +45,7 @@ def test_one_label_equals_scikit_learn(tmp_path, weighted):
     assert result["calibration"] == pytest.approx(np.average(chance, weights=used) / mean, rel=1e-12)
 
 
-def test_predicting_the_mean_label_gives_ne_and_calibration_of_one(tmp_path):
+def test_predicting_the_mean_gives_ne_and_calibration_of_one(tmp_path):
     targets = np.array([[1], [0], [0], [0]], np.float32)
     outputs = np.full((4, 1), -np.log(3.0), np.float32)
     result = evaluate(Evaluation(("click",), tmp_path), outputs, targets)
@@ -98,9 +98,7 @@ def test_second_split_forgets_the_first(tmp_path):
     st.lists(st.integers(0, 5), min_size=1, max_size=120), st.integers(1, 2), st.booleans(), st.booleans(),
     st.sampled_from([3, 20, 1000]), st.integers(0, 2**16),
 )  # fmt: skip
-def test_parts_of_several_workers_give_the_metrics_of_all_examples(
-    worker_of, num_labels, weighted, grouped, bound, seed
-):
+def test_parts_of_workers_give_the_metrics_of_all_examples(worker_of, num_labels, weighted, grouped, bound, seed):
     """Twice in a row; equal scores, and workers without examples, are among them."""
     labels = ("click", "buy")[:num_labels]
     with tempfile.TemporaryDirectory() as folder:

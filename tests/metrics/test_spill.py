@@ -40,7 +40,7 @@ def test_every_entry_is_returned_in_order(data, num_words, bound, batch):
 
 @few
 @given(st.data(), st.integers(1, 2), st.integers(1, 12))
-def test_a_merge_yields_every_entry_in_order_and_in_bounded_parts(data, num_words, chunk):
+def test_a_merge_yields_every_entry_in_order_in_bounded_parts(data, num_words, chunk):
     runs = [columns(sorted(run), num_words) for run in data.draw(st.lists(entries_of(num_words), max_size=6))]
     parts = list(merge_runs(runs, chunk))
     together = sorted(tuple(entry) for run in runs for entry in run.T.tolist())
@@ -51,7 +51,7 @@ def test_a_merge_yields_every_entry_in_order_and_in_bounded_parts(data, num_word
 @few
 @given(st.data(), st.integers(1, 2), st.integers(1, 9), st.integers(1, 5))
 def test_entries_of_added_runs_are_returned_in_order(data, num_words, bound, piece):
-    """Runs that come sorted, piece by piece, some of them empty, beside entries of one's own."""
+    """Runs that come sorted, piece by piece, some of them empty, in addition to other entries."""
     own, *runs = data.draw(st.lists(entries_of(num_words, max_size=20), min_size=1, max_size=4))
     with tempfile.TemporaryDirectory() as folder:
         spill = SortedSpill(Path(folder) / "made", bound, num_words)
@@ -63,7 +63,7 @@ def test_entries_of_added_runs_are_returned_in_order(data, num_words, bound, pie
         assert list((Path(folder) / "made").glob("*")) == []
 
 
-def test_memory_stays_within_the_bound_and_files_are_made_on_demand(tmp_path):
+def test_memory_is_bounded_and_files_are_made_on_demand(tmp_path):
     spill = SortedSpill(tmp_path / "made" / "on_demand", bound=100, num_words=2)
     spill.add(*np.zeros((2, 90), np.uint64))
     assert not (tmp_path / "made").exists()

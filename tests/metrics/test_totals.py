@@ -63,7 +63,7 @@ def test_training_rows_are_counted_per_tier():
     }
 
 
-def test_a_row_dropped_for_its_copy_on_disk_counts_as_moved_but_unwritten():
+def test_a_row_with_a_copy_on_disk_moves_without_a_write():
     totals = TierTotals()
     totals.add(TRAINED)
     assert totals.written == 13

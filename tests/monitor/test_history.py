@@ -40,7 +40,7 @@ def test_only_an_epoch_that_is_better_by_a_margin_is_the_best(aucs, best):
     assert (bool(aucs) and verdict.best == len(aucs) - 1) == best
 
 
-def test_metrics_of_a_training_split_are_kept_apart_from_evaluations():
+def test_training_metrics_do_not_count_as_evaluations():
     history = History()
     history.add(evaluated(0.9, split="train"))
     assert (history.report()["split"], history.report()["auc"], history.validated("auc")) == (None, None, [])
@@ -101,7 +101,7 @@ def test_an_epoch_without_an_auc_is_loaded_as_nan():
     assert [str(auc) for auc in second.validated("auc")] == ["nan", "0.6"]
 
 
-def test_write_amplification_is_relative_to_evicted_and_changed_rows():
+def test_write_amplification_counts_evicted_and_changed_rows():
     totals = DiskTotals(commits=2, rows_changed=60, rows_merged=10, written_bytes=20_000)
     report = totals.report(100, evicted_rows=40)
     assert report["rewritten_bytes"] == 1000

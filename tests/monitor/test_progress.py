@@ -34,15 +34,15 @@ def run(stream, total=6_000_000, steps=(), seconds=1.0):
     with Progress(total, stream, clock) as progress:
         for done in steps:
             clock.now += seconds
-            progress.update(done, 0.43121, 2)
+            progress.update(done, 0.43121)
     return stream.getvalue()
 
 
 def test_plain_line_keeps_its_form():
-    state = TrainingProgress(1_310_720, 6_000_000, 187_571.2, 0.43121, 2)
-    expected = "1,310,720/6,000,000 examples  187,571/s  loss 0.4312  2 blocks ahead  0:25 left"
+    state = TrainingProgress(1_310_720, 6_000_000, 187_571.2, 0.43121)
+    expected = "1,310,720/6,000,000 examples  187,571/s now  loss 0.4312  0:25 left"
     assert str(state) == expected
-    assert str(TrainingProgress(0, 10, math.nan, math.nan, 0)).endswith("-/s  loss nan  0 blocks ahead  -:-- left")
+    assert str(TrainingProgress(0, 10, math.nan, math.nan)).endswith("-/s now  loss nan  -:-- left")
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,16 @@ def test_a_run_that_ends_early_is_shown_as_done():
     with Progress(1_000, stream, clock) as progress:
         for done in (100, 200):
             clock.now += 6
-            progress.update(done, 0.5, 0)
+            progress.update(done, 0.5)
         progress.end_at(200)
     assert stream.getvalue().splitlines()[-1].startswith("200/200 examples")
     assert stream.getvalue().endswith("0:00 left\n")
 
 
-def test_plain_lines_are_five_seconds_apart_and_the_last_is_shown():
+def test_plain_lines_come_every_five_seconds_and_at_the_end():
     lines = run(io.StringIO(), total=1_200, steps=range(100, 1_300, 100)).splitlines()
     assert [line.split("/")[0] for line in lines] == ["100", "600", "1,100", "1,200"]
-    # The time before the first update tells nothing of the rest.
+    # The time before the first update says nothing of the rest.
     assert "-/s" in lines[0]
     assert all("100/s" in line for line in lines[1:])
 
@@ -80,13 +80,9 @@ def test_the_rate_of_a_resumed_run_counts_only_its_own_examples():
     with progress:
         for done in (900, 910):
             clock.now += 1.0
-            progress.update(done, 0.5, 0)
+            progress.update(done, 0.5)
     assert "910/1,000 examples  10/s" in stream.getvalue()
     assert "0:09 left" in stream.getvalue()
-
-
-def test_last_update_is_printed_once():
-    assert run(io.StringIO(), total=100, steps=[100]).count("100/100") == 1
 
 
 def test_rate_is_that_of_recent_updates():
@@ -94,7 +90,7 @@ def test_rate_is_that_of_recent_updates():
     assert "1,000/s" in run(io.StringIO(), steps=slow_then_fast).splitlines()[-1]
 
 
-def test_no_update_prints_nothing_and_a_standing_clock_shows_no_rate():
+def test_no_rate_is_shown_without_updates_or_time():
     assert run(io.StringIO()) == ""
     assert "-/s" in run(io.StringIO(), steps=[10], seconds=0.0)
 
@@ -104,8 +100,8 @@ def test_last_state_is_shown_when_the_run_fails():
 
     def fail():
         with Progress(10, stream, clock=clock) as progress:
-            progress.update(1, 0.5, 0)
-            progress.update(2, 0.5, 0)
+            progress.update(1, 0.5)
+            progress.update(2, 0.5)
             raise KeyError("stage")
 
     with pytest.raises(KeyError):
@@ -123,13 +119,13 @@ def test_messages_appear_at_once_and_verbatim():
 def test_terminal_shows_state_and_messages_without_a_thread(terminal):
     threads = threading.active_count()
     with Progress(1_000, terminal) as progress:
-        progress.update(250, 0.4312, 3)
+        progress.update(250, 0.4312)
         progress.line("epoch [1]")
         progress.line("look-ahead reduced [to 1]")
         assert threading.active_count() == threads
     text = terminal.getvalue()
     assert "250/1,000 examples" in text
-    assert "3 blocks ahead" in text
+    assert "loss 0.4312" in text
     assert "epoch [1]" in text
     assert "look-ahead reduced [to 1]\n" in text
 

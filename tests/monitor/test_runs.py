@@ -46,7 +46,7 @@ def write_run(folder, name, settings, auc, root="films", labels=("click",), fini
         (folder / name / "result.json").write_text('{"stopped": null, "commit": 3, "seconds": 61.7}')
 
 
-def test_runs_are_listed_with_their_metrics_and_the_settings_that_differ(folder, capsys):
+def test_runs_are_listed_with_metrics_and_settings_that_differ(folder, capsys):
     runs, damaged = find_runs(folder)
     assert not damaged
     assert [run.folder for run in runs] == [str(folder / "seed1"), str(folder / "seed2")]
@@ -58,7 +58,7 @@ def test_runs_are_listed_with_their_metrics_and_the_settings_that_differ(folder,
         assert run.seconds
         assert all(f"{split['auc']:.5f}" in said for split in (run.validation, run.test))
     assert "2 runs of DeepFM\n" in said
-    assert re.search(r"test of data\d+, click, 1 file, 9 examples, best first", said)
+    assert re.search(r"test split of data\d+, label click, 1 file, 9 examples, best AUC first", said)
 
 
 def test_a_run_directory_by_itself_is_listed(folder):
@@ -81,14 +81,14 @@ def sweep(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_table_fits_the_terminal_and_names_what_it_leaves_out(sweep, capsys):
+def test_the_table_fits_the_terminal_and_names_what_is_left_out(sweep, capsys):
     assert main([str(sweep)]) == 0
-    told, *lines = capsys.readouterr().out.splitlines()
-    assert told.endswith("4 runs of FM, evaluated on data that differ: compare them within a table only")
+    note, *lines = capsys.readouterr().out.splitlines()
+    assert note.endswith("4 runs of FM, evaluated on different data: compare only runs of the same table")
     assert max(map(len, lines)) <= 80
-    assert lines[1] == "validation of census, click"
+    assert lines[1] == "validation split of census, label click"
     assert "not finished" in lines[6]
-    assert lines[8] == "test of films, click, best first"
+    assert lines[8] == "test split of films, label click, best AUC first"
     table, left_out = lines[10:16], " ".join(lines[16:])
     assert [line.split()[0] for line in table[3:]] == [f"films-with-a-long-name-{n}" for n in (2, 1, 0)]
     assert "optimizer." in table[0]
@@ -133,7 +133,8 @@ def test_runs_with_other_test_files_are_not_ranked_together(tmp_path, capsys):
     assert main([str(tmp_path)]) == 0
     said = capsys.readouterr().out
     at = [
-        said.index(text) for text in ("films, click, 1 file, 500", "run2", "run0", "films, click, 1 file, 90", "run1")
+        said.index(text)
+        for text in ("films, label click, 1 file, 500", "run2", "run0", "films, label click, 1 file, 90", "run1")
     ]
     assert at == sorted(at), "runs of other columns and the same files are ranked together"
     result = tmp_path / "run0" / "result.json"

@@ -6,20 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.monitor.live.lines import LIVE, Tick, fewer, follow_live, read_live
-from pipeline.monitor.page.disk_use import disk_left
 from pipeline.monitor.story import MAX_LAPSES, Story
 
 
-def told(run):
+def story_of(run):
     story = Story()
     story.add_all(run.lines)
     return story
 
 
 @pytest.mark.parametrize("epochs", [1, 30, 150])
-def test_a_story_is_bounded_and_has_all_examples_and_waits_of_a_run(epochs):
+def test_a_bounded_story_has_all_examples_and_waits(epochs):
     run = FakeRun(epochs=epochs).begin().train().end()
-    story = told(run)
+    story = story_of(run)
     assert len(story.lapses) <= MAX_LAPSES
     last = next(line for line in reversed(run.lines) if isinstance(line, Tick))
     assert sum(i.examples for i in story.lapses) == run.total == last.examples
@@ -32,7 +31,7 @@ def test_a_story_is_bounded_and_has_all_examples_and_waits_of_a_run(epochs):
 def test_losses_are_means_of_those_that_are_merged():
     run = FakeRun(epochs=60).begin().train().end()
     losses = [line.loss for line in run.lines if isinstance(line, Tick)]
-    story = told(run)
+    story = story_of(run)
     assert story.versions["lapses"] > 0
     assert min(losses) < min(i.loss for i in story.lapses)
     weights = [i.seconds for i in story.lapses]
@@ -41,26 +40,21 @@ def test_losses_are_means_of_those_that_are_merged():
 
 
 def test_sessions_of_a_resumed_run_follow_each_other_in_run_time():
-    story = told(resumed())
+    story = story_of(resumed())
     (_, first), (begun, second) = story.begins
     assert first.examples == 0 < second.examples
     assert {i.session for i in story.lapses} == {0, 1}
     assert [i.begin for i in story.lapses[1:]] == [i.end for i in story.lapses[:-1]]
     resumes = next(i for i in story.lapses if i.session == 1)
     assert resumes.begin == begun
-    # What a session that resumes moved before its first tick is not told.
+    # What a session that resumes moved before its first tick is unknown.
     assert resumes.moves is None
     assert story.lately().examples > 0
 
 
-def test_a_story_of_nothing_says_nothing():
-    story = Story()
-    assert (story.lately(), story.tick, story.begin, story.run_time, disk_left(story)) == (None, None, None, 0.0, None)
-
-
-def test_an_evaluation_that_is_done_again_after_a_kill_counts_once():
+def test_an_evaluation_repeated_after_a_kill_counts_once():
     run = quickstart()
-    story = told(run)
+    story = story_of(run)
     before = len(story.evaluations)
     story.add(next(one for _, one in story.evaluations))
     assert len(story.evaluations) == before

@@ -29,7 +29,7 @@ class Lines(Progress):
     def line(self, text: str) -> None:
         self.lines.append(text)
 
-    def update(self, examples: int, loss: float, ready: int) -> None:
+    def update(self, examples: int, loss: float) -> None:
         self._at_block(examples)
 
     def __enter__(self) -> Lines:

@@ -293,7 +293,7 @@ def test_the_displayed_loss_is_the_weighted_mean(root, tmp_path):
     workflow = make_workflow(root, kind=Deep, args={"kind": "linear"}, weight="importance", epochs=1, block_batches=16)
     driver = make_driver(workflow, tmp_path)
     shown = []
-    driver.progress.update = lambda done, loss, ready: shown.append(loss)
+    driver.progress.update = lambda done, loss: shown.append(loss)
     driver.run()
     reference = Reference(workflow).train()
     split, scores, labels = reference.scores[0]

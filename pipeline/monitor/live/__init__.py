@@ -1,1 +1,1 @@
-"""live.jsonl: what a run tells while it goes, for pages, reports and other tools."""
+"""live.jsonl: what a run writes while it trains, for pages, reports and other tools."""

@@ -190,7 +190,7 @@ class Ended(Strict):
     parts: dict[str, float]
     """Seconds of parts of the stages, such as "disk", whether training waited for them or not."""
     text: str
-    """One or two sentences: what bound the run, and what would change it; of a failure, its message."""
+    """Sentences on what limited the speed of the run, and what would change it; of a failure, its message."""
 
 
 LiveLine = Begin | Tick | Fields | Evaluated | CommitDone | Said | Ended
@@ -216,7 +216,7 @@ def read_live(folder: Path, most: int | None = None) -> Iterator[LiveLine]:
 
 
 def follow_live(folder: Path, most: int | None = MOST_TICKS) -> Iterator[list[LiveLine] | None]:
-    """Yield the lines of a run directory that are new since the last time, for ever: first those that are there, of
+    """Yield the lines of a run directory that are new since the last time, endlessly: first those that are there, of
     `Tick` and `Fields` about `most` to twice as many, or if it is None all, `LINES_AT_ONCE` at a time. Yields an empty
     list while nothing is new or there is no file to read, and None once the file is another one, because it was made
     shorter or the run began from scratch: that one is read next, from its beginning."""
@@ -272,16 +272,15 @@ def fewer(lines: Iterable[bytes], most: int) -> Iterator[bytes]:
         if number % stride == 0:
             kept.append(text)
         if number >= 2 * most * stride:
-            kept, stride = _every_second(kept), 2 * stride
+            kept, stride = list(every_second(kept)), 2 * stride
     yield from kept
     yield from last
 
 
-def _every_second(lines: Iterable[bytes]) -> list[bytes]:
+def every_second(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Leave out every second line of those that are written often."""
-    kept, odd = [], True
+    dropped = False
     for text in lines:
-        odd = not odd if text.startswith(OFTEN) else odd
-        if odd or not text.startswith(OFTEN):
-            kept.append(text)
-    return kept
+        dropped = not dropped if text.startswith(OFTEN) else dropped
+        if not dropped or not text.startswith(OFTEN):
+            yield text

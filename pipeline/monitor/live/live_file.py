@@ -1,12 +1,11 @@
-"""Writes live.jsonl. It is for those who look, so a write that fails ends the file and not the run, and nothing waits
-until it is on disk."""
+"""Writer of live.jsonl. A write that fails ends the file and not the run, and nothing waits until it is on disk."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-from pipeline.monitor.live.lines import LIVE, Fields, LiveLine, Tick, parse_line
+from pipeline.monitor.live.lines import LIVE, LiveLine, every_second
 
 MAX_FILE_BYTES = 64 << 20
 
@@ -39,12 +38,7 @@ class LiveFile:
     def _thin(self) -> None:
         """Leave out every second line of those whose counts are totals, or samples: the older a line, the more of its
         neighbours have gone."""
-        partial, seen = self._path.with_name(f"{LIVE}.partial"), 0
+        partial = self._path.with_name(f"{LIVE}.partial")
         with self._path.open("rb") as old, partial.open("wb") as new:
-            for text in old:
-                line = parse_line(text.decode(errors="replace"))
-                dropped = isinstance(line, Tick | Fields)
-                seen += dropped
-                if line and not (dropped and seen % 2):
-                    new.write(text)
+            new.writelines(every_second(old))
         partial.replace(self._path)

@@ -20,14 +20,14 @@ from pipeline.records import Block, BlockResult, Moves, StageResult
 
 SECONDS_A_TICK = 1.0
 FIELDS_SECONDS = 10.0
-BLOCKS_TOLD = 6
+BLOCKS_SAMPLED = 6
 """Consecutive blocks whose times are written together. So many ticks later, the next ones are; if there is less than
 one block a tick, all are."""
 MEMORY_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class LiveObserver(Observer):
-    """Tells a run's state once a second, and its events as they come."""
+    """Writes a run's state once a second, and its events as they come."""
 
     def __init__(
         self, folder: Path, begin: Begin, stages: tuple[str, ...], edges: Edges, overlaps: bool,
@@ -60,7 +60,7 @@ class LiveObserver(Observer):
         self._parts: dict[str, float] = {}
         self._losses: list[tuple[float, float]] = []
         self._blocks: list[BlockSpans] = []
-        self._room, self._writes_blocks = BLOCKS_TOLD, True
+        self._room, self._writes_blocks = BLOCKS_SAMPLED, True
         self._stretch = ComingStretch((), 0, 0, 0.0, 0.0)
         self._of_number: dict[int, Block] = {}
 
@@ -81,7 +81,7 @@ class LiveObserver(Observer):
             if done.trained:
                 self._train(done.trained)
             if done.fields:
-                self._tell_fields(done)
+                self._write_fields(done)
             if done.stage == "write_back":
                 self._finish_block(done.number)
 
@@ -147,7 +147,7 @@ class LiveObserver(Observer):
                 )
             )  # fmt: skip
 
-    def _tell_fields(self, done: StageResult) -> None:
+    def _write_fields(self, done: StageResult) -> None:
         now, counts = self._clock(), done.fields
         if counts and now - self._fields_at >= FIELDS_SECONDS:
             self._fields_at = now
@@ -190,8 +190,8 @@ class LiveObserver(Observer):
         )  # fmt: skip
         self._tick_at = now
         self._losses, self._blocks = [], []
-        self._room = min(self._room + 1, BLOCKS_TOLD)
-        self._writes_blocks = self._writes_blocks or self._room == BLOCKS_TOLD
+        self._room = min(self._room + 1, BLOCKS_SAMPLED)
+        self._writes_blocks = self._writes_blocks or self._room == BLOCKS_SAMPLED
 
     def _seconds_at(self, moment: float) -> float:
         """Seconds of the session at a moment of its clock, which may have been set back."""

@@ -16,7 +16,7 @@ from pipeline.records import Block, Span
 OfBlock = tuple[str, int]
 """A task: its stage and its block."""
 Edges = Callable[[str, int, int], list[OfBlock]]
-"""Function of (stage, block, look-ahead) that returns the tasks which this one waits for (`schedule.edges`)."""
+"""Function of (stage, block, look-ahead) that returns the tasks that this one waits for (`schedule.edges`)."""
 
 CAUSE_OF = {
     "read": "read", "dedup": "dedup", "unite": "other workers", "scan": "plan", "plan": "plan",
@@ -37,7 +37,7 @@ class Waits:
         the session begins, on `time.perf_counter`'s clock."""
         self.seconds = dict.fromkeys(("train", *CAUSES), 0.0)
         self._edges, self._stages = edges, stages
-        # A GPU works beside the one thread that gives it the work.
+        # A GPU works at the same time as the thread that gives it work.
         self._overlaps = overlaps or on_gpu
         self._training = "gpu train" if on_gpu else "train"
         self._at = self.began = now

@@ -1,1 +1,1 @@
-"""The page of a run, while it goes and afterwards: served by `watch` and Dask's server, or as a file by `report`."""
+"""The page of a run, during training and afterwards: served by `watch` and Dask's server, or as a file by `report`."""

@@ -12,11 +12,11 @@ from bokeh.server.tornado import BokehTornado
 from pipeline.monitor.page.page import page
 
 UNUSED_MILLISECONDS = 10_000
-"""Time for which the page of a browser that is gone is kept up to date."""
+"""Time for which a page is kept up to date after its browser has left."""
 
 
 def page_application(run_dir: Path, path: str = "/") -> BokehTornado:
-    """Tornado application with the page of a run at `path`, for a server with `guard`, which knows who may connect."""
+    """Tornado application with the page of a run at `path`; the server's `guard` decides who may connect."""
 
     def fill(document: Document) -> None:
         page(run_dir, document)

@@ -23,7 +23,7 @@ F64 = NDArray[np.float64]
 SPLITS_IN_ORDER = ("test", "validation", "train")
 MAX_LABELS = 4
 LEAST_WEIGHT = 0.005
-"""Share of all weight that a point of the calibration plot has at least: bins with less are joined."""
+"""Least share of all weight for a point of the calibration plot: bins with less are joined."""
 CURVE_HEIGHT = 300
 
 
@@ -55,12 +55,12 @@ def calibration_panel() -> Panel:
 
     def points(curve: Curve) -> dict[str, Any]:
         x_C, y_C, weight_C = calibration_points(curve)
-        # A bin without a positive has no place on a logarithmic axis.
+        # A logarithmic axis cannot show a bin without a positive.
         some_C = (y_C > 0) & (x_C > 0)
         x_C, y_C, weight_C = x_C[some_C], y_C[some_C], weight_C[some_C]
         size_C = 4 + 12 * np.sqrt(weight_C / max(weight_C.max(initial=0.0), 1e-300))
-        told = [f"{percent(y)} where {percent(x)} were predicted" for x, y in zip(x_C, y_C, strict=True)]
-        return {"x": x_C, "y": y_C, "size": size_C, "told": told, "weight": [short_number(w) for w in weight_C]}
+        note = [f"{percent(y)} where {percent(x)} were predicted" for x, y in zip(x_C, y_C, strict=True)]
+        return {"x": x_C, "y": y_C, "size": size_C, "note": note, "weight": [short_number(w) for w in weight_C]}
 
     ideal = ColumnDataSource({"at": []})
     shown.line("at", "at", source=ideal, color=INK, line_dash="dashed", line_width=1)
@@ -78,7 +78,7 @@ def calibration_panel() -> Panel:
                 dots = shown.scatter(
                     "x", "y", size="size", source=source, color=color, fill_alpha=0.75, line_color=None
                 )
-                hover_on(shown, dots, [("", "@told"), ("weight", "@weight")], "mouse")
+                hover_on(shown, dots, [("", "@note"), ("weight", "@weight")], "mouse")
             sources[number].data = columns
         values = np.concatenate([np.concatenate((columns["x"], columns["y"])) for columns in data])
         ideal.data = {"at": [values.min(initial=1.0), values.max(initial=0.01)]}

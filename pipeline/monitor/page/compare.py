@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipeline.errors import refuse_remote
-from pipeline.monitor.command import SHOWN, check_run, run_command
+from pipeline.monitor.command import check_run, run_command
 from pipeline.monitor.page.report import known_run, sound_result, story_of
 from pipeline.monitor.story import Story
 
 MAX_RUNS = 8
-"""As many as there are colours that can be told apart."""
+"""As many as there are distinct colours."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,7 +32,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
     if not 2 <= len(run_dirs) <= MAX_RUNS:
         raise ValueError(f"{len(run_dirs)} runs: name 2 to {MAX_RUNS} folders of runs")
     for run_dir in run_dirs:
-        check_run(run_dir, SHOWN)
+        check_run(run_dir)
     # These imports take a second, and neither --help nor an error needs them.
     from pipeline.monitor.page.compared import Compared, comparison_cards
     from pipeline.monitor.page.page import write_static
@@ -48,7 +48,7 @@ def write_comparison(run_dirs: Sequence[Path], out: Path) -> str:
 
 
 def names_of(run_dirs: Sequence[Path]) -> list[str]:
-    """Names of folders: the last parts of their paths, as many as tell them apart."""
+    """Names of folders: the last parts of their paths, as many as make them differ."""
     parts = [path.resolve().parts for path in run_dirs]
     for last in range(1, max(map(len, parts)) + 1):
         names = ["/".join(each[-last:]) for each in parts]

@@ -19,7 +19,7 @@ from pipeline.monitor.page.speed import speed_columns
 from pipeline.monitor.page.style import CAUSE_COLORS, axis_format, hover_on, over_run_time, plain_figure
 from pipeline.monitor.page.tables import setting_text
 from pipeline.monitor.page.time_use import shares_of, spent_in, waits_of
-from pipeline.monitor.runs import Run, titles_of
+from pipeline.monitor.runs import Run, different_settings, titles_of
 from pipeline.monitor.story import Story
 
 COMPARED_SPLITS = ("validation", "test")
@@ -59,7 +59,7 @@ def _warned(runs: Sequence[Compared]) -> str:
     if len({*titles_of([run.run for run in runs])}) == 1:
         return ""
     warning = 'These runs were evaluated on data that differ (line "judged by"): their metrics cannot be compared.'
-    return f'<p class="told">{warning}</p>'
+    return f'<p class="note">{warning}</p>'
 
 
 def _legend(runs: Sequence[Compared]) -> str:
@@ -77,7 +77,7 @@ def _columns(runs: Sequence[Compared], rows: Mapping[str, Sequence[str]]) -> str
 
 
 def _results(runs: Sequence[Compared]) -> Iterator[tuple[str, list[str]]]:
-    """Yield lines of values, those that some run has."""
+    """Yield the lines of values that at least one run has."""
     yield "judged by", titles_of([run.run for run in runs])
     for split in COMPARED_SPLITS:
         of = [getattr(run.run, split) if run.run else {} for run in runs]
@@ -112,12 +112,10 @@ def _speed(run: Compared) -> float | None:
 
 
 def _settings(runs: Sequence[Compared]) -> str:
-    settings = [run.run.settings if run.run else {} for run in runs]
-    differ = {}
-    for name in dict.fromkeys(name for values in settings for name in values):
-        values = [values.get(name, NOT_SET) for values in settings]
-        if len({json.dumps(value) for value in values}) > 1:
-            differ[name] = different_texts(values)
+    differ = {
+        name: different_texts([run.run.settings.get(name, NOT_SET) if run.run else NOT_SET for run in runs])
+        for name in different_settings([run.run for run in runs if run.run])
+    }
     return _columns(runs, differ) if differ else '<p class="nothing">No setting differs.</p>'
 
 
@@ -131,7 +129,7 @@ def different_texts(values: Sequence[Any]) -> list[str]:
 def _curves(
     name: str, shown: figure, runs: Sequence[Compared], points: Callable[[Compared], Points], nothing: str, style: str
 ) -> Panel:
-    """A panel with a line for each run that has points; `style`: how the value under the pointer is written."""
+    """A panel with a line for each run that has points; `style`: format of the value under the pointer."""
     drawn = [run for run in runs if points(run)[0]]
     for run in drawn:
         x, y = points(run)
@@ -149,7 +147,7 @@ def _metric_panel(runs: Sequence[Compared], metric: str) -> Panel:
         found = [(float(epoch), value) for epoch, value in known if value is not None]
         return [epoch for epoch, _ in found], [value for _, value in found]
 
-    # A test alone is one point; the validation's curve says more.
+    # A test is a single point; the validation has a curve.
     split = next((s for s in COMPARED_SPLITS if any(points_of(run, s)[0] for run in runs)), COMPARED_SPLITS[0])
     shown = by_epoch(f"{METRIC_TITLES[metric]}, {split}")
     return _curves(metric, shown, runs, lambda run: points_of(run, split), "No evaluation.", "0.00000")
@@ -183,7 +181,7 @@ def _time_use(runs: Sequence[Compared]) -> str:
     spent = {run.name: shares_of(spent_in(run.story.lapses)) for run in runs}
     causes = [cause for cause in CAUSE_COLORS if any(shares.get(cause, 0.0) >= 0.005 for shares in spent.values())]
     if not causes:
-        return '<p class="nothing">No run has told where its time went.</p>'
+        return '<p class="nothing">No run has recorded where its time went.</p>'
     bars = []
     for name, shares in spent.items():
         parts = "".join(

@@ -13,20 +13,20 @@ from pipeline.monitor.story import Lapse, Story
 
 COMMIT_COLOR = CAUSE_COLORS["commit"]
 LEAST_SECONDS = 60.0
-"""Shortest period from which the growth of the log is told."""
+"""Shortest period from which the growth of the log is computed."""
 
 
 class DiskLeft(NamedTuple):
     """Space for the log, and how long it lasts."""
 
     left_bytes: int
-    """Bytes that it may still grow by: within its cap, and within what is free on the disk."""
+    """Bytes by which it may still grow, limited by its cap and the free space of the disk."""
     bytes_per_second: float | None
-    """Its growth in the second half of this session; None if that is too short to tell."""
+    """Its growth in the second half of this session; None if that is too short."""
 
     @property
     def seconds(self) -> float | None:
-        """Seconds until it is full at this rate; None if it does not grow."""
+        """Seconds until it is full at this rate; None if it is not growing."""
         grows = self.bytes_per_second is not None and self.bytes_per_second > 0
         return self.left_bytes / self.bytes_per_second if grows and self.bytes_per_second else None
 
@@ -50,7 +50,7 @@ def left_text(left: DiskLeft) -> str:
     if left.bytes_per_second is None:
         return f"{short_size(left.left_bytes)} left"
     if left.seconds is None:
-        return "the log does not grow"
+        return "the log is not growing"
     return f"full in {short_duration(left.seconds)}" if left.seconds < 100 * 86400 else "lasts for months"
 
 
@@ -62,8 +62,8 @@ def disk_panel() -> Panel:
     followed, dots = Followed(_size_columns), Followed(_commit_columns)
     line = shown.line("at", "bytes", source=followed.source, color=RED, line_width=2)
     commits = shown.scatter("at", "bytes", source=dots.source, color=COMMIT_COLOR, size=4)
-    hover_on(shown, line, [("run time", "@at{00:00:00}"), ("log", "@told")])
-    hover_on(shown, commits, [("", "@told"), ("took", "@took{0.00} s")], "mouse")
+    hover_on(shown, line, [("run time", "@at{00:00:00}"), ("log", "@note")])
+    hover_on(shown, commits, [("", "@note"), ("took", "@took{0.00} s")], "mouse")
     marks = SessionMarks(shown)
 
     def update(story: Story) -> str:
@@ -88,7 +88,7 @@ def disk_panel() -> Panel:
 
 def _size_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[object]]:
     sizes = [i.tick.disk_bytes for i in lapses[first:]]
-    return {"at": [i.end for i in lapses[first:]], "bytes": [*sizes], "told": [short_size(size) for size in sizes]}
+    return {"at": [i.end for i in lapses[first:]], "bytes": [*sizes], "note": [short_size(size) for size in sizes]}
 
 
 def _commit_columns(commits: Sequence[tuple[float, CommitDone]], first: int) -> dict[str, list[object]]:
@@ -98,5 +98,5 @@ def _commit_columns(commits: Sequence[tuple[float, CommitDone]], first: int) -> 
         "at": [at for at, _ in new],
         "took": [one.took for _, one in new],
         "bytes": [one.log_bytes for _, one in new],
-        "told": [f"{name}, {short_size(one.log_bytes)}" for name, (_, one) in zip(names, new, strict=True)],
+        "note": [f"{name}, {short_size(one.log_bytes)}" for name, (_, one) in zip(names, new, strict=True)],
     }

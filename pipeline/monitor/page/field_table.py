@@ -1,4 +1,4 @@
-"""Fields: each one's share of the keys, and where its rows were found, as a table with bars."""
+"""Table of the fields, with bars: each one's share of the keys, and where its rows were found."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def field_table(uses: Sequence[FieldUse], row_bytes: int, num_blocks: int) -> st
             f"<td>{short_size(use.missed * row_bytes / num_blocks)}</td></tr>"
         )
     legend = ", ".join(
-        f'<i class="dot" style="background:{TIER_COLORS[tier]}"></i>{told}'
-        for tier, told in (("host", "in the host tier"), ("disk", "on disk"), ("new", "new"))
+        f'<i class="dot" style="background:{TIER_COLORS[tier]}"></i>{note}'
+        for tier, note in (("host", "in the host tier"), ("disk", "on disk"), ("new", "new"))
     )
     sampled = "one sampled block" if num_blocks == 1 else f"the last {num_blocks} sampled blocks"
     return (

@@ -1,4 +1,4 @@
-"""Limits of an HTTP server of pages: who may ask, for how long a client may say nothing, and how many may do so."""
+"""Limits of an HTTP server of pages: who may connect, how many at a time, and how long a client may be silent."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IDLE_SECONDS = 10
 """Time for the head of a request, and for its body; a page's open WebSocket has no such limit."""
 MAX_CONNECTIONS_OF_PAGES = 200
 MAX_SHARE_OF_FILES = 0.75
-"""Share of the limit of open files from which on no connection is taken: a run needs files, too."""
+"""Share of the limit of open files above which connections are refused: a run needs files, too."""
 BUSY = b"HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
@@ -26,7 +26,7 @@ def guard(server: Any, bound: str) -> None:
 
     def take_some(stream: IOStream, address: Any) -> None:
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        # The system gives the lowest number that is free.
+        # The system assigns the lowest free number.
         scarce = files > 0 and stream.socket.fileno() >= MAX_SHARE_OF_FILES * files
         if scarce or len(server._connections) >= MAX_CONNECTIONS_OF_PAGES:
             stream.write(BUSY)
@@ -40,7 +40,7 @@ def guard(server: Any, bound: str) -> None:
 
 
 class _Guarded(Router):
-    """An application that no page of another server may ask."""
+    """Application that refuses the pages of other servers."""
 
     def __init__(self, application: web.Application, bound: str) -> None:
         self._application, self._bound = application, bound

@@ -1,4 +1,4 @@
-"""Texts of a page: what the run is, whether it goes, the few numbers that matter most, and its last messages."""
+"""Texts of a page: what the run is, its state, the few numbers that matter most, and its last messages."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pipeline.monitor.story import Story
 from pipeline.storage.lock import lock_file
 
 QUIET_SECONDS = 20.0
-"""Silence after which a page looks whether the run's process still lives."""
+"""Silence after which a page checks whether the run's process is alive."""
 BINDS = 0.05
-"""Share of the time from which on waiting is worth telling."""
+"""Share of the time above which waiting is mentioned."""
 
 
 def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
@@ -26,23 +26,23 @@ def state_of(story: Story, folder: Path, now: float) -> tuple[str, str]:
     if story.ended:
         return story.ended.how, story.ended.text
     if not story.begins:
-        return "waiting", "Nothing has been told yet."
+        return "waiting", "The run has written nothing yet."
     silent = now - story.last_at
     if silent < QUIET_SECONDS:
         return "running", ""
     if owner_lives(folder):
-        return "running", f"The last line is {short_duration(silent)} old: something takes long."
-    return "killed", f"It ended {short_duration(silent)} ago without a word. The same command resumes it."
+        return "running", f"The last line is {short_duration(silent)} old: something is taking long."
+    return "killed", f"It ended {short_duration(silent)} ago without a message. The same command resumes it."
 
 
 def owner_lives(folder: Path) -> bool:
-    """True if the process that wrote its number into the run's lock lives on this machine."""
+    """True if the process whose number is in the run's lock is alive on this machine."""
     try:
         owner = int(lock_file(folder).read_text())
         state = Path(f"/proc/{owner}/stat").read_text().rpartition(")")[2].split()[0]
     except (OSError, ValueError, IndexError):
         return False
-    # A killed process is a zombie until its parent looks.
+    # A killed process is a zombie until its parent waits for it.
     return state not in "ZX"
 
 
@@ -64,7 +64,7 @@ def head_panel(folder: Path, live: bool) -> Panel:
         return (
             f'<div class="head"><h1>{name}</h1><span class="state {word}">{word}</span></div>'
             f'<p class="facts">{" &middot; ".join(map(escape, facts))}</p>'
-            + (f'<p class="told">{escape(explained)}</p>' if explained else "")
+            + (f'<p class="note">{escape(explained)}</p>' if explained else "")
         )
 
     return text_panel("head", text)
@@ -72,7 +72,7 @@ def head_panel(folder: Path, live: bool) -> Panel:
 
 def _past(story: Story, folder: Path) -> tuple[str, str]:
     word, explained = state_of(story, folder, time.time())
-    return (word, "This report was made while it ran.") if word == "running" else (word, explained)
+    return (word, "This report was made during training.") if word == "running" else (word, explained)
 
 
 def tiles_panel() -> Panel:
@@ -122,8 +122,8 @@ def _progress_tile(story: Story) -> str:
         epochs = (
             f" in {max((e.epoch for _, e in story.evaluations), default=lately.tick.epoch + 1 if lately else 0)} epochs"
         )
-        told = f"{short_number(done)} examples{f'{epochs}: it ended early' if early else ''}"
-        return _tile("done", percent(1.0 if early else share), told)
+        note = f"{short_number(done)} examples{f'{epochs}: it ended early' if early else ''}"
+        return _tile("done", percent(1.0 if early else share), note)
     rate = lately.examples / lately.seconds if lately else 0.0
     left = (begin.total - done) / rate if begin and rate > 0 else None
     epoch = f"epoch {lately.tick.epoch + 1} of {begin.epochs}" if lately and begin else "not begun"

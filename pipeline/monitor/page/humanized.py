@@ -6,7 +6,7 @@ import math
 
 
 def short_number(value: float | None) -> str:
-    """A count or a rate such as "874", "38.6 k", "2.00 M"; "-" for none."""
+    """A count or a rate such as "874", "38.6 k", "2.00 M"; "-" for None."""
     if value is None or not math.isfinite(value):
         return "-"
     for scale, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):

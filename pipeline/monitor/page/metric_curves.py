@@ -17,7 +17,7 @@ from pipeline.monitor.report import OF_LABEL, of_labels
 from pipeline.monitor.story import Story
 
 METRIC_TITLES = {"auc": "AUC", "logloss": "logloss, nats"}
-NONE_YET = "No evaluation yet: the first one follows the first epoch, or is set by the schedule."
+NONE_YET = "No evaluation yet: the first one follows the first epoch, or when the schedule says so."
 
 
 def metric_panel(name: str) -> Panel:

@@ -1,4 +1,4 @@
-"""The page of a run: its panels, and a Bokeh document that they are in."""
+"""The page of a run: its panels, in a Bokeh document."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def page(folder: Path, document: Document | None = None) -> Document:
     update()
     fill(document, folder.resolve().name, cards)
     document.add_periodic_callback(update, UPDATE_MILLISECONDS)
-    # The page has words of its own for a lost connection.
+    # The page has its own words for a lost connection.
     document.config.notify_connection_status = False
     document.js_on_event(ConnectionLost, CustomJS(code="document.body.classList.add('lost')"))
     document.js_on_event(ClientReconnected, CustomJS(code="document.body.classList.remove('lost')"))
@@ -92,7 +92,7 @@ def show(document: Document, story: Story, cards: Sequence[Card]) -> None:
 
 def fill(document: Document, title: str, cards: Sequence[Card], appendix: str = "") -> None:
     """Put cards into a document. `appendix`: HTML below them."""
-    # Otherwise each root would have Bokeh look at all models again.
+    # Otherwise Bokeh would visit all models again for each root.
     with document.models.freeze():
         for card in cards:
             document.add_root(card.panel.root)

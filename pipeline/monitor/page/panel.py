@@ -16,7 +16,7 @@ from pipeline.monitor.story import Story
 
 T = TypeVar("T")
 INSIDE = (Path(__file__).parent / "inside.css").read_text()
-"""Style of texts, each of which is a document of its own to the browser."""
+"""Style of texts, each of which is a separate document to the browser."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Panel:
     root: UIElement
     """Its model; the template places it by its `name`."""
     update: Callable[[Story], None]
-    """Function that shows a story's present state, and sends no more than what is new."""
+    """Function that shows the state of a story, and sends only what is new."""
 
 
 class Nothing(str):
@@ -58,7 +58,7 @@ def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], s
     column = Column(children=[line], sizing_mode="stretch_width", name=name)
     for shown in figures:
         for model in shown.references():
-            # The browser would tell the server of the ranges that it computes, many times a second.
+            # The browser would send the server the ranges that it computes, many times a second.
             model.syncable = False
 
     def show(story: Story) -> None:
@@ -67,7 +67,7 @@ def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], s
         content = f'<p class="nothing">{escape(said)}</p>' if empty else said
         if line.text != content:
             line.text = content
-        # The browser warns of a figure whose ranges have nothing to follow.
+        # The browser warns about a figure without data.
         if empty == (len(column.children) > 1):
             column.children = [line] if empty else [line, *figures]
 
@@ -76,7 +76,7 @@ def plot_panel(name: str, figures: Sequence[figure], update: Callable[[Story], s
 
 def html_box(text: str) -> Div:
     """A box of HTML with the style of texts, as wide as its place."""
-    # Otherwise Bokeh takes dollar signs of a name for a formula, and loads what draws it from the network.
+    # Otherwise Bokeh takes dollar signs in a name for a formula, and loads its renderer from the network.
     sheets = [InlineStyleSheet(css=INSIDE)]
     return Div(text=text, sizing_mode="stretch_width", stylesheets=sheets, margin=0, disable_math=True)
 
@@ -85,13 +85,13 @@ class Followed(Generic[T]):
     """A column data source that follows a growing list: what is appended to the list is streamed."""
 
     def __init__(self, columns: Callable[[Sequence[T], int], Mapping[str, Sequence[Any]]]) -> None:
-        """`columns` makes equally long columns of the items of a list from a number on."""
+        """`columns` makes columns of equal length of a list's items from a number on."""
         self._columns = columns
         self.source = ColumnDataSource(dict(columns([], 0)))
         self._version, self._shown = 0, 0
 
     def update(self, items: Sequence[T], version: int) -> None:
-        """Show the items. `version`: another one than before if they are not only more than before."""
+        """Show the items. `version`: changes whenever the list was not only extended."""
         if version != self._version or len(items) < self._shown:
             self.source.data = dict(self._columns(items, 0))
         elif len(items) > self._shown:
@@ -100,7 +100,7 @@ class Followed(Generic[T]):
 
 
 class SessionMarks:
-    """Lines on a figure where later sessions began."""
+    """Marks on a figure where later sessions began."""
 
     def __init__(self, *figures: figure) -> None:
         self._figures, self._marked = figures, 1

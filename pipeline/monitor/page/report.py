@@ -1,18 +1,17 @@
-"""python -m pipeline report RUN: one file that shows all of a run, without a network."""
+"""python -m pipeline report RUN: write one file that shows all of a run and needs no network."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import refuse_remote
-from pipeline.monitor.command import SHOWN, check_run, run_arguments, run_command
-from pipeline.monitor.live.lines import LIVE, MOST_TICKS, Evaluated, read_live
-from pipeline.monitor.runs import Run, metrics_lines, result_of, run_in
+from pipeline.monitor.command import check_run, run_arguments, run_command
+from pipeline.monitor.live.lines import MOST_TICKS, read_live
+from pipeline.monitor.runs import Run, result_of, run_in
 from pipeline.monitor.story import Story
 from pipeline.storage.durable import own_checksum
 
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
     from pipeline.monitor.page.page import Card
 
 REPORT = "report.html"
-OLD = ("auc", "logloss", "metrics")
-"""Panels that show something of a run without live.jsonl."""
 NICE = 10
-"""A report is made with less priority than a run that may go on beside it."""
+"""A report has less priority than a run that may be training at the same time."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -36,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
 
     def write() -> str:
-        check_run(args.run, SHOWN)
+        check_run(args.run)
         refuse_remote("--out", args.out)
         os.nice(NICE)
         return f"wrote {write_report(args.run, args.out)}: open it in a browser"
@@ -56,21 +53,15 @@ def write_report(run_dir: Path, out: Path | None = None) -> Path:
 
 
 def report_parts(run_dir: Path) -> tuple[list[Card], Story, str]:
-    """The cards of a report, the story that they show, and the HTML below them: result.json as it is."""
-    from pipeline.monitor.page.page import Card, cards_of
-    from pipeline.monitor.page.panel import fixed_panel
+    """The cards of a report, the story that they show, and the HTML below them: the content of result.json."""
+    from pipeline.monitor.page.page import cards_of
 
     run, result = known_run(run_dir), sound_result(run_dir)
     story = story_of(run_dir)
     shown = cards_of(run_dir, live=False)
-    if not (run_dir / LIVE).is_file():
-        shown = [
-            Card("", "bare", fixed_panel("head", _old_head(run_dir))),
-            *(c for c in shown if c.panel.root.name in OLD),
-        ]
     last = [card for card in shown if card.panel.root.name == "messages"]
     cards = [*(card for card in shown if card not in last), *more_cards(run, story, result), *last]
-    # To a browser, "</script>" ends the element, and "<!--<script>" has it go on after that.
+    # To a browser, "</script>" ends the element, and "<!--<script>" continues it after that.
     embedded = json.dumps(result).replace("<", "\\u003c")
     return cards, story, f'<script type="application/json" id="result">{embedded}</script>' if result else ""
 
@@ -89,15 +80,14 @@ def sound_result(run_dir: Path) -> dict[str, Any] | None:
 
 
 def story_of(run_dir: Path) -> Story:
-    """The story of a run; without a live.jsonl that of its evaluations alone."""
+    """The story of a run. Raises OSError if its live.jsonl cannot be read."""
     story = Story()
-    has_lines = (run_dir / LIVE).is_file()
-    story.add_all(read_live(run_dir, MOST_TICKS) if has_lines else _evaluations(run_dir))
+    story.add_all(read_live(run_dir, MOST_TICKS))
     return story
 
 
 def more_cards(run: Run | None, story: Story, result: Mapping[str, Any] | None) -> Iterator[Card]:
-    """Yield what a report has and a page has not."""
+    """Yield the cards that only a report has."""
     from pipeline.monitor.page import tables
     from pipeline.monitor.page.page import Card
     from pipeline.monitor.page.panel import fixed_panel
@@ -112,16 +102,3 @@ def more_cards(run: Run | None, story: Story, result: Mapping[str, Any] | None) 
         )
     if run:
         yield Card("Settings", "whole", fixed_panel("settings", tables.settings_table(run.settings)))
-
-
-def _old_head(run_dir: Path) -> str:
-    what = f"{run_dir} has no {LIVE}, since an older version trained it: speed, waits, tiers and fields are not told."
-    return f'<div class="head"><h1>{escape(run_dir.resolve().name)}</h1></div><p class="told">{escape(what)}</p>'
-
-
-def _evaluations(run_dir: Path) -> Iterator[Evaluated]:
-    """Yield the evaluations that other files than live.jsonl tell of."""
-    result = sound_result(run_dir)
-    for epoch in result["epochs"] if result else metrics_lines(run_dir):
-        metrics: dict[str, float | None] = {name: value for name, value in epoch.items() if isinstance(value, float)}
-        yield Evaluated(at=0.0, epoch=epoch["epoch"], split=epoch["split"], seconds=0.0, trained=0, metrics=metrics)

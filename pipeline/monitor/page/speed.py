@@ -12,7 +12,7 @@ from pipeline.monitor.page.style import BLUE, GREEN, axis_format, hover_on, over
 from pipeline.monitor.story import Lapse, Story, just_before
 
 RATE_SECONDS = 15.0
-"""Period over which the bold lines are means; the faint ones are of single lapses. On a long run it is longer."""
+"""Period over which the bold lines are means; the faint ones are single values. It is longer in a long run."""
 
 
 def speed_panel() -> Panel:

@@ -1,4 +1,4 @@
-"""The last sampled blocks: a lane for each stage, and for each call the one that it waited for."""
+"""Timeline of the last sampled blocks: a lane for each stage, and lines between calls that waited."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Call(NamedTuple):
 
 
 def calls_of(blocks: Sequence[BlockSpans]) -> list[Call]:
-    """All calls of some blocks, by their start."""
+    """All calls of some blocks, in the order of their starts."""
     return sorted((Call(b.number, b.split, *span) for b in blocks for span in b.spans), key=lambda call: call.start)
 
 

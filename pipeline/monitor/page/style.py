@@ -1,4 +1,4 @@
-"""How plots look: one colour for one thing on all of them, told apart by colour-blind readers.
+"""Style of plots: one colour for one thing on all of them, distinct for colour-blind readers.
 
 Colours are after Okabe and Ito, Color Universal Design (2008). None is light or dark, so that the same ones are read on
 white paper and on dark.
@@ -39,12 +39,12 @@ CAUSE_COLORS = {
     "device copy": BLUE, "other workers": PURPLE, "hand-over": "#b9c0c8", "commit": "#6f5bb5", "evaluation": "#b5a4e0",
     "compile": "#8c5a2b", "start": "#d9c7a3", "end": "#7d8790", "unattributed": "#a9b1ba",
 }  # fmt: skip
-"""Colours of what training does or waits for."""
+"""Colours of training and of what it waits for."""
 STAGE_COLORS = {
     "read": SKY, "dedup": "#3b7ea1", "unite": PURPLE, "scan": "#8c5a2b", "plan": "#c9b400", "prefetch": RED,
     "upload": BLUE, "train": GREEN, "write_back": "#6f5bb5",
 }  # fmt: skip
-"""A stage has the colour of the wait for it: most of what a prefetch waits for is the disk."""
+"""A stage has the colour of the wait for it; a prefetch waits mostly for the disk."""
 TIER_COLORS = {"device": BLUE, "host": ORANGE, "disk": RED, "new": GREY}
 SPLIT_COLORS = {"train": GREY, "validation": BLUE, "test": RED}
 RUN_COLORS = (BLUE, RED, GREEN, ORANGE, PURPLE, SKY, "#6f5bb5", "#8c5a2b")
@@ -74,14 +74,14 @@ return hours ? hours + ":" + two(minutes) + ":" + seconds : minutes + ":" + seco
 
 
 def plain_figure(title: str, height: int = HEIGHT, **options: Any) -> figure:
-    """A figure without chrome, as wide as its card. `title`: what the vertical axis shows, with its unit; it stands
+    """A figure without chrome, as wide as its card. `title`: what the vertical axis shows, with its unit; it is
     above the plot, where it reads horizontally."""
-    # No gesture is caught, so that a finger scrolls the page.
+    # Without gestures, a finger scrolls the page.
     shown = figure(
         height=height, sizing_mode="stretch_width", toolbar_location=None, tools="", title=title, min_border_right=12,
         output_backend="canvas", background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None, **options,
     )  # fmt: skip
-    # A canvas keeps in its first column of pixels what was drawn before it had its width.
+    # The first column of pixels of a canvas keeps what was drawn before it had its width.
     shown.styles = {"clip-path": "inset(-400px -400px -400px 1px)"}
     title_model: Any = shown.title
     title_model.update(
@@ -99,20 +99,20 @@ def plain_figure(title: str, height: int = HEIGHT, **options: Any) -> figure:
 
 
 def hover_on(shown: figure, renderer: Any, tooltips: Sequence[tuple[str, str]], mode: str = "vline") -> None:
-    """Say values where the pointer is: anywhere above or below a point, or with `mode` "mouse" on a mark."""
+    """Show values at the pointer: anywhere above or below a point, or with `mode` "mouse" on a mark."""
     shown.add_tools(HoverTool(tooltips=list(tooltips), mode=mode, renderers=[renderer], attachment="horizontal"))
 
 
 def stack_areas(shown: figure, source: Any, colors: Mapping[str, str]) -> None:
     """Draw columns of a source as areas over its column `at`, each from the one before it, the first from `zero`; its
-    column `told` says what they are at a place. `colors`: by column."""
+    column `note` says the values at a place. `colors`: by column."""
     below = "zero"
     for column, color in colors.items():
         shown.varea_step("at", below, column, step_mode="before", source=source, color=color, fill_alpha=0.9)
         below = column
     # Areas have no points to hover on.
     edge = shown.line("at", below, source=source, line_alpha=0)
-    hover_on(shown, edge, [("run time", "@at{00:00:00}"), ("", "@told")])
+    hover_on(shown, edge, [("run time", "@at{00:00:00}"), ("", "@note")])
 
 
 def over_run_time(shown: figure) -> figure:

@@ -119,7 +119,7 @@ def _rows(lapse: Lapse) -> dict[str, float]:
 
 
 def _evicts(lapse: Lapse) -> bool:
-    """True if a row left the device so far, in any session."""
+    """True if a row has left the device, in any session."""
     return any(lapse.tick.moves.get(name, 0) for name in ("device_to_host", "device_to_disk"))
 
 
@@ -136,19 +136,19 @@ def _rate_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[float]]
 
 
 def _found_columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
-    columns: dict[str, list[Any]] = {name: [] for name in ("at", "zero", "told", *FOUND)}
+    columns: dict[str, list[Any]] = {name: [] for name in ("at", "zero", "note", *FOUND)}
     begun = any(sum(_found(lapse)) for lapse in lapses[:first])
     for lapse in lapses[first:]:
         counts = _found(lapse)
         total = sum(counts)
         if not total:
             continue
-        told = ", ".join(f"{tier} {percent(count / total)}" for tier, count in zip(FOUND, counts, strict=True))
+        note = ", ".join(f"{tier} {percent(count / total)}" for tier, count in zip(FOUND, counts, strict=True))
         # The first area begins with its lapse.
         for at in (lapse.end,) if begun else (lapse.begin, lapse.end):
             columns["at"].append(at)
             columns["zero"].append(0.0)
-            columns["told"].append(told)
+            columns["note"].append(note)
             for tier, height in zip(FOUND, accumulate(counts), strict=True):
                 columns[tier].append(height / total)
         begun = True

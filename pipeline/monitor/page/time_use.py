@@ -89,18 +89,18 @@ def waits_of(seconds: Mapping[str, float]) -> tuple[float, str, float]:
 
 def _columns(lapses: Sequence[Lapse], first: int) -> dict[str, list[Any]]:
     """Columns with the upper edge of each cause's area at the end of each lapse from number `first` on: means of
-    some seconds, since what a block waited for is told when it is done."""
-    columns: dict[str, list[Any]] = {name: [] for name in ("at", "told", "zero", *ORDER)}
+    some seconds, since what a block waited for is known when it is done."""
+    columns: dict[str, list[Any]] = {name: [] for name in ("at", "note", "zero", *ORDER)}
     begun = any(sum(lapse.waits.values()) > 0 for lapse in lapses[:first])
     for number in range(first, len(lapses)):
         shares = shares_of(spent_in(just_before(lapses, number, SMOOTH_SECONDS)))
         if not sum(shares.values()):
             continue
-        told = ", ".join(f"{cause} {percent(share)}" for cause, share in largest(shares)[:4])
+        note = ", ".join(f"{cause} {percent(share)}" for cause, share in largest(shares)[:4])
         # The first area begins with the run.
         for at in (lapses[number].end,) if begun else (0.0, lapses[number].end):
             columns["at"].append(at)
-            columns["told"].append(told)
+            columns["note"].append(note)
             columns["zero"].append(0.0)
             for cause, height in zip(ORDER, accumulate(shares.get(cause, 0.0) for cause in ORDER), strict=True):
                 columns[cause].append(min(height, 1.0))

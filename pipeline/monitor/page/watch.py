@@ -1,4 +1,4 @@
-"""python -m pipeline watch RUN: a page that shows a run, of any process, while it goes and afterwards."""
+"""python -m pipeline watch RUN: serve a page that shows a run of any process, during training and afterwards."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ PORT_HELP = "port of the page; 0 means any free one (default: 0)"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command, until it is interrupted. Exit code 0 then, 2 if there is nothing to watch or nowhere to
-    listen."""
+    """Run the command, until it is interrupted. Exit code 0 then, 2 if there is no run or no free port."""
     parser = run_arguments("watch", __doc__)
     parser.add_argument("--port", type=int, default=0, help=PORT_HELP)
     parser.add_argument(

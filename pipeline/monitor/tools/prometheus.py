@@ -26,11 +26,11 @@ COUNTERS = {
     "disk_bytes": ("Bytes of the rows that moved between disk and memory", ("direction",)),
 }
 GAUGES = {
-    "examples_per_second": ("Examples of training and evaluation a second, between the last two lines", ()),
+    "examples_per_second": ("Examples of training and evaluation a second, in the last minute", ()),
     "progress_ratio": ("Share of the examples of training and evaluation that are done", ()),
     "loss": ("Mean loss of the last training blocks", ()),
     "learning_rate": ("Learning rate of the rows and of the dense part", ("part",)),
-    "hit_ratio": ("Share of the keys not found in a faster tier that were in this one, between two lines", ("tier",)),
+    "hit_ratio": ("Share of the keys not found in a faster tier that were in this one, in the last minute", ("tier",)),
     "blocks_ready": ("Blocks that were staged and waiting when the last one was trained", ()),
     "rows": ("Rows in the tier", ("tier",)),
     "capacity_rows": ("Rows that fit in the tier", ("tier",)),
@@ -43,7 +43,7 @@ GAUGES = {
     "last_tick_timestamp_seconds": ("Time of the line that these metrics are from, in seconds since 1970", ()),
     "metric": ("Metrics of the last evaluation of each split", ("split", "metric")),
 }
-"""Names, without "pipeline_run_", meaning, and labels besides `run`. Counters get the suffix "_total"."""
+"""Names, without "pipeline_run_", meaning, and labels in addition to `run`. Counters get the suffix "_total"."""
 
 Values = dict[str, dict[tuple[str, ...], float]]
 """Values by name and labels."""
@@ -62,9 +62,10 @@ def _values_of(story: Story) -> Values:
     if story.commits:
         _, commit = story.commits[-1]
         values |= {"last_commit_timestamp_seconds": {(): commit.at}, "last_commit_seconds": {(): commit.took}}
-    begin, tick = story.begin, story.tick
-    if not begin or not tick:
+    begin, lately = story.begin, story.lately()
+    if not begin or not lately:
         return values
+    tick = lately.tick
     # A count that is missing must not keep all other metrics of the process from being shown.
     moves = defaultdict(int, tick.moves)
     written = moves["device_to_disk"] + moves["host_to_disk"] - moves["unchanged"]
@@ -82,7 +83,7 @@ def _values_of(story: Story) -> Values:
         "resident_bytes": {(): tick.rss_bytes},
         "last_tick_timestamp_seconds": {(): tick.at},
     }
-    for curve, value in curves_at(begin, story.recent[-2] if len(story.recent) > 1 else None, tick).items():
+    for curve, value in curves_at(lately).items():
         name, _, label = curve.replace("hit_rate", "hit_ratio").partition("/")
         values.setdefault(name, {})[(label,) if label else ()] = value
     return values

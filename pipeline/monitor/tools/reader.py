@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from pipeline.metrics.totals import lookups_of
 from pipeline.monitor.live.lines import Begin, Ended, Evaluated, LiveLine, Tick, follow_live
+from pipeline.monitor.story import Lapse, lapse_between
 
 FOLLOW_SECONDS = 1.0
 
@@ -25,28 +26,24 @@ class Point(NamedTuple):
     """Seconds since 1970."""
 
 
-def curves_at(begin: Begin, before: Tick | None, now: Tick) -> dict[str, float]:
-    """Values of the curves at a tick of the session of `begin`, by name. `before`: the tick before it, None for the
-    first one. Rates are between the two.
+def curves_at(lapse: Lapse) -> dict[str, float]:
+    """Values of the curves at the end of a lapse, by name. Rates are those of the lapse.
 
-    loss, learning_rate/rows, learning_rate/dense, blocks_ready, log_bytes    as in the tick
+    loss, learning_rate/rows, learning_rate/dense, blocks_ready, log_bytes    as in the tick at its end
     examples_per_second    of training and evaluation
     hit_rate/TIER          share of the keys not found in a faster tier; none if there were no such keys
     waits/CAUSE            share of the wall time that training waited, and waits/train that it did not
     """
+    now = lapse.tick
     values = {"loss": now.loss, "learning_rate/rows": now.lr_rows, "learning_rate/dense": now.lr_dense,
               "blocks_ready": now.ready, "log_bytes": now.disk_bytes}  # fmt: skip
     found = {name: float(value) for name, value in values.items() if value is not None}
-    seconds = now.seconds - (before.seconds if before else 0.0)
-    if seconds <= 0:
+    if lapse.end <= lapse.begin:
         return found
-    found["examples_per_second"] = (now.examples - (before.examples if before else begin.examples)) / seconds
-    # The totals of moves at the start of a session that resumes are unknown: it has no hit rates at its first tick.
-    moves = before.moves if before else now.moves if begin.examples else {}
-    lookups = lookups_of({name: total - moves.get(name, 0) for name, total in now.moves.items()})
+    found["examples_per_second"] = lapse.examples / lapse.seconds
+    lookups = lookups_of(lapse.moves or {})
     found |= {f"hit_rate/{tier}": hits / of for tier, (hits, of) in lookups.items() if of > 0 and tier != "disk"}
-    waits: Mapping[str, float] = before.waits if before else {}
-    return found | {f"waits/{cause}": (total - waits.get(cause, 0.0)) / seconds for cause, total in now.waits.items()}
+    return found | {f"waits/{cause}": seconds / lapse.seconds for cause, seconds in lapse.waits.items()}
 
 
 class Curves:
@@ -59,7 +56,7 @@ class Curves:
         self._begin: Begin | None = None
         self._before: Tick | None = None
         self.ended: Ended | None = None
-        """The end of the last session; None while it goes on."""
+        """The end of the last session; None while it trains."""
 
     def batches(self, run_dir: Path, follow: bool) -> Iterator[list[Point]]:
         """Yield the points of a run: those that are there, and if `follow` those that come until the session ends. If
@@ -89,7 +86,7 @@ class Curves:
             case Ended():
                 self.ended = line
             case Tick() if self._begin:
-                yield from self._new(curves_at(self._begin, self._before, line), line)
+                yield from self._new(curves_at(lapse_between(self._begin, self._before, line)), line)
                 self._before = line
             case Evaluated():
                 yield from self._new({f"{name}/{line.split}": value for name, value in line.metrics.items()}, line)

@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.monitor.command import check_run, run_arguments, run_command
 from pipeline.monitor.live.lines import Begin, BlockSpans, CommitDone, Ended, Evaluated, LiveLine, Said, Tick, read_live
+from pipeline.monitor.story import lapse_between
 from pipeline.monitor.tools.reader import curves_at
 from pipeline.stages import STAGES
 
@@ -108,7 +109,7 @@ class _Session:
 
     def _add_counters(self, tick: Tick) -> None:
         counters: dict[str, dict[str, float]] = {}
-        for curve, value in curves_at(self._begin, self._before, tick).items():
+        for curve, value in curves_at(lapse_between(self._begin, self._before, tick)).items():
             name, _, part = curve.partition("/")
             counters.setdefault(name, {})[part or name] = value
         for name, values in counters.items():

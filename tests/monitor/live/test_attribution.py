@@ -28,7 +28,7 @@ def test_a_stage_slower_than_training_is_what_training_waits_for(stage: str, in_
     assert sum(waits.seconds.values()) == pytest.approx(end - waits.began)
 
 
-def test_training_that_is_slower_than_all_other_stages_waits_for_the_first_blocks_alone() -> None:
+def test_slow_training_waits_only_for_the_first_blocks() -> None:
     waits, _ = waits_of(BLOCKS, lambda stage, _: 5.0 if stage == "train" else 0.5)
     assert waits.seconds["train"] == 200.0
     assert waits.seconds["read"] == pytest.approx(0.5 * 3), "up to the last block of the first window"
@@ -39,9 +39,7 @@ def test_training_that_is_slower_than_all_other_stages_waits_for_the_first_block
     seconds=st.lists(st.floats(0.0, 3.0), min_size=len(ON_HOST) * 12, max_size=len(ON_HOST) * 12),
     look_ahead=st.integers(1, 3), in_turn=st.booleans(),
 )  # fmt: skip
-def test_seconds_of_all_causes_and_of_training_are_the_wall_seconds(
-    seconds: list[float], look_ahead: int, in_turn: bool
-) -> None:
+def test_causes_and_training_add_up_to_the_wall_seconds(seconds: list[float], look_ahead: int, in_turn: bool) -> None:
     """Training counts in full, whatever the other stages take, and no wait is counted twice."""
     takes = dict(zip(((stage, n) for stage in ON_HOST for n in range(12)), seconds, strict=True))
     waits, end = waits_of(BLOCKS[:12], lambda stage, n: takes[stage, n], look_ahead, in_turn=in_turn)
@@ -58,7 +56,7 @@ def test_a_wait_for_prefetch_is_divided_by_what_prefetch_did() -> None:
     assert waits.seconds["disk"] + waits.seconds["host copy"] == pytest.approx(40 * 3.0, abs=5)
 
 
-def test_what_training_spends_on_waiting_for_others_is_not_training() -> None:
+def test_waiting_for_other_workers_is_not_training() -> None:
     parts = lambda stage, n: (("other workers", 0.75),) if stage == "train" else ()  # noqa: E731
     waits, _ = waits_of(BLOCKS, lambda stage, n: 1.0 if stage == "train" else 0.0, parts=parts)
     assert waits.seconds["other workers"] == pytest.approx(30.0)
@@ -85,7 +83,7 @@ def test_a_task_that_could_begin_and_does_not_is_a_hand_over() -> None:
     assert waits.seconds["start"] == pytest.approx(0.25)
 
 
-def test_time_between_stretches_is_the_cause_that_is_told() -> None:
+def test_time_between_stretches_has_the_cause_it_is_given() -> None:
     waits, end = waits_of(BLOCKS[:3], lambda stage, n: 1.0)
     waits.spent("commit", end + 7.0)
     waits.begin_stretch(BLOCKS[3:6], 2, end + 8.0)
@@ -93,7 +91,7 @@ def test_time_between_stretches_is_the_cause_that_is_told() -> None:
 
 
 @pytest.mark.parametrize("offset", [-1e6, 1e6])
-def test_a_worker_with_another_clock_is_attributed_within_its_stretches(offset: float) -> None:
+def test_a_worker_with_another_clock_is_attributed_by_its_clock(offset: float) -> None:
     """Its times are only compared with each other."""
     waits = Waits(edges, STAGES, overlaps=True, on_gpu=False, now=50.0)
     waits.begin_stretch(BLOCKS[:8], 0, 50.0)
@@ -108,18 +106,18 @@ def test_a_worker_with_another_clock_is_attributed_within_its_stretches(offset: 
     assert waits.seconds["commit"] == pytest.approx(120.0 - (50 + 8 * len(ON_HOST) + 1))
 
 
-def test_a_blocks_times_say_which_task_each_of_its_tasks_waited_for() -> None:
+def test_a_blocks_times_say_what_each_task_waited_for() -> None:
     waits = Waits(edges, STAGES, overlaps=True, on_gpu=False, now=10.0)
     waits.begin_stretch(BLOCKS[:1], 0, 10.0)
     for at, stage in enumerate(ON_HOST):
         waits.add(Span(stage, 0, 11.0 + at, 12.0 + at, 0.0))
-    told = {stage: times for stage, *times in waits.block_spans(BLOCKS[0]).spans}
-    assert told["read"] == [1.0, 2.0, "", 0.0]
-    assert told["plan"] == [3.0, 4.0, "dedup", 3.0]
-    assert told["train"] == [5.0, 6.0, "prefetch", 5.0]
+    waited = {stage: times for stage, *times in waits.block_spans(BLOCKS[0]).spans}
+    assert waited["read"] == [1.0, 2.0, "", 0.0]
+    assert waited["plan"] == [3.0, 4.0, "dedup", 3.0]
+    assert waited["train"] == [5.0, 6.0, "prefetch", 5.0]
 
 
-def test_on_a_gpu_training_is_what_the_gpu_does_and_copies_to_it_are_waits() -> None:
+def test_on_a_gpu_its_own_work_is_training_and_copies_are_waits() -> None:
     """The stage `train` only gives the GPU its work. Its times come last, when the pipeline has drained."""
     waits = Waits(edges, STAGES, overlaps=True, on_gpu=True, now=0.0)
     waits.begin_stretch(BLOCKS[:10], 0, 0.0)

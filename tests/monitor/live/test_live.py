@@ -1,4 +1,4 @@
-"""live.jsonl: what a run tells while it goes."""
+"""live.jsonl: what a run writes while it trains."""
 
 from __future__ import annotations
 
@@ -76,17 +76,19 @@ def test_the_last_tick_has_the_totals_of_the_result(
 
 
 @pytest.mark.usefixtures("often")
-def test_evaluations_and_commits_are_told_as_they_come(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
+def test_evaluations_and_commits_are_written_as_they_come(
+    small_workflow: Callable[..., Workflow], tmp_path: Path
+) -> None:
     result, lines = lines_of(small_workflow(), tmp_path)
-    told = [(line.epoch, line.split, line.metrics["auc"]) for line in lines[Evaluated]]
-    assert told == [(epoch["epoch"], epoch["split"], epoch["auc"]) for epoch in result["epochs"]]
+    written = [(line.epoch, line.split, line.metrics["auc"]) for line in lines[Evaluated]]
+    assert written == [(epoch["epoch"], epoch["split"], epoch["auc"]) for epoch in result["epochs"]]
     commits = lines[CommitDone]
     assert [line.number for line in commits] == list(range(1, result["commit"] + 1))
     assert commits[-1].live_rows == result["rows"]
     assert commits[-1].written_bytes == result["disk"]["written_bytes"]
 
 
-def test_the_curve_of_an_evaluation_has_its_examples_and_its_clicks(
+def test_the_curve_of_an_evaluation_has_examples_and_clicks(
     small_workflow: Callable[..., Workflow], tmp_path: Path
 ) -> None:
     result, lines = lines_of(small_workflow(), tmp_path)
@@ -139,7 +141,7 @@ def test_a_failed_run_says_why(small_workflow: Callable[..., Workflow], tmp_path
     assert (end.how, end.text) == ("failed", "the disk is gone")
 
 
-def test_a_second_session_goes_on_in_the_same_file(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
+def test_a_second_session_continues_the_same_file(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
     lines_of(small_workflow(epochs=1), tmp_path)
     with (tmp_path / LIVE).open("ab") as file:
         file.write(b'{"event":"tick","at":17')
@@ -148,7 +150,7 @@ def test_a_second_session_goes_on_in_the_same_file(small_workflow: Callable[...,
     assert lines[Begin][1].examples > 0
 
 
-def test_a_file_that_is_too_large_is_thinned_and_keeps_its_events(tmp_path: Path) -> None:
+def test_a_file_that_is_too_large_keeps_its_events(tmp_path: Path) -> None:
     file = LiveFile(tmp_path, max_bytes=20_000)
     for n in range(400):
         file.write(a_tick().model_copy(update={"block": n}))
@@ -161,7 +163,7 @@ def test_a_file_that_is_too_large_is_thinned_and_keeps_its_events(tmp_path: Path
     assert blocks == sorted(blocks)
     assert blocks[-1] == 399
     gaps = np.diff(blocks)
-    assert gaps[0] > gaps[-1] == 1, "old ticks are farther apart"
+    assert gaps[0] > gaps[-1] == 1, "old ticks are sparser"
 
 
 def test_a_disk_that_takes_no_more_ends_the_file_and_not_the_run(tmp_path: Path) -> None:
@@ -205,5 +207,5 @@ def test_a_clock_that_is_set_ends_no_run(
     monkeypatch.setattr(time, "monotonic", clock)
     _, lines = lines_of(small_workflow(), tmp_path)
     assert len(lines[Ended]) == 1
-    # A commit every so many minutes may come besides those of the epochs.
+    # A commit every so many minutes may come in addition to those of the epochs.
     assert len(lines[CommitDone]) >= 3

@@ -12,11 +12,11 @@ from pipeline.monitor.live.what_binds import what_binds
             {"train": 69.0, "disk": 22.0, "commit": 9.0},
             "training waited 31% of the time: 22% for rows from and to disk, 9% for commits",
         ),
-        ({"train": 97.0, "read": 2.0, "plan": 1.0}, "training waited 3% of the time: the training steps bind"),
+        ({"train": 97.0, "read": 2.0, "plan": 1.0}, "training waited 3% of the time: its own steps take the rest"),
         (
             {"train": 40.0, "read": 30.0, "disk": 15.0, "plan": 10.0, "commit": 5.0, "unattributed": 0.0},
-            "training waited 60% of the time: 30% for reading and decoding examples, 15% for rows from and to disk, "
-            "10% for planning the moves of rows, and 5% for commits",
+            "training waited 60% of the time: 30% for reading examples, 15% for rows from and to disk, "
+            "10% for planning which rows move, and 5% for commits",
         ),
         (
             {
@@ -29,8 +29,8 @@ from pipeline.monitor.live.what_binds import what_binds
                 "end": 5.4,
                 "disk": 0.3,
             },
-            "training waited 55% of the time: 21% for reading and decoding examples, 8% for planning the moves of "
-            "rows, 7% for commits, and 19% for evaluation, the start of blocks and the last results",
+            "training waited 55% of the time: 21% for reading examples, 8% for planning which rows move, 7% for "
+            "commits, and 19% for 3 other things",
         ),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_tick_sends_the_new_points_alone(tmp_path):
     assert len(whole) <= 2
 
 
-def test_a_page_waits_for_a_run_that_has_not_begun_and_follows_one_that_begins_anew(tmp_path):
+def test_a_story_waits_for_a_run_and_follows_a_fresh_one(tmp_path):
     followed = FollowedStory(tmp_path / "run")
     assert not followed.read().begins
     quickstart(epochs=3).write(tmp_path / "run")
@@ -139,7 +139,7 @@ def test_what_binds_is_said_in_words(disk, said):
     assert said in panel.root.text
 
 
-def test_a_run_that_ended_early_is_done_and_its_numbers_have_causes(tmp_path):
+def test_a_run_that_ended_early_is_shown_as_done(tmp_path):
     """Its table fits: the test of its best epoch alone reads from disk."""
     plateau = Plateau(stop_after=1, min_gain=1.0)
     workflow = make_workflow(write_data(tmp_path / "data"), epochs=9, plateau=plateau)

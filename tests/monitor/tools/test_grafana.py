@@ -1,4 +1,4 @@
-"""docs/grafana.json asks for nothing that the collector does not tell, and draws it where there is room."""
+"""docs/grafana.json asks only for metrics of the collector, and draws it where there is room."""
 
 import json
 import re
@@ -13,12 +13,12 @@ BOARD = json.loads((Path(__file__).parents[3] / "docs" / "grafana.json").read_te
 LABELS = {f"pipeline_run_{name}_total": {"run", *labels} for name, (_, labels) in COUNTERS.items()} | {
     f"pipeline_run_{name}": {"run", *labels} for name, (_, labels) in GAUGES.items()
 }
-"""Labels of each metric that is told."""
+"""Labels of each metric."""
 TARGETS = [target for panel in BOARD["panels"] for target in panel["targets"]]
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target["expr"])
-def test_a_query_names_only_metrics_and_labels_that_are_told(target):
+def test_a_query_names_only_metrics_and_labels_that_exist(target):
     query = target["expr"]
     (name,) = re.findall(r"pipeline_\w+", query)
     named = set(re.findall(r"(\w+)=~", query)) | set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
@@ -30,7 +30,7 @@ def test_a_query_names_only_metrics_and_labels_that_are_told(target):
     assert query.count("(") == query.count(")")
 
 
-def test_variables_ask_for_labels_that_are_told():
+def test_variables_ask_for_labels_that_exist():
     queries = [v["query"]["query"] for v in BOARD["templating"]["list"] if v["type"] == "query"]
     for name, label in (re.fullmatch(r"label_values\((\w+), (\w+)\)", query).groups() for query in queries):
         assert label in LABELS[name]
@@ -44,8 +44,8 @@ def test_panels_do_not_cover_each_other():
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(places)
     assert all(place["x"] + place["w"] <= 24 for place in places)
     for one, other in combinations(places, 2):
-        beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-        assert beside or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+        next_to = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
+        assert next_to or one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
 
 
 def test_speed_waits_hits_disk_commits_and_metrics_are_drawn():

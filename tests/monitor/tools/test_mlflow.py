@@ -84,7 +84,7 @@ def test_mlflow_reads_a_run_and_the_same_run_after_it_went_on(tmp_path, store, c
     assert f"run {found.info.run_id} in experiment small" in capsys.readouterr().out
 
 
-def test_a_run_that_began_anew_in_the_same_folder_is_another_one(tmp_path, store):
+def test_a_fresh_run_in_the_same_folder_is_another_one(tmp_path, store):
     from mlflow import MlflowClient
 
     for at in (BEGAN, BEGAN + 500):
@@ -96,7 +96,7 @@ def test_a_run_that_began_anew_in_the_same_folder_is_another_one(tmp_path, store
     assert len(client.search_runs([client.get_experiment_by_name("mine").experiment_id])) == 2
 
 
-def test_what_mlflow_refuses_is_told_in_a_line(tmp_path, store, capsys):
+def test_what_mlflow_refuses_is_an_error_of_one_line(tmp_path, store, capsys):
     run = write_run(tmp_path / "run", two_sessions())
     (run / "workflow.json").write_text(json.dumps(SETTINGS))
     assert main(["to-mlflow", str(run), "--tracking-uri", "nowhere://x"]) == 2

@@ -23,7 +23,7 @@ def by_name(points):
     return found
 
 
-def test_what_a_session_trains_again_is_told_once():
+def test_what_a_session_trains_again_has_one_point():
     found = by_name(points_of(two_sessions()))
     # The tick at 800 had no loss.
     assert [step for step, _ in found["loss"]] == [200, 500, 700, 1000]
@@ -34,7 +34,7 @@ def test_what_a_session_trains_again_is_told_once():
     assert "gauc/validation" not in found
 
 
-def test_rates_are_those_between_ticks_and_steps_are_trained_examples():
+def test_rates_are_between_ticks_and_steps_are_examples():
     found = by_name(points_of([begin(), tick(1.0, 200), tick(3.0, 800)]))
     assert found["examples_per_second"] == [(200, 200.0), (800, 300.0)]
     assert found["waits/read"] == [(200, 0.25), (800, 0.25)]

@@ -24,7 +24,7 @@ def expected(lines):
     return found
 
 
-def test_tensorboard_reads_the_scalars_of_a_run_and_again_after_the_run_went_on(tmp_path, capsys):
+def test_tensorboard_reads_a_run_also_after_it_was_resumed(tmp_path, capsys):
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     lines = two_sessions()
     run = write_run(tmp_path / "run", lines[:8])
@@ -35,7 +35,7 @@ def test_tensorboard_reads_the_scalars_of_a_run_and_again_after_the_run_went_on(
     assert f"tensorboard --logdir {run / 'tensorboard'}" in capsys.readouterr().out
 
 
-def test_a_run_is_followed_to_its_end_in_a_folder_with_files_of_others(tmp_path):
+def test_a_run_is_followed_next_to_files_of_others(tmp_path):
     pytest.importorskip("tensorboard", reason="needs the extra tensorboard")
     lines = [begin(), tick(1.0, 100), evaluated(1.5, 100), ended(2.0)]
     run, folder = write_run(tmp_path / "run", lines), tmp_path / "logs"
@@ -46,7 +46,7 @@ def test_a_run_is_followed_to_its_end_in_a_folder_with_files_of_others(tmp_path)
     assert (folder / "events.out.tfevents.1.other").exists()
 
 
-def test_an_absent_package_is_named_with_the_command_that_installs_it(tmp_path, capsys, monkeypatch):
+def test_an_absent_package_is_named_with_its_install_command(tmp_path, capsys, monkeypatch):
     run = write_run(tmp_path / "run", two_sessions())
     monkeypatch.setattr(module, "find_spec", lambda module: None)
     for command, extra in (("to-tensorboard", "tensorboard"), ("to-mlflow", "mlflow")):

@@ -84,7 +84,7 @@ def named(events, phase):
     return [event for event in events if event["ph"] == phase]
 
 
-def test_a_trace_of_two_sessions_is_valid_and_has_all_that_they_tell(tmp_path, capsys):
+def test_a_trace_of_two_sessions_is_valid_and_complete(tmp_path, capsys):
     lines = two_sessions()
     assert main([str(write_run(tmp_path / "run", lines))]) == 0
     assert "ui.perfetto.dev" in capsys.readouterr().out
@@ -110,13 +110,13 @@ def test_counters_are_differences_between_ticks():
     assert of["hit_rate"][1] == {"device": 0.6, "host": 0.5}
 
 
-def test_hit_rates_of_a_resumed_session_begin_with_its_second_tick():
+def test_hit_rates_of_a_resumed_session_begin_at_its_second_tick():
     counters = named(checked([begin(examples=600), tick(1.0, 700), tick(2.0, 1000)]), "C")
     assert [e["ts"] for e in counters if e["name"] == "hit_rate"] == [2_000_000]
     assert {"examples_per_second": 100.0} in [e["args"] for e in counters]
 
 
-def test_sessions_follow_each_other_without_the_time_between_them():
+def test_sessions_follow_each_other_without_a_gap():
     events = checked(two_sessions())
     first, second = ([e["ts"] for e in events if e["pid"] == pid and "ts" in e] for pid in (1, 2))
     assert max(first) == 3_500_000
@@ -166,7 +166,7 @@ def test_an_edge_from_a_block_of_the_tick_before_has_an_arrow():
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 12), st.integers(0, 3), st.floats(0, 1e6))
-def test_spans_of_any_schedule_never_overlap_and_arrows_have_both_ends(seed, num_blocks, look_ahead, start):
+def test_spans_never_overlap_and_arrows_have_both_ends(seed, num_blocks, look_ahead, start):
     blocks = spans(np.random.default_rng(seed), num_blocks, look_ahead, start)
     cuts = sorted(np.random.default_rng(seed).integers(0, num_blocks + 1, 2))
     parts = blocks[: cuts[0]], blocks[cuts[0] : cuts[1]], blocks[cuts[1] :]
@@ -203,7 +203,7 @@ def test_memory_does_not_grow_with_the_run(tmp_path):
 
 
 @pytest.mark.parametrize("make", ["nothing", "run"])
-def test_a_folder_without_the_file_is_an_error_that_says_what_to_do(tmp_path, capsys, make):
+def test_a_folder_without_the_file_is_an_error(tmp_path, capsys, make):
     if make == "run":
         (tmp_path / "commits").mkdir()
     assert main([str(tmp_path)]) == 2
