@@ -13,13 +13,13 @@ from pipeline.driver.open import affinities_for
 from pipeline.driver.session import Session, plan_session
 from pipeline.errors import PipelineError, error_text
 from pipeline.machine.affinity import layout_lines
-from pipeline.planner.basis import Basis
 from pipeline.planner.calibrate import this_machine
+from pipeline.planner.costs import Basis
 from pipeline.planner.hits import forecast
 from pipeline.planner.machine import Machine
-from pipeline.planner.other_memory import told, values_of, with_other_memory
+from pipeline.planner.other_memory import predict_with_other_memory
+from pipeline.planner.output import as_json, lines_of, lines_of_others
 from pipeline.planner.predict import predict
-from pipeline.planner.told import in_words, values
 from pipeline.planner.work import measure_work
 from pipeline.preflight.explain import explain, explained
 from pipeline.preflight.setup import Setup
@@ -41,12 +41,16 @@ def explain_command(args: Namespace, workflow: Workflow, say: Say) -> None:
     if not args.json:
         print("\n".join([explain(setup, args.all), *(where if args.all else [])]), flush=True)
     basis, why = (None, NO_SCHEDULER) if args.scheduler else _tried(session, setup, args, tell)
-    others = with_other_memory(checked, basis) if basis else {}
+    others = predict_with_other_memory(checked, basis) if basis else {}
     if args.json:
-        prediction = values(predict(basis), basis) | {"other_memory": values_of(others)} if basis else None
+        prediction = as_json(predict(basis), basis, others) if basis else None
         print(json.dumps(explained(setup) | {"prediction": prediction, "no_prediction": why}))
     else:
-        print("\n".join([*in_words(predict(basis), basis), *told(others)] if basis else [f"no prediction: {why}"]))
+        print(
+            "\n".join(
+                [*lines_of(predict(basis), basis), *lines_of_others(others)] if basis else [f"no prediction: {why}"]
+            )
+        )
 
 
 def _tried(session: Session, setup: Setup, args: Namespace, tell: Say) -> tuple[Basis | None, str | None]:

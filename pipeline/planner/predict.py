@@ -10,10 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.planner.basis import KEY_BYTES, Basis
-from pipeline.planner.costs import fingerprinting, stage_costs, writing
+from pipeline.planner.costs import KEY_BYTES, Basis, disk_at_end, fingerprinting, ram_of_all, stage_costs, writing
 from pipeline.planner.hits import LegForecast
-from pipeline.planner.space import disk_at_end, ram_of_all
 from pipeline.planner.timing import Cost
 from pipeline.storage.key_map import bytes_for
 

@@ -23,15 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         refuse_remote("the workflow or run", args.target)
         share, pairs = share_of_keys(args.sample), policy_pairs(args.policies)
-        refuse_remote("--picture", args.picture)
         # These imports take seconds, and a mistake in the arguments is told without them.
-        from pipeline.replay.command import Order, replay
+        from pipeline.replay.command import replay
 
         heed_interrupts()
-        order = Order(args.target, args.workflow, args.set, args.workers, share, pairs, args.sizes, not args.no_bound)
-        found = replay(order, say)
-        if args.picture:
-            args.picture.write_text(found.picture())
+        found = replay(args, share, pairs, say)
         print(found.table())
         print(json.dumps(found.as_json()))
     except (ValueError, OSError, MemoryError, PipelineError) as error:
@@ -62,7 +58,6 @@ def replay_arguments() -> argparse.ArgumentParser:
         "--sizes", nargs="+", default=[], metavar="SIZE",
         help="storage.device and storage.host: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor of both, such as 1/2",
     )  # fmt: skip
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="write a picture of disk reads against memory")
     parser.add_argument(
         "--no-bound", action="store_true", help="leave out the bound, which takes 8 bytes a key a block"
     )

@@ -9,13 +9,11 @@ from made_up import MACHINE, WORK
 from pipeline.data.agenda import Leg
 from pipeline.device.device import RAM
 from pipeline.monitor.tiers import COUNTS
-from pipeline.planner.basis import Basis
-from pipeline.planner.costs import exchanging, reading, stage_costs
+from pipeline.planner.costs import Basis, exchanging, ram_of_worker, reading, stage_costs
 from pipeline.planner.hits import Forecast, LegForecast
+from pipeline.planner.output import as_json, lines_of
 from pipeline.planner.predict import block_times, predict
-from pipeline.planner.space import ram_of_worker
 from pipeline.planner.timing import Cost
-from pipeline.planner.told import in_words, values
 from pipeline.preflight.setup import set_up
 
 MOVES = {"keys": 400, "device_hits": 200, "host_hits": 100, "disk_hits": 60, "new": 40, "device_to_host": 50,
@@ -144,13 +142,13 @@ def test_workers_share_cores_and_exchange_rows_and_dense_gradients(basis):
 
 
 def test_words_name_the_stage_that_binds_and_what_does_not_fit(basis):
-    lines = in_words(predict(basis), basis)
+    lines = lines_of(predict(basis), basis)
     assert [line.partition(" ")[0] for line in lines if line.endswith("<- binds")] == ["train"]
     assert any(line.startswith("price:") and line.endswith("at 36.00 an hour") for line in lines)
     assert "examples)" not in "\n".join(lines)
     small = replace(basis, machine=MACHINE.model_copy(update={"ram": 1 << 20, "price_per_hour": None}))
     stopped = replace(small, forecast=replace(basis.forecast, stopped="the key map would need more", replayed=0.25))
-    text = "\n".join(in_words(predict(stopped), stopped))
+    text = "\n".join(lines_of(predict(stopped), stopped))
     assert "price" not in text
     assert "the run would stop early: the key map would need more" in text
     assert "more RAM than the machine's 1 MiB: lower storage.host or storage.device" in text
@@ -160,7 +158,7 @@ def test_words_name_the_stage_that_binds_and_what_does_not_fit(basis):
 
 def test_values_are_json_without_nan(basis):
     legs = (leg_of(keys=0, device_hits=0, host_hits=0, disk_hits=0, new=0),)
-    told = values(predict(empty := replace(basis, forecast=replace(basis.forecast, legs=legs))), empty)
+    told = as_json(predict(empty := replace(basis, forecast=replace(basis.forecast, legs=legs))), empty)
     assert told["hit_rates"] == {"device": None, "host": None, "disk": None}
     assert told["block"]["binds"] == "train"
     assert told["machine"]["find_seconds"] == 1e-3
