@@ -37,7 +37,7 @@ def real_data(name, *files):
     return DATA / name
 
 
-def test_the_readme_and_the_guide_send_the_example_that_an_export_writes():
+def test_readme_and_guide_send_the_example_of_an_export():
     for page, name in (("README.md", "quickstart"), ("docs/use.md", "clicks")):
         assert curl_line(Path("servables/monday"), name) in (ROOT / page).read_text().splitlines()
 
@@ -83,7 +83,7 @@ FRAPPE = runpy.run_path(str(ROOT / "workflows" / "frappe.py"))
 
 
 @pytest.mark.parametrize("model", FRAPPE["MODELS"])
-def test_a_frappe_workflow_is_valid_and_differs_only_in_model_and_optimizer(model):
+def test_a_frappe_workflow_differs_in_model_and_optimizer(model):
     workflow = FRAPPE["frappe"](model)
     check_model(workflow, row_layout(workflow))
     text = workflow.model_dump_json()

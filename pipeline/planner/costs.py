@@ -18,12 +18,12 @@ from pipeline.storage.key_map import bytes_for
 from pipeline.storage.reads import BUFFERS_BYTES
 
 KEY_BYTES = 8
-"""Bytes of a row's key in the log, besides the row."""
+"""Bytes of the key that the log stores with each row."""
 MESSAGES_OF_STEP = 8
 """Messages that one worker sends to each other one at a step, one after the other: rows, their gradients, the dense
 part twice, and their sizes."""
 MOVING_CALLS = 3
-"""Number of calls of the key map for a block besides lookups: size with the new keys, insertion, moves."""
+"""Number of calls of the key map for a block that are no lookups: size with the new keys, insertion, moves."""
 SCAN_SHARE = 0.6
 """CPU time of reading an example's keys ahead, relative to that of `read` and `dedup` (measured in Criteo's shape)."""
 FILES_OF_CHUNK = 2
@@ -99,7 +99,7 @@ def reading(of: Basis, rows: float) -> Cost:
     """Cost of reading so many rows of the log, at random positions.
 
     Neighbours share a read if the disk streams over the gap between them in less time than another read costs; gaps are
-    distributed exponentially. Without direct I/O the page cache holds the log as far as RAM is left for it.
+    distributed exponentially. Without direct I/O the page cache holds as much of the log as RAM is left for.
     """
     if rows <= 0:
         return Cost()

@@ -61,7 +61,7 @@ class Work:
     score_batch: Cost
     compile_seconds: float
     """Time for which the first batch waits until the dense part is compiled."""
-    beside: float
+    slowdown: float
     """Seconds by which training takes longer for each CPU second of the other stages: 0 if they have cores of their
     own, 1 if they take their time from training."""
     process_bytes: int
@@ -82,7 +82,7 @@ def measure_work(setup: Setup, source: Source, device: Device, folder: Path, mac
 
 
 class Rehearsal:
-    """A worker with the run's own tiers, which trains and scores batches by themselves: blocks of one batch."""
+    """A worker with the run's own tiers, which trains and scores blocks of one batch."""
 
     def __init__(
         self, setup: Setup, source: Source, device: Device, scratch: Path, machine: Machine, agenda: Agenda
@@ -135,12 +135,12 @@ class Rehearsal:
             train_batch=train + self._swap(moves) * -1.0,
             score_batch=_last(scored, "train") if scored else train,
             compile_seconds=compiling,
-            beside=self._beside(num, train, spans),
+            slowdown=self._slowdown(num, train, spans),
             process_bytes=self._process_bytes(),
         )
 
-    def _beside(self, num: int, train: Cost, spans: Sequence[Span]) -> float:
-        """See `Work.beside`; `train`, `spans`: a step and all stages, one after another."""
+    def _slowdown(self, num: int, train: Cost, spans: Sequence[Span]) -> float:
+        """See `Work.slowdown`; `train`, `spans`: a step and all stages, one after another."""
         others = sum(s.cpu_seconds for s in spans if s.stage not in ("train", "gpu train"))
         seconds = self._overlapped(num)
         longer = seconds - train.seconds if seconds else others
@@ -182,7 +182,7 @@ class Rehearsal:
         return [done.span for done in results if done.span], [done.moves for done in results if done.moves]
 
     def _swap(self, moves: Sequence[Moves]) -> Cost:
-        """Cost of a block's swap, which the plan of the real run tells anew."""
+        """Cost of a block's swap, which the prediction counts by the plans of the real run."""
         rows = statistics.mean(m.keys - m.device_hits + m.device_to_host + m.device_to_disk for m in moves)
         seconds = rows * self._setup.row.num_bytes / self._machine.copy_bytes_per_second
         return Cost(seconds / self._setup.workflow.schedule.threads, seconds)
@@ -197,7 +197,7 @@ class Rehearsal:
         return Cost(seconds, seconds) * (1 / FIRST_ROWS)
 
     def _process_bytes(self) -> int:
-        """Resident bytes of this process without what the tables of memory list, as far as it was touched."""
+        """Resident bytes of this process without the parts of listed buffers that were touched."""
         places, sizes, row = self._tiers.places, self._setup.fit.sizes, self._setup.row.num_bytes
         rows = sum(len(slots.keys_S) - slots.num_free for slots in (places.device, places.host))
         marks = next(size for name, size, _ in table(sizes, self._look_ahead) if name == "slot marks")

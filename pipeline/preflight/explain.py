@@ -67,7 +67,7 @@ def in_short(setup: Setup) -> list[str]:
         f"{'epoch' if schedule.epochs == 1 else 'epochs'}{' at most' if schedule.plateau else ''}",
         f"keys:     about {keys:,}, guessed from the first blocks; rows of {row_bytes} bytes, so a table of about "
         f"{format_size_up(table_bytes)}",
-        f"memory:   {format_size_up(ram)} besides the model: device {device}, host {format_size_up(storage.host)}, map "
+        f"memory:   {format_size_up(ram)} without the model: device {device}, host {format_size_up(storage.host)}, map "
         f"{format_size_up(storage.map)}, read {format_size_up(storage.read)}"
         + (f"; of all {setup.world} workers" if setup.world > 1 else ""),
         f"          device and host hold {held:.0%} of the table; the others are read from disk when they are needed",
@@ -86,7 +86,7 @@ def in_short(setup: Setup) -> list[str]:
         if setup.world * cap < needed:
             size = format_size_up(-(-needed // setup.world))
             advice.append(f"storage.{name} may be too small: raise it to about {size!r}")
-    return [*lines, *(advice or ["fits, as far as can be said before the run"])]
+    return [*lines, *(advice or ["fits, by what is known before the run"])]
 
 
 def estimated_keys(setup: Setup) -> int:

@@ -184,7 +184,7 @@ class Grid:
         return Cell(size.name, policies, whole, sizes.row_bytes, counts, chunks, errors, stopped)
 
     def bounds(self, size: GridSize) -> BoundCell:
-        """Bounds of a size whose blocks were looked at, once all have run."""
+        """Return the bounds of a size, once all simulations have run. `look_at` must have collected its keys."""
         memory = size.sizes.device_rows + size.sizes.host_rows
         device, both = (self._bound(size.block_batches, rows) for rows in (size.sizes.device_rows, memory))
         return BoundCell(size.name, self._world * memory * size.sizes.row_bytes, device, both)

@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         refuse_remote("the workflow or run", args.target)
         share, pairs = share_of_keys(args.sample), policy_pairs(args.policies)
-        # These imports take seconds, and a mistake in the arguments is told without them.
+        # These imports take seconds, and a mistake in the arguments is reported without them.
         from pipeline.replay.command import replay
 
         heed_interrupts()
@@ -46,7 +46,7 @@ def say(line: str) -> None:
 def replay_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline replay", description=__doc__)
     parser.add_argument("target", type=Path, metavar="WORKFLOW|RUN", help="a workflow's file, or a run directory")
-    parser.add_argument("--workflow", type=Path, help="of a run whose model is your own: the workflow's file")
+    parser.add_argument("--workflow", type=Path, help="file of the workflow, for a run with a model of your own")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
     parser.add_argument("--workers", type=int, metavar="N", help="number of workers (default: 1, or those of the run)")
     parser.add_argument("--sample", default="1", metavar="SHARE", help="share of keys to look at, such as 1/16")

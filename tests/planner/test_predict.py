@@ -55,7 +55,7 @@ def test_stage_seconds_are_counts_times_costs(basis):
     assert set(costs) == {"read", "dedup", "plan", "prefetch", "train", "write_back"}
 
 
-def test_keys_are_read_ahead_for_foresight_once_the_device_is_nearly_full(basis):
+def test_foresight_scans_once_the_device_is_nearly_full(basis):
     setup = basis.setup
     storage = setup.workflow.storage.model_copy(update={"host_policy": "foresight"})
     foresees = replace(setup, workflow=setup.workflow.model_copy(update={"storage": storage}))
@@ -84,7 +84,7 @@ def test_what_binds_a_block_is_its_slowest_part(basis):
     times = block_times(slow_disk, leg_of(disk_hits=6000))
     assert (times.binds, times.seconds) == ("prefetch", times.stages["prefetch"].seconds)
 
-    busy = replace(basis, machine=MACHINE.model_copy(update={"cores": 1}), work=replace(WORK, beside=0.0))
+    busy = replace(basis, machine=MACHINE.model_copy(update={"cores": 1}), work=replace(WORK, slowdown=0.0))
     times = block_times(busy, leg_of())
     assert (times.binds, times.seconds) == ("cores", pytest.approx(others + costs["train"].cpu_seconds))
 
@@ -104,7 +104,7 @@ def test_the_page_cache_spares_reads_as_far_as_ram_is_left(basis):
     assert reading(basis, 0.0) == Cost()
 
 
-def test_a_run_is_its_compilation_blocks_commits_filling_and_fingerprint(basis):
+def test_run_seconds_are_the_sum_of_all_phases(basis):
     p = predict(basis)
     train, evaluation = (block_times(basis, leg) for leg in basis.forecast.legs)
     row = basis.row_bytes
@@ -131,7 +131,7 @@ def test_commits_by_time_come_between_the_others(basis):
     assert predict(often).commits == 2 + 2 * int(blocks / 2 / 6) > 2
 
 
-def test_workers_share_cores_and_exchange_rows_and_dense_gradients(basis):
+def test_workers_share_cores_and_exchange_gradients(basis):
     two = replace(basis, setup=replace(basis.setup, world=2))
     dense = 3000 / (1 + basis.setup.workflow.optimizer.numbers_a_parameter)
     sent = 2 * (4 * basis.setup.row.num_weights * 10 * 0.5) + 2 * 0.5 * dense
@@ -158,9 +158,9 @@ def test_words_name_the_stage_that_binds_and_what_does_not_fit(basis):
 
 def test_values_are_json_without_nan(basis):
     legs = (leg_of(keys=0, device_hits=0, host_hits=0, disk_hits=0, new=0),)
-    told = as_json(predict(empty := replace(basis, forecast=replace(basis.forecast, legs=legs))), empty)
-    assert told["hit_rates"] == {"device": None, "host": None, "disk": None}
-    assert told["block"]["binds"] == "train"
-    assert told["machine"]["find_seconds"] == 1e-3
-    assert told["work"]["beside"] == 0.5
-    assert len(told["replay"]["legs"]) == 1
+    value = as_json(predict(empty := replace(basis, forecast=replace(basis.forecast, legs=legs))), empty)
+    assert value["hit_rates"] == {"device": None, "host": None, "disk": None}
+    assert value["block"]["binds"] == "train"
+    assert value["machine"]["find_seconds"] == 1e-3
+    assert value["work"]["slowdown"] == 0.5
+    assert len(value["replay"]["legs"]) == 1

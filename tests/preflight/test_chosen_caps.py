@@ -79,13 +79,13 @@ GIVEN = st.sets(st.sampled_from(CAP_NAMES), max_size=2).map(lambda names: {name:
 
 @examples(25, 400)
 @given(st.integers(1, 160 << 20), GIVEN, st.sampled_from([1024, 8192]), st.sampled_from([RAM, Gpu(1 << 24)]))
-def test_what_is_chosen_fits_the_budget_and_a_refused_budget_is_told_what_would_fit(
+def test_what_is_chosen_fits_the_budget_and_a_refused_budget_is_said_what_would_fit(
     whole, memory, given, chunk, device
 ):
     setup = attempt(whole, Storage(memory=memory, chunk_rows=chunk, **given), device)
-    if isinstance(setup, str) and (told := re.search(r'set storage.memory to "(.*?)"', setup)):
-        assert parse_size(told[1]) >= memory
-        memory = parse_size(told[1])
+    if isinstance(setup, str) and (said := re.search(r'set storage.memory to "(.*?)"', setup)):
+        assert parse_size(said[1]) >= memory
+        memory = parse_size(said[1])
         setup = attempt(whole, Storage(memory=memory, chunk_rows=chunk, **given), device)
     if isinstance(setup, str):
         # A cap that is given may itself be too small, or larger than the GPU.

@@ -39,7 +39,7 @@ def test_a_run_that_stopped_early_is_replayed_with_its_test(data_root, tmp_path,
 
 
 @pytest.mark.parametrize("policies", POLICIES)
-def test_a_run_that_was_killed_in_the_test_of_its_best_epoch_is_replayed(data_root, tmp_path, policies):
+def test_a_run_killed_in_its_best_epochs_test_is_replayed(data_root, tmp_path, policies):
     workflow = with_settings(make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1)), policies)
     driver = opened(workflow, tmp_path, **SIZES)
 
@@ -55,7 +55,7 @@ def test_a_run_that_was_killed_in_the_test_of_its_best_epoch_is_replayed(data_ro
     check(workflow, tmp_path, driver)
 
 
-def test_a_test_without_a_best_epoch_forgets_the_keys_of_epochs_that_never_come(data_root, tmp_path, monkeypatch):
+def test_a_test_without_a_best_epoch_forgets_coming_keys(data_root, tmp_path, monkeypatch):
     workflow = make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1))
     driver = opened(with_settings(workflow, ("foresight", "foresight")), tmp_path, **SIZES)
 
