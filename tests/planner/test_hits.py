@@ -92,8 +92,7 @@ def test_of_many_epochs_the_first_blocks_are_replayed(tmp_path, monkeypatch):
 @pytest.mark.prove
 def test_a_sample_or_a_beginning_is_within_two_points(tmp_path, monkeypatch):
     workflow = zipf_workflow(tmp_path / "data", 24_000, 30_000, batch_size=256, block_batches=2)
-    larger = {"device": 120_000, "host": 160_000}
-    workflow = workflow.model_copy(update={"storage": workflow.storage.model_copy(update=larger)})
+    workflow = workflow.with_settings({"storage.device": "120000 B", "storage.host": "160000 B"})
     _, whole = forecast_of(workflow)
     _, beginning = forecast_of(workflow, max_values=60_000)
     monkeypatch.setattr(hits, "BLOCK_KEYS", 200)

@@ -27,13 +27,15 @@ def leg_of(split="train", blocks=10.0, **rows):
 
 @pytest.fixture
 def basis(small_workflow):
-    workflow = small_workflow()
-    workflow = workflow.model_copy(update={"storage": workflow.storage.model_copy(update={"direct": True})})
-    setup, source = set_up(workflow, RAM, print)
+    setup, source = set_up(small_workflow().with_settings({"storage.direct": True}), RAM, print)
     source.close()
     legs = (leg_of(), leg_of("validation", 2.0))
     forecast = Forecast(legs, 2, 2000.0, 5000.0, 8192.0, 4096.0, 2, 2, 1.0, 1)
     return Basis(setup, MACHINE, WORK, forecast, dense_bytes=3000)
+
+
+def changed(basis, path, value):
+    return replace(basis, setup=replace(basis.setup, workflow=basis.setup.workflow.with_settings({path: value})))
 
 
 def test_stage_seconds_are_counts_times_costs(basis):
@@ -57,8 +59,7 @@ def test_stage_seconds_are_counts_times_costs(basis):
 
 def test_foresight_scans_once_the_device_is_nearly_full(basis):
     setup = basis.setup
-    storage = setup.workflow.storage.model_copy(update={"host_policy": "foresight"})
-    foresees = replace(setup, workflow=setup.workflow.model_copy(update={"storage": storage}))
+    foresees = changed(basis, "storage.host_policy", "foresight").setup
     few, many = (replace(basis.forecast, keys=share * setup.fit.sizes.device_rows) for share in (0.8, 0.9))
     assert "scan" not in stage_costs(replace(basis, forecast=many), leg_of())
     assert "scan" not in stage_costs(replace(basis, setup=foresees, forecast=few), leg_of())
@@ -93,9 +94,7 @@ def test_what_binds_a_block_is_its_slowest_part(basis):
 
 
 def test_the_page_cache_spares_reads_as_far_as_ram_is_left(basis):
-    storage = basis.setup.workflow.storage.model_copy(update={"direct": False})
-    workflow = basis.setup.workflow.model_copy(update={"storage": storage})
-    cached = replace(basis, setup=replace(basis.setup, workflow=workflow))
+    cached = changed(basis, "storage.direct", False)
     assert reading(cached, 60.0) == Cost(60 * 1e-6 / 4, 60 * 1e-6)
     left = (8192 * (basis.row_bytes + 8)) // 4
     ram = int(sum(ram_of_worker(basis).values())) + left
@@ -123,9 +122,7 @@ def test_run_seconds_are_the_sum_of_all_phases(basis):
 
 
 def test_commits_by_time_come_between_the_others(basis):
-    commit = basis.setup.workflow.commit.model_copy(update={"every_minutes": 0.1})
-    workflow = basis.setup.workflow.model_copy(update={"commit": commit})
-    often = replace(basis, setup=replace(basis.setup, workflow=workflow))
+    often = changed(basis, "commit.every_minutes", 0.1)
     blocks = sum(block_times(basis, leg).seconds * leg.blocks for leg in basis.forecast.legs)
     assert predict(basis).commits == 2
     assert predict(often).commits == 2 + 2 * int(blocks / 2 / 6) > 2

@@ -53,14 +53,6 @@ def test_a_first_batch_that_is_refused_cannot_be_measured(small_workflow, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_log_only_ends_the_measurement(small_workflow, tmp_path):
-    setup, source = set_up(small_workflow(), RAM, print)
-    sizes = replace(setup.fit.sizes, device_rows=150, host_rows=20, disk_chunks=10)
-    work = measure_work(replace(setup, fit=replace(setup.fit, sizes=sizes)), source, RAM, tmp_path, MACHINE)
-    source.close()
-    assert work.train_batch.seconds > 0
-
-
 def test_each_stage_has_a_thread_and_waits_for_its_tasks():
     trained, order = Event(), []
 
@@ -95,6 +87,6 @@ def test_a_refused_later_batch_leaves_the_costs_of_the_first(small_workflow, tmp
 def test_a_compiled_model_is_waited_for(small_workflow, tmp_path):
     workflow = small_workflow()
     eager = measured(workflow, tmp_path)
-    model = workflow.model.model_copy(update={"compile": True, "compile_cache": tmp_path / "cache"})
-    compiled = measured(workflow.model_copy(update={"model": model}), tmp_path)
+    compiled = workflow.with_settings({"model.compile": True, "model.compile_cache": tmp_path / "cache"})
+    compiled = measured(compiled, tmp_path)
     assert eager.compile_seconds == 0 < compiled.compile_seconds
