@@ -1,8 +1,9 @@
-"""Helpers of all benchmarks: describe the machine, take medians, end with one line of JSON."""
+"""Helpers of all benchmarks: describe the machine, take medians, end with one line of JSON, and write it to a file."""
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import math
 import os
@@ -28,6 +29,10 @@ def arguments(
     parser.add_argument("--quick", action="store_true", help="small sizes: shows that it runs, says nothing of speed")
     parser.add_argument("--data", type=Path, default=Path("data/benchmarks"), help="where synthetic data is made once")
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write the figures, with commit, machine and date, to it"
+    )
+    parser.set_defaults(benchmark=f"benchmarks.{name}")
     if options:
         options(parser)
     return parser.parse_args()
@@ -60,6 +65,16 @@ def interval(one: Sequence[float], other: Sequence[float]) -> tuple[float, float
     return math.exp(mean), math.exp(mean - QUANTILE * error)
 
 
-def finish(ratios: Mapping[str, float]) -> None:
-    """Print the last line: the ratios as JSON."""
-    print(json.dumps({name: round(value, 4) for name, value in ratios.items()}))
+def finish(args: argparse.Namespace, figures: Mapping[str, float]) -> None:
+    """Print the last line, the figures as JSON. With `--json FILE` replace the measured part of FILE as well, and keep
+    what a person wrote in it: labels, aims and notes (see `benchmarks.results`)."""
+    values = {name: round(value, 4) for name, value in figures.items()}
+    print(json.dumps(values))
+    if args.json:
+        commit = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
+        command = " ".join(
+            ["python -m", args.benchmark, *(a for a in sys.argv[1:] if a not in ("--json", str(args.json)))]
+        )
+        written = json.loads(args.json.read_text()) if args.json.exists() else {}
+        written |= {"command": command, "commit": commit.stdout.strip(), "date": f"{datetime.date.today()}"}
+        args.json.write_text(json.dumps(written | {"machine": machine(), "values": values}, indent=1) + "\n")

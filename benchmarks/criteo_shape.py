@@ -182,7 +182,7 @@ def main() -> None:
         for precision in ("float32", "bfloat16"):
             with ExitStack() as cases:
                 ratios |= measure(scale, cases, tmp, args.data, client, precision)
-    finish(ratios)
+    finish(args, ratios)
 
 
 if __name__ == "__main__":

@@ -35,19 +35,19 @@ DOORS = {
     "xxhash": ("pipeline.storage.files",),
     "starlette": ("pipeline.serving.http",),
     "uvicorn": ("pipeline.serving.http",),
-    "prometheus_client": ("pipeline.serving.http", "pipeline.monitor.tools.run_metrics"),
+    "prometheus_client": ("pipeline.serving.http", "pipeline.monitor.tools.prometheus"),
     "tensorboard": ("pipeline.monitor.tools.tensorboard",),
     "mlflow": ("pipeline.monitor.tools.mlflow",),
     "onnxruntime": ("pipeline.serving.onnx_model",),
 }  # fmt: skip
 
 LAYERS = (
-    "pipeline.__main__", "pipeline.notebook", "pipeline.doctor", "pipeline.run", "pipeline.verify",
-    "pipeline.serving", "pipeline.init", "pipeline.prepare", "pipeline.planner",
-    "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools",
+    "pipeline.__main__", "pipeline.notebook", "pipeline.init", "pipeline.doctor", "pipeline.run", "pipeline.verify",
+    "pipeline.serving", "pipeline.prepare", "pipeline.planner",
+    "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor",
     "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
-    "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
+    "pipeline.data", "pipeline.storage", "pipeline.metrics", "pipeline.device", "pipeline.models", "pipeline.workflow",
     "pipeline.optimizer", "pipeline.kernels", "pipeline.records", "pipeline.machine",
     "pipeline.settings", "pipeline.own_code", "pipeline.messages", "pipeline.errors",
 )  # fmt: skip

@@ -124,7 +124,7 @@ def test_a_run_shorter_than_the_window_passes_every_stage(num_blocks):
     assert len(watched) == num_blocks * len(STAGES) == len(executor.after)
 
 
-def test_the_stages_of_one_worker_train_as_the_plain_trainer(small_workflow, monkeypatch):
+def test_all_stages_of_one_worker_equal_the_plain_trainer(small_workflow, monkeypatch):
     stages = tuple(stage for stage in STAGES if stage != "unite")
     monkeypatch.setattr(OnHost, "idle", frozenset())
     workflow = small_workflow(storage={"host_policy": "foresight"})
@@ -133,7 +133,7 @@ def test_the_stages_of_one_worker_train_as_the_plain_trainer(small_workflow, mon
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 
 
-def test_a_refusal_returns_once_every_earlier_block_is_through():
+def test_a_refusal_is_returned_after_all_earlier_blocks():
     refused = 12
     executor = Recorder(
         lambda stage, i: StageResult(stage, i, refusal=refusal_of(i) if (stage, i) == ("plan", 12) else None)
@@ -168,7 +168,7 @@ def test_an_error_of_a_task_is_raised_after_the_others_settle(error, task):
     assert set(executor.settled) >= set(executor.flying)
 
 
-def test_a_raising_stage_is_the_last_one_in_serial():
+def test_the_serial_executor_calls_nothing_after_an_exception():
     called = []
 
     def call(stage, i):

@@ -185,7 +185,7 @@ def test_a_validated_workflow_is_immutable():
         workflow.name = "other"
 
 
-def test_a_column_has_its_named_table_or_a_separate_one():
+def test_a_column_has_its_own_table_unless_one_is_named():
     first, second = Workflow.model_validate(rich_fields()).data.categories
     assert (first.table_name, second.table_name) == ("shared", "c1")
 
@@ -239,7 +239,7 @@ def test_a_file_that_changed_within_a_second_is_read_as_it_is(tmp_path, monkeypa
         assert load(path).name == name
 
 
-def test_removed_settings_are_dropped_from_a_kept_workflow():
+def test_settings_of_earlier_versions_are_removed():
     kept = {"name": "x", "storage": {"policy": "clock", "host": "1 GiB"}}
     assert without_removed(kept) == {"name": "x", "storage": {"host": "1 GiB"}}
     for nothing in ({}, {"storage": 5}, {"storage": None}, [], 5, "text"):

@@ -1,6 +1,7 @@
 """The workflows that come with the project are valid, and run: in small, on real data where it is at hand."""
 
 import json
+import re
 import runpy
 from pathlib import Path
 
@@ -37,9 +38,16 @@ def real_data(name, *files):
     return DATA / name
 
 
-def test_readme_and_guide_send_the_example_of_an_export():
+def test_the_guide_sends_the_example_that_an_export_writes():
     for page, name in (("README.md", "quickstart"), ("docs/use.md", "clicks")):
         assert curl_line(Path("servables/monday"), name) in (ROOT / page).read_text().splitlines()
+
+
+def test_the_workflow_in_the_readme_is_valid(tmp_path):
+    (text,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (tmp_path / "readme.py").write_text(text)
+    workflow = load(tmp_path / "readme.py")
+    check_model(workflow, row_layout(workflow))
 
 
 def test_the_project_has_the_listed_workflows():
@@ -83,7 +91,7 @@ FRAPPE = runpy.run_path(str(ROOT / "workflows" / "frappe.py"))
 
 
 @pytest.mark.parametrize("model", FRAPPE["MODELS"])
-def test_a_frappe_workflow_differs_in_model_and_optimizer(model):
+def test_frappe_workflows_differ_in_model_and_optimizer_alone(model):
     workflow = FRAPPE["frappe"](model)
     check_model(workflow, row_layout(workflow))
     text = workflow.model_dump_json()

@@ -132,7 +132,7 @@ def main() -> None:
             for model, side in ((model, side) for model in models for side in sides):
                 bench.run(model, side, seed)
         ratios = print_steps(out) | print_runs(out) | print_forms(out, FORMS)
-    finish(ratios)
+    finish(args, ratios)
 
 
 if __name__ == "__main__":

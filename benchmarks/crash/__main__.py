@@ -101,7 +101,7 @@ def main() -> int:
         print(f"{name:8} {tally.points:8,} {tally.runs:8,} {seconds:8.0f} {len(tally.failures):8,}")
     failures = sum(len(tally.failures) for tally, _ in table.values())
     counts = {name: float(tally.points) for name, (tally, _) in table.items()}
-    finish(counts | {"failures": float(failures), "seconds": time.perf_counter() - begin})
+    finish(args, counts | {"failures": float(failures), "seconds": time.perf_counter() - begin})
     return 1 if failures else 0
 
 

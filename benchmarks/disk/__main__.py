@@ -195,7 +195,7 @@ def main() -> None:
         bench.ratios["commit_vs_plain"] = commit_vs_plain(Path(tmp), scale.appended_chunks, max(repeats, 2))
         bench.ratios["rebuild_seconds_per_million"] = rebuild_seconds(Path(tmp), 4 * scale.appended_chunks)
         run(bench, scale, peers)
-    finish(bench.ratios)
+    finish(args, bench.ratios)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,12 @@ each clean copy, and of all controls of a data set.
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.common import arguments, machine
+from benchmarks.common import arguments, finish, machine
 from benchmarks.doctor.epochs import train_run
 from benchmarks.doctor.faults import FORMS, STRENGTHS, VARIANTS, make_clean, plant, variants_for
 from benchmarks.doctor.judge import Diagnose, Verdict, judge, the_doctor
@@ -107,7 +106,7 @@ def main() -> None:
     print_kinds(verdicts)
     print_missed(verdicts)
     print_remarks(verdicts)
-    print(json.dumps(figures(verdicts)))
+    finish(args, figures(verdicts))
 
 
 if __name__ == "__main__":

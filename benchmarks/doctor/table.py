@@ -17,14 +17,14 @@ def print_kinds(verdicts: Sequence[Verdict]) -> None:
 
 
 def print_missed(verdicts: Sequence[Verdict]) -> None:
-    """Print what was not found, and all faults that were told and not planted."""
+    """Print what was not found, and all faults that were reported and not planted."""
     print("\nnot found:")
     for one in verdicts:
         if one.planted and not one.found:
             planted = one.planted
             rows = f"{planted.affected:,} of {planted.of:,}"
             print(f"  {one.data:20} {planted.kind} {planted.variant} {planted.strength:.0%} ({rows})")
-    print("\ntold, and not planted:")
+    print("\nreported, and not planted:")
     for one in verdicts:
         where = f"{one.planted.kind} {one.planted.variant} {one.planted.strength:.0%}" if one.planted else "no fault"
         for told in one.wrong:
@@ -39,16 +39,9 @@ def print_remarks(verdicts: Sequence[Verdict]) -> None:
             print(f"  {one.data:20} {told.kind}: {told.text}")
 
 
-def figures(verdicts: Sequence[Verdict]) -> dict[str, float | dict[str, float]]:
-    """Figures of the last line: recall by strength, precision, and the number of faults told of each copy without
-    one."""
-    clean: dict[str, float] = {}
-    for one in verdicts:
-        if not one.planted:
-            clean[one.data] = clean.get(one.data, 0.0) + len(one.wrong)
+def figures(verdicts: Sequence[Verdict]) -> dict[str, float]:
+    """Figures of the last line: recall by strength, precision, and the number of faults found in copies without one."""
     recalls = {f"recall_{strength * 100:.0f}": recall(verdicts, strength) for strength in STRENGTHS}
-    return {
-        **{name: round(value, 4) for name, value in recalls.items() if value is not None},
-        "precision": round(precision(verdicts), 4),
-        "clean_faults": clean,
-    }
+    clean = sum(len(one.wrong) for one in verdicts if not one.planted)
+    found = {name: value for name, value in recalls.items() if value is not None}
+    return found | {"precision": precision(verdicts), "clean_faults": float(clean)}

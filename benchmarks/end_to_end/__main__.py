@@ -208,7 +208,7 @@ def print_stages(name: str, spans: list[Span]) -> None:
         print(f"  {stage:12} {seconds[stage]:8.2f} {cpu[stage]:8.2f} {share}")
 
 
-def report(bench: Bench, dask: dict[str, float] | None) -> None:
+def report(args: argparse.Namespace, bench: Bench, dask: dict[str, float] | None) -> None:
     """Print all figures; `dask`: those of `dask_cost`, None if only a part was measured."""
     print(f"\n{'':15} examples/s, median [least .. most]")
     for name, values in sorted(bench.rates.items()):
@@ -220,16 +220,17 @@ def report(bench: Bench, dask: dict[str, float] | None) -> None:
             print_stages(name, bench.spans[name])
         tiers = {"b_vs_a": m["b64 page cache"] / m["a64"], "b_vs_limit": bench.share_of_limit()}
     if bench.only == "tiers":
-        return finish(tiers)
+        return finish(args, m | tiers)
     print(fbgemm_way.NOTE if fbgemm_way.installed() else fbgemm_way.NOT_INSTALLED)
     if len(bench.advantages) < len(ADVANTAGES):
         print(NO_BFLOAT16)
     if dask is None:
-        return finish(with_advantages(m))
+        return finish(args, m | with_advantages(m))
     print("Dask: " + ", ".join(f"{name} {value:.3f}" for name, value in dask.items()))
     fbgemm = {f"a_vs_fbgemm_mlp{h}": m[f"a{h}"] / max(m[f"e{h}"], m[f"e{h} tuned"]) for h in (64, 400) if f"e{h}" in m}
     fbgemm |= {f"a_vs_fbgemm_untuned_mlp{h}": m[f"a{h}"] / m[f"e{h}"] for h in (64, 400) if f"e{h}" in m}
-    finish({
+    finish(args, {
+        **m,
         "a_vs_c_mlp64": m["a64"] / m["c64"],
         "a_vs_c_mlp64_tuned": m["a64"] / m["c64 tuned"],
         "a_vs_d_mlp64": m["a64"] / m["d64"],
@@ -281,7 +282,7 @@ def main() -> None:
         bench.torch()
         for _ in range(1 if args.quick else args.repeats):
             bench.repeat()
-        report(bench, None if only else dask_cost(client, bench.cases["trivial"]))
+        report(args, bench, None if only else dask_cost(client, bench.cases["trivial"]))
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def main() -> None:
         ratios.update(case.found())
 
     run(QUICK if args.quick else Scale(), measured)
-    finish(ratios)
+    finish(args, ratios)
 
 
 if __name__ == "__main__":

@@ -197,7 +197,7 @@ def main() -> None:
         bench = Bench(2 if args.quick else 10 * args.repeats)
     except ValueError as error:
         print(f"{error}: to be measured where there is one")
-        finish({})
+        finish(args, {})
         return
     print(f"on {bench.device.model}")
     keys_V = zipf_keys(4096 if args.quick else 131_072)
@@ -206,7 +206,7 @@ def main() -> None:
     slots, rows = (20_000, 2_000) if args.quick else (8_000_000, 1_000_000)
     move_rows(bench, slots, rows)
     move_by_adam(bench, slots, rows)
-    finish(bench.ratios)
+    finish(args, bench.ratios)
 
 
 if __name__ == "__main__":

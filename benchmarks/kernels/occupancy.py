@@ -87,7 +87,7 @@ def main() -> None:
         most_registers = max(most_registers, *(float(kernel.registers) for kernel in found.values()))
         most_stack = max(most_stack, *(float(kernel.stack_bytes + kernel.spilled_bytes) for kernel in found.values()))
         least_occupancy = min(least_occupancy, *occupancies)
-    finish({"most_registers": most_registers, "most_stack": most_stack, "least_occupancy": least_occupancy})
+    finish(args, {"most_registers": most_registers, "most_stack": most_stack, "least_occupancy": least_occupancy})
 
 
 if __name__ == "__main__":

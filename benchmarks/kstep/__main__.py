@@ -68,7 +68,7 @@ def main() -> None:
                 lambda: job._asdict() | Replicas(workflow, scale.workers).train(),  # noqa: B023
             )
         found = print_runs(out, cases(scale))
-    finish(found)
+    finish(args, found)
 
 
 if __name__ == "__main__":

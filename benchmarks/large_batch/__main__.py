@@ -159,7 +159,7 @@ def main() -> None:
             print(why)
         print_tuned(out)
         best = print_runs(out, bench.told["bayes_auc"])
-    finish({"bayes_auc": bench.told["bayes_auc"]} | best)
+    finish(args, {"bayes_auc": bench.told["bayes_auc"]} | best)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def main() -> None:
                 lambda: one_run(case, root, semantics, stored, seed, out, args.quick),  # noqa: B023
             )
         ratios = print_table(out, args)
-    finish(ratios)
+    finish(args, ratios)
 
 
 if __name__ == "__main__":

@@ -79,7 +79,7 @@ def main() -> None:
         print(f"    CPU seconds of a block: {seconds}", flush=True)
     mean, lower = interval(rates["bfloat16"], rates["float32"])
     narrow, whole = (rows[name] * row_bytes[name] for name in ("bfloat16", "float32"))
-    finish({
+    finish(args, {
         "bfloat16_vs_float32": mean, "lower_end": lower, "rows_from_disk": rows["bfloat16"] / max(1, rows["float32"]),
         "bytes_from_disk": narrow / max(1, whole),
     })  # fmt: skip

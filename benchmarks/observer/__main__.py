@@ -103,7 +103,7 @@ def main() -> None:
         pages.append(share[1] - share[0])
         print(f"page {pair}: thread of Dask {share[0]:.2%}, with a page open {share[1]:.2%}", flush=True)
     ratio, lower = interval(speeds["on"], speeds["off"])
-    finish({
+    finish(args, {
         "on_vs_off": ratio, "lower_end": lower, "observer_share": max(shares),
         "page_share": max(0.0, statistics.median(pages)),
     })  # fmt: skip

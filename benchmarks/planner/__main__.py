@@ -124,7 +124,7 @@ def main() -> None:
     print_table(rows, binds)
     worst = {f"{kind}_off": max(misses(row)[kind] for row in rows.values()) for kind in ALLOWED}
     near = sum(misses(row)["speed"] <= ALLOWED["speed"] for row in rows.values()) / len(rows)
-    finish(worst | {"speed_within_20": near})
+    finish(args, worst | {"speed_within_20": near})
 
 
 if __name__ == "__main__":

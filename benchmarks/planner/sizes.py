@@ -180,7 +180,7 @@ def main() -> None:
             print(f"chosen / best by hand ({best}): {ratios[-1]:.3f}; peak {peak >> 20} MiB", flush=True)
             if memory:
                 peaks.append(peak / memory)
-    finish({"chosen_vs_best": min(ratios), "peak_vs_memory": max(peaks)})
+    finish(args, {"chosen_vs_best": min(ratios), "peak_vs_memory": max(peaks)})
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def main() -> None:
             for name, ratio in cell.ratios.items():
                 worst[name] = min(ratio, worst.get(name, ratio))
             print("      " + ", ".join(f"{name} {ratio:.3f}" for name, ratio in cell.ratios.items()), flush=True)
-    finish(worst)
+    finish(args, worst)
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def main() -> None:
         ratios[f"foresight_vs_clock_{what}"], ratios[f"lower_end_{what}"] = interval(
             *(rates[p] for p in POLICIES[::-1])
         )
-    finish(ratios)
+    finish(args, ratios)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Preparation of a log in Criteo's layout: speed compared with other ways, peak memory, kills, layout of Parquet.
+"""Preparation of a log in Criteo's layout: speed compared with other ways, peak memory, kills.
 
 csv_alone: pyarrow.csv reads the log with all cores and writes nothing: the limit
 csv_and_parquet: the same, and pyarrow writes one Parquet file with its default options
@@ -21,8 +21,7 @@ from pathlib import Path
 
 from benchmarks.common import arguments, finish, machine, spread
 from benchmarks.prepare.data import ensure
-from benchmarks.prepare.layout import measure
-from benchmarks.prepare.ways import WAYS, read
+from benchmarks.prepare.ways import WAYS
 
 MAX_APART = 0.1
 """Maximum relative difference of peak memory with ten times the input."""
@@ -31,7 +30,7 @@ MAX_APART = 0.1
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", type=int, default=2_000_000)
     parser.add_argument("--kills", type=int, default=20, help="runs that are killed at a random instant")
-    parser.add_argument("--only", choices=("ways", "memory", "kills", "layout"), help="one of the four parts")
+    parser.add_argument("--only", choices=("ways", "memory", "kills"), help="one of the three parts")
 
 
 def run(way: str, log: Path, rows: int, piece: str) -> tuple[float, ...]:
@@ -115,11 +114,7 @@ def main() -> None:
         ratios |= memory(folder, 20_000 if args.quick else 400_000, piece)
     if args.only in (None, "kills"):
         ratios |= kills(log, 3 if args.quick else args.kills, piece)
-    if args.only in (None, "layout"):
-        table = read(log)
-        by_name = table.select(sorted(table.column_names)).slice(0, 1_000_000)
-        ratios |= measure(by_name, folder / "layout", 1 if args.quick else args.repeats)
-    finish(ratios)
+    finish(args, ratios)
 
 
 if __name__ == "__main__":

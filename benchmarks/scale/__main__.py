@@ -18,7 +18,7 @@ time to open, commit and verify a row the same; `plan` of a block from the small
 most a tenth of `train`; no block with 280,000 new keys inserted in more than 100 ms.
 
 Tables and data stay below --data for the next time (13 GB, and 2 more while it runs), measurements in --out: one that
-is there is not repeated. The plot shows each measure relative to the smallest table; flat is good.
+is there is not repeated.
 
 The last line is JSON: `map_bytes_per_key`, `longest_plan_ms` and `longest_insert_ms` of the largest table (CPU time),
 `speed_A_vs_B` of the largest and the next table, `ram_bytes_per_key` and `plan_growth_vs_train` from the smallest to
@@ -44,7 +44,6 @@ from pathlib import Path
 from benchmarks.common import arguments, finish, machine, spread
 from benchmarks.once import Json, once, read
 from benchmarks.scale.cases import FULL, QUICK, prepare
-from benchmarks.scale.plot import plot, short
 from pipeline.storage.disk_speed import measure
 from pipeline.verify import verify
 
@@ -54,9 +53,15 @@ SIZES, QUICK_SIZES = (2_000_000, 20_000_000, 200_000_000), (20_000, 200_000)
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, nargs="+", help="sizes of the tables, ascending")
     parser.add_argument("--page-cache", action="store_true", help="read the log through the page cache")
-    parser.add_argument(
-        "--out", type=Path, help="a JSON file for each measurement, and the plot; default: --data/scale"
-    )
+    parser.add_argument("--out", type=Path, help="a JSON file for each measurement; default: --data/scale")
+
+
+def short(size: int) -> str:
+    """Number of keys in short: 200m, 20k."""
+    for unit, letter in ((10**6, "m"), (10**3, "k")):
+        if size >= unit:
+            return f"{size / unit:g}{letter}"
+    return str(size)
 
 
 def drop_pages(folder: Path) -> None:
@@ -112,10 +117,6 @@ COLUMNS: dict[str, tuple[str, Callable[[Json], float]]] = {
     "commit, s a million rows": ("{:.3f}", lambda of: 1e6 * of["commit_s"] / of["committed_rows"]),
     "verify, s a million log rows": ("{:.3f}", lambda of: 1e6 * of["verify_s"] / of["verified_rows"]),
 }
-PLOTTED = (
-    "examples/s", "map bytes a key", "plan of a block, ms", "open, s a million keys", "commit, s a million rows",
-    "verify, s a million log rows",
-)  # fmt: skip
 
 Table = dict[str, list[float]]
 """Medians by column: one value for each size."""
@@ -178,10 +179,7 @@ def main() -> None:
                 runs[size].append(result)
     table = medians(sizes, runs)
     print_table(sizes, runs, table)
-    picture = out / f"scale{'_page_cache' * args.page_cache}.svg"
-    picture.write_text(plot(sizes, {name: table[name] for name in PLOTTED}))
-    print(f"plot: {picture}")
-    finish(ratios(sizes, runs, table))
+    finish(args, ratios(sizes, runs, table))
 
 
 if __name__ == "__main__":

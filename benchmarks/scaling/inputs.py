@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchmarks.cases import CARDINALITIES
 from benchmarks.scaling.zipf import Fields
 
 
@@ -100,3 +101,25 @@ class Run:
     """Steps between dense synchronizations of workers with the same index on all machines: k of k-step Adam."""
     words: int = 1
     """Numbers sent per parameter in a merge: 1 (gradients, or x), 2 (x, v), 3 (x, m, v)."""
+
+
+CRITEO = Shape("Criteo", tuple(Fields(keys, 1) for keys in CARDINALITIES), 27_000, 17, 224)
+"""Trace of `end_to_end`, with DeepFM, D = 16 and an MLP of 64."""
+TWO_CORES = Costs(
+    value_read_ns=6,
+    value_deduplicated_ns=5,
+    key_planned_ns=230,
+    value_trained_ns=32,
+    row_trained_ns=45,
+    row_exchanged_ns=20,
+    example_trained_ns=2_000,
+    parameter_trained_ns=0.07,
+    step_s=0.0,
+)
+"""Constants of two cores (Zen 5, 2026-11-20), from the times of stages and kernels; `row_exchanged_ns` from gathers and
+sums."""
+MACHINE = Cluster(
+    machines=1, workers=8, cores=112, threads=4, on_gpu=True, inside=Link(300e9, 10e-6), between=Link(1e9, 20e-6),
+    source_bytes_per_s=8e9, disk_bytes_per_s=30e9, upload_bytes_per_s=20e9, device_rows=4e8, host_rows=1e9,
+)  # fmt: skip
+"""An assumed machine with 8 GPUs, of which a test changes what it is about."""

@@ -91,7 +91,7 @@ def main() -> None:
     args.data.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=args.data, prefix="serve-") as name:
         ratios = run(args, Path(name).absolute())
-    finish(ratios)
+    finish(args, ratios)
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def main() -> None:
             "  " + json.dumps({name: round(value, 2) for name, value in growths.items() if abs(value) > 0.05}),
             flush=True,
         )
-    finish({"least_found": max(0.0, least), "named": named / len(cases), "most_unattributed": unattributed})
+    finish(args, {"least_found": max(0.0, least), "named": named / len(cases), "most_unattributed": unattributed})
 
 
 if __name__ == "__main__":

@@ -178,7 +178,7 @@ def main() -> int:
         print(f"{kind:10} {tally.runs:6,} {len(tally.failures):9,}")
     failures = sum(len(tally.failures) for tally in tallies.values())
     counts = {kind: float(tally.runs) for kind, tally in tallies.items()}
-    finish(counts | {"failures": float(failures), "seconds": time.perf_counter() - begin})
+    finish(args, counts | {"failures": float(failures), "seconds": time.perf_counter() - begin})
     return 1 if failures else 0
 
 

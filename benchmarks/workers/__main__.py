@@ -7,7 +7,7 @@ matter. A worker's seconds are of its steady state: `train`, and within it the c
 given back, dense gradients all-reduced, including waits for the slower worker), and processor seconds of the worker and
 of the driver. If other programs use the cores as well, speeds are those of a crowded machine. Two simultaneous runs of
 one worker, on a core each, therefore show the most that two cores gave, and processor time shows what free cores would
-give. `predicted` is the scaling model's speed with the constants of the machine in RESULTS.md and the link between
+give. `predicted` is the scaling model's speed with the constants of the machine of 2026-11-20 and the link between
 workers measured here.
 """
 
@@ -25,8 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.cases import keys_per_field
 from benchmarks.common import arguments, finish, machine, spread
-from benchmarks.scaling.hierps_shapes import CRITEO, MACHINE, TWO_CORES
-from benchmarks.scaling.inputs import Link, Run, Shape
+from benchmarks.scaling.inputs import CRITEO, MACHINE, TWO_CORES, Link, Run, Shape
 from benchmarks.scaling.model import Point, check
 from benchmarks.scaling.zipf import Fields
 from benchmarks.workers.link import collectives, link_of
@@ -164,7 +163,7 @@ def main() -> None:
         print(f"   two beside each other: {limits[-1]:,.0f}", flush=True)
     for point, runs in measured.items():
         print_point(point, runs)
-    finish(scaling(measured, limits) | compare(args, measured, link))
+    finish(args, scaling(measured, limits) | compare(args, measured, link))
 
 
 if __name__ == "__main__":

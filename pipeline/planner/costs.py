@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.monitor.auc import SCORE_BYTES, SPILL_BOUND
+from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
 from pipeline.planner.hits import Forecast, LegForecast
 from pipeline.planner.machine import Machine
 from pipeline.planner.timing import Cost

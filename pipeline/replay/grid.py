@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
+from pipeline.metrics.totals import TierTotals
 from pipeline.monitor.history import json_value
-from pipeline.monitor.tiers import TierTotals
 from pipeline.preflight.sizes import Sizes
 from pipeline.records import Block
 from pipeline.replay.belady import AllUses, Bound, belady

@@ -20,7 +20,7 @@ from pipeline.comm.exchange import Exchange
 from pipeline.device.device import Device
 from pipeline.device.tensors import tensor_of
 from pipeline.machine.threads import Threads, Whole
-from pipeline.monitor.metrics import Evaluation
+from pipeline.metrics.evaluation import Evaluation
 from pipeline.optim.dense import clip_factor
 from pipeline.optim.kstep import dense_of
 from pipeline.optim.row_optimizer import RowOptimizer, WeightReader

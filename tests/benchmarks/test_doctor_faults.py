@@ -6,19 +6,13 @@ from datetime import UTC, datetime
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from depth import some
 
 from benchmarks.doctor.copies import load
 from benchmarks.doctor.faults import FORMS, STRENGTHS, VARIANTS, make_clean, plant, variants_for
 from benchmarks.doctor.sets import synthetic
-from benchmarks.doctor.times import DAY, HOUR, START
 
-KINDS = {
-    "leak", "shared_rows", "time_order", "constant_column", "copied_column", "unscaled_number", "label_rate",
-    "second_epoch",
-}  # fmt: skip
 NAMES = [(kind, name) for kind, variants in VARIANTS.items() for name in variants]
 MOVED = {"sampled_from_all", "validation_in_train", "random_split", "shuffled_days", "negatives_dropped"}
 """Variants that move, add or drop rows; the others change values where they are."""
@@ -67,11 +61,6 @@ def may_change(copy, where):
     return set(some_of.get(where, names))
 
 
-def test_each_kind_of_fault_has_several_variants():
-    assert set(VARIANTS) == KINDS
-    assert all(2 <= len(variants) <= 4 for variants in VARIANTS.values())
-
-
 @pytest.mark.parametrize(("kind", "name"), NAMES)
 def test_a_fault_is_in_as_many_rows_as_asked_for(kind, name, planted):
     for strength in STRENGTHS:
@@ -117,29 +106,13 @@ def test_the_same_seed_makes_the_same_files(kind, name, clean, planted, tmp_path
     assert (contents(one) != contents(other)) == (name != "delayed_clicks")
 
 
-def test_a_clean_copy_has_the_rows_of_its_data(clean):
-    plain = load(clean["plain"])
-    for form in ("hour", "timestamp", "event_time"):
-        for split in plain.splits:
-            assert Counter(rows_of(clean[form], split, but=(form,))) == Counter(rows_of(clean["plain"], split))
-        assert len(load(clean[form]).splits["train"]) == 7
-    assert set(rows_of(clean["small"], "train")) <= set(rows_of(clean["plain"], "train"))
-
-
-def test_a_clean_copy_shares_no_rows_and_is_in_the_order_of_its_times(clean):
+def test_a_clean_copy_shares_no_rows_and_is_ordered_by_time(clean):
     for form, workflow in clean.items():
         assert not set(rows_of(workflow, "train")) & set(rows_of(workflow, "validation", "test"))
         if form in ("hour", "timestamp", "event_time"):
             copy = load(workflow)
             times = copy.table.take(pa.array(copy.rows("train", "validation", "test")))[form].to_pylist()
             assert times == sorted(times)
-    assert [name for name, workflow in clean.items() if workflow.data.categories[-1].name == "hour"] == ["hour"]
-    stamps = load(clean["timestamp"]).table["timestamp"].to_numpy()
-    assert (stamps >= START).all()
-    assert (stamps < START + 9 * DAY).all()
-    for name, rows in load(clean["hour"]).files.items():
-        hours = load(clean["hour"]).table["hour"].to_numpy()[rows]
-        assert {f"day_{hour // 100}.parquet" for hour in hours.tolist()} == {name}
 
 
 def test_a_control_has_the_column_without_the_fault(clean, planted):
@@ -177,26 +150,11 @@ def test_planted_rows_are_in_both_splits(name, split, clean, planted):
     assert sum(added.values()) == one.affected
 
 
-def test_events_that_are_sent_again_differ_in_their_time_alone(planted):
-    workflow = planted("logged_twice").workflow
-    test, train = (rows_of(workflow, split, but=("timestamp",)) for split in ("test", "train"))
-    assert sum(row in set(train) for row in test) == round(0.1 * len(test))
-    assert not set(rows_of(workflow, "test")) & set(rows_of(workflow, "train"))
-
-
 def test_times_of_the_planted_rows_are_out_of_order(clean, planted):
     one = load(planted("random_split").workflow)
     hours = one.table["hour"].to_numpy()
     assert (hours[one.rows("test")] < 14102900).sum() == round(0.1 * len(one.rows("test")))
     assert (hours[one.rows("train")] >= 14102900).sum() == round(0.1 * len(one.rows("test")))
-    one = load(planted("shuffled_days").workflow)
-    days = [
-        stamp.strftime("dt=%Y-%m-%d") != file.split("/")[0]
-        for file in one.splits["train"]
-        for stamp in one.table["event_time"].take(pa.array(one.files[file])).to_pylist()
-    ]
-    # One in seven is in its own folder again.
-    assert sum(days) / len(days) == pytest.approx(0.1 * 6 / 7, abs=0.02)
     one = load(planted("before_train").workflow)
     stamps = one.table["timestamp"].to_numpy()
     assert (stamps[one.rows("test")] < stamps[one.rows("train")].min()).mean() == pytest.approx(0.1)
@@ -219,31 +177,13 @@ def test_planted_rows_have_one_value(name, splits, value, clean, planted):
     assert set(changed) <= set(load(one.workflow).rows(*splits).tolist())
 
 
-def test_a_snapshot_that_stood_still_has_a_value_of_train(clean, planted):
-    one = planted("stale_snapshot", 1.0)
-    copy = load(one.workflow)
-    values = copy.table[one.columns[0]].to_numpy()
-    train = Counter(values[copy.rows("train")].tolist())
-    assert set(values[copy.rows("validation", "test")].tolist()) == {train.most_common(1)[0][0]}
-
-
 @pytest.mark.parametrize("name", VARIANTS["copied_column"])
-def test_planted_rows_have_the_value_of_the_other_column(name, clean, planted):
-    same = {}
-    for strength in (0.1, 1.0):
-        one = planted(name, strength)
-        table = load(one.workflow).table
-        column, source = one.columns
-        same[strength] = list(zip(table[column].to_pylist(), table[source].to_pylist(), strict=True))
-    if name == "coalesced":
-        assert all(new == old for new, old in same[1.0])
-        assert sum(new == old for new, old in same[0.1]) >= 0.1 * len(same[0.1])
-    else:
-        pairs = dict(same[1.0])
-        # Each value has one name.
-        assert len(set(same[1.0])) == len(pairs) == len(set(pairs.values()))
-        share = sum(pairs[new] == old for new, old in same[0.1]) / len(same[0.1])
-        assert 0.1 <= share < 0.3
+def test_planted_rows_have_the_value_of_the_other_column(name, planted):
+    one = planted(name, 1.0)
+    column, source = (load(one.workflow).table[column].to_pylist() for column in one.columns)
+    pairs = set(zip(column, source, strict=True))
+    # Each value has one name, as in a copy.
+    assert len(pairs) == len(set(column)) == len(set(source))
 
 
 @pytest.mark.parametrize(
@@ -277,21 +217,6 @@ def test_labels_are_lost_where_planted(clean, planted):
         assert not after[rows[name]].any()
         others = np.setdiff1d(copy.everything(), rows[name])
         assert (after[others] == before[others]).all()
-    copy = load(planted("lost_hours", 0.1).workflow)
-    hours, labels = copy.table["timestamp"].to_numpy()[copy.rows("train")] // HOUR, copy.labels()[copy.rows("train")]
-    dark = [hour for hour in np.unique(hours) if not labels[hours == hour].any()]
-    assert len(dark) >= 17
-    copy = load(planted("delayed_clicks", 0.1).workflow)
-    last = copy.rows("test")[-len(copy.rows("test")) // 10 :]
-    assert not copy.labels()[last].any()
-    assert copy.labels()[copy.rows("test")[: -len(last)]].any()
-
-
-def test_negatives_are_dropped_in_every_second_file(clean, planted):
-    before, after = load(clean["event_time"]), load(planted("negatives_dropped", 1.0).workflow)
-    for number, name in enumerate(before.splits["train"]):
-        kept, had = after.labels()[after.files[name]], before.labels()[before.files[name]]
-        assert kept.tolist() == had[had == 1].tolist() if number % 2 else kept.tolist() == had.tolist()
 
 
 @pytest.mark.parametrize(("name", "rows_an_id"), [("request_id", 1), ("session_id", 3)])
@@ -301,10 +226,3 @@ def test_planted_rows_have_an_id_of_their_own(name, rows_an_id, planted):
     assert (values >= 50).sum() == one.affected == round(0.1 * len(values))
     ids = np.array(load(planted(name, 1.0).workflow).table[name].to_pylist())
     assert len(ids) / len(np.unique(ids)) == pytest.approx(rows_an_id, rel=0.1)
-
-
-def test_files_that_are_written_are_parquet_with_the_types_of_the_clean_copy(clean, planted):
-    one = planted("default_value")
-    for file in load(one.workflow).files:
-        now, then = (pq.read_schema(root / file) for root in (one.workflow.data.root, clean["hour"].data.root))
-        assert now.equals(then)

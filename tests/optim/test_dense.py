@@ -14,7 +14,7 @@ from odd_model import (
     step_all,
 )
 
-from pipeline.comm.in_process import in_machines, in_process
+from benchmarks.kstep.in_process import in_machines, in_process
 from pipeline.optim.dense import Dense, clip_factor
 from pipeline.settings.optimizer import DenseAdam
 

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from replicas import Replicas
 from torch import nn
 
-from pipeline.comm.in_process import in_machines, in_process, together
+from benchmarks.kstep.in_process import in_machines, in_process, together
 from pipeline.optim.dense import Dense
 from pipeline.optim.kstep import KStepDense, dense_of
 from pipeline.settings.optimizer import DenseAdam, KStep, Optimizer
