@@ -363,7 +363,7 @@ class Span:
     ready: int = 0
     """Blocks that were staged and waiting when `train` began, its own block not counted."""
     parts: tuple[tuple[str, float], ...] = ()
-    """(name, seconds) of parts of the call that are told apart: "disk", "host copy", "other workers", "compile"."""
+    """(name, seconds) of separately reported parts of the call: "disk", "host copy", "other workers", "compile"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,8 +127,8 @@ def _dotted(kind: object, info: ValidationInfo) -> object:
 
 class Model(Strict):
     kind: Annotated[ImportString[Any], BeforeValidator(_dotted), PlainSerializer(kind_name, str, when_used="json")]
-    """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, which says what a class
-    of one's own must have. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
+    """A `torch.nn.Module` class, its dotted name, or the name of a model of `pipeline.models`, which describes the
+    requirements of such a class. Called as kind(num_fields=, num_numbers=, embedding_dim=, **args)."""
     embedding_dim: Annotated[int, Field(ge=0)] = 16
     """Embedding width, the same for every field, since all rows have the same width. 0: first-order weights only."""
     init_std: Annotated[float, Field(ge=0.0)] = 0.01

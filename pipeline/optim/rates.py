@@ -42,7 +42,7 @@ class Rates:
     kernels: 20 bytes per step of the run."""
 
     def __init__(self, rows: RowOptimizerConfig, device: Device, each_step: bool) -> None:
-        """`each_step`: True if gradients may be clipped; then every step counts as a run of its own."""
+        """`each_step`: True if gradients may be clipped; then every step counts as a separate run."""
         self._rows, self._device, self.each_step = rows, device, each_step
         self.num_steps = 0
         self._runs: list[tuple[int, Rate]] = []

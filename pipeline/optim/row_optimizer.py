@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 WeightReader = Callable[[int, int, F32], None]
 """Writes the weights [P, C] of rows `begin` to `end` - 1 of a batch."""
 QUIET = 7.8e-10
-"""An absent row's weight stands still once m / sqrt(v) has shrunk by this factor: 200 steps of Adam with beta1 = 0.9
-and beta2 = 0.999."""
+"""An absent row's weight no longer changes once m / sqrt(v) has shrunk by this factor: 200 steps of Adam with beta1 0.9
+and beta2 0.999."""
 NEVER = 1 << 60
 FARTHEST = 8.6
 """Upper bound of an initial weight, in standard deviations (see `init_rows`)."""
@@ -110,7 +110,7 @@ class RowOptimizer:
 
     def reader_of_block(self, staged_AW: U32, rows_U: I32, step: int) -> Callable[[I32], WeightReader]:
         """Return a function that makes readers of a scored block: for rows `unique_P` of its U rows, as they are after
-        `step`. An entry -1 - r of `rows_U` stands for row r of staging."""
+        `step`. An entry -1 - r of `rows_U` means row r of staging."""
         if not self.catches_up or not step:
             return lambda unique_P: self._reader_of(staged_AW, rows_U[unique_P])
         if len(self._copy_UX) < len(rows_U):

@@ -28,7 +28,7 @@ HeldRows = tuple[U32, I32]
 
 @dataclass(frozen=True, slots=True)
 class StepRule:
-    """Arguments of `update_rows` besides rows and gradients."""
+    """Arguments of `update_rows` for the rule, without rows and gradients."""
 
     number: int
     dim: int

@@ -1,7 +1,7 @@
 """Measurement of this machine's constants, in a few seconds, and the file that keeps them from one command to the next.
 
 The file is for one processor, amount of memory, disk, and set of versions; it lies in the folder that PIPELINE_CACHE
-names, else in the user's cache folder. A file that is missing or damaged is made anew.
+names, else in the user's cache folder. The machine is measured again if the file is missing or damaged.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def cache_file(folder: Path, direct: bool) -> Path:
     within = os.path.expanduser(os.environ.get(CACHE_FOLDER) or caches / "pipeline")
     # A user without a home folder has no cache folder.
     within = tempfile.gettempdir() if within.startswith("~") else within
-    told = [processor(), limits.cpus(), limits.memory(), os.stat(folder).st_dev, direct, platform.python_version()]
-    key = hashlib.blake2b(repr([*told, *map(version, VERSIONS)]).encode(), digest_size=6).hexdigest()
+    facts = [processor(), limits.cpus(), limits.memory(), os.stat(folder).st_dev, direct, platform.python_version()]
+    key = hashlib.blake2b(repr([*facts, *map(version, VERSIONS)]).encode(), digest_size=6).hexdigest()
     return Path(within).absolute() / f"machine-{key}.json"
 
 

@@ -1,30 +1,58 @@
-"""Costs of the stages of a block: its counts times the costs of machine and workflow."""
+"""Costs of a run, as counts times the costs of machine and workflow: time of each stage, memory, and disk space."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from pipeline.planner.basis import KEY_BYTES, Basis
-from pipeline.planner.hits import LegForecast
-from pipeline.planner.space import ram_of_all
+from pipeline.metrics.auc import SCORE_BYTES, SPILL_BOUND
+from pipeline.planner.hits import Forecast, LegForecast
+from pipeline.planner.machine import Machine
 from pipeline.planner.timing import Cost
+from pipeline.planner.work import Work
+from pipeline.preflight.guesses import DEDUP_BYTES, MARK_BYTES, PLANNED_BYTES
+from pipeline.preflight.setup import Setup
 from pipeline.stages.scan import FREE_SHARE
+from pipeline.storage.key_map import bytes_for
+from pipeline.storage.reads import BUFFERS_BYTES
 
+KEY_BYTES = 8
+"""Bytes of the key that the log stores with each row."""
 MESSAGES_OF_STEP = 8
 """Messages that one worker sends to each other one at a step, one after the other: rows, their gradients, the dense
 part twice, and their sizes."""
 MOVING_CALLS = 3
-"""Number of calls of the key map for a block besides lookups: size with the new keys, insertion, moves."""
+"""Number of calls of the key map for a block that are no lookups: size with the new keys, insertion, moves."""
 SCAN_SHARE = 0.6
 """CPU time of reading an example's keys ahead, relative to that of `read` and `dedup` (measured in Criteo's shape)."""
 FILES_OF_CHUNK = 2
 """Number of files of a chunk, each of which is made durable."""
+MEASURED_BYTES = 32 << 20
+"""RAM with which a new run measures the disk, 64 MiB, which the C allocator keeps and uses again in part."""
+
+
+@dataclass(frozen=True, slots=True)
+class Basis:
+    """Setup, costs and counts of a run."""
+
+    setup: Setup
+    machine: Machine
+    work: Work
+    forecast: Forecast
+    dense_bytes: int
+    """Bytes of the dense part in a commit."""
+    serial: bool = False
+    """True for a run in one thread, without Dask."""
+
+    @property
+    def row_bytes(self) -> int:
+        return self.setup.row.num_bytes
 
 
 def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
     """Cost of each stage for an average block of a leg, on one worker, without other work on the machine."""
-    setup, machine, work, world = of.setup, of.machine, of.work, of.setup.world
+    setup, work, world = of.setup, of.work, of.setup.world
     rows = {name: leg.of_block(name, world) for name in leg.rows}
     trains = leg.leg.split == "train"
     examples, batches = leg.examples / max(1.0, leg.blocks) / world, leg.batches / max(1.0, leg.blocks)
@@ -40,7 +68,6 @@ def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
         "unite": work.dedup_value * (2 * rows["keys"]),
         "plan": _planning(of, rows, victims),
         "prefetch": work.first_row * rows["new"] + copying(of, rows["host_hits"]) + reading(of, rows["disk_hits"]),
-        "upload": Cost(),
         "train": step * batches + Cost(swapped.seconds / threads, swapped.cpu_seconds),
         "write_back": copying(of, victims) + writing(of, written + rows["padding"]),
     }
@@ -52,11 +79,6 @@ def stage_costs(of: Basis, leg: LegForecast) -> dict[str, Cost]:
         costs["train"] += exchanging(of, batches)
     else:
         del costs["unite"]
-    if setup.fit.sizes.on_gpu:
-        link = machine.link_bytes_per_second or math.inf
-        costs["upload"] = Cost((arrivals * of.row_bytes + examples * work.example_bytes) / link, 0.0)
-    else:
-        del costs["upload"]
     return costs
 
 
@@ -77,7 +99,7 @@ def reading(of: Basis, rows: float) -> Cost:
     """Cost of reading so many rows of the log, at random positions.
 
     Neighbours share a read if the disk streams over the gap between them in less time than another read costs; gaps are
-    distributed exponentially. Without direct I/O the page cache holds the log as far as RAM is left for it.
+    distributed exponentially. Without direct I/O the page cache holds as much of the log as RAM is left for.
     """
     if rows <= 0:
         return Cost()
@@ -128,3 +150,45 @@ def exchanging(of: Basis, batches: float) -> Cost:
     waits = MESSAGES_OF_STEP * (world - 1) * machine.message_seconds
     seconds = batches * (sent / machine.network_bytes_per_second + waits)
     return Cost(seconds, seconds)
+
+
+def ram_of_all(of: Basis) -> float:
+    """Peak bytes of RAM of all workers and, if they have processes of their own, of the driver."""
+    driver = of.work.process_bytes if of.setup.world > 1 else 0
+    return of.setup.world * sum(ram_of_worker(of).values()) + driver
+
+
+def ram_of_worker(of: Basis) -> dict[str, float]:
+    """Peak bytes of RAM of one worker, by purpose; of arrays only what is touched."""
+    setup, work, forecast = of.setup, of.work, of.forecast
+    sizes, ahead, row = setup.fit.sizes, forecast.look_ahead, of.row_bytes
+    keys, block_keys = forecast.keys / setup.world, max(setup.fit.window.keys_of_blocks, default=0)
+    block_examples = forecast.block_batches * setup.workflow.schedule.batch_size / setup.world
+    device_rows = min(keys, sizes.device_rows)
+    leave, go_to_disk = keys > sizes.device_rows, keys > sizes.device_rows + sizes.host_rows
+    rings = min(sizes.staging_rows, (ahead + 1) * block_keys)
+    rings += min(sizes.outgoing_rows, (ahead + 1) * block_keys) if leave else 0
+    evaluated = max((setup.agenda.num_examples.get(split, 0) for split in ("validation", "test")), default=0)
+    of_ring = min(sizes.read_ring_bytes, (2 * ahead + 1) * block_examples * work.example_bytes)
+    return {
+        "process": work.process_bytes + MEASURED_BYTES + (0 if of.serial else of.machine.dask_bytes),
+        "device": 0.0 if sizes.on_gpu else device_rows * row,
+        "host": min(max(0.0, keys - sizes.device_rows), sizes.host_rows) * row,
+        "rings": rings * row,
+        "chunk": sizes.chunk_rows * row,
+        "slots": MARK_BYTES * (sizes.device_rows + sizes.host_rows),
+        "read": of_ring + sizes.window_bytes,
+        "map": bytes_for(int(keys)),
+        "keys": block_keys * (DEDUP_BYTES + PLANNED_BYTES * (2 * ahead + 1)),
+        "log readers": BUFFERS_BYTES if go_to_disk else 0.0,
+        "scores": len(setup.workflow.data.labels) * SCORE_BYTES * min(evaluated, SPILL_BOUND),
+    }
+
+
+def disk_at_end(of: Basis, commits: int) -> float:
+    """Bytes of the run directory after the run: the log with the commits that are kept, the space that is reserved for
+    one more, and dense models."""
+    kept = min(commits, of.setup.workflow.commit.keep)
+    model = of.dense_bytes / (1 + of.setup.workflow.optimizer.numbers_a_parameter)
+    rows = of.forecast.log_rows + of.forecast.reserved_rows
+    return rows * (of.row_bytes + KEY_BYTES) + (kept + 1) * of.dense_bytes + model

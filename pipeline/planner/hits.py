@@ -114,7 +114,7 @@ def forecast(setup: Setup, values_of_example: float, max_values: int = MAX_VALUE
 
 
 class Replay:
-    """A simulation that is run as far as it may, and what it leaves to extrapolate."""
+    """A simulation that runs up to its limits, and the extrapolation of the rest."""
 
     def __init__(self, simulation: Simulation, setup: Setup, rate: int, sample: Sample | None) -> None:
         self._simulation, self._agenda, self._rate, self._sample = simulation, setup.agenda, rate, sample

@@ -40,8 +40,6 @@ class Machine(Strict):
     """RAM that Dask takes in a process."""
     process_bytes: Size
     """RAM of a process with all libraries, before it opens a run."""
-    link_bytes_per_second: Positive | None = None
-    """Throughput of copies between host and GPU, in each direction; None without a GPU."""
     network_bytes_per_second: Positive
     """Throughput between two workers, in each direction."""
     message_seconds: Amount

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from pipeline.messages.sizes import format_size_down, format_size_up
-from pipeline.monitor.history import json_value
-from pipeline.planner.basis import Basis
+from pipeline.planner.costs import Basis
 from pipeline.planner.hits import forecast
 from pipeline.planner.predict import Prediction, predict
 from pipeline.preflight.checked import Checked
@@ -27,7 +24,7 @@ class WithMemory:
     why_not: str | None = None
 
 
-def with_other_memory(checked: Checked, basis: Basis) -> dict[str, WithMemory]:
+def predict_with_other_memory(checked: Checked, basis: Basis) -> dict[str, WithMemory]:
     """Predict the run for each of FACTORS. Empty if all caps are given."""
     found: dict[str, WithMemory] = {}
     if not checked.storage.leaves_out:
@@ -43,22 +40,3 @@ def with_other_memory(checked: Checked, basis: Basis) -> dict[str, WithMemory]:
         counts = forecast(setup, basis.work.values_of_example)
         found[name] = WithMemory(memory, predict(replace(basis, setup=setup, forecast=counts)))
     return found
-
-
-def told(others: dict[str, WithMemory]) -> list[str]:
-    """Describe them, a line each."""
-    lines = []
-    for name, of in others.items():
-        text = of.why_not or ""
-        if p := of.prediction:
-            text = (
-                f"{p.examples_per_second:,.0f} examples/s, {p.disk_rows_per_second:,.0f} rows/s from disk, at most "
-                f"{format_size_up(int(p.ram_bytes))} of RAM"
-            )
-        lines.append(f"{name + ':':10}with {format_size_down(of.memory)} of memory {text}")
-    return lines
-
-
-def values_of(others: dict[str, WithMemory]) -> dict[str, Any]:
-    """Values for JSON."""
-    return dict(json_value({name: asdict(of) for name, of in others.items()}))

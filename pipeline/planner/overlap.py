@@ -10,7 +10,7 @@ from pipeline.stages import STAGES
 
 
 class ThreadExecutor:
-    """Executor of a schedule that runs each stage on a thread of its own."""
+    """Executor of a schedule that runs each stage on a separate thread."""
 
     def __init__(self, call: Callable[[str, int], StageResult]) -> None:
         self._call = call
@@ -20,7 +20,7 @@ class ThreadExecutor:
         return self._threads[stage].submit(self._run, stage, number, after)
 
     def _run(self, stage: str, number: int, after: list[Future[StageResult]]) -> StageResult:
-        # A stage waits for earlier stages and for itself at earlier blocks alone, so some thread can always go on.
+        # A stage waits for earlier stages and for itself at earlier blocks alone, so some thread can always continue.
         wait(after)
         return self._call(stage, number)
 

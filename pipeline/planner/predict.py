@@ -1,7 +1,7 @@
 """Prediction of a run: seconds of each stage and which one binds, seconds of epochs and commits, memory, disk, money.
 
 A stage's time is its counts times costs. While blocks overlap, a block takes as long as its slowest part: training,
-which takes longer by `Work.beside` for each CPU second of the other stages; or another stage, such as `prefetch` on a
+which takes longer by `Work.slowdown` for each CPU second of the other stages; or another stage, such as `prefetch` on a
 slow disk; or the CPU time of all stages of all workers, divided by the cores.
 """
 
@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pipeline.planner.basis import KEY_BYTES, Basis
-from pipeline.planner.costs import fingerprinting, stage_costs, writing
+from pipeline.planner.costs import KEY_BYTES, Basis, disk_at_end, fingerprinting, ram_of_all, stage_costs, writing
 from pipeline.planner.hits import LegForecast
-from pipeline.planner.space import disk_at_end, ram_of_all
 from pipeline.planner.timing import Cost
 from pipeline.storage.key_map import bytes_for
 
 FILES_OF_COMMIT = 12
-"""Number of files and folders that a commit makes durable besides its chunks."""
+"""Number of files and folders that a commit makes durable, without its chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +45,7 @@ class Prediction:
     """Seconds of an average epoch, with evaluation and commits."""
     run_seconds: float
     run_examples_per_second: float
-    """Trained examples divided by all seconds, as a run's result tells it."""
+    """Trained examples divided by all seconds, as in a run's result."""
     commits: int
     commit_seconds: float
     commit_bytes: float
@@ -111,17 +109,17 @@ def block_times(of: Basis, leg: LegForecast) -> BlockTimes:
     if of.serial:
         slowest = max(stages, key=lambda stage: stages[stage].seconds)
         return BlockTimes(stages, sum(cost.seconds for cost in stages.values()), slowest)
-    beside = of.machine.block_seconds + sum(cost.cpu_seconds for name, cost in stages.items() if name != "train")
+    others = of.machine.block_seconds + sum(cost.cpu_seconds for name, cost in stages.items() if name != "train")
     parts = {name: cost.seconds for name, cost in stages.items()}
-    parts["train"] += of.work.beside * beside
-    on_cpu = beside if of.setup.fit.sizes.on_gpu else beside + stages["train"].cpu_seconds
+    parts["train"] += of.work.slowdown * others
+    on_cpu = others if of.setup.fit.sizes.on_gpu else others + stages["train"].cpu_seconds
     parts["cores"] = of.setup.world * on_cpu / of.machine.cores
     binds = max(parts, key=lambda part: parts[part])
     return BlockTimes(stages, parts[binds], binds)
 
 
 def _filling(block: BlockTimes, look_ahead: int) -> float:
-    """Time until the first block of a stretch trains, and after its last one: nothing trains beside them."""
+    """Time until the first block of a stretch trains, and after its last one: nothing trains meanwhile."""
     first = sum(block.stages[stage].seconds for stage in ("read", "dedup")) * (look_ahead + 1)
     return first + sum(block.stages[stage].seconds for stage in ("plan", "prefetch", "write_back"))
 

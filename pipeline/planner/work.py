@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.data.agenda import Agenda, Position
+from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.device.device import Device
 from pipeline.machine.memory import resident_bytes
 from pipeline.planner.machine import Machine
 from pipeline.planner.overlap import ThreadExecutor
-from pipeline.planner.read_cost import read_cost, values_of_example
 from pipeline.planner.timing import Cost, fastest
 from pipeline.preflight.memory_table import table
 from pipeline.preflight.setup import Setup
@@ -38,6 +38,8 @@ another and then overlapped."""
 MEASURED_SECONDS = 1.2
 """Time that each of the two measurements should take."""
 FIRST_ROWS = 1 << 13
+WINDOWS, EXAMPLES = 3, 4096
+"""Number of windows that are loaded, and of examples whose values are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +61,7 @@ class Work:
     score_batch: Cost
     compile_seconds: float
     """Time for which the first batch waits until the dense part is compiled."""
-    beside: float
+    slowdown: float
     """Seconds by which training takes longer for each CPU second of the other stages: 0 if they have cores of their
     own, 1 if they take their time from training."""
     process_bytes: int
@@ -80,7 +82,7 @@ def measure_work(setup: Setup, source: Source, device: Device, folder: Path, mac
 
 
 class Rehearsal:
-    """A worker with the run's own tiers, which trains and scores batches by themselves: blocks of one batch."""
+    """A worker with the run's own tiers, which trains and scores blocks of one batch."""
 
     def __init__(
         self, setup: Setup, source: Source, device: Device, scratch: Path, machine: Machine, agenda: Agenda
@@ -133,12 +135,12 @@ class Rehearsal:
             train_batch=train + self._swap(moves) * -1.0,
             score_batch=_last(scored, "train") if scored else train,
             compile_seconds=compiling,
-            beside=self._beside(num, train, spans),
+            slowdown=self._slowdown(num, train, spans),
             process_bytes=self._process_bytes(),
         )
 
-    def _beside(self, num: int, train: Cost, spans: Sequence[Span]) -> float:
-        """See `Work.beside`; `train`, `spans`: a step and all stages, one after another."""
+    def _slowdown(self, num: int, train: Cost, spans: Sequence[Span]) -> float:
+        """See `Work.slowdown`; `train`, `spans`: a step and all stages, one after another."""
         others = sum(s.cpu_seconds for s in spans if s.stage not in ("train", "gpu train"))
         seconds = self._overlapped(num)
         longer = seconds - train.seconds if seconds else others
@@ -180,7 +182,7 @@ class Rehearsal:
         return [done.span for done in results if done.span], [done.moves for done in results if done.moves]
 
     def _swap(self, moves: Sequence[Moves]) -> Cost:
-        """Cost of a block's swap, which the plan of the real run tells anew."""
+        """Cost of a block's swap, which the prediction counts by the plans of the real run."""
         rows = statistics.mean(m.keys - m.device_hits + m.device_to_host + m.device_to_disk for m in moves)
         seconds = rows * self._setup.row.num_bytes / self._machine.copy_bytes_per_second
         return Cost(seconds / self._setup.workflow.schedule.threads, seconds)
@@ -195,7 +197,7 @@ class Rehearsal:
         return Cost(seconds, seconds) * (1 / FIRST_ROWS)
 
     def _process_bytes(self) -> int:
-        """Resident bytes of this process without what the tables of memory list, as far as it was touched."""
+        """Resident bytes of this process without the parts of listed buffers that were touched."""
         places, sizes, row = self._tiers.places, self._setup.fit.sizes, self._setup.row.num_bytes
         rows = sum(len(slots.keys_S) - slots.num_free for slots in (places.device, places.host))
         marks = next(size for name, size, _ in table(sizes, self._look_ahead) if name == "slot marks")
@@ -221,3 +223,35 @@ def _median(spans: Sequence[Span], stage: str) -> Cost:
     costs = [_cost(span) for span in _of(spans, stage)]
     seconds, cpu = (statistics.median(getattr(c, name) for c in costs) for name in ("seconds", "cpu_seconds"))
     return Cost(seconds, cpu)
+
+
+def values_of_example(source: Source) -> tuple[float, float]:
+    """Return the number of categorical values of an average example, of the first few, and its bytes in the ring."""
+    agenda = Agenda(source.num_examples, EXAMPLES, 1)
+    block = next(agenda.blocks(1))
+    num_bytes = source.block_bytes(block.num_examples)
+    examples = source.read(block, ReadBuffer(2 * num_bytes + (1 << 16)))
+    return len(examples.keys_V) / block.num_examples, num_bytes / block.num_examples
+
+
+def read_cost(source: Source, agenda: Agenda) -> Cost:
+    """Cost of reading an example, its share of the windows and row groups included."""
+    # Of another epoch, of which no window is in memory.
+    first = replace(next(agenda.blocks(1)), epoch=1)
+    window, batch = source.loads(first)[0], first.num_examples
+    buffer = ReadBuffer(2 * source.block_bytes(batch) + (1 << 16))
+    starts = [number * window // batch for number in range(WINDOWS)]
+    lines, seconds, cpu = [], [], []
+    for begin in (at + n for at in starts for n in (0, 1)):
+        block = agenda.block_at(Position(0, "train", begin), 1) if begin < agenda.steps_of_epoch else None
+        if block is None or block.split != "train" or block.num_examples > batch:
+            continue
+        block = replace(block, epoch=1)
+        loads, start = source.loads(block), (time.perf_counter(), time.process_time())
+        source.read(block, buffer)
+        seconds.append(time.perf_counter() - start[0])
+        cpu.append(time.process_time() - start[1])
+        lines.append([*loads, block.num_examples])
+    # Least squares with three unknowns: decoding and hashing a row, shuffling it into a window, writing it to a batch.
+    each = [float(np.linalg.lstsq(np.array(lines, float), np.array(of), rcond=None)[0].sum()) for of in (seconds, cpu)]
+    return Cost(*(max(value, 1e-9) for value in each))

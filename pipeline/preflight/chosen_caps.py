@@ -1,12 +1,12 @@
 """Caps that a workflow leaves out, chosen within a budget of RAM from the keys of the first window.
 
 What is not for rows comes first: the process, the read ring, the key map with room for KEY_MARGIN times the guessed
-keys. The rest is for rows, as far as the table needs it. Blocks are as large as the workflow allows, if an epoch
-still has BLOCKS_OF_EPOCH of them and rows have some room besides the rings: small blocks cost more than misses do.
+keys. The rest is for rows, up to the size of the table. Blocks are as large as the workflow allows, if an epoch
+still has BLOCKS_OF_EPOCH of them and rows have some room next to the rings: small blocks cost more than misses do.
 
 Without a GPU, device and host are the same RAM, so nearly all rows lie in the device's slab, and the host has little
 more than its ring: a row that leaves for a host slab would be copied twice more, and be no better kept. With a GPU the
-device has up to GPU_SHARE of the free memory, as far as the table needs it, and the host has what the budget leaves.
+device has up to GPU_SHARE of the free memory, at most the size of the table, and the host has what the budget leaves.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ DISK_SHARE = 0.9
 KEY_MARGIN = 2.0
 """Number of keys for which there is room, per key that is guessed."""
 ROOM = 0.5
-"""Least rows besides those that a pace cannot do without, per row of those."""
+"""Minimum of spare rows, per row that a pace needs."""
 BLOCKS_OF_EPOCH = 8
 UNLIMITED_DISK = 1 << 60
 LATER_BYTES = 128 << 20
-"""RAM that a process takes after the checks, besides what is listed: Dask, compiled kernels, freed memory that the
+"""RAM that a process takes after the checks, not counting what is listed: Dask, compiled kernels, freed memory that the
 allocator keeps."""
 READ_SLACK = 1.25
 """Bytes of a buffer of the read ring per byte that a block is predicted to take."""
@@ -177,8 +177,8 @@ class _Shares:
 
     @property
     def map_bytes(self) -> int:
-        """Bytes for the key map. Rows besides the least give way to the guessed keys, since a run ends if the map has
-        no room, and rows can lie on the disk; those of KEY_MARGIN get at most half of the rest."""
+        """Bytes for the key map. The guessed keys come before spare rows, since a run ends if the map has no
+        room, whereas rows can lie on the disk; those of KEY_MARGIN get at most half of the rest."""
         if self.given.map is not None:
             return self.given.map
         left = self.needs.budget - self.process_bytes - self.read_bytes - self.in_ram
@@ -191,9 +191,9 @@ class _Shares:
         row, rings = self.needs.c.row.num_bytes, self.ring_rows * (2 if self.needs.c.device.on_gpu else 1)
         device, host = self.given.device, self.given.host
         assert device is None or isinstance(device, int)
-        beside = gpu_bytes(self.read_bytes, 2 * self.look_ahead + 1) if self.needs.c.device.on_gpu else 0
+        copies = gpu_bytes(self.read_bytes, 2 * self.look_ahead + 1) if self.needs.c.device.on_gpu else 0
         return (
-            beside + (rings + self.union) * row if device is None else device,
+            copies + (rings + self.union) * row if device is None else device,
             (rings + self.given.chunk_rows) * row if host is None else host,
         )
 
@@ -207,7 +207,7 @@ class _Shares:
     def spare(self) -> int:
         """Bytes of RAM for more rows than the least; negative if there is too little for those."""
         left = self.needs.budget - self.process_bytes - self.read_bytes - self.map_bytes - self.in_ram
-        # A commit of all rows has to fit on the disk, and the log beside it.
+        # A commit of all rows has to fit on the disk, next to the log.
         on_disk = (self.needs.disk if self.given.disk is None else self.given.disk) // 3
         return min(self._without_marks(left), max(0, on_disk - sum(self.least))) if left >= 0 else left
 
@@ -222,7 +222,7 @@ class _Shares:
 
     @property
     def is_roomy(self) -> bool:
-        """True if all rows fit, or there is some room besides the rings."""
+        """True if all rows fit, or there is some room next to the rings."""
         return self.spare >= min(self.table_bytes, int(ROOM * sum(self.least)))
 
     def caps(self) -> CapSizes:

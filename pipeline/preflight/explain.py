@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from pipeline.messages.sizes import MemoryShare, format_size_up
-from pipeline.preflight.dense_cost import dense_cost
 from pipeline.preflight.guesses import guessed_keys, other_buffers
 from pipeline.preflight.memory_table import Line, printed, table
 from pipeline.preflight.setup import Setup
+from pipeline.settings.optimizer import Adam
 from pipeline.storage.key_map import most_bytes_for
 
+STEEP = 38
+"""Value of lr * l2 / eps above which Adam's steps are larger than the weight, so that it does not converge to zero."""
 STALE = 2.5
 """Bytes of the log per byte of live rows: stale rows that commits keep, and the reserve for another one."""
 
@@ -18,9 +20,7 @@ STALE = 2.5
 def explain(setup: Setup, all_parts: bool = False) -> str:
     """Describe a run before it begins: what it is, what it takes, whether that is enough. `all_parts`: then also the
     predicted size of every tier and buffer of a worker."""
-    workflow, fit = setup.workflow, setup.fit
-    cost = dense_cost(workflow, setup.row, fit.window.keys_of_batch, fit.window.union_of_first[-1])
-    lines = [*in_short(setup), *([cost] if cost else [])]
+    fit, lines = setup.fit, in_short(setup)
     if all_parts:
         of_each = f"; of each of {setup.world} workers:" if setup.world > 1 else ""
         lines.append(f"\nlook-ahead {fit.look_ahead}, blocks of {fit.block_batches} batches{of_each}")
@@ -67,21 +67,26 @@ def in_short(setup: Setup) -> list[str]:
         f"{'epoch' if schedule.epochs == 1 else 'epochs'}{' at most' if schedule.plateau else ''}",
         f"keys:     about {keys:,}, guessed from the first blocks; rows of {row_bytes} bytes, so a table of about "
         f"{format_size_up(table_bytes)}",
-        f"memory:   {format_size_up(ram)} besides the model: device {device}, host {format_size_up(storage.host)}, map "
+        f"memory:   {format_size_up(ram)} without the model: device {device}, host {format_size_up(storage.host)}, map "
         f"{format_size_up(storage.map)}, read {format_size_up(storage.read)}"
         + (f"; of all {setup.world} workers" if setup.world > 1 else ""),
         f"          device and host hold {held:.0%} of the table; the others are read from disk when they are needed",
         f"disk:     {format_size_up(storage.disk)} at most; such a table takes about "
         f"{format_size_up(int(STALE * table_bytes))} with the commits that are kept",
     ]
-    advice = []
+    rows, advice = workflow.optimizer.rows, []
+    if isinstance(rows, Adam) and rows.semantics == "dense" and (steep := rows.lr * rows.l2 / rows.eps) > STEEP:
+        lines.append(
+            f"lr * l2 / eps of optimizer.rows is {steep:,.0f}, above {STEEP}: rows that are absent for long are "
+            "unstable in any float32 implementation; lower lr or l2, or raise eps"
+        )
     for name, cap, needed in (
         ("map", storage.map, most_bytes_for(keys)), ("disk", storage.disk, int(STALE * table_bytes))
     ):  # fmt: skip
         if setup.world * cap < needed:
             size = format_size_up(-(-needed // setup.world))
             advice.append(f"storage.{name} may be too small: raise it to about {size!r}")
-    return [*lines, *(advice or ["fits, as far as can be said before the run"])]
+    return [*lines, *(advice or ["fits, by what is known before the run"])]
 
 
 def estimated_keys(setup: Setup) -> int:

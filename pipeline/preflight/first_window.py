@@ -66,12 +66,12 @@ class Needs:
     row_bytes: int
     window_bytes: int
     commit_bytes: int
-    """Bytes on the disk besides the log."""
+    """Bytes on the disk next to the log."""
     on_gpu: bool
     num_owned: int
     """Shards that share the caps."""
     windows: dict[int, FirstWindow] = field(default_factory=dict)
-    """The first window by number of batches of a block, as far as it was read."""
+    """First windows that were read, by number of batches of a block."""
     block_bytes: dict[int, int] = field(default_factory=dict)
     """Bytes of the read ring that a block is expected to take."""
 

@@ -120,20 +120,20 @@ def _has_room(name: str, setup: Setup, sizes: Sizes, num_shards: int, num_keys: 
     log = kept * (owned + math.ceil(workflow.storage.log_multiple * keys / sizes.chunk_rows))
     written = max(max_chunks(sizes.outgoing_rows, sizes.chunk_rows, owned), MIN_GROWTH * owned)
     needed = log + 2 * written
-    return _beside_slabs(sizes, owned) >= (
-        needed if name == "disk" else min(needed, _beside_slabs(setup.fit.sizes, owned))
+    return _spare_chunks(sizes, owned) >= (
+        needed if name == "disk" else min(needed, _spare_chunks(setup.fit.sizes, owned))
     )
 
 
-def _beside_slabs(sizes: Sizes, num_owned: int) -> int:
-    """Chunks of the disk besides those that a commit of all rows of device and host takes."""
+def _spare_chunks(sizes: Sizes, num_owned: int) -> int:
+    """Chunks of the disk that a commit of all rows of device and host leaves free."""
     rows = max_rows(sizes.device_rows + sizes.host_rows, sizes.map_bytes)
     return sizes.disk_chunks - max_chunks(rows, sizes.chunk_rows, num_owned)
 
 
 def _enough(setup: Setup, name: str, suits: Callable[[Sizes], bool]) -> dict[str, str]:
-    """Find caps whose sizes suit: by field of `storage`, of which `name` is the first, the size to set. A field that
-    may stay as it is has none. Empty if no caps suit."""
+    """Find the caps that make the sizes suit. Returns the sizes to set by field of `storage`, `name` first,
+    without fields that may stay as they are. Empty if no caps suit."""
 
     def suit(caps: Mapping[str, int]) -> bool:
         with suppress(DoesNotFit):

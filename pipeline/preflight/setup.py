@@ -16,8 +16,7 @@ from pipeline.data.source import Scoring, Source
 from pipeline.data.synthetic import ensure
 from pipeline.device.device import Described
 from pipeline.machine.threads import share_of
-from pipeline.preflight.check_compiler import check_compiler
-from pipeline.preflight.check_memory import check_budget, check_memory
+from pipeline.preflight.check_machine import check_budget, check_compiler, check_memory
 from pipeline.preflight.check_model import DenseFacts, check_model, fast_in_bfloat16
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.chosen_caps import choose_caps

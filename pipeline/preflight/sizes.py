@@ -99,19 +99,19 @@ def fit(
     num_owned: int = 1,
 ) -> Sizes:
     """Divide the caps for a look-ahead. Raises DoesNotFit, which names the first cap that is too small.
-    `commit_bytes`: bytes on the disk besides the log; `num_owned`: shards that share the
+    `commit_bytes`: bytes on the disk next to the log; `num_owned`: shards that share the
     caps."""
     keys = max(window.keys_of_blocks)
     union = window.union_of_first[min(look_ahead, len(window.union_of_first) - 1)]
     ring_rows = (look_ahead + 1) * int(slack * keys)
     ring_bytes = read_ring_bytes(storage, window_bytes)
-    beside = gpu_bytes(ring_bytes, 2 * look_ahead + 1) if on_gpu else 0
+    copies = gpu_bytes(ring_bytes, 2 * look_ahead + 1) if on_gpu else 0
     rings = 2 if on_gpu else 1
-    device = (storage.device - beside) // row_bytes
+    device = (storage.device - copies) // row_bytes
     if device < rings * ring_rows + union:
         needed = rings * ring_rows + union
         what = f"{union:,} rows of slab"
-        raise DoesNotFit(_too_small("device", storage.device, row_bytes, needed, what, look_ahead, rings, beside))
+        raise DoesNotFit(_too_small("device", storage.device, row_bytes, needed, what, look_ahead, rings, copies))
     # The host's cap includes one chunk buffer, in which rows for the disk are gathered.
     host = storage.host // row_bytes - storage.chunk_rows
     if host < rings * ring_rows:
@@ -132,23 +132,23 @@ def fit(
         window_bytes=window_bytes,
         map_bytes=storage.map,
         known_bytes=storage.known_bytes,
-        gpu_bytes=beside,
+        gpu_bytes=copies,
     )
 
 
-def _rings(beside_union: int, device: int, host: int, ring_rows: int, on_gpu: bool) -> tuple[int, int]:
-    """Rows of the outgoing and of the staging ring. `beside_union`: the device's rows besides the window's union."""
+def _rings(spare: int, device: int, host: int, ring_rows: int, on_gpu: bool) -> tuple[int, int]:
+    """Rows of the outgoing and of the staging ring. `spare`: the device's rows that the window's union leaves."""
     if not on_gpu:
         return (
-            min(beside_union, max(ring_rows, device // RING_SHARE)),
+            min(spare, max(ring_rows, device // RING_SHARE)),
             min(host, max(ring_rows, host // RING_SHARE)),
         )
-    both = min(beside_union // 2, host // 2, max(ring_rows, min(device, host) // (2 * RING_SHARE)))
+    both = min(spare // 2, host // 2, max(ring_rows, min(device, host) // (2 * RING_SHARE)))
     return both, both
 
 
 def gpu_bytes(ring_bytes: int, num_buffers: int) -> int:
-    """GPU memory besides the slab and the rings of rows: copies of the read buffers, indices, and dedup's workspace."""
+    """GPU memory for everything but rows: copies of the read buffers, indices, and dedup's workspace."""
     return int(INDEX_SHARE * ring_bytes + DEDUP_SHARE * ring_bytes / num_buffers)
 
 
@@ -198,14 +198,14 @@ def read_ring_bytes(storage: CapSizes, window_bytes: int) -> int:
 
 
 def _too_small(
-    tier: str, cap: int, row_bytes: int, rows: int, what: str, look_ahead: int, rings: int = 1, beside: int = 0
+    tier: str, cap: int, row_bytes: int, rows: int, what: str, look_ahead: int, rings: int = 1, copies: int = 0
 ) -> str:
     gpu = (
-        f" and {format_size_up(beside)} for copies of the read ring, indices and dedup (lower storage.read)"
-        if beside
+        f" and {format_size_up(copies)} for copies of the read ring, indices and dedup (lower storage.read)"
+        if copies
         else ""
     )
-    needed = format_size_up(rows * row_bytes + beside)
+    needed = format_size_up(rows * row_bytes + copies)
     return (
         f"storage.{tier} is {format_size_down(cap)}, {cap // row_bytes:,} rows of {row_bytes} bytes; needed are "
         f"{rows:,} rows ({what} and {'a ring' if rings == 1 else f'{rings} rings'} of {look_ahead + 1} buffers){gpu}; "

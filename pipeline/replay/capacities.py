@@ -1,4 +1,4 @@
-"""Capacities of one worker's tiers, as far as `plan` and commits depend on them."""
+"""Capacities of one worker's tiers that `plan` and commits depend on."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Steps of `pipeline replay`: open the data of a workflow or run, simulate or replay it, and hold what was found."""
+"""Steps of `pipeline replay`: open the data of a workflow or run, simulate or replay it, and return the hits."""
 
 from __future__ import annotations
 
 import json
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -17,8 +18,8 @@ from pipeline.driver.stretches import STRETCHES, Opened, RunEvent, read_events
 from pipeline.messages.sizes import parse_size
 from pipeline.preflight.checked import Checked
 from pipeline.preflight.setup import after, caps, check, divide_caps
-from pipeline.replay.grid import AllWorkers, BoundCell, Cell, Grid, GridSize, cell_of
-from pipeline.replay.picture import svg
+from pipeline.replay.capacities import Capacities
+from pipeline.replay.grid import BoundCell, Cell, Grid, GridSize
 from pipeline.replay.record import OTHER_DATA, RecordedRun
 from pipeline.replay.table import hits_table
 from pipeline.replay.trace import FileTrace, shards_of
@@ -30,21 +31,6 @@ from pipeline.storage.shards import Shards
 from pipeline.workflow import Workflow, load, without_removed
 
 AS_IT_RAN = "as it ran"
-
-
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Arguments of the command."""
-
-    target: Path
-    workflow: Path | None
-    settings: Sequence[str]
-    workers: int | None
-    share: float
-    policies: Sequence[tuple[str, str]]
-    """Pairs of device and host; empty: those of the workflow."""
-    sizes: Sequence[str]
-    bounds: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +47,6 @@ class Found:
     def table(self) -> str:
         return hits_table(self.cells, self.bounds)
 
-    def picture(self) -> str:
-        return svg(self.name, self.cells, self.bounds)
-
     def as_json(self) -> dict[str, Any]:
         """All of it, for JSON."""
         return {
@@ -75,50 +58,51 @@ class Found:
         }
 
 
-def replay(order: Order, say: Callable[[str], None]) -> Found:
-    """Do what the command is asked for. `say` is called with warnings. Raises ValueError and OSError if an argument,
-    the data or the record are wrong."""
-    is_run = order.target.is_dir()
+def replay(args: Namespace, share: float, pairs: Sequence[tuple[str, str]], say: Callable[[str], None]) -> Found:
+    """Simulate or replay as the arguments of the command ask. `share`: of the keys; `pairs`: policies of device and
+    host; empty: those of the workflow. `say` is called with warnings. Raises ValueError and OSError if an argument, the
+    data or the record are wrong."""
+    target, is_run = args.target, args.target.is_dir()
     # The record comes first: a run of an earlier version has none.
-    has_workflow = order.workflow or (order.target / WORKFLOW).is_file()
-    events = list(_events(order.target)) if is_run and has_workflow else []
-    workflow = override(_workflow_of(order, is_run), order.settings)
-    world = order.workers or next((len(e.workers) for e in reversed(events) if isinstance(e, Opened)), 1)
+    has_workflow = args.workflow or (target / WORKFLOW).is_file()
+    events = list(_events(target)) if is_run and has_workflow else []
+    workflow = override(_workflow_of(target, args.workflow), args.set)
+    world = args.workers or next((len(e.workers) for e in reversed(events) if isinstance(e, Opened)), 1)
     workflow = shared_by(workflow, world, None)
-    device = choose(workflow.device)
-    checked = check(workflow, device, say, world)
+    checked = check(workflow, choose(workflow.device), say, world)
     reader = KeyReader(workflow.data, workflow.seed, workflow.schedule.threads)
     try:
-        cells: list[Cell] = []
-        bounds: list[BoundCell] = []
-        equals = None
-        if is_run and order.share == 1 and not order.workers:
+        cells, bounds, equals = list[Cell](), list[BoundCell](), None
+        if is_run and share == 1 and not args.workers:
             cells.append(_as_it_ran(events, checked, reader))
-            equals = _equals_result(cells[0], order.target)
-        if not is_run or order.share < 1 or order.workers or order.policies or order.sizes:
+            result = read_result(target)
+            equals = None if result is None else result["tiers"] == cells[0].as_json()["tiers"]
+        if not is_run or share < 1 or args.workers or pairs or args.sizes:
             shards = shards_of(workflow.workers.num_shards(world), world)
-            grid = Grid(FileTrace(reader, checked.agenda, shards), workflow, order.share)
+            grid = Grid(FileTrace(reader, checked.agenda, shards), workflow, share)
             checked = after([caps], checked)
-            sizes = [_size(text, checked) for text in order.sizes or ["1"]]
-            bounds += _simulate(grid, order, workflow, sizes, say)
+            sizes = [_size(text, checked) for text in args.sizes or ["1"]]
+            for size in sizes:
+                for pair in pairs or [(workflow.storage.device_policy, workflow.storage.host_policy)]:
+                    grid.simulate(size, pair)
+                if not args.no_bound:
+                    grid.look_at(size.block_batches)
+            grid.run(say)
+            bounds += [grid.bounds(size) for size in sizes if not args.no_bound]
             cells += grid.cells()
-        return Found(workflow.name, cells, bounds, order.share, equals)
+        return Found(workflow.name, cells, bounds, share, equals)
     finally:
         reader.close()
         checked.source.close()
 
 
-def _workflow_of(order: Order, is_run: bool) -> Workflow:
+def _workflow_of(target: Path, file_of_run: Path | None) -> Workflow:
     """Load the workflow. Raises ValueError if there is none."""
-    if not is_run:
-        return load(order.target)
-    if order.workflow:
-        return load(order.workflow)
-    file = order.target / WORKFLOW
+    if file_of_run or not target.is_dir():
+        return load(file_of_run if file_of_run and target.is_dir() else target)
+    file = target / WORKFLOW
     if not file.is_file():
-        raise ValueError(
-            f"{order.target} is not a run: it has no {WORKFLOW}; name a run directory or a workflow's file"
-        )
+        raise ValueError(f"{target} is not a run: it has no {WORKFLOW}; name a run directory or a workflow's file")
     try:
         return read_json(Workflow, json.dumps(without_removed(json.loads(file.read_bytes()))))
     except (ValueError, RecursionError) as error:
@@ -162,20 +146,6 @@ def _storage(text: str, storage: CapSizes) -> CapSizes:
     return storage.model_copy(update={"device": device, "host": host})
 
 
-def _simulate(
-    grid: Grid, order: Order, workflow: Workflow, sizes: Sequence[GridSize], say: Callable[[str], None]
-) -> list[BoundCell]:
-    """Simulate all pairs of policies with all sizes; returns the bounds. `say` is called with the progress."""
-    own = (workflow.storage.device_policy, workflow.storage.host_policy)
-    for size in sizes:
-        for pair in order.policies or [own]:
-            grid.simulate(size, pair)
-        if order.bounds:
-            grid.look_at(size.block_batches)
-    grid.run(say)
-    return [grid.bounds(size) for size in sizes] if order.bounds else []
-
-
 def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) -> Cell:
     """Replay a run by its record."""
 
@@ -194,14 +164,7 @@ def _as_it_ran(events: Sequence[RunEvent], checked: Checked, reader: KeyReader) 
     for _ in run.follow(events):
         pass
     last = [event for event in events if isinstance(event, Opened)][-1]
-    totals, workers = run.totals, last.workers
-    device, host, disk = (
-        sum(sizes) for sizes in zip(*((w.device_rows, w.host_rows, w.disk_chunks) for w in workers), strict=True)
-    )
-    whole = AllWorkers(device, host, disk, workers[0].chunk_rows, checked.row.num_bytes)
-    return cell_of(AS_IT_RAN, last.policies, whole, totals.counts(), totals.chunks, {}, None)
-
-
-def _equals_result(cell: Cell, run_dir: Path) -> bool | None:
-    result = read_result(run_dir)
-    return None if result is None else result["tiers"] == cell.as_json()["tiers"]
+    workers = last.workers
+    sums = {name: sum(getattr(w, name) for w in workers) for name in ("device_rows", "host_rows", "disk_chunks")}
+    whole = Capacities(**sums, chunk_rows=workers[0].chunk_rows)
+    return Cell(AS_IT_RAN, last.policies, whole, checked.row.num_bytes, run.totals.counts(), run.totals.chunks)

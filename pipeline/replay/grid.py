@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, ClassVar
 
 from pipeline.metrics.totals import TierTotals
 from pipeline.monitor.history import json_value
@@ -39,40 +39,67 @@ class Cell:
     size: str
     policies: tuple[str, str]
     """Names of those of device and host."""
-    memory_bytes: int
-    """Bytes of the rows of device and host, of all workers."""
-    tiers: Mapping[str, Mapping[str, Any]]
-    """See `TierTotals.report`; of a sample, estimates for all keys."""
-    device_hits: float
-    """Share of all keys found on the device."""
-    memory_hits: float
-    """Share of all keys found on the device or the host."""
-    disk_reads: int
-    """Rows read from the disk."""
-    errors: Mapping[str, float]
-    """Standard errors of the two shares, "device" and "memory"; empty without a sample."""
-    stopped: str | None
+    whole: Capacities
+    """Capacities of all workers together."""
+    row_bytes: int
+    counts: RowCounts
+    """Counts of rows; of a sample, estimates for all keys."""
+    chunks: int
+    """Number of chunks on disk at the end."""
+    errors: Mapping[str, float] = field(default_factory=dict)
+    """Standard errors of the shares of hits, "device" and "memory"; empty without a sample."""
+    stopped: str | None = None
     """Message of the refusal that ended the run early."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the rows of device and host, of all workers."""
+        return (self.whole.device_rows + self.whole.host_rows) * self.row_bytes
+
+    @property
+    def shares(self) -> dict[str, float]:
+        """Shares of all keys found on the device, "device", and on the device or the host, "memory"."""
+        return hit_shares(self.counts)
+
+    @property
+    def disk_reads(self) -> int:
+        """Rows read from the disk."""
+        return sum(counts["disk_hits"] for counts in self.counts.values())
+
+    @property
+    def tiers(self) -> dict[str, dict[str, float]]:
+        """See `TierTotals.report`."""
+        totals, whole = TierTotals(), self.whole
+        totals.load(self.counts)
+        rows, chunk_bytes = (
+            {"device": whole.device_rows, "host": whole.host_rows},
+            whole.chunk_rows * (self.row_bytes + 8),
+        )
+        return totals.report(rows, self.row_bytes, self.chunks * chunk_bytes, whole.disk_chunks * chunk_bytes)
 
     def as_json(self) -> dict[str, Any]:
         """The cell for JSON; what is not a number is null."""
         device, host = self.policies
-        return dict(
-            json_value({
-                "size": self.size, "device_policy": device, "host_policy": host, "memory_bytes": self.memory_bytes,
-                "tiers": self.tiers, "errors": dict(self.errors), "stopped": self.stopped,
-            })
-        )  # fmt: skip
+        return dict(json_value({
+            "size": self.size, "device_policy": device, "host_policy": host, "memory_bytes": self.memory_bytes,
+            "tiers": self.tiers, "errors": dict(self.errors), "stopped": self.stopped,
+        }))  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class BoundCell:
-    """Bound on the hits of any policies with one size."""
+    """Bound on the hits of any policies with one size; attributes as those of a `Cell`."""
 
     size: str
     memory_bytes: int
     device: Bound
     memory: Bound
+    policies: ClassVar[tuple[str, str]] = ("optimal", "")
+    errors: ClassVar[Mapping[str, float]] = {}
+
+    @property
+    def shares(self) -> dict[str, float]:
+        return {"device": self.device.hit_rate, "memory": self.memory.hit_rate}
 
     @property
     def disk_reads(self) -> int:
@@ -80,10 +107,8 @@ class BoundCell:
         return max(0, self.memory.keys - self.memory.hits - self.memory.first)
 
     def as_json(self) -> dict[str, Any]:
-        shares = {"device": self.device.hit_rate, "memory": self.memory.hit_rate}
-        return dict(
-            json_value({"size": self.size, "memory_bytes": self.memory_bytes, **shares, "disk_reads": self.disk_reads})
-        )
+        fields = {"size": self.size, "memory_bytes": self.memory_bytes, "disk_reads": self.disk_reads}
+        return dict(json_value(fields | self.shares))
 
 
 class Grid:
@@ -147,16 +172,19 @@ class Grid:
             yield self._cell(size, policies, totals)
 
     def _cell(self, size: GridSize, policies: tuple[str, str], totals: list[Totals]) -> Cell:
+        sizes = size.sizes
         stopped = next((of_part.stopped.message for of_part in totals if of_part.stopped), None)
         counts, errors = totals[0].counts(), dict[str, float]()
         if self._sample:
             estimated = estimate_counts(list(zip(self._sample.parts, totals, strict=True)))
             counts, errors = estimated.counts, estimated.errors
         chunks = sum(of_part.chunks for of_part in totals) // len(totals)
-        return cell_of(size.name, policies, AllWorkers.of(size.sizes, self._world), counts, chunks, errors, stopped)
+        device, host, disk = (self._world * n for n in (sizes.device_rows, sizes.host_rows, sizes.disk_chunks))
+        whole = Capacities(device, host, chunk_rows=sizes.chunk_rows, disk_chunks=disk)
+        return Cell(size.name, policies, whole, sizes.row_bytes, counts, chunks, errors, stopped)
 
     def bounds(self, size: GridSize) -> BoundCell:
-        """Bounds of a size whose blocks were looked at, once all have run."""
+        """Return the bounds of a size, once all simulations have run. `look_at` must have collected its keys."""
         memory = size.sizes.device_rows + size.sizes.host_rows
         device, both = (self._bound(size.block_batches, rows) for rows in (size.sizes.device_rows, memory))
         return BoundCell(size.name, self._world * memory * size.sizes.row_bytes, device, both)
@@ -169,36 +197,3 @@ class Grid:
             return total
         blocks = self._traces[0].agenda.blocks(block_batches)
         return scale_bound(total, PARTS * self._share, sum(map(self._sample.num_keys, blocks)))
-
-
-@dataclass(frozen=True, slots=True)
-class AllWorkers:
-    """Capacities of all workers together."""
-
-    device_rows: int
-    host_rows: int
-    disk_chunks: int
-    chunk_rows: int
-    row_bytes: int
-
-    @classmethod
-    def of(cls, sizes: Sizes, world: int) -> AllWorkers:
-        """Capacities of `world` workers of these sizes."""
-        device, host, disk = sizes.device_rows, sizes.host_rows, sizes.disk_chunks
-        return cls(world * device, world * host, world * disk, sizes.chunk_rows, sizes.row_bytes)
-
-
-def cell_of(
-    name: str, policies: tuple[str, str], whole: AllWorkers, counts: RowCounts, chunks: int,
-    errors: Mapping[str, float], stopped: str | None,
-) -> Cell:  # fmt: skip
-    """Cell of these counts, with this number of chunks on disk."""
-    totals = TierTotals()
-    totals.load(counts)
-    rows = {"device": whole.device_rows, "host": whole.host_rows}
-    chunk_bytes = whole.chunk_rows * (whole.row_bytes + 8)
-    tiers = totals.report(rows, whole.row_bytes, chunks * chunk_bytes, whole.disk_chunks * chunk_bytes)
-    shares = hit_shares(counts)
-    reads = sum(counts[of]["disk_hits"] for of in counts)
-    memory_bytes = sum(rows.values()) * whole.row_bytes
-    return Cell(name, policies, memory_bytes, tiers, shares["device"], shares["memory"], reads, errors, stopped)

@@ -1,4 +1,4 @@
-"""The tiers of one worker of a replay, whose rows are keys alone: the stages and commits of a run move them."""
+"""Tiers of one worker of a replay: rows without weights, moved by the stages and commits of a run."""
 
 from __future__ import annotations
 

@@ -23,15 +23,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         refuse_remote("the workflow or run", args.target)
         share, pairs = share_of_keys(args.sample), policy_pairs(args.policies)
-        refuse_remote("--picture", args.picture)
-        # These imports take seconds, and a mistake in the arguments is told without them.
-        from pipeline.replay.command import Order, replay
+        # These imports take seconds, and a mistake in the arguments is reported without them.
+        from pipeline.replay.command import replay
 
         heed_interrupts()
-        order = Order(args.target, args.workflow, args.set, args.workers, share, pairs, args.sizes, not args.no_bound)
-        found = replay(order, say)
-        if args.picture:
-            args.picture.write_text(found.picture())
+        found = replay(args, share, pairs, say)
         print(found.table())
         print(json.dumps(found.as_json()))
     except (ValueError, OSError, MemoryError, PipelineError) as error:
@@ -50,7 +46,7 @@ def say(line: str) -> None:
 def replay_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline replay", description=__doc__)
     parser.add_argument("target", type=Path, metavar="WORKFLOW|RUN", help="a workflow's file, or a run directory")
-    parser.add_argument("--workflow", type=Path, help="of a run whose model is your own: the workflow's file")
+    parser.add_argument("--workflow", type=Path, help="file of the workflow, for a run with a model of your own")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
     parser.add_argument("--workers", type=int, metavar="N", help="number of workers (default: 1, or those of the run)")
     parser.add_argument("--sample", default="1", metavar="SHARE", help="share of keys to look at, such as 1/16")
@@ -62,7 +58,6 @@ def replay_arguments() -> argparse.ArgumentParser:
         "--sizes", nargs="+", default=[], metavar="SIZE",
         help="storage.device and storage.host: DEVICE:HOST, such as '1 GiB:4 GiB', or a factor of both, such as 1/2",
     )  # fmt: skip
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="write a picture of disk reads against memory")
     parser.add_argument(
         "--no-bound", action="store_true", help="leave out the bound, which takes 8 bytes a key a block"
     )

@@ -16,7 +16,7 @@ from pipeline.replay.totals import Snapshot, Totals
 from pipeline.replay.trace import Trace
 
 MakeTrace = Callable[[Opened], Trace]
-"""Function that makes the trace of a session, whose agenda and workers are those of its opening."""
+"""Function that makes the trace of a session from the event of its opening."""
 
 OTHER_DATA = "name the data that the run read, with --set data.root=FOLDER"
 

@@ -1,7 +1,7 @@
 """Sample of a trace's keys by their hashes (SHARDS; Waldspurger et al., FAST 2015), and what it says of the whole.
 
 All uses of a key are in the sample, or none, so that a cache of a share of the rows sees the distances of the whole
-trace. The sample has four parts, each simulated for itself, as four samples would be: their differences tell the error.
+trace. The sample has four parts, each simulated separately: the differences of their results give the error.
 """
 
 from __future__ import annotations

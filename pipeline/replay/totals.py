@@ -68,7 +68,7 @@ class Totals:
         return total_of(self.workers)
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """Sums of all `Moves`, apart for training and evaluation, in the form of `TierTotals.counts`."""
+        """Sums of all `Moves`, separately for training and evaluation, in the form of `TierTotals.counts`."""
         return self.tiers.counts()
 
 

@@ -117,7 +117,7 @@ class Adam(Rows):
         if self.semantics == "dense" and self.beta1**2 >= self.beta2 and self.beta1:
             raise ValueError(
                 f"beta1 is {self.beta1} and beta2 {self.beta2}: m / sqrt(v) of an absent row would not shrink, and "
-                "dense semantics could not tell when the row stops moving; set beta2 above beta1 * beta1"
+                "dense semantics could not compute when the row stops moving; set beta2 above beta1 * beta1"
             )
         if self.clip and self.semantics == "dense" and self.l2 > self.clip.r:
             raise ValueError(

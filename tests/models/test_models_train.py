@@ -36,7 +36,7 @@ def test_rows_without_embeddings_train(small_workflow):
     "changes",
     some([{"batch_norm": True}, {"dropout": 0.4}, {"activation": "gelu", "init": "xavier"}], {"batch_norm": True}),
 )
-def test_an_option_of_the_deep_part_is_used_alike_under_any_schedule(changes, small_workflow):
+def test_an_option_of_the_deep_part_trains_alike_in_any_schedule(changes, small_workflow):
     args = {"hidden": (8, 8), **changes}
     workflow = small_workflow(args=args, epochs=1)
     expected = Reference(workflow).train().fingerprint()

@@ -87,7 +87,7 @@ def test_gradients_are_clipped_as_by_torch(maximum):
 
 
 @pytest.mark.parametrize("collectives", [in_process(3), in_machines(2, 2)], ids=["one_level", "two_levels"])
-def test_replicas_stay_equal_and_step_by_the_sum_of_all_gradients(collectives):
+def test_replicas_stay_equal_and_step_by_the_summed_gradients(collectives):
     models, denses = make(None, collectives, DenseAdam(lr=0.1, l2=0.3))
     alone = make_model()
     peer = torch.optim.Adam(parameters_of(alone), lr=0.1, weight_decay=0.3)
@@ -132,7 +132,7 @@ def test_workers_send_one_gradient_and_the_buffers_per_step():
         assert collective.messages == {"dense": 3}
 
 
-def test_the_norm_for_clipping_is_of_the_gradients_of_all_workers():
+def test_the_norm_for_clipping_is_that_of_all_workers():
     models, denses = make(None, in_process(2))
     step_all(models, denses, 1)
     gradients = torch.cat([parameter.grad.reshape(-1) for parameter in parameters_of(models[0])])

@@ -1,4 +1,4 @@
-"""k-step Adam of many replicas, beside the same in plain loops, bit for bit; and what it sends."""
+"""k-step Adam of many replicas against plain loops, bit for bit; and what it sends."""
 
 import numpy as np
 import pytest
@@ -108,7 +108,7 @@ def test_one_worker_with_k_1_is_adam_without_bias_correction():
             assert torch.equal(parameter, x[p]), f"step {step}"
 
 
-def test_v_that_is_merged_gives_the_same_denominator_as_v_that_stays():
+def test_merged_v_gives_the_same_denominator_as_local_v():
     adam = DenseAdam(beta2=0.95)
     models, denses = make(KStep(k=3, start=1), in_process(2), adam)
     stays = [0.0, 0.0]
@@ -121,7 +121,7 @@ def test_v_that_is_merged_gives_the_same_denominator_as_v_that_stays():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_replicas_are_equal_after_every_merge_even_without_examples(variant):
+def test_replicas_are_equal_after_a_merge_even_without_examples(variant):
     models, denses = make(KStep(k=3, start=2, **variant), in_process(3))
     for step in range(1, 3 * STEPS_OF_EPOCH + 1):
         step_all(models, denses, step, from_data)
@@ -147,7 +147,7 @@ def test_workers_send_exactly_the_bytes_of_their_merges(variant):
         assert collective.messages == {"merge": merges * (2 if variant["denominator"] == "frozen" else 1)}
 
 
-def test_each_worker_sends_other_machines_only_its_share_of_a_merge():
+def test_a_worker_sends_other_machines_its_share_of_a_merge():
     collectives = in_machines(2, 2)
     models, denses = make(KStep(k=4, start=1, inner=1), collectives)
     for step in range(1, 5):
@@ -161,7 +161,7 @@ def test_each_worker_sends_other_machines_only_its_share_of_a_merge():
 
 
 @pytest.mark.parametrize("variant", [*VARIANTS, None])
-def test_training_goes_on_with_the_same_bits_from_what_each_worker_saved(variant):
+def test_training_resumes_bit_for_bit_from_each_workers_state(variant):
     merge = variant and KStep(k=4, start=2, **variant)
 
     def values(models, denses):

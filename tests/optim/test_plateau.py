@@ -19,7 +19,7 @@ from pipeline.settings.optimizer import Plateau
         ([0.6, math.inf, 0.7], EpochVerdict(2, 0, 0)),
     ],
 )  # fmt: skip
-def test_the_verdict_names_the_best_epoch_and_counts_the_worse_ones(aucs, expected):
+def test_the_verdict_has_the_best_epoch_and_counts_worse_ones(aucs, expected):
     assert judge("auc", aucs, 1e-6) == expected
 
 
@@ -31,7 +31,7 @@ def test_a_gain_that_is_too_small_is_none():
     assert judge("auc", [0.6, 0.61, 0.615], 0.02) == EpochVerdict(0, 2, 2)
 
 
-def test_a_learning_rate_is_reduced_to_its_floor_and_never_raised():
+def test_a_learning_rate_falls_to_its_floor_and_never_rises():
     plateau = Plateau(lr_factor=0.1, lr_floor=1e-5)
     assert EpochVerdict(worse=2).lr(1e-3, plateau) == pytest.approx(1e-5)
     assert EpochVerdict(worse=5).lr(1e-3, plateau) == 1e-5
@@ -39,7 +39,7 @@ def test_a_learning_rate_is_reduced_to_its_floor_and_never_raised():
     assert EpochVerdict(worse=5).lr(1e-3, None) == 1e-3
 
 
-def test_a_run_stops_after_the_set_number_of_worse_epochs_in_a_row():
+def test_a_run_stops_after_so_many_worse_epochs_in_a_row():
     assert EpochVerdict(0, 2, 2).stops(Plateau(stop_after=2))
     assert not EpochVerdict(0, 3, 1).stops(Plateau(stop_after=2))
     assert not EpochVerdict(0, 9, 9).stops(Plateau())

@@ -24,7 +24,7 @@ def lived(each_step, rows=ROWS):
 @pytest.mark.parametrize("each_step", [False, True])
 def test_a_resumed_run_catches_up_by_the_same_rates(each_step):
     before = lived(each_step)
-    after = Rates(before._rows, RAM, each_step)
+    after = Rates(ROWS, RAM, each_step)
     after.load(before.save())
     assert (after.num_steps, after.until(5003), after.until(7)) == (5003, (5003, 0.02, 1e-3), (7, 0.02, 1e-3))
     for rates in (before, after):
@@ -45,7 +45,7 @@ def test_the_factor_of_a_clipped_step_scales_its_l2():
     assert line[L2] == np.float32(0.02) * np.float32(0.1)
 
 
-def test_a_step_that_may_have_been_clipped_is_a_run_of_its_own():
+def test_a_step_that_may_be_clipped_is_a_separate_run():
     assert lived(True).on_host[1][1:5004].tolist() == list(range(1, 5004))
     assert set(lived(False).on_host[1][1:5004].tolist()) == {1, 5001}
 

@@ -36,10 +36,10 @@ def test_the_prediction_follows_the_explanation(explained, tmp_path):
 
 def test_json_has_the_same_values_and_nothing_else_on_stdout(explained):
     code, out, err = explained("--json", "--price", "2.5")
-    told = json.loads(out)
-    assert (code, told["no_prediction"]) == (0, None)
+    value = json.loads(out)
+    assert (code, value["no_prediction"]) == (0, None)
     assert "replaying the plans" in err
-    p = told["prediction"]
+    p = value["prediction"]
     assert p["examples_per_second"] > 0
     assert p["price"] == pytest.approx(2.5 * p["run_seconds"] / 3600)
     assert set(p["block"]["stages"]) == {"read", "dedup", "plan", "prefetch", "train", "write_back"}
@@ -75,24 +75,17 @@ def test_what_cannot_be_tried_is_explained_without_a_prediction(explained, monke
     assert (code, json.loads(out)["prediction"], json.loads(out)["no_prediction"]) == (0, None, "bad")
 
 
-def test_sizes_that_are_chosen_are_predicted_with_half_and_with_twice_the_memory(explained, tmp_path):
-    path = tmp_path / "small.json"
-    workflow = json.loads(path.read_text())
-    path.write_text(json.dumps(workflow | {"storage": {"chunk_rows": 1024}}))
-    code, out, err = explained("--json")
+def test_chosen_sizes_are_predicted_with_half_and_twice_memory(explained):
+    """Also where the half does not fit."""
+    chosen = ("--set", 'storage={"chunk_rows": 1024}')
+    code, out, err = explained("--json", *chosen)
     assert code == 0, err
     others = json.loads(out)["prediction"]["other_memory"]
     assert [other["prediction"]["examples_per_second"] > 0 for other in others.values()] == [True, True]
     assert others["twice"]["memory"] == pytest.approx(4 * others["half"]["memory"], rel=0.1)
-
-
-def test_half_of_a_memory_that_just_suffices_does_not_fit(explained, tmp_path):
-    path = tmp_path / "small.json"
-    workflow = json.loads(path.read_text())
     # What other tests have loaded is a part of what this process takes.
     half = (resident_bytes() >> 21) + 256
-    path.write_text(json.dumps(workflow | {"storage": {"memory": f"{2 * half} MiB", "chunk_rows": 1024}}))
-    code, out, err = explained()
+    code, out, err = explained(*chosen, "--set", f"storage.memory={2 * half} MiB")
     assert code == 0, err
     assert f"\nhalf:     with {half} MiB of memory " in out
     assert f"\ntwice:    with {4 * half} MiB of memory " in out

@@ -9,13 +9,11 @@ from made_up import MACHINE, WORK
 from pipeline.data.agenda import Leg
 from pipeline.device.device import RAM
 from pipeline.metrics.totals import COUNTS
-from pipeline.planner.basis import Basis
-from pipeline.planner.costs import exchanging, reading, stage_costs
+from pipeline.planner.costs import Basis, exchanging, ram_of_worker, reading, stage_costs
 from pipeline.planner.hits import Forecast, LegForecast
+from pipeline.planner.output import as_json, lines_of
 from pipeline.planner.predict import block_times, predict
-from pipeline.planner.space import ram_of_worker
 from pipeline.planner.timing import Cost
-from pipeline.planner.told import in_words, values
 from pipeline.preflight.setup import set_up
 
 MOVES = {"keys": 400, "device_hits": 200, "host_hits": 100, "disk_hits": 60, "new": 40, "device_to_host": 50,
@@ -29,13 +27,15 @@ def leg_of(split="train", blocks=10.0, **rows):
 
 @pytest.fixture
 def basis(small_workflow):
-    workflow = small_workflow()
-    workflow = workflow.model_copy(update={"storage": workflow.storage.model_copy(update={"direct": True})})
-    setup, source = set_up(workflow, RAM, print)
+    setup, source = set_up(small_workflow().with_settings({"storage.direct": True}), RAM, print)
     source.close()
     legs = (leg_of(), leg_of("validation", 2.0))
     forecast = Forecast(legs, 2, 2000.0, 5000.0, 8192.0, 4096.0, 2, 2, 1.0, 1)
     return Basis(setup, MACHINE, WORK, forecast, dense_bytes=3000)
+
+
+def changed(basis, path, value):
+    return replace(basis, setup=replace(basis.setup, workflow=basis.setup.workflow.with_settings({path: value})))
 
 
 def test_stage_seconds_are_counts_times_costs(basis):
@@ -57,10 +57,9 @@ def test_stage_seconds_are_counts_times_costs(basis):
     assert set(costs) == {"read", "dedup", "plan", "prefetch", "train", "write_back"}
 
 
-def test_keys_are_read_ahead_for_foresight_once_the_device_is_nearly_full(basis):
+def test_foresight_scans_once_the_device_is_nearly_full(basis):
     setup = basis.setup
-    storage = setup.workflow.storage.model_copy(update={"host_policy": "foresight"})
-    foresees = replace(setup, workflow=setup.workflow.model_copy(update={"storage": storage}))
+    foresees = changed(basis, "storage.host_policy", "foresight").setup
     few, many = (replace(basis.forecast, keys=share * setup.fit.sizes.device_rows) for share in (0.8, 0.9))
     assert "scan" not in stage_costs(replace(basis, forecast=many), leg_of())
     assert "scan" not in stage_costs(replace(basis, setup=foresees, forecast=few), leg_of())
@@ -86,7 +85,7 @@ def test_what_binds_a_block_is_its_slowest_part(basis):
     times = block_times(slow_disk, leg_of(disk_hits=6000))
     assert (times.binds, times.seconds) == ("prefetch", times.stages["prefetch"].seconds)
 
-    busy = replace(basis, machine=MACHINE.model_copy(update={"cores": 1}), work=replace(WORK, beside=0.0))
+    busy = replace(basis, machine=MACHINE.model_copy(update={"cores": 1}), work=replace(WORK, slowdown=0.0))
     times = block_times(busy, leg_of())
     assert (times.binds, times.seconds) == ("cores", pytest.approx(others + costs["train"].cpu_seconds))
 
@@ -95,9 +94,7 @@ def test_what_binds_a_block_is_its_slowest_part(basis):
 
 
 def test_the_page_cache_spares_reads_as_far_as_ram_is_left(basis):
-    storage = basis.setup.workflow.storage.model_copy(update={"direct": False})
-    workflow = basis.setup.workflow.model_copy(update={"storage": storage})
-    cached = replace(basis, setup=replace(basis.setup, workflow=workflow))
+    cached = changed(basis, "storage.direct", False)
     assert reading(cached, 60.0) == Cost(60 * 1e-6 / 4, 60 * 1e-6)
     left = (8192 * (basis.row_bytes + 8)) // 4
     ram = int(sum(ram_of_worker(basis).values())) + left
@@ -106,7 +103,7 @@ def test_the_page_cache_spares_reads_as_far_as_ram_is_left(basis):
     assert reading(basis, 0.0) == Cost()
 
 
-def test_a_run_is_its_compilation_blocks_commits_filling_and_fingerprint(basis):
+def test_run_seconds_are_the_sum_of_all_phases(basis):
     p = predict(basis)
     train, evaluation = (block_times(basis, leg) for leg in basis.forecast.legs)
     row = basis.row_bytes
@@ -125,15 +122,13 @@ def test_a_run_is_its_compilation_blocks_commits_filling_and_fingerprint(basis):
 
 
 def test_commits_by_time_come_between_the_others(basis):
-    commit = basis.setup.workflow.commit.model_copy(update={"every_minutes": 0.1})
-    workflow = basis.setup.workflow.model_copy(update={"commit": commit})
-    often = replace(basis, setup=replace(basis.setup, workflow=workflow))
+    often = changed(basis, "commit.every_minutes", 0.1)
     blocks = sum(block_times(basis, leg).seconds * leg.blocks for leg in basis.forecast.legs)
     assert predict(basis).commits == 2
     assert predict(often).commits == 2 + 2 * int(blocks / 2 / 6) > 2
 
 
-def test_workers_share_cores_and_exchange_rows_and_dense_gradients(basis):
+def test_workers_share_cores_and_exchange_gradients(basis):
     two = replace(basis, setup=replace(basis.setup, world=2))
     dense = 3000 / (1 + basis.setup.workflow.optimizer.numbers_a_parameter)
     sent = 2 * (4 * basis.setup.row.num_weights * 10 * 0.5) + 2 * 0.5 * dense
@@ -144,13 +139,13 @@ def test_workers_share_cores_and_exchange_rows_and_dense_gradients(basis):
 
 
 def test_words_name_the_stage_that_binds_and_what_does_not_fit(basis):
-    lines = in_words(predict(basis), basis)
+    lines = lines_of(predict(basis), basis)
     assert [line.partition(" ")[0] for line in lines if line.endswith("<- binds")] == ["train"]
     assert any(line.startswith("price:") and line.endswith("at 36.00 an hour") for line in lines)
     assert "examples)" not in "\n".join(lines)
     small = replace(basis, machine=MACHINE.model_copy(update={"ram": 1 << 20, "price_per_hour": None}))
     stopped = replace(small, forecast=replace(basis.forecast, stopped="the key map would need more", replayed=0.25))
-    text = "\n".join(in_words(predict(stopped), stopped))
+    text = "\n".join(lines_of(predict(stopped), stopped))
     assert "price" not in text
     assert "the run would stop early: the key map would need more" in text
     assert "more RAM than the machine's 1 MiB: lower storage.host or storage.device" in text
@@ -160,9 +155,9 @@ def test_words_name_the_stage_that_binds_and_what_does_not_fit(basis):
 
 def test_values_are_json_without_nan(basis):
     legs = (leg_of(keys=0, device_hits=0, host_hits=0, disk_hits=0, new=0),)
-    told = values(predict(empty := replace(basis, forecast=replace(basis.forecast, legs=legs))), empty)
-    assert told["hit_rates"] == {"device": None, "host": None, "disk": None}
-    assert told["block"]["binds"] == "train"
-    assert told["machine"]["find_seconds"] == 1e-3
-    assert told["work"]["beside"] == 0.5
-    assert len(told["replay"]["legs"]) == 1
+    value = as_json(predict(empty := replace(basis, forecast=replace(basis.forecast, legs=legs))), empty)
+    assert value["hit_rates"] == {"device": None, "host": None, "disk": None}
+    assert value["block"]["binds"] == "train"
+    assert value["machine"]["find_seconds"] == 1e-3
+    assert value["work"]["slowdown"] == 0.5
+    assert len(value["replay"]["legs"]) == 1

@@ -30,7 +30,7 @@ def test_every_cost_is_measured_and_nothing_is_left(small_workflow, tmp_path, ch
     work = measured(small_workflow(**changes), tmp_path)
     for cost in (work.read_example, work.dedup_value, work.first_row, work.train_batch, work.score_batch):
         assert cost.seconds > 0
-    assert 0 <= work.beside <= 1
+    assert 0 <= work.slowdown <= 1
     assert 3 <= work.values_of_example <= 9, "three single values and two short lists"
     assert work.keys_of_batch > 0
     assert work.example_bytes > 8 * work.values_of_example
@@ -53,15 +53,7 @@ def test_a_first_batch_that_is_refused_cannot_be_measured(small_workflow, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_full_log_only_ends_the_measurement(small_workflow, tmp_path):
-    setup, source = set_up(small_workflow(), RAM, print)
-    sizes = replace(setup.fit.sizes, device_rows=150, host_rows=20, disk_chunks=10)
-    work = measure_work(replace(setup, fit=replace(setup.fit, sizes=sizes)), source, RAM, tmp_path, MACHINE)
-    source.close()
-    assert work.train_batch.seconds > 0
-
-
-def test_stages_run_on_threads_of_their_own_after_those_that_they_wait_for():
+def test_each_stage_has_a_thread_and_waits_for_its_tasks():
     trained, order = Event(), []
 
     def call(stage, number):
@@ -83,7 +75,7 @@ def test_stages_run_on_threads_of_their_own_after_those_that_they_wait_for():
 
 
 @pytest.mark.parametrize("policy", ["clock", "foresight"])
-def test_a_later_batch_that_is_refused_leaves_the_costs_of_the_first_ones(small_workflow, tmp_path, policy):
+def test_a_refused_later_batch_leaves_the_costs_of_the_first(small_workflow, tmp_path, policy):
     setup, source = set_up(small_workflow(storage={"device_policy": policy}), RAM, print)
     sizes = replace(setup.fit.sizes, device_rows=150, host_rows=20, disk_chunks=10)
     full = replace(setup, fit=replace(setup.fit, sizes=sizes))
@@ -95,6 +87,6 @@ def test_a_later_batch_that_is_refused_leaves_the_costs_of_the_first_ones(small_
 def test_a_compiled_model_is_waited_for(small_workflow, tmp_path):
     workflow = small_workflow()
     eager = measured(workflow, tmp_path)
-    model = workflow.model.model_copy(update={"compile": True, "compile_cache": tmp_path / "cache"})
-    compiled = measured(workflow.model_copy(update={"model": model}), tmp_path)
+    compiled = workflow.with_settings({"model.compile": True, "model.compile_cache": tmp_path / "cache"})
+    compiled = measured(compiled, tmp_path)
     assert eager.compile_seconds == 0 < compiled.compile_seconds

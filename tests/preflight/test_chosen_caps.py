@@ -52,8 +52,8 @@ def small_process():
 
 def without_caps(root, memory=None, chunk_rows=1024, block_batches=16, **given):
     """The small workflow, of whose caps only `given` are left."""
-    workflow = make_workflow(root, block_batches=block_batches)
-    return workflow.model_copy(update={"storage": Storage(memory=memory, chunk_rows=chunk_rows, **given)})
+    storage = Storage(memory=memory, chunk_rows=chunk_rows, **given)
+    return make_workflow(root, block_batches=block_batches).with_settings({"storage": storage})
 
 
 def checked(workflow, device=RAM, world=1, here=True):
@@ -79,13 +79,11 @@ GIVEN = st.sets(st.sampled_from(CAP_NAMES), max_size=2).map(lambda names: {name:
 
 @examples(25, 400)
 @given(st.integers(1, 160 << 20), GIVEN, st.sampled_from([1024, 8192]), st.sampled_from([RAM, Gpu(1 << 24)]))
-def test_what_is_chosen_fits_the_budget_and_a_refused_budget_is_told_what_would_fit(
-    whole, memory, given, chunk, device
-):
+def test_chosen_caps_fit_and_a_refusal_names_a_budget_that_fits(whole, memory, given, chunk, device):
     setup = attempt(whole, Storage(memory=memory, chunk_rows=chunk, **given), device)
-    if isinstance(setup, str) and (told := re.search(r'set storage.memory to "(.*?)"', setup)):
-        assert parse_size(told[1]) >= memory
-        memory = parse_size(told[1])
+    if isinstance(setup, str) and (said := re.search(r'set storage.memory to "(.*?)"', setup)):
+        assert parse_size(said[1]) >= memory
+        memory = parse_size(said[1])
         setup = attempt(whole, Storage(memory=memory, chunk_rows=chunk, **given), device)
     if isinstance(setup, str):
         # A cap that is given may itself be too small, or larger than the GPU.
@@ -190,9 +188,7 @@ def test_the_result_is_that_of_caps_that_are_given(root, tmp_path, monkeypatch, 
     monkeypatch.chdir(tmp_path)
     results = []
     for name, storage in (("given", None), ("chosen", Storage(memory=128 << 20, chunk_rows=1024))):
-        workflow = make_workflow(root)
-        if storage:
-            workflow = workflow.model_copy(update={"storage": storage})
+        workflow = make_workflow(root).with_settings({"storage": storage} if storage else {})
         path = tmp_path / f"{name}.json"
         path.write_text(workflow.model_dump_json())
         assert main([str(path), "--serial", "--run-dir", name]) == 0

@@ -40,7 +40,7 @@ def test_each_reduction_is_tried_once_down_to_the_smallest(look_ahead, block_bat
     for (ahead, batches), (less_ahead, fewer) in pairwise(steps):
         assert less_ahead <= ahead
         assert fewer <= batches
-        # What `plan` refused is planned again with less: taking up where the list stands gives the rest of it.
+        # What `plan` refused is planned again with less: continuing from there gives the rest of the list.
         assert reductions(ahead, batches)[1] == (less_ahead, fewer)
 
 
@@ -78,7 +78,7 @@ def test_a_share_of_the_free_memory_equals_its_size_in_bytes(root):
     assert fit_of(as_size, Ram()).sizes.gpu_bytes == 0
 
 
-def test_more_keys_than_the_dedup_table_holds_are_found_before_training(root, monkeypatch):
+def test_too_many_keys_for_dedup_are_found_before_training(root, monkeypatch):
     """A batch has some 30 keys."""
     workflow = make_workflow(root, storage={"read": "1 MiB"}, block_batches=4)
     said = []
@@ -92,7 +92,7 @@ def test_more_keys_than_the_dedup_table_holds_are_found_before_training(root, mo
     assert dedup_on_gpu.limit_of(1 << 20) == 1 << 16
 
 
-def test_a_block_that_no_read_buffer_holds_is_refused_with_the_setting(root, monkeypatch):
+def test_a_block_larger_than_a_read_buffer_is_refused(root, monkeypatch):
     monkeypatch.setattr(Source, "block_bytes", lambda self, num_examples, num_batches: 1 << 40)
     with pytest.raises(DoesNotFit, match=r"one batch alone does not fit: .*storage\.read"):
         fit_of(make_workflow(root), Ram())

@@ -81,7 +81,6 @@ def test_a_map_that_is_full_ends_the_simulated_run_too(data_root):
 
 def test_foresight_knows_as_much_in_a_simulation_as_in_a_run(data_root):
     workflow = with_settings(make_workflow(data_root, look_ahead=1, block_batches=2))
-    policies = {"device_policy": "foresight", "host_policy": "foresight", "known_examples": 30}
-    foresight = workflow.model_copy(update={"storage": workflow.storage.model_copy(update=policies)})
+    foresight = with_settings(workflow.with_settings({"storage.known_examples": 30}), ("foresight", "foresight"))
     counts = [check_equal(one, **SMALL).history.tiers.counts()["trained"] for one in (workflow, foresight)]
     assert counts[1]["disk_hits"] < counts[0]["disk_hits"]

@@ -1,5 +1,6 @@
 """The replay of a run by its record has its moves exactly, whatever happened to the run."""
 
+import math
 import tempfile
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,8 @@ SESSIONS = st.lists(
 )  # fmt: skip
 """Of each session before the last: workers, trained blocks until it stops, whether it is killed, policies, L, k."""
 
+POLICIES = [("clock", "clock"), ("foresight", "foresight")]
+SMALL = {"device_rows": 120, "host_rows": 24}
 TORN = b'{"event":"open","comm' + bytes(9) + b'}\n{"event":"kept","kept":[77]}\n{"event":"stretch","spl'
 """What a power failure may leave of lines that were not durable."""
 
@@ -54,8 +57,7 @@ def test_signals_kills_refusals_and_workers_do_not_matter(
         run_dir = Path(path)
         for workers, blocks, kills, device, host, look_ahead, block_batches in sessions:
             pace = {"look_ahead": look_ahead, "block_batches": block_batches}
-            schedule = workflow.schedule.model_copy(update=pace)
-            changed = workflow.model_copy(update={"schedule": schedule})
+            changed = workflow.with_settings({f"schedule.{name}": value for name, value in pace.items()})
             driver = opened(with_settings(changed, (device, host), **commit), run_dir, workers, **sizes)
             driver._observers.append(Stop(driver, blocks, kills))
             with suppress(Killed):
@@ -79,19 +81,10 @@ def test_each_worker_is_replayed(data_root, tmp_path, world):
     assert [worker.counts() for worker in totals.workers] == [worker.counts() for worker in of_each]
 
 
-def test_the_test_of_the_best_epoch_is_replayed(data_root, tmp_path):
-    workflow = make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1))
-    workflow = with_settings(workflow)
-    driver = opened(workflow, tmp_path, device_rows=120, host_rows=24)
-    driver.run()
-    assert driver.history.epochs[-1]["split"] == "test"
-    check_replayed(workflow, tmp_path, driver)
-
-
 @pytest.mark.parametrize("published", [False, True])
 def test_a_kill_within_a_commit_leaves_no_doubt(data_root, tmp_path, monkeypatch, published):
-    workflow, sizes = with_settings(make_workflow(data_root), every_blocks=2), {"device_rows": 120, "host_rows": 24}
-    driver = opened(workflow, tmp_path, **sizes)
+    workflow = with_settings(make_workflow(data_root), every_blocks=2)
+    driver = opened(workflow, tmp_path, **SMALL)
     publish = driver.commits.publish
 
     def killed(manifest):
@@ -104,7 +97,7 @@ def test_a_kill_within_a_commit_leaves_no_doubt(data_root, tmp_path, monkeypatch
     monkeypatch.setattr(driver.commits, "publish", killed)
     with pytest.raises(Killed):
         to_the_end(driver)
-    driver = opened(workflow, tmp_path, **sizes)
+    driver = opened(workflow, tmp_path, **SMALL)
     assert driver.committer.newest.number == 2 + published
     to_the_end(driver)
     check_replayed(workflow, tmp_path, driver)
@@ -117,3 +110,50 @@ def test_a_record_that_ends_within_a_line_is_told(tmp_path):
     assert next(events).kept == (1,)
     with pytest.raises(ValueError, match=f"{STRETCHES}, line 2: it is not an event of a run"):
         next(events)
+
+
+@pytest.mark.parametrize("policies", POLICIES)
+def test_a_run_that_went_on_for_more_epochs_is_replayed(data_root, tmp_path, policies):
+    for epochs in (1, 2):
+        workflow = with_settings(make_workflow(data_root, epochs=epochs), policies)
+        driver = opened(workflow, tmp_path, **SMALL)
+        to_the_end(driver)
+    check_replayed(workflow, tmp_path, driver)
+
+
+@pytest.mark.parametrize("policies", POLICIES)
+def test_a_run_that_stopped_early_is_replayed_with_its_test(data_root, tmp_path, policies):
+    workflow = with_settings(make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1)), policies)
+    driver = opened(workflow, tmp_path, **SMALL)
+    driver.run()
+    assert driver.history.epochs[-1]["split"] == "test"
+    check_replayed(workflow, tmp_path, driver)
+
+
+@pytest.mark.parametrize("policies", POLICIES)
+def test_a_run_killed_in_its_best_epochs_test_is_replayed(data_root, tmp_path, policies):
+    workflow = with_settings(make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1)), policies)
+    driver = opened(workflow, tmp_path, **SMALL)
+
+    def killed(epoch):
+        raise Killed
+
+    driver._test = killed
+    with pytest.raises(Killed):
+        driver.run()
+    driver = opened(workflow, tmp_path, **SMALL)
+    driver.run()
+    assert driver.history.epochs[-1]["split"] == "test"
+    check_replayed(workflow, tmp_path, driver)
+
+
+def test_a_test_without_a_best_epoch_forgets_coming_keys(data_root, tmp_path, monkeypatch):
+    workflow = make_workflow(data_root, epochs=4, plateau=Plateau(stop_after=1))
+    driver = opened(with_settings(workflow, ("foresight", "foresight")), tmp_path, **SMALL)
+
+    def not_a_number(metric):
+        return [math.nan] * sum(epoch["split"] == "validation" for epoch in driver.history.epochs)
+
+    monkeypatch.setattr(driver.history, "validated", not_a_number)
+    driver.run()
+    assert driver.history.epochs[-1]["split"] == "test"

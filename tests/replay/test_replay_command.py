@@ -60,10 +60,9 @@ def test_a_replayed_run_has_the_tiers_of_the_result(trained, capsys):
 @pytest.mark.prove
 def test_sizes_policies_and_a_sample_make_a_grid(trained, capsys, tmp_path):
     _, run_dir, _ = trained
-    picture = tmp_path / "reads.svg"
     table, value = found(
         capsys, run_dir, "--sizes", "1", "16 KiB:96 KiB", "--policies", "lru:lfu", "clock:clock", "--sample", "1/2",
-        "--workers", "2", "--picture", picture,
+        "--workers", "2",
     )  # fmt: skip
     sizes = ["1", "1", "16 KiB:96 KiB", "16 KiB:96 KiB"]
     assert [cell["size"] for cell in value["cells"]] == sizes
@@ -72,7 +71,6 @@ def test_sizes_policies_and_a_sample_make_a_grid(trained, capsys, tmp_path):
     assert len(value["bounds"]) == 2
     assert value["sample"] == 0.5
     assert "±" in table
-    assert picture.read_text().count("<polyline") == 3
     _, value = found(capsys, run_dir, "--policies", "all", "--no-bound")
     assert len(value["cells"]) == 1 + 25
     assert value["bounds"] == []
@@ -89,7 +87,6 @@ def test_sizes_policies_and_a_sample_make_a_grid(trained, capsys, tmp_path):
         (["--sizes", "1 MiB:big"], "--sizes 1 MiB:big: expected"),
         (["--sizes", "1/9"], "storage.device is"),
         (["--workers", "99"], "--workers 99"),
-        (["--picture", "s3://bucket/reads.svg"], "--picture"),
     ],
 )
 def test_a_wrong_argument_is_named(trained, capsys, argv, said):

@@ -1,4 +1,4 @@
-"""A sample of the keys tells the hit rates of all, and how far it may be off."""
+"""A sample of the keys gives the hit rates of all keys, and an error for them."""
 
 import numpy as np
 import pytest

@@ -14,5 +14,5 @@ MACHINE = Machine(
 WORK = Work(
     values_of_example=5.0, example_bytes=100.0, keys_of_batch=10.0, read_example=Cost(0.01, 0.01),
     dedup_value=Cost(0.001, 0.001), first_row=Cost(0.01, 0.01), train_batch=Cost(2.0, 3.0), score_batch=Cost(1.0, 1.0),
-    compile_seconds=7.0, beside=0.5, process_bytes=1 << 20,
+    compile_seconds=7.0, slowdown=0.5, process_bytes=1 << 20,
 )  # fmt: skip

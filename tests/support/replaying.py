@@ -18,10 +18,14 @@ from pipeline.storage.shards import Shards
 
 def with_settings(workflow, policies=("clock", "clock"), **commit):
     """The workflow with these policies, and these settings of commits; by default none is taken by time."""
-    device_policy, host_policy = policies
-    storage = workflow.storage.model_copy(update={"device_policy": device_policy, "host_policy": host_policy})
-    commit = workflow.commit.model_copy(update={"every_minutes": None} | commit)
-    return workflow.model_copy(update={"storage": storage, "commit": commit})
+    commit = {"every_minutes": None} | commit
+    return workflow.with_settings(
+        {
+            "storage.device_policy": policies[0],
+            "storage.host_policy": policies[1],
+            **{f"commit.{name}": value for name, value in commit.items()},
+        }
+    )
 
 
 def trace_of(workflow, world=1, num_shards=1):

@@ -1,22 +1,25 @@
-"""A prediction in words, for --explain, and as values for JSON."""
+"""Output of --explain: a prediction as lines of text, and as JSON."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
-from pipeline.messages.sizes import format_size_up
+from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.monitor.history import json_value
-from pipeline.planner.basis import Basis
+from pipeline.planner.costs import Basis
+from pipeline.planner.other_memory import WithMemory
 from pipeline.planner.predict import Prediction
 
 TIERS = ("device", "host")
-WORTH_TELLING = 0.995
-"""Share of the examples below which the part that was replayed is told."""
+WHOLE = 0.995
+"""Share of the examples from which on a replay counts as one of the whole run."""
 
 
-def in_words(p: Prediction, of: Basis) -> list[str]:
+def lines_of(p: Prediction, of: Basis) -> list[str]:
     """Describe the prediction in some lines and a table of the stages."""
     lines = ["", f"predicted for {of.machine.name}, {'serially' if of.serial else 'with overlap'}:", *stage_lines(p)]
     lines.append(
@@ -64,15 +67,28 @@ def advice(p: Prediction, of: Basis) -> list[str]:
     return lines
 
 
-def values(p: Prediction, of: Basis) -> dict[str, Any]:
-    """Values of a prediction for JSON; what it was made of is in `machine`, `work` and `replay`."""
-    forecast = asdict(of.forecast)
-    legs = forecast.pop("legs")
+def lines_of_others(others: Mapping[str, WithMemory]) -> list[str]:
+    """Describe the predictions with other memory, a line each."""
+    lines = []
+    for name, of in others.items():
+        text = of.why_not or ""
+        if p := of.prediction:
+            text = (
+                f"{p.examples_per_second:,.0f} examples/s, {p.disk_rows_per_second:,.0f} rows/s from disk, at most "
+                f"{format_size_up(int(p.ram_bytes))} of RAM"
+            )
+        lines.append(f"{name + ':':10}with {format_size_down(of.memory)} of memory {text}")
+    return lines
+
+
+def as_json(p: Prediction, of: Basis, others: Mapping[str, WithMemory] = MappingProxyType({})) -> dict[str, Any]:
+    """Return a prediction for JSON, with all that it was computed from and the predictions with other memory."""
     return dict(json_value({
         **asdict(p),
         "machine": of.machine.model_dump(mode="json"),
         "work": asdict(of.work),
-        "replay": forecast | {"legs": legs},
+        "replay": asdict(of.forecast),
+        "other_memory": {name: asdict(other) for name, other in others.items()},
     }))  # fmt: skip
 
 
@@ -90,4 +106,4 @@ def _bound(p: Prediction) -> str:
 
 def _extrapolated(of: Basis) -> str:
     share = of.forecast.replayed
-    return f" (from {share:.0%} of the examples)" if share < WORTH_TELLING else ""
+    return f" (from {share:.0%} of the examples)" if share < WHOLE else ""

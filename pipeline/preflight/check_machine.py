@@ -1,11 +1,16 @@
-"""Check before the run that this machine's memory can hold the caps."""
+"""Check before the run that this machine has the memory for the caps, and a compiler if one is needed."""
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 from pipeline.device.device import Described
 from pipeline.machine import limits
+from pipeline.machine.compiler import compiler, try_compiler
 from pipeline.messages.sizes import format_size_down, format_size_up
 from pipeline.settings.caps import Storage
+
+OR_NOT = "or set model.compile to false"
 
 
 def check_memory(storage: Storage, device: Described, workers: int = 1) -> None:
@@ -38,3 +43,15 @@ def check_budget(memory: int | None, workers: int) -> None:
             f"storage.memory is {format_size_up(memory)}{of_all}, and this machine has {format_size_down(there_is)}, "
             "limits of control groups counted; lower it, or leave it out for a share of what is free"
         )
+
+
+def check_compiler(on_gpu: bool) -> None:
+    """Raises ValueError if the compiler is missing or does not work. Compiled code in the cache of an earlier run does
+    not replace it, since torch compiles a small program in any case."""
+    if wrong := try_compiler(compiler()):
+        raise ValueError(
+            f"model.compile needs a C++ compiler with OpenMP and the headers of Python, and {wrong}; install g++ and "
+            f"python3-dev, name a compiler with CXX=, {OR_NOT}"
+        )
+    if on_gpu and find_spec("triton") is None:
+        raise ValueError(f"model.compile needs triton on a GPU, which is not installed: pip install triton, {OR_NOT}")
