@@ -1,17 +1,14 @@
 """The rehearsal: every cost of a workflow's own work is measured with its real model and data, and nothing is left."""
 
 from dataclasses import replace
-from threading import Event
 
 import pytest
 from depth import some
 from made_up import MACHINE
 
 from pipeline.device.device import RAM
-from pipeline.planner.overlap import ThreadExecutor
 from pipeline.planner.work import measure_work
 from pipeline.preflight.setup import set_up
-from pipeline.records import StageResult
 
 
 def measured(workflow, folder, world=1):
@@ -59,27 +56,6 @@ def test_a_full_log_only_ends_the_measurement(small_workflow, tmp_path):
     work = measure_work(replace(setup, fit=replace(setup.fit, sizes=sizes)), source, RAM, tmp_path, MACHINE)
     source.close()
     assert work.train_batch.seconds > 0
-
-
-def test_stages_run_on_threads_of_their_own_after_those_that_they_wait_for():
-    trained, order = Event(), []
-
-    def call(stage, number):
-        if stage == "train":
-            assert trained.wait(10)
-        else:
-            trained.set()
-        order.append(stage)
-        return StageResult(stage, number)
-
-    executor = ThreadExecutor(call)
-    train = executor.submit("train", 0, [])
-    write_back = executor.submit("write_back", 0, [train])
-    read = executor.submit("read", 1, [])
-    assert executor.result(write_back) == StageResult("write_back", 0)
-    executor.settle([read])
-    executor.close()
-    assert order == ["read", "train", "write_back"]
 
 
 @pytest.mark.parametrize("policy", ["clock", "foresight"])

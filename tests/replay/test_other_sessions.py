@@ -46,7 +46,7 @@ def test_a_run_that_was_killed_in_the_test_of_its_best_epoch_is_replayed(data_ro
     def killed(epoch):
         raise Killed
 
-    driver._test = killed
+    driver.test_best = killed
     with pytest.raises(Killed):
         driver.run()
     driver = opened(workflow, tmp_path, **SIZES)

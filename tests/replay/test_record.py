@@ -57,7 +57,7 @@ def test_signals_kills_refusals_and_workers_do_not_matter(
             schedule = workflow.schedule.model_copy(update=pace)
             changed = workflow.model_copy(update={"schedule": schedule})
             driver = opened(with_settings(changed, (device, host), **commit), run_dir, workers, **sizes)
-            driver._observers.append(Stop(driver, blocks, kills))
+            driver.runner.observers.append(Stop(driver, blocks, kills))
             with suppress(Killed):
                 to_the_end(driver)
             if kills:

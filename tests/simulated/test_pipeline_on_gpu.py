@@ -234,14 +234,14 @@ def test_a_stopped_run_resumes_on_a_gpu_to_the_same_bits(root, tmp_path):
     """Commits read the slab of the GPU; its dense model and optimizer come back."""
     workflow = workflow_of(root, epochs=2)
     driver = driver_of(workflow, tmp_path, LateGpu(seed=1))
-    watch = driver._watch
+    watch = driver.runner.watch
 
     def stop_after_five(done):
         watch(done)
         if done.trained and done.trained.block.number == 5:
             driver.pauses.stop("SIGTERM")
 
-    driver._watch = stop_after_five
+    driver.runner.watch = stop_after_five
     assert driver.run() is None
     assert 0 < driver.history.trained < 2 * 72
     again = driver_of(workflow, tmp_path, LateGpu(seed=2)).run()
@@ -289,7 +289,7 @@ def test_gpu_memory_stays_within_what_was_planned(ring_bytes):
     slab.close()
 
 
-def test_a_failure_at_the_end_of_a_stretch_names_the_commit_that_stands(root):
+def test_a_failure_at_the_end_of_a_stretch_names_the_kept_commit(root):
     """There a block is asked after the stages are through, what it came to."""
     workflow = workflow_of(root)
     workflow = workflow.model_copy(update={"commit": workflow.commit.model_copy(update={"every_blocks": 3})})
@@ -304,7 +304,7 @@ def test_a_failure_at_the_end_of_a_stretch_names_the_commit_that_stands(root):
             return found(block, *args)
 
         findings.of = bad
-        with pytest.raises(PipelineError, match="the loss is nan\ncommit 1 stands"):
+        with pytest.raises(PipelineError, match="the loss is nan\ncommit 1 is kept"):
             driver.run()
 
 
