@@ -82,14 +82,9 @@ def train(workflow: Workflow, run_dir: Path, progress: Progress, serial: bool = 
         keep_freed_memory()
         allow_many_files()
         with nullcontext() if serial else local_client() as client:
-            result = Driver(
-                setup,
-                source,
-                folder_of(setup, run_dir),
-                local_crew(setup, source, device, client),
-                device.model,
-                progress,
-            ).run()
+            crew = local_crew(setup, source, device, client)
+            driver = Driver(setup, source, folder_of(setup, run_dir), crew, device.model, progress)
+            result = driver.open().run()
         if result is None:
             raise SystemExit("stopped at a commit; the same command goes on from there")
         if not keep:

@@ -39,7 +39,7 @@ class Stretches:
         progress = Progress(1, stream=StringIO())
         device = choose(setup.workflow.device)
         crew = local_crew(setup, source, device, client)
-        self.driver = Driver(setup, source, folder_of(setup, run_dir), crew, device.model, progress)
+        self.driver = Driver(setup, source, folder_of(setup, run_dir), crew, device.model, progress).open()
         self._blocks = list(self.driver.agenda.blocks(setup.fit.block_batches))
         self._look_ahead = setup.fit.look_ahead
         self._at = 0

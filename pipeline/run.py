@@ -72,7 +72,7 @@ def train_command(args: argparse.Namespace) -> int:
             print(f"error: {error}", file=sys.stderr)
             return 1
         if result is None:
-            print(driver.what_stands())
+            print(driver.what_is_kept())
     if result is not None:
         print_report(result, tables=args.tables)
         if advice := advice_after(driver):

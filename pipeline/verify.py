@@ -150,7 +150,7 @@ def say_keys(run_dir: Path, manifests: Sequence[Manifest], bad: dict[int, BadRow
 def roll_back(run_dir: Path, commits: Commits, whole: Sequence[Manifest]) -> int:
     """Delete every commit that is not whole, and the files that only those need; returns the exit code."""
     if not whole:
-        print("no commit is whole: nothing was changed; begin anew with --fresh", file=sys.stderr)
+        print("no commit is whole: nothing was changed; start over with --fresh", file=sys.stderr)
         return 1
     commits.prune(whole)
     newest, table = whole[-1], run_dir / "table.zarr"

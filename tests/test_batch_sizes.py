@@ -18,6 +18,7 @@ from harness import make_driver, run
 from reference import Reference
 from sklearn.metrics import log_loss
 
+from pipeline.driver.loop import DueCommit
 from pipeline.serving.score import main as score
 from pipeline.workflow import Workflow
 
@@ -90,7 +91,7 @@ def test_a_run_resumed_in_its_last_batch_equals_the_plain_one(tmp_path: Path, re
     driver = make_driver(workflow, tmp_path / "run", **THREE_TIERS)
     blocks = [block for block in driver.agenda.blocks(1) if block.trains]
     driver.crew.run(blocks[:-1], 2, driver.history.add)
-    driver._commit(blocks[-1], [])
+    driver.commit(DueCommit(blocks[-1]))
     driver.crew.close()
     result = make_driver(workflow, tmp_path / "run", **THREE_TIERS).run()
     assert result

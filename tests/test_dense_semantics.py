@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from conftest import make_workflow, write_data
 from depth import some
-from harness import make_driver, run
+from harness import make_driver, printed, run
 from optimizers import DENSE, EXACT, POWERS
 from reference import Reference
 from sklearn.metrics import roc_auc_score
@@ -164,14 +164,14 @@ def test_a_kill_never_changes_a_run_with_plateaus(root, tmp_path, monkeypatch, c
 
 def in_the_test(driver, act):
     """Runs, and acts once while the test is scored."""
-    watch, acted = driver._watch, []
+    watch, acted = driver.runner.watch, []
 
     def watched(done):
         watch(done)
         if done.trained and done.trained.block.split == "test" and not acted:
             acted.append(act(driver))
 
-    driver._watch = watched
+    driver.runner.watch = watched
     return driver.run()
 
 
@@ -182,7 +182,7 @@ def test_a_signal_during_the_test_never_changes_the_result(root, tmp_path):
     sizes = THREE_TIERS | {"ring_rows": 300}
     assert in_the_test(make_driver(workflow, tmp_path, **sizes), lambda driver: driver.pauses.stop("SIGINT")) is None
     driver = make_driver(workflow, tmp_path, **sizes)
-    assert "tests the best epoch" in driver.what_stands()
+    assert "tests the best epoch" in driver.what_is_kept()
     result = driver.run()
     whole = run(workflow, **sizes)
     assert (result["fingerprint"], result["epochs"]) == (whole["fingerprint"], whole["epochs"])
@@ -240,7 +240,7 @@ def test_the_last_epoch_is_tested_if_the_best_commit_is_lost(root, tmp_path):
     driver = make_driver(workflow, tmp_path, **THREE_TIERS)
     last = len([e for e in driver.history.epochs if e["split"] == "validation"])
     assert driver.run()["epochs"][-1]["epoch"] == last
-    assert f"epoch {last} is tested instead" in driver.progress._stream.getvalue()
+    assert f"epoch {last} is tested instead" in printed(driver)
 
 
 @pytest.mark.prove

@@ -78,7 +78,7 @@ def test_no_number_of_known_examples_changes_the_result(
 def test_known_keys_without_room_are_reported_once(small_workflow: Callable[..., Workflow], tmp_path: Path) -> None:
     workflow = small_workflow(storage=FORESIGHT | {"known": "18 KiB"})
     driver, said = make_driver(workflow, tmp_path, **THREE_TIERS), []
-    driver._say = said.append  # type: ignore[method-assign]
+    driver.runner.say = said.append  # type: ignore[method-assign]
     assert driver.run()["fingerprint"] == Reference(workflow).train().fingerprint()
     (told,) = [line for line in said if "storage.known is" in line]
     assert "the keys of 8,388,608 coming examples take more: at times those of " in told
@@ -152,7 +152,7 @@ def test_a_window_that_grows_too_large_is_made_smaller(small_workflow: Callable[
     with tempfile.TemporaryDirectory() as run_dir:
         driver = make_driver(workflow, Path(run_dir), device_rows=60, host_rows=10, ring_rows=120)
         assert driver.run()["fingerprint"] == expected
-    assert driver.pace.block_batches < 8
+    assert driver.runner.pace.block_batches < 8
 
 
 @pytest.mark.parametrize("block_batches", some([1, 3, 16], 3))
@@ -179,7 +179,7 @@ def test_blocks_that_outgrow_the_read_ring_lose_no_batch(tmp_path: Path, client:
     with tempfile.TemporaryDirectory() as run_dir:
         driver = make_driver(workflow, Path(run_dir), client if with_dask else None)
         result = driver.run()
-    assert driver.pace.look_ahead < workflow.schedule.look_ahead
+    assert driver.runner.pace.look_ahead < workflow.schedule.look_ahead
     assert result["examples"] == 240
     assert result["fingerprint"] == Reference(workflow).train().fingerprint()
 

@@ -81,7 +81,7 @@ def test_the_first_signal_ends_in_a_commit_and_says_how_to_go_on(workflow, expec
     out, err = process.communicate(timeout=50)
     assert process.returncode == 128 + number, err
     assert f"{signal.Signals(number).name}: the planned blocks finish, then a commit; once more: stops at once" in err
-    assert "commit 1 stands, up to epoch 1, train, batch " in out
+    assert "commit 1 is kept, up to epoch 1, train, batch " in out
     assert "the same command goes on from there" in out
     assert "Traceback" not in out + err
     assert not (run_dir / "result.json").exists()
@@ -109,18 +109,18 @@ def test_a_second_signal_ends_the_process_at_once_by_that_signal(workflow, tmp_p
 def test_a_signal_between_commits_ends_the_run_with_a_commit(workflow, expected, tmp_path):
     """In this process: a signal while block 7 trains."""
     driver = make_driver(workflow, tmp_path, **SIZES)
-    watch = driver._watch
+    watch = driver.runner.watch
 
     def interrupting(done):
         if done.trained and done.number == 7:
             signal.raise_signal(signal.SIGTERM)
         watch(done)
 
-    driver._watch = interrupting
+    driver.runner.watch = interrupting
     assert driver.run() is None
     assert driver.committer.position.epoch == 0
     assert 8 <= driver.committer.position.batch <= 13
-    assert "commit 1 stands" in driver.what_stands()
+    assert "commit 1 is kept" in driver.what_is_kept()
     assert json.loads((tmp_path / "commits" / "000001.json").read_text())["commit"]["state"]["trained"] > 0
     assert make_driver(workflow, tmp_path, **SIZES).run()["fingerprint"] == expected["fingerprint"]
 
@@ -137,7 +137,7 @@ def test_a_run_whose_output_is_closed_ends_with_a_commit(workflow, tmp_path, mon
     monkeypatch.setattr("pipeline.driver.driver.discard_output", lambda: "SIGPIPE")
     driver = make_driver(workflow, tmp_path, **SIZES)
     assert driver.run() is None
-    assert "commit 1 stands" in driver.what_stands()
+    assert "commit 1 is kept" in driver.what_is_kept()
     assert exit_code(driver.pauses.signal) == 141
 
 

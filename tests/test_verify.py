@@ -167,7 +167,7 @@ def test_repair_changes_nothing_when_no_commit_is_whole(capsys, run_dir):
     code, out, err = verify(capsys, run_dir, "--repair")
     assert code == 1
     assert "0 of " in out
-    assert "no commit is whole: nothing was changed; begin anew with --fresh" in err
+    assert "no commit is whole: nothing was changed; start over with --fresh" in err
     assert {p: p.read_bytes() for p in run_dir.rglob("*") if p.is_file()} == before
 
 

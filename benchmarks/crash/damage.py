@@ -69,7 +69,7 @@ class FaultTrial:
         newest = next(reversed(commits.kept()), None)
         if newest and (said := quiet_verify(run_dir))[0]:
             return f"the last commit is not intact: {said[1]}"
-        named = re.search(r"commit (\d+) (stands|holds)", text)
+        named = re.search(r"commit (\d+) (is kept|holds)", text)
         # A commit whose name may not be durable can be seen, but it is not guaranteed to survive.
         sure = newest and newest.number - (self.call.kind != "rename" and "sync_folder" in self.call.site)
         if named and (newest is None or not sure <= int(named[1]) <= newest.number):

@@ -109,7 +109,9 @@ class Job:
         files = Files()
         files.system = system
         progress = Progress(agenda.total_examples, stream=StringIO())
-        return Driver(setup, source, Folder(run_dir, files, SPEED), local_crew(setup, source, RAM), progress=progress)
+        return Driver(
+            setup, source, Folder(run_dir, files, SPEED), local_crew(setup, source, RAM), progress=progress
+        ).open()
 
     def run(self, run_dir: Path, system: Any = None) -> Outcome:
         """Run the job to its end, from the start or from a commit; without `system` nothing is fsynced."""

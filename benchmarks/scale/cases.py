@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pipeline.data.source import Source
 from pipeline.device.device import RAM
 from pipeline.driver.driver import Driver
+from pipeline.driver.loop import DueCommit
 from pipeline.driver.open import folder_of, local_crew, make_run_dir
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.models import DeepFM
@@ -180,7 +181,7 @@ def prepare(folder: Path, num_keys: int, scale: Scale, direct: bool, speed: Disk
     driver = open_driver(setup, source, run_dir, None, speed)
     workflow, crew = driver.setup.workflow, driver.crew
     crew.first(fill, num_keys, workflow.seed, workflow.model.init_std)
-    driver._commit(next(driver.agenda.blocks(scale.block_batches)), ())
+    driver.commit(DueCommit(next(driver.agenda.blocks(scale.block_batches))))
     crew.close()
     source.close()
     (run_dir / "reserve").unlink()
@@ -189,4 +190,6 @@ def prepare(folder: Path, num_keys: int, scale: Scale, direct: bool, speed: Disk
 def open_driver(setup: Setup, source: Source, run_dir: Path, client: object, speed: DiskSpeed | None = None) -> Driver:
     """Open a run: its last commit, if it has one. `speed`: the disk's, by default that of the commit."""
     folder = replace(folder_of(setup, run_dir), speed=speed)
-    return Driver(setup, source, folder, local_crew(setup, source, RAM, client), RAM.model, Progress(1, StringIO()))
+    return Driver(
+        setup, source, folder, local_crew(setup, source, RAM, client), RAM.model, Progress(1, StringIO())
+    ).open()

@@ -21,6 +21,7 @@ from benchmarks.scale.cases import FULL, QUICK, TABLE, Scale, make_workflow, ope
 from pipeline.cluster.local import local_client
 from pipeline.device.device import RAM
 from pipeline.driver.driver import Driver
+from pipeline.driver.loop import DueCommit
 from pipeline.kernels.hashing import hash_integers, table_salt
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.preflight.setup import set_up
@@ -101,7 +102,7 @@ def measure(folder: Path, run_dir: Path, num_keys: int, scale: Scale, direct: bo
         measured = blocks[scale.warm_blocks :]
         seconds, spans = train(driver, measured)
         moves = {name: count - before[name] for name, count in history.tiers.counts()["trained"].items()}
-        driver._commit(following, ())
+        driver.commit(DueCommit(following))
         result = {
             "rate": sum(block.num_examples for block in measured) / seconds,
             "device_hits": moves["device_hits"] / moves["keys"],

@@ -75,12 +75,12 @@ def evaluation_seconds(workflow: Workflow, run_dir: Path) -> tuple[float, float]
     setup, source = set_up(workflow, device, lambda line: None)
     with RunLock(run_dir), local_client() as client:
         make_crew = local_crew(setup, source, device, client)
-        driver = Driver(setup, source, folder_of(setup, run_dir), make_crew, device.model, Quiet())
-        driver._begin()
-        blocks = driver.agenda.test(0, driver.pace.block_batches)
+        driver = Driver(setup, source, folder_of(setup, run_dir), make_crew, device.model, Quiet()).open()
+        driver.begin()
+        blocks = driver.agenda.test(0, driver.runner.pace.block_batches)
         with driver.progress:
             started = time.perf_counter()
-            refusal = driver.crew.run(blocks, driver.pace.look_ahead, driver._watch)
+            refusal = driver.crew.run(blocks, driver.runner.pace.look_ahead, driver.runner.watch)
             ended = time.perf_counter()
         assert refusal is None, refusal.message
         driver.crew.close()

@@ -90,9 +90,9 @@ def measure(workflow: Workflow, world: int, run_dir: Path) -> dict[str, Any]:
             client = pool.client
             client.register_plugin(Timers())
             crew = dask_crew(setup, source, pool)
-        driver = Driver(setup, source, folder_of(setup, run_dir), crew, progress=progress)
+        driver = Driver(setup, source, folder_of(setup, run_dir), crew, progress=progress).open()
         spans = Spans()
-        driver._observers.append(spans)
+        driver.runner.observers.append(spans)
         result = driver.run()
         assert result is not None
         begin, end = window(progress)

@@ -69,8 +69,8 @@ def in_time(what: str, call: Callable[[], T], seconds: float = ANSWER_SECONDS) -
 
 
 def heard_of(futures: Iterable[Future]) -> Event:
-    """Return an event that is set whenever one of the futures ends. Waiting for it uses no timer of Dask: those stand
-    still after a backwards step of the monotonic clock, for as long as the step."""
+    """Return an event that is set whenever one of the futures ends. Waiting for it uses no timer of Dask: after a
+    backwards step of the monotonic clock those do not run for as long as the step."""
     ended = Event()
     for future in futures:
         future.add_done_callback(lambda _: ended.set())

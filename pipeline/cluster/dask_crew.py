@@ -67,7 +67,7 @@ class DaskCrew:
             more = "" if settings.num_shards(self.world) >= self.world else f" --set workers.shards={self.world}"
             raise ValueError(
                 f"the table in {self._run_dir} has {there_are}, which cannot change, and each of {self.world} workers "
-                f"needs one; take fewer workers, or begin anew with --fresh{more}"
+                f"needs one; take fewer workers, or start over with --fresh{more}"
             )
         folders = [str(shard_folder(TABLE, shard, num_shards)) for shard in range(num_shards)]
         self.machines = self._each(worker_info, self._run_dir, folders, self._workflow.device)
@@ -147,7 +147,7 @@ class DaskCrew:
             merge.together,
             self._by_collective,
         )
-        refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.tell).run()
+        refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.report).run()
         merge.end(self.each(Worker.drain))
         return refusal
 
@@ -159,11 +159,11 @@ class DaskCrew:
     def pause(self, why: str | None) -> None:
         # Not submitted as a task, which would wait for a free thread and for other tasks. A worker that is not reached
         # learns of the pause from the others, since refusals are agreed upon; one that hangs is noticed elsewhere.
-        telling = Thread(target=self._tell, args=(why,), daemon=True)
-        telling.start()
-        telling.join(LOOK_SECONDS)
+        sending = Thread(target=self._send_pause, args=(why,), daemon=True)
+        sending.start()
+        sending.join(LOOK_SECONDS)
 
-    def _tell(self, why: str | None) -> None:
+    def _send_pause(self, why: str | None) -> None:
         with suppress(Exception):
             self._pool.client.run(_pause, self._token, why, workers=list(self._pool.addresses), on_error="ignore")
 

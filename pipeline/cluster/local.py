@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from threading import Lock
 from typing import Any
@@ -17,6 +17,7 @@ from distributed import Client, Future, KilledWorker, LocalCluster
 from pipeline.cluster.address import ANY_PORT
 from pipeline.cluster.awake import ANSWER_SECONDS, LOOK_SECONDS, Awake, closed_in_time, heard_of
 from pipeline.cluster.dashboard import PlainWorker, dashboard_options, mount
+from pipeline.cluster.threads import end_threads, stage_threads
 from pipeline.errors import OutOfTurn, PipelineError
 from pipeline.machine.stuck import check_stuck, gave_up
 from pipeline.records import StageResult
@@ -198,14 +199,3 @@ def local_client(dashboard: str = ANY_PORT) -> Iterator[Client]:
         stack.callback(lambda: end_threads(threads.values()))
         InProcessCluster(client).worker.executors.update(threads)
         yield client
-
-
-def end_threads(threads: Iterable[ThreadPoolExecutor]) -> None:
-    for thread in threads:
-        thread.shutdown(wait=not gave_up())
-
-
-def stage_threads() -> dict[str, ThreadPoolExecutor]:
-    """Executors of a Dask worker: a thread of its own for each stage, under the stage's name, so that the dashboard's
-    task stream has a row for each, and a list of threads (py-spy) says what each does."""
-    return {stage: ThreadPoolExecutor(1, thread_name_prefix=stage) for stage in STAGES}

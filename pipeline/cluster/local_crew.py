@@ -8,9 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Concatenate
 
 from pipeline.cluster.crew import P, T, replicas_for
-from pipeline.cluster.dashboard import dashboard_link
-from pipeline.cluster.local import DaskExecutor
-from pipeline.cluster.page_server import mount_page
+from pipeline.cluster.threads import ThreadExecutor
 from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.source import Source
 from pipeline.device.device import Device
@@ -24,21 +22,30 @@ from pipeline.storage.shards import Shards
 from pipeline.worker.tiers import WorkerConfig
 from pipeline.worker.worker import Worker
 
+THREADS = "threads"
+
 
 class LocalCrew:
-    """One worker in this process. Its stages run in plain order, or on Dask if there is a client."""
+    """One worker in this process. Its stages run in plain order, on threads, or on Dask, which alone has a page."""
 
     world = 1
 
     def __init__(
-        self, setup: Setup, source: Source, folder: Folder, commits: Commits, device: Device, client: Any = None
+        self, setup: Setup, source: Source, folder: Folder, commits: Commits, device: Device, executor: Any = None
     ) -> None:
+        """`executor`: None for plain order, THREADS, or a client of Dask in this process."""
         self._setup, self._source, self._folder, self._commits = setup, source, folder, commits
-        self._device, self._client = device, client
+        self._device, self._executor = device, executor
         self._worker: Worker | None = None
-        self.dashboard = dashboard_link(client) if client else None
-        self.page = mount_page(client, folder.path) if client else None
-        self.overlaps = client is not None
+        self.dashboard: str | None = None
+        self.page: str | None = None
+        self.overlaps = executor is not None
+        if executor not in (None, THREADS):
+            # Imported here, since Dask takes half a second, and the other executors need none of it.
+            from pipeline.cluster.dashboard import dashboard_link
+            from pipeline.cluster.page_server import mount_page
+
+            self.dashboard, self.page = dashboard_link(executor), mount_page(executor, folder.path)
 
     @property
     def worker(self) -> Worker:
@@ -83,10 +90,15 @@ class LocalCrew:
     @contextmanager
     def executor(self) -> Iterator[Executor]:
         run = self.worker.stages.run
-        if self._client is None:
+        if self._executor is None:
             yield SerialExecutor(lambda stage, number: run(stage, number, time.process_time))
             return
-        executor = DaskExecutor(self._client, run)
+        if self._executor == THREADS:
+            executor: Any = ThreadExecutor(run)
+        else:
+            from pipeline.cluster.local import DaskExecutor
+
+            executor = DaskExecutor(self._executor, run)
         try:
             yield executor
         finally:

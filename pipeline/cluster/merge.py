@@ -39,7 +39,7 @@ class Merge:
             trained=mean_of(trained) if trained else None, span=with_longest_wait([done.span for done in dones]),
         )  # fmt: skip
 
-    def tell(self, done: StageResult) -> None:
+    def report(self, done: StageResult) -> None:
         """Pass a merged result on to `watch`. The result of a block that closes a split is held back until `end`, when
         its metrics can be computed."""
         if done.trained and done.trained.block.number in self._parts:
@@ -52,9 +52,9 @@ class Merge:
         GPU, the remaining results of blocks merged over all workers, and then the closed splits with their metrics."""
         for done in of_each[0]:
             if not done.trained:
-                self.tell(done)
+                self.report(done)
         for dones in zip(*([done for done in dones if done.trained] for dones in of_each), strict=True):
-            self.tell(self.together(dones))
+            self.report(self.together(dones))
         for trained in self._closed:
             number = trained.block.number
             metrics, curve_T3C = self._metrics(number, self._parts.pop(number))

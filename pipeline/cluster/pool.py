@@ -97,7 +97,7 @@ class WorkerPool:
         self.addresses = self._wait(())
 
     def _wait(self, gone: Sequence[str]) -> list[str]:
-        """Wait until there are enough workers besides those of the addresses `gone`; returns their addresses, ordered
+        """Wait until there are enough workers, not counting the addresses `gone`; returns their addresses, ordered
         by host, then by name."""
         awake, now = Awake(), 0.0
         while now < START_SECONDS:

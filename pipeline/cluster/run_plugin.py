@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 import psutil
 from distributed import WorkerPlugin, get_worker
 
-from pipeline.cluster.local import stage_threads
 from pipeline.cluster.noise import silence_lost_connections
+from pipeline.cluster.threads import stage_threads
 from pipeline.comm.collective import TwoLevels
 from pipeline.comm.group import Group, GroupSettings, Store
 from pipeline.data.identity import as_json, differences

@@ -35,8 +35,8 @@ def to_message(key_request: KeyRequest | Refusal) -> U8:
     """Pack a request as bytes: the number of keys; for each batch the numbers of its positions and of its counts of
     examples; then the arrays. A refusal is packed as `REFUSED` and its fields as JSON."""
     if isinstance(key_request, Refusal):
-        told = json.dumps([key_request.what, key_request.message, key_request.needed, key_request.cap])
-        text = np.frombuffer(told.encode(), np.uint8)
+        fields = json.dumps([key_request.what, key_request.message, key_request.needed, key_request.cap])
+        text = np.frombuffer(fields.encode(), np.uint8)
         return np.concatenate([np.array([REFUSED], np.int64).view(np.uint8), text])
     lengths = [
         [len(positions), len(examples_with_key)]

@@ -97,7 +97,7 @@ class SharedMemory:
         self._calls = 0
         self._open: set[int] = set()
         """Calls whose parts were not all copied out."""
-        # A packet socket keeps notes apart, and tells when the other end is gone, like a stream.
+        # A packet socket keeps messages separate, and like a stream it reports that the other end is gone.
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
             listening.settimeout(timeout_seconds)
             # Linux chooses an address that is free.

@@ -58,7 +58,7 @@ def flush(places: Places, device: Tier, host: Tier, log: KeyedTier, chunk_RW: U3
 
 
 def _to_merge(places: Places, changed_S: I64) -> I64:
-    """Sparse chunks to merge, those with the fewest live rows first, as far as the disk has room for them beside the
+    """Sparse chunks to merge, those with the fewest live rows first, as far as the disk has room for them next to the
     changed rows of each shard. `plan` brings a commit forward before the room runs out, so all sparse chunks fit unless
     the settings of the log were changed."""
     chunks, rows_S = places.chunks, changed_S.tolist()

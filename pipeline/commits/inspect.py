@@ -202,7 +202,7 @@ def lost_keys(run_dir: Path, manifest: Manifest, bad: Mapping[int, BadRows], key
 
 
 def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> list[Path]:
-    """List files that no commit names and that are not among those that a run leaves beside its commits."""
+    """List files that no commit names and that are not among those that a run leaves next to its commits."""
     manifests = list(manifests)
     table = run_dir / "table.zarr"
     described = [name for m in manifests for name in m.metadata] or ["zarr.json", "rows/zarr.json", "keys/zarr.json"]
@@ -213,5 +213,5 @@ def unnamed(run_dir: Path, commits: Commits, manifests: Iterable[Manifest]) -> l
         named |= {commits.manifest_file(number), commits.dense_file(number)}
         named |= set(commits.folder.glob(f"{stem(number)}-*.safetensors"))
     inside = [p for folder in ("commits", "table.zarr") for p in (run_dir / folder).rglob("*") if p.is_file()]
-    beside = [p for p in run_dir.iterdir() if p.name not in OURS and not RESERVE_NAME.fullmatch(p.name)]
-    return sorted([p for p in inside if p not in named] + beside)
+    others = [p for p in run_dir.iterdir() if p.name not in OURS and not RESERVE_NAME.fullmatch(p.name)]
+    return sorted([p for p in inside if p not in named] + others)

@@ -1,4 +1,4 @@
-"""Opening of a commit for reading, beside training: nothing is written, repaired or deleted.
+"""Opening of a commit for reading while training goes on: nothing is written, repaired or deleted.
 
 A reader holds a shared lock on the manifest, never the run's lock. Training keeps the commits whose manifest is locked
 (`Commits.kept`), until the disk's cap would end the run; then it deletes the manifest, and the reader ends.
@@ -51,7 +51,7 @@ class HeldCommit:
             there = None
         if there is None or not os.path.samestat(there, os.fstat(self._descriptor)):
             raise GivenUp(
-                f"commit {self.number} of {self.run_dir} is gone: the training beside needed its room on the disk, the "
+                f"commit {self.number} of {self.run_dir} is gone: training needed its room on the disk, the "
                 "run was moved aside, or `verify --repair` found it damaged; raise storage.disk of that run, or read "
                 "another commit"
             )

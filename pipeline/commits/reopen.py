@@ -98,7 +98,7 @@ def read_log(
             )
         )
         raise ValueError(
-            f"{path} has {there}, but this workflow makes {here}; change the workflow back, or begin anew with --fresh"
+            f"{path} has {there}, but this workflow makes {here}; change the workflow back, or start over with --fresh"
         )
     if bytes_for(newest.live_rows) > places.caps.map_bytes:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""State of the run itself in a commit, beside rows and dense states. Reading validates every value strictly: a file
+"""State of the run itself in a commit, next to rows and dense states. Reading validates every value strictly: a file
 that someone edited can have a right checksum and wrong values."""
 
 from __future__ import annotations

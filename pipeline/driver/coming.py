@@ -23,12 +23,12 @@ def as_far_as_known(coming: Iterable[Block], known_examples: int) -> list[Block]
 
 
 class ComingBlocks:
-    """Announces coming blocks to the workers, and tells once if the keys of some have no room. Does neither if no
+    """Announces coming blocks to the workers, and reports once if the keys of some have no room. Does neither if no
     policy needs them."""
 
     def __init__(self, setup: Setup) -> None:
         self._storage, self._agenda = setup.workflow.storage, setup.agenda
-        self._told = not self._storage.foresees
+        self._reported = not self._storage.foresees
 
     def announce(self, crew: Crew, begin: Block | None, block_batches: int) -> None:
         """Announce the blocks from `begin` on, the first one after the next stretch (None: there is none)."""
@@ -39,12 +39,12 @@ class ComingBlocks:
 
     def shortage(self, crew: Crew) -> str | None:
         """Return a remark if the keys of fewer examples are known than the workflow asks for; the first time only."""
-        if self._told:
+        if self._reported:
             return None
         least = [examples for examples in crew.each(Worker.least_known) if examples is not None]
         if not least:
             return None
-        self._told = True
+        self._reported = True
         storage = self._storage
         return (
             f"storage.known is {format_size_down(storage.known)}, and the keys of {storage.known_examples:,} coming "

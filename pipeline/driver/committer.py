@@ -15,6 +15,7 @@ from pipeline.cluster.crew import Crew
 from pipeline.commits.manifest import Commits, Manifest, join_parts
 from pipeline.commits.reopen import checksums
 from pipeline.data.agenda import START, Position
+from pipeline.errors import PipelineError
 from pipeline.metrics.totals import DiskTotals
 from pipeline.worker.worker import Worker
 
@@ -42,16 +43,16 @@ class Committer:
         """Number of the next commit."""
         return self.newest.number + 1 if self.newest else 1
 
-    def what_stands(self, is_over: bool, best_is_tested: bool, command: str) -> str:
+    def what_is_kept(self, is_over: bool, best_is_tested: bool, command: str) -> str:
         """Describe the newest commit for the user, and what `command` does. `is_over`: training is finished.
         `best_is_tested`: the best epoch is tested after training."""
         if self.newest is None:
-            return f"nothing is committed yet: {command} begins anew"
+            return f"nothing is committed yet: {command} starts over"
         number, at = self.newest.number, self.position
         if not is_over:
             where = f"epoch {at.epoch + 1}, {at.split}, batch {at.batch}"
-            return f"commit {number} stands, up to {where}: {command} goes on from there"
-        others = "writes missing results; raise schedule.epochs to train on from it, or begin anew with --fresh"
+            return f"commit {number} is kept, up to {where}: {command} goes on from there"
+        others = "writes missing results; raise schedule.epochs to train on from it, or start over with --fresh"
         then = "tests the best epoch" if best_is_tested else others
         return f"commit {number} holds all of the training: {command} {then}"
 
@@ -81,3 +82,14 @@ class Committer:
         self._commits.prune(kept)
         self._crew.each(Worker.settle, list(checksums(kept)), at_least)
         self.totals.commit_seconds += max(0.0, time.perf_counter() - start)
+
+    def reopen(self, manifest: Manifest) -> bool:
+        """Open this commit on all workers unless it is the newest, which is open; returns whether it did. Raises
+        PipelineError if it cannot be opened."""
+        if manifest == self.newest:
+            return False
+        try:
+            self._crew.open([manifest])
+        except ValueError as error:
+            raise PipelineError(str(error)) from error
+        return True

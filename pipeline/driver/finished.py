@@ -46,5 +46,5 @@ def finished(session: Session) -> list[str]:
         f"nothing to do: {run_dir} has ended after epoch {at.epoch}, with commit {newest.number}",
         *(evaluated(epoch) for epoch in result["epochs"][-1:]),
         summary(result),
-        f"to train on from it: --set '{more}'; to begin anew, and move this run aside: --fresh",
+        f"to train on from it: --set '{more}'; to start over, and move this run aside: --fresh",
     ]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from typing import Concatenate, ParamSpec
 
 from pipeline.driver.result import METRICS, lines_of
 from pipeline.monitor.history import History
@@ -18,6 +20,15 @@ from pipeline.records import StageResult
 from pipeline.schedule import edges
 from pipeline.stages import STAGES
 from pipeline.storage.folder import Folder
+
+P = ParamSpec("P")
+
+
+class Observers(list[Observer]):
+    def notify(self, event: Callable[Concatenate[Observer, P], None], *args: P.args, **named: P.kwargs) -> None:
+        """Call this method of `Observer` on each of them."""
+        for observer in self:
+            getattr(observer, event.__name__)(*args, **named)
 
 
 class TerminalDisplay(Observer):
@@ -58,7 +69,7 @@ class MetricsFile(Observer):
             self._folder.files.replace(self._folder.path / METRICS, [lines_of(self._history.epochs)])
 
 
-TOLD_PACKAGES = ("numpy", "numba", "torch", "pyarrow", "zarr", "distributed")
+PACKAGES = ("numpy", "numba", "torch", "pyarrow", "zarr", "distributed")
 
 
 def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> LiveObserver:
@@ -80,7 +91,7 @@ def live_observer(folder: Folder, setup: Setup, device: str, overlaps: bool) -> 
 def versions() -> dict[str, str]:
     """Versions of Python and of the packages that do the work."""
     found = {"python": platform.python_version()}
-    for package in TOLD_PACKAGES:
+    for package in PACKAGES:
         try:
             found[package] = version(package)
         except PackageNotFoundError:

@@ -44,7 +44,7 @@ def open_local(
     allow_many_files()
     with closing(source), nullcontext() if serial else local_client(dashboard) as client:
         crew = local_crew(setup, source, device, client)
-        with closing(Driver(setup, source, folder_of(setup, run_dir), crew, device.model)) as driver:
+        with closing(Driver(setup, source, folder_of(setup, run_dir), crew, device.model).open()) as driver:
             yield driver
 
 
@@ -65,7 +65,7 @@ def open_crew(setup: Setup, source: Source, run_dir: Path, pool: WorkerPool) -> 
         if len(models) > 1:
             print(f"workers train on {', '.join(models)}: the result depends on which worker gets which")
         crew = dask_crew(setup, source, pool)
-        with closing(Driver(setup, source, folder_of(setup, run_dir), crew, ", ".join(models))) as driver:
+        with closing(Driver(setup, source, folder_of(setup, run_dir), crew, ", ".join(models)).open()) as driver:
             yield driver
 
 
@@ -73,11 +73,11 @@ def folder_of(setup: Setup, run_dir: Path) -> Folder:
     return Folder(run_dir, Files(cached=not setup.workflow.storage.direct))
 
 
-def local_crew(setup: Setup, source: Source, device: Device, client: Any = None) -> MakeCrew:
-    """Factory of a crew with one worker in this process, on `device`."""
+def local_crew(setup: Setup, source: Source, device: Device, executor: Any = None) -> MakeCrew:
+    """Factory of a crew with one worker in this process, on `device`. `executor`: see `LocalCrew`."""
     from pipeline.cluster.local_crew import LocalCrew
 
-    return lambda folder, commits: LocalCrew(setup, source, folder, commits, device, client)
+    return lambda folder, commits: LocalCrew(setup, source, folder, commits, device, executor)
 
 
 def dask_crew(setup: Setup, source: Source, pool: WorkerPool) -> MakeCrew:

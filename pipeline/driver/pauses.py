@@ -14,7 +14,7 @@ class Pauses:
         """`every_minutes`: time from one commit to the next; None: no commits by time."""
         self._crew, self._seconds = crew, 60 * every_minutes if every_minutes else math.inf
         self._committed = time.perf_counter()
-        self._told: str | None = None
+        self._sent: str | None = None
         """Reason to pause that was last sent to the workers."""
         self.signal: str | None = None
         """Name of the signal that asked the run to end at a commit; None: none came."""
@@ -31,13 +31,13 @@ class Pauses:
         commits could follow each other without progress."""
         due = time.perf_counter() - self._committed > self._seconds
         why = self.signal or ("time for a commit" if due else None)
-        if why and why != self._told:
-            self._told = why
+        if why and why != self._sent:
+            self._sent = why
             self._crew.pause(why)
 
     def go_on(self, commits_follow: bool = True) -> None:
         """Let the workers plan again, unless a signal came. Call it when a stretch begins or a commit was taken.
         `commits_follow`: restart the time to the next commit; False: no commit is taken by time."""
         self._committed = time.perf_counter() if commits_follow else math.inf
-        self._told = self.signal
+        self._sent = self.signal
         self._crew.pause(self.signal)

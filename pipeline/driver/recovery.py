@@ -18,10 +18,8 @@ class Recovery:
         self._lost_at: Position | None = None
         """Position of the last commit; `_lost` counts the losses since then."""
 
-    def recover(
-        self, lost: WorkerLost, at: Position, begin_anew: Callable[[], None], say: Callable[[str], None]
-    ) -> None:
-        """Call `begin_anew` until it succeeds. `at`: position of the last commit. Raises WorkerLost if workers were
+    def recover(self, lost: WorkerLost, at: Position, restart: Callable[[], None], say: Callable[[str], None]) -> None:
+        """Call `restart` until it succeeds. `at`: position of the last commit. Raises WorkerLost if workers were
         lost more than `MAX_LOST` times from there, and PipelineError if the commit cannot be opened."""
         if at != self._lost_at:
             self._lost, self._lost_at = 0, at
@@ -29,9 +27,9 @@ class Recovery:
             self._lost += 1
             if self._lost > MAX_LOST:
                 raise lost
-            say(f"{lost}: all workers begin anew from the last commit")
+            say(f"{lost}: all workers restart from the last commit")
             try:
-                return begin_anew()
+                return restart()
             except ValueError as error:
                 raise PipelineError(str(error)) from error
             except WorkerLost as again:

@@ -1,4 +1,4 @@
-"""The output files of a run besides its commits: the dense model, metrics, workflow, and `result.json`."""
+"""The output files of a run, except its commits: the dense model, metrics, workflow, and `result.json`."""
 
 from __future__ import annotations
 

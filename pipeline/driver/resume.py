@@ -11,7 +11,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
 
-from pipeline.commits.manifest import RESERVE_NAME, Manifest
+from pipeline.commits.manifest import RESERVE_NAME, Commits, Manifest
 from pipeline.commits.run_state import naming, newest_state
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.identity import Identity, as_json, differences
@@ -21,13 +21,14 @@ from pipeline.machine.compiler import CACHE, compiler, compiler_version
 from pipeline.machine.processor import processor
 from pipeline.monitor.history import History
 from pipeline.own_code.code import EDITED, code_digest, is_other_code
+from pipeline.preflight.setup import Setup
 from pipeline.settings import read_json
 from pipeline.storage.disk_speed import DiskSpeed
 from pipeline.storage.folder import Folder
 from pipeline.workflow import STAND_IN, Workflow, without_removed
 
-ANEW = "go back to the version of this package that wrote it, or begin anew with --fresh"
-HARMLESS = (
+OTHER_VERSION = "go back to the version of this package that wrote it, or start over with --fresh"
+CHANGE_NO_BIT = (
     "name", "data.root", "data.train", "data.validation", "data.test", "data.synthetic", "storage.memory",
     "storage.device", "storage.host", "storage.disk", "storage.read", "storage.map", "storage.device_policy",
     "storage.host_policy", "storage.known_examples", "storage.known", "storage.log_multiple", "storage.log_growth",
@@ -37,15 +38,15 @@ HARMLESS = (
 )  # fmt: skip
 """Settings that may differ, since they change no bit of the result (more epochs change no bit of the earlier ones). The
 data are compared by their identity and the device by the environment instead."""
-TOLD = (
+CHANGE_LATER_BITS = (
     "optimizer.dense", "optimizer.max_grad_norm", "optimizer.rows.lr", "optimizer.rows.l2", "optimizer.rows.clip",
     "schedule.plateau", "schedule.threads", "model.compile",
 )  # fmt: skip
 """Settings that may differ, with a warning: the result is then not that of a single workflow."""
-ASKED = ("optimizer", "metrics", "schedule.plateau", "model.compile")
+DECIDE_THE_RESULT = ("optimizer", "metrics", "schedule.plateau", "model.compile")
 """Settings of which a run that has ended must have the present values: its results are no answer to others. Threads do
 not count, since by default they are those of the machine."""
-MAX_TOLD, MAX_VALUE = 8, 60
+MAX_NAMED, MAX_VALUE = 8, 60
 """Maximum number of differences that a message names, and of characters of a value in it."""
 PROCESSOR_VARIABLES = (
     "ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "MKL_CBWR", "MKL_DEBUG_CPU_TYPE", "MKL_ENABLE_INSTRUCTIONS",
@@ -103,7 +104,8 @@ def check_same_run(
     changes = list(_differences(workflow_before, workflow_now, ""))
     # A weight of Ftrl is a function of its sums and of the settings with which they were made.
     fixed = ("optimizer.rows",) if now["workflow"]["optimizer"]["rows"]["kind"] == "ftrl" else ()
-    refused = [text for path, text in changes if not _is_in(path, HARMLESS + TOLD) or _is_in(path, fixed)]
+    may_change = CHANGE_NO_BIT + CHANGE_LATER_BITS
+    refused = [text for path, text in changes if not _is_in(path, may_change) or _is_in(path, fixed)]
     steps_were, steps = before["steps_of_epoch"], now["steps_of_epoch"]
     if train := other.pop("train", None):
         refused.append(f"data.train: {train}")
@@ -117,22 +119,22 @@ def check_same_run(
     # The run cannot be ended at an earlier epoch: the test that follows the last epoch would be left out.
     if position.epoch >= epochs and epochs != was:
         refused.append(f"schedule.epochs: was {was}, is {epochs}, and the commit is at epoch {position.epoch + 1}")
-    more = [f"and {len(refused) - MAX_TOLD} more"] if len(refused) > MAX_TOLD else []
+    more = [f"and {len(refused) - MAX_NAMED} more"] if len(refused) > MAX_NAMED else []
     if refused:
         raise ValueError(
             "the run directory holds a commit of another workflow:\n       "
-            + "\n       ".join([*refused[:MAX_TOLD], *more])
+            + "\n       ".join([*refused[:MAX_NAMED], *more])
             + "\n       change it back; or give this workflow another name=, or its run another folder with --run-dir; "
-            "or begin anew with --fresh, which moves the old run aside"
+            "or start over with --fresh, which moves the old run aside"
         )
     edited = is_other_code(before.get("code", ""), now["code"])
     code = [EDITED.format(kind=now["workflow"]["model"]["kind"])] if edited else []
     if ended:
-        asked = [text for path, text in changes if _is_in(path, ASKED)] + code
+        asked = [text for path, text in changes if _is_in(path, DECIDE_THE_RESULT)] + code
         _check_answers([*asked, *(f"data.{split}: {text}" for split, text in other.items())], bool(other))
-    told = [text for path, text in changes if _is_in(path, TOLD)] + code
-    told += [text for _, text in _differences(before["environment"], now["environment"], "")]
-    return [f"changed since the run began, so the result will not be bit-identical: {text}" for text in told] + [
+    warned = [text for path, text in changes if _is_in(path, CHANGE_LATER_BITS)] + code
+    warned += [text for _, text in _differences(before["environment"], now["environment"], "")]
+    return [f"changed since the run began, so the result will not be bit-identical: {text}" for text in warned] + [
         f"metrics of {split} are from here on of other data, and cannot be compared with earlier ones: {text}"
         for split, text in other.items()
     ]
@@ -158,12 +160,14 @@ def _completed(workflow: Mapping[str, Any]) -> Mapping[str, Any]:
     """
     model = workflow.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("kind"), str):
-        raise ValueError(f"model.kind of the commit's workflow is not the name of a class: {_short(model)}; {ANEW}")
+        raise ValueError(
+            f"model.kind of the commit's workflow is not the name of a class: {_short(model)}; {OTHER_VERSION}"
+        )
     importable = without_removed({**workflow, "model": model | {"kind": STAND_IN}})
     try:
         completed = json.loads(read_json(Workflow, json.dumps(importable)).model_dump_json())
     except ValueError as error:
-        raise ValueError(f"the workflow that the commit keeps cannot be read: {error}; {ANEW}") from error
+        raise ValueError(f"the workflow that the commit keeps cannot be read: {error}; {OTHER_VERSION}") from error
     completed["model"]["kind"] = model["kind"]
     return dict(completed)
 
@@ -211,8 +215,8 @@ def _changes(before: list[Any], now: list[Any]) -> str:
         "without": [name for name in were if name not in are], "with": [name for name in are if name not in were],
         "other settings of": [name for name in were if name in are and were[name] != are[name]],
     }  # fmt: skip
-    told = [f"{what} {', '.join(names[:5])}{' ...' * (len(names) > 5)}" for what, names in parts.items() if names]
-    return f"was a list of {len(before)}, is one of {len(now)}: {'; '.join(told) or 'in another order'}"
+    named = [f"{what} {', '.join(names[:5])}{' ...' * (len(names) > 5)}" for what, names in parts.items() if names]
+    return f"was a list of {len(before)}, is one of {len(now)}: {'; '.join(named) or 'in another order'}"
 
 
 def _short(value: Any) -> str:
@@ -232,6 +236,20 @@ def check_newest(
     with naming(kept[-1]):
         newest.check_trained(agenda.trained_before(newest.at))
     return warnings
+
+
+def read_commits(
+    commits: Commits, identity: Identity, described: Mapping[str, Any], setup: Setup
+) -> tuple[list[Manifest], History, list[str]]:
+    """Return the kept commits, the history up to the last one, and warnings. Raises ValueError if this run, which is
+    `described`, may not go on from it."""
+    kept = commits.kept()
+    history = History({split: of_split.digest for split, of_split in identity.items()})
+    if not kept:
+        return kept, history, []
+    warnings = check_newest(kept, described, setup.agenda, setup.workflow)
+    history.load(kept[-1].state)
+    return kept, history, warnings
 
 
 def known_speed(kept: Sequence[Manifest], direct: bool) -> DiskSpeed | None:

@@ -38,7 +38,7 @@ class Opened(Strict):
     kept: tuple[Count, ...]
     """Commits that existed then."""
     resets: bool
-    """True if the counts of blocks begin anew from those of the commit, too."""
+    """True if the counts of blocks go back to those of the commit, too."""
     policies: tuple[str, str]
     log_multiple: float
     log_growth: float

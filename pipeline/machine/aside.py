@@ -1,4 +1,4 @@
-"""Moving files and folders aside for --fresh: nothing is deleted, and the user is told what is left and where."""
+"""Moving files and folders aside for --fresh: nothing is deleted, and a line says where it is now."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ WAYS_OUT = "--fresh moves it aside, --out names another folder"
 def move_aside(path: Path) -> str:
     """Rename a file or folder to the first free PATH.1, PATH.2, ... Returns a line with its new name, its size on the
     disk, and the command that deletes it."""
-    beside = (path.with_name(f"{path.name}.{n}") for n in range(1, 1 << 20))
-    moved = next(other for other in beside if not os.path.lexists(other))
+    names = (path.with_name(f"{path.name}.{n}") for n in range(1, 1 << 20))
+    moved = next(other for other in names if not os.path.lexists(other))
     path.rename(moved)
     blocks = os.lstat(moved).st_blocks
     blocks += sum(os.lstat(Path(at) / name).st_blocks for at, _, names in os.walk(moved) for name in names)

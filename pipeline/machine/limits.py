@@ -21,7 +21,7 @@ def memory(root: Path = ROOT) -> int:
 
 
 def memory_limits(root: Path = ROOT) -> dict[int, int]:
-    """Bytes of RAM by owner: 0 stands for the whole machine; any other key is the inode of a control group, whose
+    """Bytes of RAM by owner: 0 is the whole machine; any other key is the inode of a control group, whose
     processes share the bytes."""
     limits = {0: _machine(root)["MemTotal"]}
     for group in _groups(root, "memory"):
@@ -65,8 +65,8 @@ def allowed_cpus() -> set[int]:
 def _limit(group: Path) -> int | None:
     # Version 1 also reports the limits of groups above the highest one visible here.
     above = _counts(group / "memory.stat").get("hierarchical_memory_limit")
-    told = (_number(group / "memory.max"), _number(group / "memory.limit_in_bytes"), above)
-    return min((number for number in told if number is not None), default=None)
+    limits = (_number(group / "memory.max"), _number(group / "memory.limit_in_bytes"), above)
+    return min((number for number in limits if number is not None), default=None)
 
 
 def _groups(root: Path, controller: str) -> Iterator[Path]:

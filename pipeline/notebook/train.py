@@ -53,7 +53,7 @@ def train_workflow(
             else:
                 with open_session(session, fresh) as driver:
                     if driver.run() is None:
-                        print(in_python(driver.what_stands()))
+                        print(in_python(driver.what_is_kept()))
                     if driver.pauses.signal:
                         raise interruption(driver.pauses.signal)
             return open_run(session.run_dir, workflow=found)

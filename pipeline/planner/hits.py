@@ -162,9 +162,10 @@ class Replay:
             committed, log_rows = max(committed, commits * held), keys + 2 * held
             slots = self._rate * sum(len(p.device.keys_S) + len(p.host.keys_S) for p in places)
             reserved_rows = slots + keys
+        pace = self._simulation.pace
         return Forecast(
-            legs, commits, committed, keys, log_rows, reserved_rows,
-            self._simulation.block_batches, self._simulation.look_ahead, min(1.0, seen / self._agenda.total_examples),
+            legs, commits, committed, keys, log_rows, reserved_rows, pace.block_batches, pace.look_ahead,
+            min(1.0, seen / self._agenda.total_examples),
             self._rate, stopped.message if stopped else "",
         )  # fmt: skip
 
@@ -174,7 +175,7 @@ class Replay:
         rows = self._rows(series)
         seen = sum(of.block.num_examples for of in series)
         batches = -(-examples // self._batch_size)
-        blocks = float(len(series)) if seen >= examples else batches / self._simulation.block_batches
+        blocks = float(len(series)) if seen >= examples else batches / self._simulation.pace.block_batches
         if seen < examples:
             more = {name: value * (examples - seen) for name, value in steady.items()}
             first = leg.split == "train" and leg.epoch == 0

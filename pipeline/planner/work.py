@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
+from pipeline.cluster.threads import ThreadExecutor
 from pipeline.data.agenda import Agenda, Position
 from pipeline.data.buffer import ReadBuffer
 from pipeline.data.source import Source
 from pipeline.device.device import Device
 from pipeline.machine.memory import resident_bytes
 from pipeline.planner.machine import Machine
-from pipeline.planner.overlap import ThreadExecutor
 from pipeline.planner.timing import Cost, fastest
 from pipeline.preflight.memory_table import table
 from pipeline.preflight.setup import Setup

@@ -17,8 +17,8 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from pipeline.data.agenda import START
 from pipeline.driver.coming import as_far_as_known
-from pipeline.driver.driver import ATTEMPTS
-from pipeline.preflight.first_window import reductions
+from pipeline.driver.loop import DueCommit, stretches
+from pipeline.driver.pace import Pace
 from pipeline.records import Block, Moves, Plan, Refusal, Unique
 from pipeline.replay.capacities import Capacities
 from pipeline.replay.key_tiers import KeyCommit, KeyLog, KeyTiers, named_by
@@ -126,7 +126,7 @@ class Simulation:
         self._crew = ReplayedCrew()
         self._crew.open(trace, [capacities] * len(trace.shards), policies)
         self._agenda, self._every_blocks, self._keep = trace.agenda, every_blocks, keep
-        self.look_ahead, self.block_batches = look_ahead, block_batches
+        self.pace = Pace(look_ahead, block_batches)
         self.totals = self._crew.totals
 
     @property
@@ -135,47 +135,27 @@ class Simulation:
         return [tiers.places for tiers in self._crew.tiers]
 
     def steps(self) -> Iterator[Block]:
-        """Run to the end; yields each block before it is planned, again if it was refused. The loop is that of
-        `Driver._train`."""
-        begin = self._agenda.block_at(START, self.block_batches)
-        refused: list[Refusal] = []
-        while begin:
-            blocks, following = self._agenda.stretch(self.block_batches, begin, self._every_blocks)
-            self._crew.start(blocks, self._agenda.blocks(self.block_batches, following) if following else ())
-            refusal = yield from self._stretch(blocks)
-            begin = refusal.block if refusal else following
-            if refusal and refusal.what == "window" and self._reduce(refusal):
-                continue
-            refused = [r for r in refused if begin and r.block.number == begin.number]
-            refused += [refusal] if refusal else []
-            self._commit(refused)
-            if refusal and [r.what for r in refused].count(refusal.what) >= ATTEMPTS[refusal.what]:
-                self.totals.stopped = refusal
-                return
+        """Run to the end; yields each block before it is planned, again if it was refused."""
+        begin, pace = self._agenda.block_at(START, self.pace.block_batches), self.pace
+        stopped: Refusal | None = None
+        for stretch in stretches(self._agenda, begin, pace, self._every_blocks, pace.reduce, self._commit):
+            following = stretch.following
+            self._crew.start(stretch.blocks, self._agenda.blocks(pace.block_batches, following) if following else ())
+            stopped = stretch.refusal = yield from self._stretch(stretch.blocks)
+        self.totals.stopped = stopped
 
     def _stretch(self, blocks: Sequence[Block]) -> Generator[Block, None, Refusal | None]:
-        everyone = range(len(self._crew.tiers))
+        everyone, look_ahead = range(len(self._crew.tiers)), self.pace.look_ahead
         for n, block in enumerate(blocks):
             yield block
-            if refusal := self._crew.plan(blocks[n : n + self.look_ahead + 1], self.look_ahead, everyone):
+            if refusal := self._crew.plan(blocks[n : n + look_ahead + 1], look_ahead, everyone):
                 return refusal
         return None
 
-    def _commit(self, refused: Sequence[Refusal]) -> None:
-        """Take a commit, as `Driver._commit` does. `refused`: refusals that it must make room for."""
+    def _commit(self, due: DueCommit) -> None:
         kept = self._crew.kept
         kept = [*kept, self._crew.flush(kept[-1].number + 1 if kept else 1)]
-        give_up = any(r.what == "disk" for r in refused)
-        at_least = max((r.needed + 1 for r in refused if r.what == "commit"), default=0)
-        self._crew.settle(kept[-1 if give_up else -self._keep :], at_least)
-
-    def _reduce(self, refusal: Refusal) -> bool:
-        """Take a smaller pace, as `Pace.reduce` does; returns False if it is already at its minimum."""
-        batches = self.block_batches if self.look_ahead else min(self.block_batches, refusal.block.num_batches)
-        smaller = reductions(self.look_ahead, batches)[1:]
-        if smaller:
-            self.look_ahead, self.block_batches = smaller[0]
-        return bool(smaller)
+        self._crew.settle(kept[-1 if due.give_up else -self._keep :], due.at_least)
 
 
 def simulate(

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from pipeline.cluster.crew import Crew
 from pipeline.cluster.dask_crew import DaskCrew
-from pipeline.cluster.local import local_client
-from pipeline.cluster.local_crew import LocalCrew
+from pipeline.cluster.local_crew import THREADS, LocalCrew
 from pipeline.cluster.pool import WorkerPool
 from pipeline.commits.manifest import Commits
 from pipeline.commits.reading import GivenUp
@@ -22,7 +21,7 @@ from pipeline.data.outside import BadValues, Outside
 from pipeline.data.source import Scoring, Source
 from pipeline.device.gpu import choose
 from pipeline.driver.open import recruit
-from pipeline.driver.pace import Pace
+from pipeline.driver.pace import Pace, reduce_pace
 from pipeline.driver.result import read_result
 from pipeline.errors import PipelineError
 from pipeline.machine.aside import move_output_aside
@@ -69,7 +68,7 @@ class Scorer:
     ) -> None:
         """`files`: all files, of which `writer` writes those that are left."""
         self._opened, self._setup, self._crew, self._writer = opened, setup, crew, writer
-        self._pace = Pace(setup)
+        self._pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
         before = sum(file.num_rows for file in files) - writer.num_rows
         batch_size = setup.workflow.schedule.batch_size
         self._first_batch, self._skip = divmod(before, batch_size)
@@ -90,7 +89,7 @@ class Scorer:
                 refusal = self._crew.run(blocks, pace.look_ahead, lambda done: self._take(done, progress))
                 self._opened.held.check()
                 blocks = agenda.test(0, pace.block_batches, refusal.block.first_batch) if refusal else []
-                if refusal and refusal.what == "window" and (remark := pace.reduce(refusal)):
+                if refusal and refusal.what == "window" and (remark := reduce_pace(pace, refusal, self._setup)):
                     progress.line(remark)
                 elif refusal and refusal.what != "pause":
                     raise CapsTooSmall(f"scoring was refused: {refusal.message}{raise_to(refusal, self._setup, 0)}")
@@ -165,7 +164,7 @@ def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
                 pool = stack.enter_context(closing(WorkerPool(spec)))
                 crew: Crew = DaskCrew(pool, setup, folder, commits, source.identity)
             else:
-                crew = LocalCrew(setup, source, folder, commits, device, stack.enter_context(local_client()))
+                crew = LocalCrew(setup, source, folder, commits, device, THREADS)
             stack.callback(crew.close)
             if not Scorer(opened, setup, crew, files, writer).run():
                 return None

@@ -29,8 +29,8 @@ class GpuBuffer:
         self.arena = device.empty(limit_bytes, np.uint8)
         limit_bytes = limit_bytes if indexed else 0
         # Room for half as many unique keys as there may be values. The index needs, for each batch, P numbers for
-        # `unique_P` and P + 1 for `starts_P`; the one more fits, since a batch has eight bytes of the arena besides its
-        # values.
+        # `unique_P` and P + 1 for `starts_P`; the one more fits, since a batch has eight bytes of the arena on top of
+        # its values.
         self.keys_U = device.empty(limit_of(limit_bytes), np.uint64)
         self.index = device.empty(2 * (limit_bytes // 8), np.int32)
 

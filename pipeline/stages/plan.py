@@ -143,7 +143,7 @@ def _plan_training(found: _Found, window: list[Unique | OwnedKeys], places: Plac
         return _refuse(found, "an outgoing buffer", victims, room.outgoing_rows, "outgoing_rows")
     evictable = int(device_S.sum())
     if victims > evictable:
-        # Rows that the window needs stay, and the block's arrivals must fit beside them.
+        # Rows that the window needs stay, and the block's arrivals must fit next to them.
         needed = victims - evictable + len(places.device.keys_S)
         return _refuse(found, "the device slab", needed, len(places.device.keys_S), "device_rows")
     leaving = _count_leaving(victims, len(found.host_U), int(host_S.sum()), places)

@@ -150,7 +150,7 @@ class Chunks:
         return self.num - self._since
 
     def begin_growth(self, live_rows: int, room: int, at_least: int = 0) -> None:
-        """Start counting anew after a commit of `live_rows` rows, with room on disk for `room` more chunks. At most
+        """Start counting again after a commit of `live_rows` rows, with room on disk for `room` more chunks. At most
         half of that room is for writes until the next commit; the other half is for that commit."""
         self._since = self.num
         share = self.of_rows(int(self._growth_share * live_rows))

@@ -27,7 +27,7 @@ from pipeline.records import I32, I64, U64
 DEVICE, HOST, DISK = 0, 1, 2
 TIER_SHIFT = PLACE_BITS - 2
 MAX_ROWS = 1 << TIER_SHIFT
-"""Maximum number of rows of a tier that places can tell apart."""
+"""Maximum number of rows of a tier that places can distinguish."""
 MAX_LOAD = 0.925
 MIN_BYTES = int(LINE_BYTES / 6 / MAX_LOAD)
 """Minimum bytes of the map per key."""

@@ -20,7 +20,7 @@ def lock_file(run_dir: Path) -> Path:
 
 
 class RunLock:
-    """Lock on a file beside the run directory, so that moving the directory aside does not move the lock. The operating
+    """Lock on a file next to the run directory, so that moving the directory does not move the lock. The operating
     system releases it when its owner ends, even by a kill. Also a context manager."""
 
     def __init__(self, run_dir: Path) -> None:

@@ -14,7 +14,7 @@ from pipeline.storage.policies import UNKNOWN_USE, Uses
 
 MIN_ENTRIES = 1 << 10
 ENTRIES_PER_KEY = 3
-"""Entries of the table per distinct key when it is made; it is made anew when half of it is full."""
+"""Entries of the table per distinct key when it is made; it is made again when half of it is full."""
 
 
 @dataclass(frozen=True, slots=True)

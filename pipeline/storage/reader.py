@@ -28,7 +28,7 @@ MAX_FILES = 16_384
 
 def allow_many_files() -> None:
     """Raise the soft limit of open files to 4 * MAX_FILES, or to the hard limit if that is lower. With the usual soft
-    limit of 1,024 the reader would open most files of a large log anew for every block."""
+    limit of 1,024 the reader would open most files of a large log again for every block."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 4 * MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, 4 * MAX_FILES)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,7 +1,7 @@
 """Shards: the shard of a key, the folder of a shard, and the assignment of shards to workers.
 
 The number of shards is fixed when a table is made. If the number of workers changes, the same directories are assigned
-anew and nothing is rewritten.
+again and nothing is rewritten.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Tier(Protocol):
 
 
 class KeyedTier(Tier, Protocol):
-    """The disk tier, which also has the keys of its rows apart from them."""
+    """The disk tier, which also stores the keys of its rows separately."""
 
     chunk_rows: int
 

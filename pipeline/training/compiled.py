@@ -125,8 +125,8 @@ class Compiled:
                 "what changes in buffers, or set model.compile to false"
             )
         # What follows is advice for those who look for the error in torch.
-        told, _, _ = str(error).partition("Set TORCHDYNAMO_VERBOSE")
-        reason = " ".join(told.split())[:MAX_REASON] or type(error).__name__
+        message, _, _ = str(error).partition("Set TORCHDYNAMO_VERBOSE")
+        reason = " ".join(message.split())[:MAX_REASON] or type(error).__name__
         return f"torch cannot compile the dense model {name}: {reason}; change it, or set model.compile to false"
 
 

@@ -168,25 +168,8 @@ class Learner:
         except FloatingPointError as error:
             if block.first_step or self._first_range is None or np.isfinite(results_K4[0, 0]):
                 raise
-            raise FloatingPointError(self._why_at_first(float(results_K4[0, 0]))) from error
-
-    def _why_at_first(self, loss: float) -> str:
-        """Say why the very first loss is not finite, when nothing was learned yet: the class, the line, and the range
-        of the logits."""
-        assert self._first_range is not None, "it is kept at the first step"
-        low, high = self._first_range.tolist()
-        name, own = type(self.model).__name__, getattr(self.model, "loss", None)
-        if not math.isfinite(low + high):
-            return (
-                f"forward of {name}{defined_at(self.model.forward)} gives outputs from {low:g} to {high:g} for the "
-                "first batch, before any update: correct it, or look for large values in data.numbers, or a large "
-                "model.init_std"
-            )
-        whose = f"loss of {name}{defined_at(own)}" if own else "cross-entropy"
-        return (
-            f"the {whose} is {loss:g} for the first batch, before any update, where forward gives logits from {low:g} "
-            f"to {high:g}: correct it for logits of this range, or look for large or negative values in data.weight"
-        )
+            low, high = self._first_range.tolist()
+            raise FloatingPointError(why_at_first(self.model, float(results_K4[0, 0]), low, high)) from error
 
     def _set_up(self, block: Block, plan: Plan, staged: Staged) -> None:
         if self._compiled:
@@ -278,6 +261,23 @@ class Learner:
             with torch.inference_mode():
                 output, _ = self._forward.batch_loss(examples, batch, embeddings, first, results_K4)
                 _keep(output, examples.block, batch, scores_NT)
+
+
+def why_at_first(model: torch.nn.Module, loss: float, low: float, high: float) -> str:
+    """Say why the very first loss is not finite, when nothing was learned yet: the class, the line, and the range of
+    the logits, `low` to `high`."""
+    name, own = type(model).__name__, getattr(model, "loss", None)
+    if not math.isfinite(low + high):
+        return (
+            f"forward of {name}{defined_at(model.forward)} gives outputs from {low:g} to {high:g} for the "
+            "first batch, before any update: correct it, or look for large values in data.numbers, or a large "
+            "model.init_std"
+        )
+    whose = f"loss of {name}{defined_at(own)}" if own else "cross-entropy"
+    return (
+        f"the {whose} is {loss:g} for the first batch, before any update, where forward gives logits from {low:g} "
+        f"to {high:g}: correct it for logits of this range, or look for large or negative values in data.weight"
+    )
 
 
 def _keep(output: Tensor, block: Block, batch: int, scores_NT: Tensor) -> None:

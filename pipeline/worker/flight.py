@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -27,6 +27,13 @@ class Flight:
     plan: Plan | Refusal | None = None
     staged: Staged | None = None
     trained: Trained | None = None
+
+
+def read_already(flights: Mapping[int, Flight], blocks: Mapping[int, Block]) -> dict[int, Flight]:
+    """Return the blocks of a new stretch that are still in their read buffers: read, perhaps deduplicated, then
+    refused."""
+    kept = (flight for flight in flights.values() if blocks.get(flight.block.number) == flight.block)
+    return {flight.block.number: Flight(flight.block, flight.examples, flight.unique) for flight in kept}
 
 
 def expect(kind: type[T], record: object) -> T:

@@ -1,6 +1,6 @@
 """The placement of deduplication and training: on the host, or on a GPU, which has copies of the buffers.
 
-| memory of a GPU besides the slab | filled by | on the stream | reused after |
+| memory of a GPU outside the slab | filled by | on the stream | reused after |
 | --- | --- | --- | --- |
 | read buffer, index | `dedup` | unique | the last step of the block that had it: an event of `train` |
 | read buffer, several workers | `upload` | up | the same |

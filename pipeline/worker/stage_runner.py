@@ -7,9 +7,7 @@ have state. Dask may run a task again, and this check refuses the second call.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -24,11 +22,8 @@ from pipeline.machine.threads import Threads, share_of
 from pipeline.preflight.memory_table import no_room
 from pipeline.records import (
     U32,
-    U64,
     Block,
-    BlockResult,
     Examples,
-    FieldCounts,
     KeyRequest,
     OwnedKeys,
     Plan,
@@ -44,19 +39,19 @@ from pipeline.stages.dedup import KeyOwners, Workspace
 from pipeline.stages.plan import RingRows, plan
 from pipeline.stages.prefetch import prefetch
 from pipeline.stages.read import read
-from pipeline.stages.scan import Scanner, scan
 from pipeline.stages.train import move, train
-from pipeline.stages.unique_keys import KeyReader
 from pipeline.stages.unite import STOPPED_ELSEWHERE
 from pipeline.stages.write_back import write_back
 from pipeline.storage.wide_rows import write_first_rows
 from pipeline.worker.field_counts import EVERY, field_counts
-from pipeline.worker.flight import Flight, RingLengths, expect
+from pipeline.worker.flight import Flight, RingLengths, expect, read_already
+from pipeline.worker.foresight import Foresight
 from pipeline.worker.membership import Membership
 from pipeline.worker.peers import FirstRefused, NoPeers, OtherWorkers, Peers
 from pipeline.worker.placement import OnGpu, OnHost, Placement
 from pipeline.worker.tiers import Tiers
 from pipeline.worker.timed_tier import TimedTier
+from pipeline.worker.unreported import Unreported
 from pipeline.workflow import Workflow
 
 
@@ -71,51 +66,31 @@ class StageRunner:
         work = Workspace(source.layout, self._dedup_threads, owners)
         self._staging: U32 = device.pinned((sizes.staging_rows, tiers.row.num_words), np.uint32)
         self._outgoing: U32 = device.pinned((sizes.outgoing_rows, tiers.row.num_words), np.uint32)
-        self._placement: Placement = (
-            OnGpu(source.layout, sizes, device, work if membership else None)
-            if device.on_gpu
-            else OnHost(self._outgoing, work)
-        )
-        counts = tiers.learner.rows.counts_examples
-        self._peers: Peers = (
-            OtherWorkers(membership, owners, source.layout.num_fields, counts) if membership and owners else NoPeers()
-        )
-        self._key_reader, self._scanner = None, None
-        if tiers.foresees:
-            self._key_reader = KeyReader(workflow.data, workflow.seed, share_of(workflow.schedule.threads))
-            storage = workflow.storage
-            self._scanner = Scanner(self._unique_keys, storage.known_examples, storage.known)
-        self._coming: Sequence[Block] = ()
-        idle = self._placement.idle | self._peers.idle | (frozenset() if self._scanner else frozenset({"scan"}))
+        self._placement: Placement = OnHost(self._outgoing, work)
+        if device.on_gpu:
+            self._placement = OnGpu(source.layout, sizes, device, work if membership else None)
+        self._peers: Peers = NoPeers()
+        if membership and owners:
+            counts = tiers.learner.rows.counts_examples
+            self._peers = OtherWorkers(membership, owners, source.layout.num_fields, counts)
+        rank = self._peers.rank.number
+        self.foresight = Foresight(workflow, tiers.places, owners, rank) if tiers.foresees else None
+        idle = self._placement.idle | self._peers.idle | (frozenset() if self.foresight else frozenset({"scan"}))
         self.names: Sequence[str] = tuple(stage for stage in STAGES if stage not in idle)
         """Names of the stages that have something to do on this worker."""
-        self._stage: dict[str, Callable[[int], Refusal | Plan | None]] = {
-            "read": self._read, "dedup": self._dedup, "unite": self._unite, "scan": self._scan, "plan": self._plan,
-            "prefetch": self._prefetch, "upload": self._upload, "train": self._train, "write_back": self._write_back,
-        }  # fmt: skip
         self._host, self._log = TimedTier(tiers.host, "host copy"), TimedTier(tiers.log, "disk")
         self._new_rows = partial(write_first_rows, tiers.row, workflow.seed, workflow.model.init_std)
         self._rings = RingLengths(0, 0, 0)
         self._flights: dict[int, Flight] = {}
-        self._unreported: deque[Trained] = deque()
-        """Trained blocks whose result has not been fetched yet."""
+        self._unreported = Unreported(*self._placement.reported_by)
         self.pause: str | None = None
         """Reason why no further block may be planned, or None; the driver sets it from any thread."""
-
-    def announce(self, coming: Sequence[Block]) -> None:
-        """Take note of the blocks that follow those of the next `start`, as far as `scan` needs them."""
-        self._coming = coming
-
-    @property
-    def least_known(self) -> int | None:
-        return self._scanner.least_known if self._scanner else None
 
     def start(self, blocks: Sequence[Block], look_ahead: int, rings: RingLengths | None = None) -> None:
         """Divide the rings for this look-ahead, and expect the first of `blocks`. Nothing may be in flight."""
         rings, sizes = rings or RingLengths.of(look_ahead), self.tiers.sizes
         self._blocks = {block.number: block for block in blocks}
-        self._last = blocks[-1].number
-        self._look_ahead = look_ahead
+        self._last, self._look_ahead = blocks[-1].number, look_ahead
         if rings != self._rings:
             self._flights.clear()
             buffer_bytes = sizes.read_buffer_bytes(rings.read)
@@ -125,15 +100,14 @@ class StageRunner:
                 self._placement.start(rings.read, buffer_bytes)
             except MemoryError as error:
                 raise PipelineError(no_room(error, sizes, look_ahead, self.tiers.device)) from error
-        if self._scanner:
-            self._scanner.begin([*blocks, *self._coming], self.tiers.places.next_uses)
+        if self.foresight:
+            self.foresight.begin(blocks)
         self._rings = rings
         self._room = RingRows(sizes.staging_rows // rings.staging, sizes.outgoing_rows // rings.outgoing)
-        self._flights = self._read_already()
+        self._flights = read_already(self._flights, self._blocks) if self._peers.keeps_reads else {}
         self._next = dict.fromkeys(STAGES, blocks[0].number)
         self._refused = FirstRefused(self._last + 1, self._last + 1)
         self._num_staged = blocks[0].number
-        self._scanned = -1
         self.tiers.learner.prepare(blocks)
 
     @property
@@ -141,12 +115,6 @@ class StageRunner:
         """Number of the first block of the stretch that this worker did not plan; after the last one if it planned
         all."""
         return min(self._refused.here, self._next["plan"])
-
-    def _read_already(self) -> dict[int, Flight]:
-        """Blocks of the new stretch that are still in their read buffers: read, perhaps deduplicated, then refused."""
-        flights = self._flights.values() if self._peers.keeps_reads else ()
-        kept = (flight for flight in flights if self._blocks.get(flight.block.number) == flight.block)
-        return {flight.block.number: Flight(flight.block, flight.examples, flight.unique) for flight in kept}
 
     def run(self, stage: str, number: int, cpu_clock: Callable[[], float] = time.thread_time) -> StageResult:
         """Run one stage of one block. Raises OutOfTurn if it is not the stage's next block, LostTouch if another worker
@@ -159,8 +127,8 @@ class StageRunner:
         cpu, start = cpu_clock(), time.perf_counter()
         try:
             with doing(f"{stage} of block {number}"):
-                record = self._stage[stage](number)
-            block_result = self._next_result(stage, number)
+                record: Refusal | Plan | None = getattr(self, f"_{stage}")(number)
+            block_result = self._unreported.after(stage, number) if number < self._refused.anywhere else None
         except Stuck:
             raise
         except Exception as error:
@@ -173,14 +141,11 @@ class StageRunner:
                 return StageResult(stage, number, span, refusal=record)
             case Plan():
                 return StageResult(stage, number, span, moves=record.moves)
-        counts = self._count_fields(number) if stage == "prefetch" else None
+        counts = None
+        if stage == "prefetch" and not number % EVERY and self._blocks[number].trains:
+            index_on_host = not self.tiers.device.on_gpu or self._owners is not None
+            counts = field_counts(self._flights[number], self.source.layout, index_on_host)
         return StageResult(stage, number, span, trained=block_result, fields=counts)
-
-    def _count_fields(self, i: int) -> FieldCounts | None:
-        if i % EVERY or not self._blocks[i].trains:
-            return None
-        index_on_host = not self.tiers.device.on_gpu or self._owners is not None
-        return field_counts(self._flights[i], self.source.layout, index_on_host)
 
     def _expect(self, stage: str, number: int) -> None:
         expected = self._next[stage]
@@ -188,26 +153,15 @@ class StageRunner:
             raise OutOfTurn(f"{stage} was called for block {number}, but its next is {expected}: it has state")
         self._next[stage] = number + 1
 
-    def _next_result(self, stage: str, number: int) -> BlockResult | None:
-        """Return the result of the next trained block if it is available after this call, else None. From a block on
-        that another worker refused it returns None, and `drain` reports the results on all workers."""
-        reported_by, later = self._placement.reported_by
-        asks = stage == reported_by and number < self._refused.anywhere
-        if not asks or not self._unreported or self._unreported[0].block.number > number - later:
-            return None
-        return _found(self._unreported.popleft())
-
     def drain(self) -> list[StageResult]:
         """Wait for the device, and return the results of finished blocks not yet reported. Raises PipelineError if a
         block failed."""
         self.tiers.learner.settle()
         try:
             spans = [StageResult(span.stage, span.number, span) for span in self.tiers.device.drain()]
-            last = [StageResult("train", t.block.number, trained=_found(t)) for t in self._unreported]
+            return spans + self._unreported.take_all()
         except Exception as error:
             raise PipelineError(f"train failed: {type(error).__name__}: {error}") from error
-        self._unreported.clear()
-        return spans + last
 
     def key_request(self, i: int, owner: int) -> KeyRequest | Refusal | None:
         """Return the key request of block i to `owner`; see `OtherWorkers.key_request`."""
@@ -238,18 +192,10 @@ class StageRunner:
         self._peers.unite(flight, i >= self._refused.here)
 
     def _scan(self, i: int) -> None:
-        scan(self._blocks[i], expect(Scanner, self._scanner), self.tiers.places)
-        self._scanned = i
-
-    def _unique_keys(self, block: Block) -> U64:
-        """Unique keys of the shards of this worker that any worker needs for the block."""
-        keys_U = expect(KeyReader, self._key_reader).distinct_keys(block)
-        if self._owners is None:
-            return keys_U
-        return keys_U[self._owners.of(keys_U) == self._peers.rank.number]
+        expect(Foresight, self.foresight).scan(self._blocks[i])
 
     def _plan(self, i: int) -> Plan | Refusal:
-        assert i <= self._scanned or not self._scanner, "expected the keys that scan adds, got None"
+        assert not self.foresight or i <= self.foresight.scanned, "expected the keys that scan adds, got None"
         window = range(i, min(i + self._look_ahead, self._last) + 1)
         if self.pause or i >= self._refused.anywhere:
             planned: Plan | Refusal = Refusal(self._blocks[i], "pause", self.pause or STOPPED_ELSEWHERE)
@@ -302,20 +248,13 @@ class StageRunner:
     def close(self) -> None:
         """Release threads and memory. May be called twice."""
         self._dedup_threads.close()
-        if self._key_reader:
-            self._key_reader.close()
+        if self.foresight:
+            self.foresight.close()
         self._flights.clear()
         self._unreported.clear()
         self._read_ring = []
         self._placement.close()
-        # The bound methods refer to this object: without this cycle its memory is freed at once.
-        self._stage = {}
         self._staging = self._outgoing = self._staging[:0].copy()
-
-
-def _found(trained: Trained) -> BlockResult:
-    assert trained.found
-    return replace(trained.found(), block=trained.block)
 
 
 def failure_text(error: Exception, tiers: Tiers, look_ahead: int) -> str:

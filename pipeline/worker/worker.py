@@ -73,12 +73,13 @@ class Worker:
 
     def announce(self, coming: Sequence[Block]) -> None:
         """Take note of the blocks that follow those of the next `start`, as far as `scan` needs them."""
-        self.stages.announce(coming)
+        if self.stages.foresight:
+            self.stages.foresight.coming = coming
 
     def least_known(self) -> int | None:
         """Minimum number of examples beyond a block whose keys were known because storage.known had no room for more;
         None if it always had."""
-        return self.stages.least_known
+        return self.stages.foresight.least_known if self.stages.foresight else None
 
     def start(self, blocks: Sequence[Block], look_ahead: int) -> Sequence[str]:
         """Begin a stretch of these blocks; returns the names of the stages that have something to do here."""
@@ -138,6 +139,10 @@ class Worker:
         r.places.chunks.keep(r.log.checksums)
         r.places.begin_growth(at_least)
         self._hold_reserve()
+
+    def release_reserve(self) -> None:
+        """Give back the disk space held for the next commit; `tidy` reserves it again when the run goes on."""
+        self._reserve.release()
 
     def _hold_reserve(self) -> None:
         r = self.tiers

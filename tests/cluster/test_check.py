@@ -28,7 +28,7 @@ def refusal(machines, workflow: Workflow, device, minimum=0):
 
 
 @pytest.mark.parametrize("device", ["cuda", "auto"])
-def test_a_worker_without_a_gpu_is_refused_beside_one_that_has_one(small_workflow, device):
+def test_a_worker_without_a_gpu_next_to_one_with_it_is_refused(small_workflow, device):
     said = refusal([H100, replace(CPU, host="b")], small_workflow(), device)
     assert said.startswith(f"worker 1 on b has no GPU that CuPy sees, worker 0 H100, and device is {device}: give")
 
@@ -90,7 +90,7 @@ def test_the_caps_of_all_workers_of_a_machine_must_fit_into_it(small_workflow):
     assert "host, read and map of 3 workers there add up to 432 MiB" in refusal(gpus, workflow, "cuda")
 
 
-def test_the_limit_of_a_control_group_counts_only_its_own_workers(small_workflow):
+def test_a_control_group_limits_only_its_own_workers(small_workflow):
     """Groups 7 and 8, two containers of one machine that use its network, have a limit each; of 9 both are a part."""
     machine, workflow = {0: 1 << 30}, small_workflow()
     seven, eight = (replace(CPU, memory=machine | {group: 200 << 20, 9: 400 << 20}) for group in (7, 8))
@@ -103,7 +103,7 @@ def test_the_limit_of_a_control_group_counts_only_its_own_workers(small_workflow
     assert "and its control group may have 200 MiB; lower" in said
 
 
-def test_workers_with_other_packages_or_too_few_threads_are_refused(small_workflow):
+def test_other_packages_or_too_few_threads_are_refused(small_workflow):
     other = replace(CPU, host="b", versions={"torch": "3"})
     assert "worker 1 on b has torch 3, and worker 0 2" in refusal([CPU, other], small_workflow(), "cpu")
     assert "worker 1 on a has 2 threads" in refusal([CPU, replace(CPU, threads=2)], small_workflow(), "cpu")

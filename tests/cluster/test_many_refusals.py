@@ -88,7 +88,7 @@ WINDOW, COMMIT = "window", "commit"
     ("block_batches", "look_ahead", "device_rows", "expected"),
     [(2, 2, 34, [WINDOW]), (2, 4, 38, [WINDOW] * 3), (8, 4, 34, [WINDOW] * 6 + [COMMIT])],
 )
-def test_all_workers_stop_where_one_has_no_room_and_lose_no_update(
+def test_all_workers_stop_where_one_has_no_room(
     workflow: Workflow, undisturbed: str, tmp_path: Path,
     block_batches: int, look_ahead: int, device_rows: int, expected: list[str],
 ) -> None:  # fmt: skip
@@ -100,7 +100,7 @@ def test_all_workers_stop_where_one_has_no_room_and_lose_no_update(
         train(driver)
         assert fingerprint(driver) == undisturbed
         assert [refusal.what for refusal in watched.refusals] == expected
-        assert (driver.pace.look_ahead, driver.pace.block_batches) < (look_ahead, block_batches + 1)
+        assert (driver.runner.pace.look_ahead, driver.runner.pace.block_batches) < (look_ahead, block_batches + 1)
     assert watched.moved_only > 0, "no worker had planned further"
 
 

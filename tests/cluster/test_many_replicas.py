@@ -14,6 +14,7 @@ from many_rules import RULES, Normed, ignore, workflow_of
 
 from pipeline.data.buffer import ReadBuffer
 from pipeline.driver.driver import Driver
+from pipeline.driver.loop import DueCommit
 from pipeline.preflight.check_model import check_model
 from pipeline.records import Rank, StageResult
 from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
@@ -47,7 +48,7 @@ def tiered(root: Path, **changes: Any) -> Workflow:
 
 
 @pytest.mark.parametrize("name", some(SCHEDULES, "three tiers", "large blocks"))
-def test_runs_of_three_workers_give_the_same_bits_with_any_tiers_and_blocks(
+def test_three_workers_give_the_same_bits_with_any_tiers(
     data_root: Path, expected: str, tmp_path: Path, name: str
 ) -> None:
     changes, sizes = SCHEDULES[name]
@@ -58,7 +59,7 @@ def test_an_ended_run_of_three_workers_resumes_to_the_same_bits(data_root: Path,
     with crew_driver(tiered(data_root), tmp_path, 3) as driver:
         blocks = list(driver.agenda.blocks(2))
         driver.crew.run(blocks[:4], 2, driver.history.add)
-        driver._commit(blocks[4], [])
+        driver.commit(DueCommit(blocks[4]))
     assert fingerprint(tiered(data_root), tmp_path, 3) == expected
 
 
@@ -80,7 +81,7 @@ def replicas_after_each_block(driver: Driver, part: str = "") -> dict[int, list[
     return found
 
 
-def test_replicas_with_batch_norm_agree_and_no_batch_has_one_example(tmp_path: Path) -> None:
+def test_replicas_with_batch_norm_agree(tmp_path: Path) -> None:
     """13 examples of two batches, the last of which would have one."""
     root = write_data(tmp_path / "data", num_train=13)
     workflow = workflow_of(root, RULES["adam"], kind=Normed, args={}, block_batches=1, epochs=2)
@@ -101,7 +102,9 @@ def test_buffers_are_the_mean_of_what_all_workers_saw(data_root: Path, tmp_path:
         block = next(driver.agenda.blocks(1))
         driver.crew.run([block], 1, ignore)
         found = [worker.model()["norm.running_mean"] for worker in workers_of(driver)]
-        parts = [driver._source.read(block, ReadBuffer(1 << 20), Rank(rank, 3)) for rank in range(3)]
+        parts = [
+            workers_of(driver)[0].stages.source.read(block, ReadBuffer(1 << 20), Rank(rank, 3)) for rank in range(3)
+        ]
         means = [part.numbers_NX.mean(axis=0) for part in parts]
     for one in found:
         np.testing.assert_allclose(one, 0.1 * np.mean(means, axis=0), rtol=1e-5, atol=1e-7)
@@ -116,9 +119,7 @@ def test_replicas_agree_where_workers_have_no_examples(data_root: Path, tmp_path
     assert all(len(replicas) == 4 and len(set(replicas)) == 1 for replicas in found.values())
 
 
-def test_replicas_agree_after_merges_and_at_the_end_of_an_epoch_and_differ_between(
-    data_root: Path, tmp_path: Path
-) -> None:
+def test_replicas_agree_after_merges_and_differ_between(data_root: Path, tmp_path: Path) -> None:
     optimizer = Optimizer(rows=Adam(lr=0.05), dense=DenseAdam(lr=0.01, eps=1e-4), merge=KStep(k=4, start=1))
     with crew_driver(workflow_of(data_root, optimizer, block_batches=1), tmp_path, 2) as driver:
         found = replicas_after_each_block(driver, MODEL)
@@ -151,7 +152,7 @@ def test_evaluation_finds_the_same_metrics_with_more_workers(data_root: Path, tm
             validation = [b for b in blocks if b.split == "validation"]
             if of_world == ONE:
                 driver.crew.run([b for b in blocks if b.trains], 2, driver.history.add)
-                driver._commit(validation[0], [])
+                driver.commit(DueCommit(validation[0]))
             driver.crew.run(validation, 2, lambda done: found.append(done.trained.metrics) if done.trained else None)
     one, many = (metrics for metrics in found if metrics)
     assert list(one) == list(many)

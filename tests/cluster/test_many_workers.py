@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from many_rules import DENSE, RULES, Squared, workflow_of
 
 from pipeline.driver.driver import Driver
+from pipeline.driver.loop import DueCommit
 from pipeline.records import Array
 from pipeline.settings.optimizer import DenseAdam, Optimizer, Sgd
 from pipeline.workflow import Category, Workflow
@@ -38,7 +39,7 @@ def one_step_after(workflow: Workflow, root: Path, world: int, step: int) -> tup
     with crew_driver(workflow, root / "one", ONE) as driver:
         blocks = list(driver.agenda.blocks(1))
         assert driver.crew.run(blocks[:step], 2, driver.history.add) is None
-        driver._commit(blocks[step], [])
+        driver.commit(DueCommit(blocks[step]))
         shutil.copytree(root / "one", root / "many")
         driver.crew.run([blocks[step]], 2, lambda done: losses.append(done.trained))
         found.append(flushed(driver))
@@ -84,7 +85,7 @@ def check_step(root: Path, name: str, world: int, step: int, **changes: Any) -> 
 
 
 @pytest.mark.parametrize("name", some(RULES, "dense CowClip", "clipped norm"))
-def test_each_row_optimizer_takes_the_same_step_with_several_workers(few_keys: Path, name: str) -> None:
+def test_each_row_optimizer_takes_the_same_step_with_workers(few_keys: Path, name: str) -> None:
     check_step(few_keys, name, 3, 6, batch_size=11, weight="importance")
 
 
@@ -107,7 +108,7 @@ def test_a_step_of_several_workers_is_that_of_one(
 
 
 @pytest.mark.parametrize("known_examples", some([0, 30, 1 << 20], 30))
-def test_several_workers_train_the_same_rows_whatever_policies_choose(tmp_path: Path, known_examples: int) -> None:
+def test_policies_do_not_change_the_rows_of_several_workers(tmp_path: Path, known_examples: int) -> None:
     """Each worker knows the keys of its own shards in the blocks to come."""
     root = write_data(tmp_path / "data", num_train=120, num_keys=400)
     clock = workflow_of(root, RULES["clipped norm"], batch_size=6, block_batches=1)
@@ -148,7 +149,7 @@ def long_sgd(root: Path, batch_size: int) -> Workflow:
 
 @pytest.mark.prove
 @pytest.mark.parametrize("world", some([1, 2, 3, 4], 3))
-def test_rounding_stays_within_a_hundred_thousandth_in_a_hundred_steps(
+def test_rounding_stays_below_1e_5_over_a_hundred_steps(
     long_root: Path, of_one: Any, tmp_path: Path, world: int
 ) -> None:
     """At the last batch, of two examples, some workers of three and four have none."""

@@ -37,7 +37,7 @@ def test_a_result_belongs_to_its_block_whichever_task_reports_it(merge):
     assert (done.number, done.trained.block.number, done.trained.loss) == (4, 3, 3.0)
 
 
-def test_a_refusal_for_a_cause_precedes_a_pause_and_names_its_worker(merge):
+def test_a_refusal_precedes_a_pause_and_names_its_worker(merge):
     """Those that stop since another one did come after it."""
     refusals = [Refusal(block(5), "pause", "stopped"), None, Refusal(block(5), "disk", "full", 7)]
     done = merge.together([StageResult("plan", 5, refusal=refusal) for refusal in refusals])
@@ -50,7 +50,7 @@ def test_the_earliest_refusal_counts_even_if_it_is_a_pause(merge):
     assert (done.refusal.block.number, done.refusal.message) == (5, "worker 1: stopped")
 
 
-def test_gpu_spans_are_those_of_the_first_worker_and_losses_are_of_all(merge, seen):
+def test_gpu_spans_are_of_the_first_worker_and_losses_of_all(merge, seen):
     """A worker that planned further than another has more of them."""
     spans = [StageResult("gpu upload", n, Span("gpu upload", n, 0.0, 1.0, 0.0)) for n in range(3)]
     ends = [told("train", 3, 3, loss, 1.0) for loss in (1.0, 3.0)]
@@ -59,7 +59,7 @@ def test_gpu_spans_are_those_of_the_first_worker_and_losses_are_of_all(merge, se
     assert seen[1].trained.loss == 2.0
 
 
-def test_metrics_of_a_split_come_at_the_end_of_the_stretch_for_its_last_block(merge, seen):
+def test_metrics_of_a_split_come_when_the_stretch_ends(merge, seen):
     """Block 3 is told of with block 4, and block 4 by the drain."""
     merge.tell(merge.together([told("write_back", 4, 3, 1.0, 1.0, SplitSums(n)) for n in (1, 2)]))
     assert [done.trained for done in seen] == [None]
@@ -69,7 +69,7 @@ def test_metrics_of_a_split_come_at_the_end_of_the_stretch_for_its_last_block(me
     assert sum(done.trained is not None for done in seen) == 2
 
 
-def test_a_task_has_the_longest_wait_of_any_worker_for_the_others(merge):
+def test_a_task_has_the_longest_wait_of_any_worker(merge):
     """The slow worker that all others wait for waits for nobody."""
     waits = [{"other workers": 0.1, "disk": 0.2}, {"other workers": 0.7}]
     spans = [Span("train", 5, 0.0, 1.0, 0.0, parts=tuple(parts.items())) for parts in waits]

@@ -106,7 +106,7 @@ def test_a_refused_run_touches_no_file_and_harms_no_other(address, small_workflo
         with pool_of(address, f"small in {tmp_path / name}") as pool:
             driver = crew_driver(workflow, tmp_path / name, pool, at_block, device_rows=75, host_rows=6)
             fingerprints.add(driver.run()["fingerprint"])
-            assert not [line for line in driver.progress.lines if "begin anew" in line]
+            assert not [line for line in driver.progress.lines if "restart from the last commit" in line]
     assert refused
     assert len(fingerprints) == 1
     assert [path.name for path in others.rglob("*")] == ["run", "commits"]

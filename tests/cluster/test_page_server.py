@@ -21,7 +21,7 @@ def read(link):
         return answer.read().decode()
 
 
-def test_the_page_is_loaded_when_it_is_first_opened_and_leaves_the_dashboard_where_it_is(tmp_path):
+def test_the_page_loads_at_its_first_visit_next_to_the_dashboard(tmp_path):
     with local_client() as client:
         mount_page(client, tmp_path / "earlier")
         link = mount_page(client, quickstart().write(tmp_path / "run"))

@@ -36,7 +36,7 @@ def test_a_run_listens_on_loopback_alone(job, tmp_path, flags, expected):
 
 
 @pytest.mark.prove
-def test_a_run_on_a_scheduler_listens_on_its_host_and_loopback_alone(job, tmp_path):
+def test_a_run_on_a_scheduler_listens_only_on_its_host(job, tmp_path):
     """Of a cluster whose host is another address of loopback."""
     host, port, started = "127.0.0.2", 18_791, []
     dask = [sys.executable, "-m", "dask"]

@@ -156,4 +156,5 @@ def test_an_address_that_other_machines_reach_is_warned_of(host, warns):
 def test_a_dashboard_for_other_machines_is_warned_of():
     said = []
     assert free_address(":0", said.append) == "0.0.0.0:0"
+    assert free_address("0", said.append) == "127.0.0.1:0"
     assert [line.split(", also")[0] for line in said] == ["warning: --dashboard :0: whoever reaches this address"]

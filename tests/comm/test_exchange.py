@@ -35,7 +35,7 @@ def weight_of(keys):
 
 @settings(deadline=None, max_examples=25)
 @given(crews(), st.integers(0, 2**32))
-def test_each_worker_gets_its_rows_and_each_owner_its_gradient_sums(exchanges, crew, seed):
+def test_workers_get_their_rows_and_owners_their_gradients(exchanges, crew, seed):
     owners, layout, parts = crew
     groups, ends = exchanges[owners.world]
     sent = [key_requests(part.unique, owners, layout.num_fields, False) for part in parts]

@@ -175,7 +175,7 @@ def test_a_worker_that_has_left_out_a_collective_is_refused(one_machine):
 
 @BOTH_WAYS
 @pytest.mark.parametrize("check", [False, True])
-def test_a_worker_that_does_not_come_is_waited_for_until_the_timeout(check, one_machine):
+def test_a_missing_worker_is_waited_for_until_the_timeout(check, one_machine):
     first, _other = make_groups(2, timeout_seconds=0.3, check=check, one_machine=one_machine)
     begun = time.perf_counter()
     with pytest.raises(Disconnected):
@@ -200,7 +200,7 @@ def test_a_worker_that_is_gone_is_noticed_at_once():
     assert time.perf_counter() - begun < 10
 
 
-def test_a_worker_that_goes_while_another_waits_for_it_is_noticed_at_once():
+def test_a_worker_that_leaves_is_noticed_at_once():
     store = Store("127.0.0.1", serves=True)
     ends = together([
         lambda rank=rank: SharedMemory(Store("127.0.0.1", store.port).under("group"), Rank(rank, 2), 30.0)
@@ -236,7 +236,7 @@ def test_calls_that_overlap_keep_their_data_apart(sizes, at_once):
     together([partial(meet, group) for group in groups])
 
 
-def test_a_later_group_in_the_same_store_meets_only_its_own_workers():
+def test_a_later_group_of_a_store_meets_its_own_workers():
     """One store, since workers that begin anew find the same."""
     store = Store("127.0.0.1", serves=True)
     for name in ("one", "other"):

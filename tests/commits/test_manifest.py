@@ -101,7 +101,7 @@ IMPOSSIBLE = [
 
 
 @pytest.mark.parametrize("changes", IMPOSSIBLE, ids=lambda changes: next(iter(changes)))
-def test_a_manifest_with_a_right_checksum_and_impossible_values_is_refused(commits, changes):
+def test_impossible_values_with_a_right_checksum_are_refused(commits, changes):
     publish(commits, made(1, chunks=[0, 7]))
     file = commits.manifest_file(1)
     values = json.loads(file.read_bytes())["commit"]

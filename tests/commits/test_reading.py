@@ -15,7 +15,7 @@ def test_a_run_without_a_commit_is_named(tmp_path):
         hold(tmp_path)
 
 
-def test_the_best_commit_of_a_run_that_validated_no_epoch_is_refused_with_those_there_are(tmp_path):
+def test_a_missing_best_commit_is_refused_with_those_there_are(tmp_path):
     commits = Commits(tmp_path, Files(), keep=2)
     commits.folder.mkdir()
     for number in (1, 2):

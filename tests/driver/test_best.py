@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_workflow, write_data
-from harness import make_driver
+from harness import make_driver, printed
 
 from pipeline.driver.best import BestEpoch
 from pipeline.monitor.history import History
@@ -55,7 +55,7 @@ def test_the_best_epoch_is_that_of_the_metric_and_label_named(tmp_path, labels, 
         ("accuracy", "Metrics: auc, logloss, ne, gauc of the first label, METRIC:LABEL of another"),
     ],
 )
-def test_a_metric_that_does_not_exist_is_refused_with_what_is_meant(tmp_path, metric, said):
+def test_an_unknown_metric_is_refused_with_a_suggestion(tmp_path, metric, said):
     with pytest.raises(ValueError, match=re.escape(said)):
         workflow_of(tmp_path, ("click",), metric)
 
@@ -79,7 +79,7 @@ def decisions(decides, history):
     return decides.verdict(history), decides.stops(history), decides.is_last(history), decides.learning_rates(history)
 
 
-def test_undefined_epochs_decide_nothing_before_and_after_a_resume(tmp_path):
+def test_undefined_epochs_decide_nothing_also_after_a_resume(tmp_path):
     decides = BestEpoch(workflow_of(tmp_path, ("click",), "auc", lr_factor=0.5, stop_after=2))
     for aucs in itertools.product([0.5, 0.6, math.nan], repeat=4):
         history, resumed = history_of(aucs), History()
@@ -107,7 +107,7 @@ def test_validation_of_one_label_ends_no_training_and_is_told(tmp_path, until):
     for each in (first, workflow)[until > 3 :]:
         driver = make_driver(each, tmp_path / "run")
         result = driver.run()
-        said += driver.progress._stream.getvalue()
+        said += printed(driver)
     assert [(e["epoch"], e["split"]) for e in result["epochs"]] == [
         *((n, "validation") for n in (1, 2, 3)), (3, "test"),
     ]  # fmt: skip

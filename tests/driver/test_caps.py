@@ -50,9 +50,9 @@ def trained(command, run_dir, *flags):
 
 def flags_in(message):
     """The arguments with which the message says that the command goes on."""
-    stands = message.splitlines()[-1]
-    assert re.search(r" stands, up to epoch 1, .*: the same command with --set .* goes on from there$", stands), message
-    return [part for setting in re.findall(r"--set '([^']+)'", stands) for part in ("--set", setting)]
+    kept = message.splitlines()[-1]
+    assert re.search(r" is kept, up to epoch 1, .*: the same command with --set .* goes on from there$", kept), message
+    return [part for setting in re.findall(r"--set '([^']+)'", kept) for part in ("--set", setting)]
 
 
 CASES = [

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import threading
+from contextlib import closing
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,7 +16,7 @@ import pytest
 import zarr
 from conftest import make_table, make_workflow, write_data
 from depth import some
-from harness import make_driver, setup_of
+from harness import make_driver, printed, setup_of
 from reference import Reference
 from safetensors.torch import load_file
 
@@ -23,7 +24,6 @@ from pipeline.commits.manifest import Commits
 from pipeline.commits.run_state import newest_state
 from pipeline.data import source as source_module
 from pipeline.data.source import Source
-from pipeline.driver.driver import Driver
 from pipeline.driver.open import open_local
 from pipeline.errors import PipelineError
 from pipeline.preflight.sizes import log_chunk_bytes
@@ -144,7 +144,7 @@ def test_the_tiers_of_the_result_add_up(left):
 
 
 @pytest.mark.parametrize(("has", "split"), [(("validation",), "validation"), ((), None)], ids=["no_test", "none"])
-def test_a_run_without_test_data_falls_back_to_validation_or_no_metrics(left, tmp_path, has, split):
+def test_without_test_data_metrics_are_of_validation_or_none(left, tmp_path, has, split):
     without = {name: () for name in ("validation", "test") if name not in has}
     data = left.workflow.data.model_copy(update=without)
     result = make_driver(left.workflow.model_copy(update={"data": data}), tmp_path, **THREE_TIERS).run()
@@ -159,10 +159,10 @@ def test_a_full_disk_keeps_every_trained_row(left, tmp_path):
     with pytest.raises(PipelineError, match=r"storage\.disk is 1 GiB, needed now ") as caught:
         make_driver(left.workflow, tmp_path, **THREE_TIERS, disk_chunks=80).run()
     batch = json.loads((tmp_path / "result.json").read_text())["examples"] // left.workflow.schedule.batch_size
-    stands = str(caught.value).splitlines()[-1]
-    assert stands.startswith("commit ")
-    assert f" stands, up to epoch 1, train, batch {batch}: the same command with --set 'storage.disk=" in stands
-    assert stands.endswith("' goes on from there")
+    kept = str(caught.value).splitlines()[-1]
+    assert kept.startswith("commit ")
+    assert f" is kept, up to epoch 1, train, batch {batch}: the same command with --set 'storage.disk=" in kept
+    assert kept.endswith("' goes on from there")
     assert_holds_all_before_the_stop(left.workflow, tmp_path)
 
 
@@ -189,7 +189,7 @@ def assert_holds_all_before_the_stop(workflow, run_dir):
     [({"device_rows": 20}, "storage.device"), ({"ring_rows": 20}, "storage.host")],
     ids=["device", "staging"],
 )
-def test_a_batch_that_cannot_fit_is_explained_and_keeps_what_was_trained(tmp_path, monkeypatch, sizes, setting):
+def test_a_batch_that_cannot_fit_is_explained_and_loses_nothing(tmp_path, monkeypatch, sizes, setting):
     """Four batches of few keys, then batches of many."""
     monkeypatch.setattr(source_module, "FILE_ORDER_WINDOW", 6)
     rng = np.random.default_rng(0)
@@ -218,7 +218,7 @@ def test_a_smaller_look_ahead_is_reported_and_changes_no_result(left, tmp_path):
         left.workflow.model_copy(update={"schedule": schedule}), tmp_path, device_rows=60, host_rows=10, ring_rows=120
     )
     result = driver.run()
-    lines = [line for line in driver.progress._stream.getvalue().splitlines() if line.startswith("look-ahead ")]
+    lines = [line for line in printed(driver).splitlines() if line.startswith("look-ahead ")]
     assert lines
     assert lines[0].startswith("look-ahead 3, blocks of 8 batches from here: block 0 (8 batches, ")
     assert all("; raise storage." in line for line in lines)
@@ -288,7 +288,7 @@ def write_workflow(workflow, folder):
     return str(path)
 
 
-def test_a_first_window_of_few_keys_leaves_rings_that_fit_later_blocks(tmp_path, monkeypatch):
+def test_rings_fit_later_blocks_after_a_first_window_of_few_keys(tmp_path, monkeypatch):
     """Sorted data: 60 examples of one key, then new keys in every example."""
     keys = [0] * 60 + list(range(1, 241))
     labels = pa.array([n % 2 for n in range(300)], pa.int8())
@@ -309,8 +309,8 @@ def test_the_look_ahead_becomes_smaller_before_blocks_do(left, tmp_path):
     refusal = Refusal(last_of_a_split, "window", "too small")
     taken = []
     with driver.progress:
-        while driver._reduce(refusal):
-            taken.append((driver.pace.look_ahead, driver.pace.block_batches))
+        while driver.runner.reduce(refusal):
+            taken.append((driver.runner.pace.look_ahead, driver.runner.pace.block_batches))
     driver.crew.worker.tiers.close()
     assert taken == [(1, 2), (0, 2)], "a block of one batch cannot be cut further"
 
@@ -338,26 +338,12 @@ def test_a_failed_commit_leaves_the_last_one_to_go_on_from(left, tmp_path, monke
     with monkeypatch.context() as patched:
         patched.setattr(Commits, "write_dense", failing)
         driver = make_driver(left.workflow, tmp_path, **THREE_TIERS)
-        with pytest.raises(PipelineError, match="No space left on device") as caught:
+        with pytest.raises(PipelineError, match="No space left on device: the disk is full; make room there") as caught:
             driver.run()
-    stands = "commit 2 stands, up to epoch 2, train, batch 0" if commits else "nothing is committed yet"
-    assert stands in str(caught.value)
+    kept = "commit 2 is kept, up to epoch 2, train, batch 0" if commits else "nothing is committed yet"
+    assert kept in str(caught.value)
     assert not (tmp_path / "result.json").exists()
     assert make_driver(left.workflow, tmp_path, **THREE_TIERS).run()["fingerprint"] == left.result["fingerprint"]
-
-
-def test_a_disk_full_at_the_end_of_a_run_is_reported(tmp_path, capfd, monkeypatch):
-    def full(*args):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("pipeline.worker.worker.flush", full)
-    monkeypatch.chdir(tmp_path)
-    workflow = make_workflow(write_data(tmp_path / "data"))
-    path = write_workflow(workflow, tmp_path)
-    assert main([path, "--serial"]) == 1
-    err = capfd.readouterr().err
-    assert "No space left on device: the disk is full; make room there" in err
-    assert "Traceback" not in err
 
 
 def test_a_run_that_cannot_be_opened_gives_all_back(left, tmp_path):
@@ -385,21 +371,19 @@ def test_a_state_whose_metrics_are_of_no_split_is_refused(left):
         newest_state([forged])
 
 
-def test_a_test_that_no_cap_holds_ends_the_run_with_the_epoch_and_the_reason():
-    refusal = Refusal(None, "map", "the key map is full")
-    driver = SimpleNamespace(
-        pauses=SimpleNamespace(go_on=lambda **named: None, signal=None),
-        pace=SimpleNamespace(block_batches=1, look_ahead=1),
-        agenda=SimpleNamespace(test=lambda epoch, block_batches: ["block"]),
-        _run=lambda blocks: refusal, committer=SimpleNamespace(position=None),
-        _too_small=lambda what, refusal: PipelineError(f"{what}: {refusal.message}"),
-    )  # fmt: skip
-    driver.agenda.end = None
-    with pytest.raises(PipelineError, match="the test of epoch 3 was refused: the key map is full"):
-        Driver._test(driver, 2)
+def test_a_test_that_no_cap_holds_ends_the_run(left, tmp_path):
+    driver = make_driver(left.workflow, tmp_path, **THREE_TIERS)
+    block = driver.agenda.test(2, 1)[0]
+    driver.runner.test = lambda epoch: Refusal(block, "map", "the key map is full", 1 << 20)
+    with (
+        closing(driver),
+        driver.progress,
+        pytest.raises(PipelineError, match="the test of epoch 3 was refused: the key map is full"),
+    ):
+        driver.test_best(2)
 
 
-def test_memory_that_the_rings_do_not_get_ends_the_run_with_what_takes_how_much(left, tmp_path, monkeypatch):
+def test_too_little_memory_for_the_rings_ends_with_a_table(left, tmp_path, monkeypatch):
     def none_left(self, num_buffers, buffer_bytes):
         raise MemoryError("no more")
 

@@ -75,9 +75,7 @@ OTHER_DATA = {
 
 
 @pytest.mark.parametrize("other", OTHER_DATA)
-def test_other_training_data_is_refused_with_the_first_difference(
-    workflow, tmp_path, tmp_path_factory, monkeypatch, other
-):
+def test_other_training_data_is_refused_with_a_difference(workflow, tmp_path, tmp_path_factory, monkeypatch, other):
     change, said = OTHER_DATA[other]
     root, run_dir = copy_of(workflow, tmp_path_factory), tmp_path / "run"
     elsewhere = changed(workflow, data__root=root, data__train=("train*.parquet",))
@@ -109,9 +107,7 @@ def test_the_same_data_moved_elsewhere_goes_on_without_a_warning(
     assert driver.run()["fingerprint"] == whole["fingerprint"]
 
 
-def test_other_test_data_is_warned_about_and_identified_in_metrics(
-    workflow, whole, tmp_path, tmp_path_factory, monkeypatch
-):
+def test_other_test_data_is_warned_about_and_named_in_metrics(workflow, whole, tmp_path, tmp_path_factory, monkeypatch):
     kill_after(1, workflow, tmp_path / "run", monkeypatch)
     root = copy_of(workflow, tmp_path_factory)
     rewrite(lambda table: table.slice(2), "test.parquet")(root)
@@ -127,12 +123,10 @@ def test_other_test_data_is_warned_about_and_identified_in_metrics(
 
 
 @pytest.mark.parametrize("replaced", [True, False], ids=["replaced", "in place"])
-def test_a_file_changed_during_a_run_ends_it_and_once_restored_it_goes_on(
-    workflow, whole, tmp_path, tmp_path_factory, replaced
-):
+def test_a_file_changed_during_a_run_ends_it_until_restored(workflow, whole, tmp_path, tmp_path_factory, replaced):
     root = copy_of(workflow, tmp_path_factory)
     driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
-    watch, file, before = driver._watch, root / "train-1.parquet", (root / "train-1.parquet").read_bytes()
+    watch, file, before = driver.runner.watch, root / "train-1.parquet", (root / "train-1.parquet").read_bytes()
 
     def overwrite(done):
         watch(done)
@@ -142,7 +136,7 @@ def test_a_file_changed_during_a_run_ends_it_and_once_restored_it_goes_on(
             assert len((root / "x").read_bytes()) == len(before), "sizes alone would tell"
             os.rename(root / "x", file) if replaced else file.write_bytes((root / "x").read_bytes())
 
-    driver._watch = overwrite
+    driver.runner.watch = overwrite
     with pytest.raises(
         PipelineError, match=r"train-1\.parquet was changed during the run: train-1\.parquet: other con"
     ):
@@ -154,12 +148,12 @@ def test_a_file_changed_during_a_run_ends_it_and_once_restored_it_goes_on(
 def test_a_file_rewritten_with_the_same_bytes_changes_nothing(workflow, whole, tmp_path, tmp_path_factory):
     root = copy_of(workflow, tmp_path_factory)
     driver = make_driver(changed(workflow, data__root=root), tmp_path / "run", **SIZES)
-    watch = driver._watch
+    watch = driver.runner.watch
 
     def rewrite_all(done):
         watch(done)
         for file in root.glob("*.parquet"):
             file.write_bytes(file.read_bytes())
 
-    driver._watch = rewrite_all
+    driver.runner.watch = rewrite_all
     assert driver.run()["fingerprint"] == whole["fingerprint"]

@@ -48,7 +48,7 @@ def copy(run_dir, to):
 
 @pytest.mark.parametrize("name", ["model.safetensors", "metrics.jsonl", "workflow.json", "result.json"])
 @pytest.mark.parametrize("how", some(["changed", "missing"], "changed"))
-def test_damaged_files_of_a_finished_run_are_found_and_written_again(workflow, finished, tmp_path, capsys, name, how):
+def test_damaged_outputs_are_found_and_written_again(workflow, finished, tmp_path, capsys, name, how):
     first = finished[1]
     copy(finished[0], tmp_path)
     file = tmp_path / name
@@ -125,7 +125,7 @@ def test_files_named_with_other_digits_are_left_alone(workflow, finished, tmp_pa
 
 
 @pytest.mark.parametrize("kind", ["runs_evil.payload.X", "os.system", "runs_evil.payload:X", ""])
-def test_a_class_named_only_by_the_run_directory_is_never_imported(workflow, killed, tmp_path, monkeypatch, kind):
+def test_a_class_that_only_the_run_names_is_never_imported(workflow, killed, tmp_path, monkeypatch, kind):
     copy(killed[1], tmp_path / "run")
     (tmp_path / "runs_evil").mkdir()
     (tmp_path / "runs_evil" / "payload.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")

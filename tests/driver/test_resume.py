@@ -6,7 +6,7 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 from conftest import CATEGORIES, make_workflow, write_data
-from harness import make_driver, run
+from harness import make_driver, printed, run
 from stopped import SIZES, changed, kill_after
 
 from pipeline.cluster.local import local_client
@@ -41,14 +41,14 @@ def test_a_killed_run_resumes_to_the_same_result(workflow, whole, tmp_path, monk
     assert json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1]) == whole["epochs"][-1]
 
 
-HARMLESS = [
+CHANGE_NO_BIT = [
     {"schedule__block_batches": 5},
     {"schedule__block_batches": 1, "schedule__look_ahead": 4},
     {"name": "other", "storage__log_multiple": 4.0, "storage__log_growth": 0.2, "commit": Commit(keep=1)},
 ]
 
 
-@pytest.mark.parametrize("changes", HARMLESS, ids=["larger blocks", "smaller blocks", "storage"])
+@pytest.mark.parametrize("changes", CHANGE_NO_BIT, ids=["larger blocks", "smaller blocks", "storage"])
 def test_harmless_changes_are_accepted_and_change_no_bit(workflow, whole, tmp_path, monkeypatch, changes):
     kill_after(4, workflow, tmp_path, monkeypatch)
     sizes = {"device_rows": 300, "host_rows": 0, "chunk_rows": 4}
@@ -132,18 +132,14 @@ def test_a_difference_of_long_lists_is_told_by_names(workflow, described):
     assert len(str(caught.value)) < 600
 
 
-def test_changes_that_alter_later_bits_are_accepted_with_a_warning(workflow, tmp_path, monkeypatch):
+def test_changes_that_alter_later_bits_get_a_warning(workflow, tmp_path, monkeypatch):
     kill_after(2, workflow, tmp_path, monkeypatch)
     slower = workflow.optimizer.model_copy(update={"dense": workflow.optimizer.dense.model_copy(update={"lr": 0.5})})
     with monkeypatch.context() as patched:
         patched.setattr("pipeline.driver.resume.version", lambda name: "0.0")
         driver = make_driver(changed(workflow, optimizer=slower, schedule__threads=2), tmp_path, **SIZES)
     driver.run()
-    lines = [
-        line
-        for line in driver.progress._stream.getvalue().splitlines()
-        if "the result will not be bit-identical" in line
-    ]
+    lines = [line for line in printed(driver).splitlines() if "the result will not be bit-identical" in line]
     for part in ("optimizer.dense.lr: was 0.01, is 0.5", "schedule.threads: was 1, is 2", "torch: was "):
         assert [line for line in lines if part in line], part
     assert len(lines) == 5
@@ -270,7 +266,7 @@ def test_every_commit_follows_at_least_one_block(workflow, whole, tmp_path):
     assert 3 < result["disk"]["commits"] <= blocks + 1
 
 
-def test_older_commits_are_kept_until_the_newest_is_known_to_be_whole(workflow, tmp_path, monkeypatch):
+def test_older_commits_stay_until_the_newest_has_been_read(workflow, tmp_path, monkeypatch):
     kill_after(4, workflow, tmp_path, monkeypatch)
     *older, newest = sorted((tmp_path / "commits").glob("*.safetensors"))
     content = bytearray(newest.read_bytes())
@@ -322,18 +318,28 @@ def rewritten_test(workflow, tmp_path):
     return {"data__root": root}
 
 
-OTHER_QUESTIONS = {
-    "optimizer": (lambda w, _: {"optimizer__max_grad_norm": 1.0}, "max_grad_norm: was null"),
-    "metrics": (lambda w, _: {"metrics__progressive": True}, "metrics.progressive: was"),
-    "test files": (rewritten_test, "data.test: test.parquet: row.*`pipeline score` scores other files"),
-}  # fmt: skip
-
-
 @pytest.fixture(scope="module")
 def ended(workflow, tmp_path_factory):
     run_dir = tmp_path_factory.mktemp("ended")
     make_driver(workflow, run_dir, **SIZES).run()
     return run_dir
+
+
+def test_a_finished_run_reserves_no_disk_until_it_goes_on(workflow, ended, tmp_path):
+    run_dir = tmp_path / "run"
+    shutil.copytree(ended, run_dir)
+    assert not (run_dir / "reserve").exists()
+    driver = make_driver(changed(workflow, schedule__epochs=workflow.schedule.epochs + 1), run_dir, **SIZES)
+    assert (run_dir / "reserve").stat().st_size > 0
+    driver.run()
+    assert not (run_dir / "reserve").exists()
+
+
+OTHER_QUESTIONS = {
+    "optimizer": (lambda w, _: {"optimizer__max_grad_norm": 1.0}, "max_grad_norm: was null"),
+    "metrics": (lambda w, _: {"metrics__progressive": True}, "metrics.progressive: was"),
+    "test files": (rewritten_test, "data.test: test.parquet: row.*`pipeline score` scores other files"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("what", OTHER_QUESTIONS)

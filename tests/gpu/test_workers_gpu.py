@@ -130,7 +130,9 @@ def test_a_run_recovers_from_a_killed_gpu_worker(root, pool, tmp_path):
 
     driver = crew_driver(workflow, tmp_path / "run", pool, kill, **TIERS)
     result = driver.run()
-    assert any("begin anew" in line for line in driver.progress.lines), "nobody was lost: this shows nothing"
+    assert any("restart from the last commit" in line for line in driver.progress.lines), (
+        "nobody was lost: this shows nothing"
+    )
     assert (result["fingerprint"], [epoch["auc"] for epoch in result["epochs"]]) == expected
 
 

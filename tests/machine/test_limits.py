@@ -75,7 +75,7 @@ def v2(folder, limit="max", used=0, unused=0, cpu="max 100000"):
     }
 
 
-def test_a_machine_without_limits_has_all_its_memory_and_allowed_cpus(machine):
+def test_without_limits_all_memory_and_allowed_cpus_count(machine):
     root = machine("0::/", V2_MOUNTS.format(top="/", at="/sys/fs/cgroup"), {})
     assert (memory(root), memory_limits(root), free_memory(root)) == (64 * GIB, {0: 64 * GIB}, 48 * GIB)
     assert cpus(root, {0, 1, 5}) == 3
@@ -105,13 +105,13 @@ def test_a_system_without_control_groups_has_no_limits(tmp_path):
         ("/docker/0f3a", "/", "/docker/0f3a"),
     ],
 )
-def test_limits_of_a_version_1_container_are_found_wherever_its_mount_begins(machine, path, top, folder):
+def test_limits_of_a_version_1_container_are_found(machine, path, top, folder):
     files = v1("", NO_LIMIT) | v1(folder, 8 * GIB, used=5 * GIB, unused=2 * GIB, quota=250_000)
     root = machine(V1_GROUPS.format(path=path), V1_MOUNTS.format(top=top), files)
     assert (memory(root), free_memory(root), cpus(root, range(16))) == (8 * GIB, 5 * GIB, 3)
 
 
-def test_a_limit_above_the_highest_group_that_a_container_sees_counts(machine):
+def test_a_limit_above_the_visible_groups_counts(machine):
     """A pod's, told by version 1 alone."""
     files = v1("", NO_LIMIT, used=3 * GIB, above=4 * GIB)
     root = machine(V1_GROUPS.format(path="/"), V1_MOUNTS.format(top="/"), files)
@@ -127,7 +127,7 @@ def test_a_limit_above_the_highest_group_that_a_container_sees_counts(machine):
         ("/system.slice/docker-0f3a.scope", "/", "/system.slice/docker-0f3a.scope"),
     ],
 )
-def test_limits_of_a_version_2_container_are_found_wherever_its_mount_begins(machine, path, top, folder):
+def test_limits_of_a_version_2_container_are_found(machine, path, top, folder):
     files = v2(f"sys/fs/cgroup{folder}", 8 * GIB, used=7 * GIB, unused=2 * GIB, cpu="50000 100000")
     root = machine(f"0::{path}", V2_MOUNTS.format(top=top, at="/sys/fs/cgroup"), files)
     assert (memory(root), free_memory(root), cpus(root, range(16))) == (8 * GIB, 3 * GIB, 1)

@@ -15,8 +15,8 @@ import torch
 from conftest import make_workflow, write_data
 
 import pipeline
-from pipeline.driver.driver import Driver
 from pipeline.driver.open import check_main
+from pipeline.driver.runner import StretchRunner
 from pipeline.errors import PipelineError
 from pipeline.notebook.train import in_python
 from pipeline.run import main
@@ -69,7 +69,7 @@ def test_settings_are_given_by_their_paths(workflow, tmp_path):
 def test_an_interrupted_call_commits_and_raises_and_the_same_call_goes_on(workflow, tmp_path, monkeypatch, capsys):
     with pipeline.train(workflow, tmp_path / "whole", serial=True):
         pass
-    really, calls = Driver._stretch, []
+    really, calls = StretchRunner.stretch, []
 
     def stretch(self, begin):
         calls.append(begin)
@@ -77,7 +77,7 @@ def test_an_interrupted_call_commits_and_raises_and_the_same_call_goes_on(workfl
         return really(self, begin)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Driver, "_stretch", stretch)
+        patch.setattr(StretchRunner, "stretch", stretch)
         with pytest.raises(KeyboardInterrupt):
             pipeline.train(workflow, tmp_path / "run", serial=True)
     with pipeline.open_run(tmp_path / "run") as run:

@@ -1,17 +1,14 @@
 """The rehearsal: every cost of a workflow's own work is measured with its real model and data, and nothing is left."""
 
 from dataclasses import replace
-from threading import Event
 
 import pytest
 from depth import some
 from made_up import MACHINE
 
 from pipeline.device.device import RAM
-from pipeline.planner.overlap import ThreadExecutor
 from pipeline.planner.work import measure_work
 from pipeline.preflight.setup import set_up
-from pipeline.records import StageResult
 
 
 def measured(workflow, folder, world=1):
@@ -51,27 +48,6 @@ def test_a_first_batch_that_is_refused_cannot_be_measured(small_workflow, tmp_pa
         measure_work(no_map, source, RAM, tmp_path, MACHINE)
     source.close()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_each_stage_has_a_thread_and_waits_for_its_tasks():
-    trained, order = Event(), []
-
-    def call(stage, number):
-        if stage == "train":
-            assert trained.wait(10)
-        else:
-            trained.set()
-        order.append(stage)
-        return StageResult(stage, number)
-
-    executor = ThreadExecutor(call)
-    train = executor.submit("train", 0, [])
-    write_back = executor.submit("write_back", 0, [train])
-    read = executor.submit("read", 1, [])
-    assert executor.result(write_back) == StageResult("write_back", 0)
-    executor.settle([read])
-    executor.close()
-    assert order == ["read", "train", "write_back"]
 
 
 @pytest.mark.parametrize("policy", ["clock", "foresight"])

@@ -48,7 +48,7 @@ def test_a_worker_that_is_killed_within_a_commit_changes_nothing(job, expected, 
             within += kill_within_a_commit(job, run, number, lambda: random.choice(run.workers()))
         assert run.fingerprint() == expected
         assert within, "no commit was hit"
-        assert run.said.count("begin anew") >= within
+        assert run.said.count("restart from the last commit") >= within
     whole(tmp_path / "run")
 
 

@@ -59,7 +59,7 @@ def test_signals_kills_refusals_and_workers_do_not_matter(
             pace = {"look_ahead": look_ahead, "block_batches": block_batches}
             changed = workflow.with_settings({f"schedule.{name}": value for name, value in pace.items()})
             driver = opened(with_settings(changed, (device, host), **commit), run_dir, workers, **sizes)
-            driver._observers.append(Stop(driver, blocks, kills))
+            driver.runner.observers.append(Stop(driver, blocks, kills))
             with suppress(Killed):
                 to_the_end(driver)
             if kills:
@@ -138,7 +138,7 @@ def test_a_run_killed_in_its_best_epochs_test_is_replayed(data_root, tmp_path, p
     def killed(epoch):
         raise Killed
 
-    driver._test = killed
+    driver.test_best = killed
     with pytest.raises(Killed):
         driver.run()
     driver = opened(workflow, tmp_path, **SMALL)

@@ -234,14 +234,14 @@ def test_a_stopped_run_resumes_on_a_gpu_to_the_same_bits(root, tmp_path):
     """Commits read the slab of the GPU; its dense model and optimizer come back."""
     workflow = workflow_of(root, epochs=2)
     driver = driver_of(workflow, tmp_path, LateGpu(seed=1))
-    watch = driver._watch
+    watch = driver.runner.watch
 
     def stop_after_five(done):
         watch(done)
         if done.trained and done.trained.block.number == 5:
             driver.pauses.stop("SIGTERM")
 
-    driver._watch = stop_after_five
+    driver.runner.watch = stop_after_five
     assert driver.run() is None
     assert 0 < driver.history.trained < 2 * 72
     again = driver_of(workflow, tmp_path, LateGpu(seed=2)).run()
@@ -304,7 +304,7 @@ def test_a_failure_after_a_stretch_names_the_last_commit(root):
             return found(block, *args)
 
         findings.of = bad
-        with pytest.raises(PipelineError, match="the loss is nan\ncommit 1 stands"):
+        with pytest.raises(PipelineError, match="the loss is nan\ncommit 1 is kept"):
             driver.run()
 
 

@@ -14,6 +14,7 @@ from late_gpu import LateGpu
 from late_gpus import LateGpus
 from many_rules import RULES
 
+from pipeline.driver.loop import DueCommit
 from pipeline.errors import PipelineError
 from pipeline.kernels import launch, segment_sum
 from pipeline.settings.optimizer import Adam, DenseAdam, KStep, Optimizer
@@ -110,7 +111,7 @@ def test_two_gpus_resume_from_a_commit_to_the_same_bits(root, tmp_path, expected
                 driver.crew.run(blocks[:3], 2, told.append)
                 for done in told:
                     driver.history.add(done)
-                driver._commit(blocks[3], [])
+                driver.commit(DueCommit(blocks[3]))
     assert [done.trained.block.number for done in told if done.trained] == [0, 1, 2]
 
 
@@ -119,7 +120,7 @@ def test_a_block_that_one_of_two_gpus_refuses_is_reported_once(root, tmp_path, e
     """The other has planned it and blocks after it, whose rows it moves: what it was through with is told once."""
     told, refused = [], []
     with crew_driver(workflow_of(root, look_ahead=look_ahead), tmp_path, 2, gpus=late(), **THREE_TIERS) as driver:
-        crew, watch = driver.crew, driver._watch
+        crew, watch = driver.crew, driver.runner.watch
 
         def pause_one(rank, stage, number):
             if stage == "plan" and number == 3 and not refused:
@@ -130,7 +131,7 @@ def test_a_block_that_one_of_two_gpus_refuses_is_reported_once(root, tmp_path, e
             told.extend([done.trained.block.number] if done.trained else [])
             watch(done)
 
-        crew.before, driver._watch = pause_one, watched
+        crew.before, driver.runner.watch = pause_one, watched
         result = driver.run()
     assert refused
     assert told == sorted(set(told))
@@ -152,7 +153,7 @@ def test_with_all_waits_any_order_of_two_gpus_is_the_same(root, tmp_path, expect
     """The wait that is left out below is what spoils a result. One order has no look-ahead."""
     gpus = late(eager=eager)
     with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
-        driver.pace.look_ahead = look_ahead
+        driver.runner.pace.look_ahead = look_ahead
         assert driver.run()["fingerprint"] == expected["fingerprint"]
 
 
@@ -162,7 +163,7 @@ def test_leaving_out_any_wait_of_two_gpus_spoils_the_result(root, tmp_path, expe
     left_out, eager, look_ahead = LEFT_OUT[what]
     gpus = late(eager=eager, left_out=[left_out])
     with crew_driver(workflow_of(root, block_batches=1), tmp_path, 2, gpus=gpus, **THREE_TIERS) as driver:
-        driver.pace.look_ahead = look_ahead
+        driver.runner.pace.look_ahead = look_ahead
         try:
             got = driver.run()
         except (PipelineError, IndexError, ValueError, AssertionError):

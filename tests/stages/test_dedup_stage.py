@@ -92,7 +92,7 @@ def test_the_index_lies_in_the_memory_of_the_keys():
         assert index.inverse_V.nbytes + index.source_V.nbytes == end - begin
 
 
-def test_the_next_block_leaves_the_working_set_of_the_one_before_intact():
+def test_the_next_block_leaves_the_working_set_before_it_intact():
     layout = FieldLayout((0,), (), ())
     work = Workspace(layout)
     unique = check(make_examples(1, 4, 9, layout, 9), layout, work)

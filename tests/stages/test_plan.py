@@ -115,7 +115,7 @@ def test_a_device_slab_too_small_is_refused_naming_the_cap():
     assert "the device slab would need 9 rows and has 8" in message
 
 
-def test_a_disk_too_small_for_a_whole_commit_is_refused_naming_the_cap():
+def test_a_disk_too_small_for_a_commit_is_refused():
     """Six rows leave in two chunks; then six slots take two chunks, and what may be merged eight."""
     windows = [make_unique(0, range(6))], [make_unique(1, range(10, 16))]
     message = refused("disk", "disk_chunks", make_places(6, 0, disk_chunks=11), RingRows(9, 9), *windows)

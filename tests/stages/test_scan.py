@@ -39,7 +39,7 @@ class Scan:
 
 
 @pytest.mark.parametrize(("examples", "end"), [(0, 2), (1, 4), (2 * BATCH, 4), (2 * BATCH + 1, 6), (1 << 20, 24)])
-def test_keys_are_known_for_as_many_examples_beyond_a_block_as_asked_for(examples, end):
+def test_keys_are_known_for_as_many_examples_as_asked_for(examples, end):
     scanned = Scan(examples)
     for i in range(6):
         ends = min(24, end + 2 * i), 2 * MAX_BLOCKS_AT_ONCE * (i + 1)
@@ -92,7 +92,7 @@ def test_a_block_without_room_for_its_keys_is_passed_over():
     assert scanned.scanner.least_known == 0
 
 
-def test_keys_of_a_block_that_is_not_planned_yet_are_no_room_for_others():
+def test_keys_of_an_unplanned_block_are_no_room_for_others():
     scanned = Scan(4 * BATCH)
     scanned(0)
     with pytest.raises(AssertionError, match="not planned yet"):

@@ -11,7 +11,7 @@ from pipeline.stages.train import swap
 
 @settings(deadline=None)
 @given(st.permutations(range(10)), st.integers(0, 10), st.permutations(range(10)), st.integers(0, 10))
-def test_victims_leave_before_arrivals_take_slots_and_other_rows_stay(victims, num_victims, slots, num_arrivals):
+def test_victims_leave_before_arrivals_take_their_slots(victims, num_victims, slots, num_arrivals):
     victims, slots = victims[:num_victims], slots[:num_arrivals]
     before = made_rows(range(10), 100)
     arrivals = made_rows(range(50, 50 + num_arrivals), 700)

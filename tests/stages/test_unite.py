@@ -35,7 +35,7 @@ def test_the_keys_of_a_batch_are_ordered_by_owner(crew):
 
 @settings(deadline=None, max_examples=60)
 @given(crews(), st.booleans())
-def test_an_owner_is_asked_for_exactly_the_keys_and_counts_of_the_parts(crew, counts_examples):
+def test_an_owner_is_asked_for_the_keys_and_counts_of_parts(crew, counts_examples):
     owners, layout, parts = crew
     sent = [key_requests(part.unique, owners, layout.num_fields, counts_examples) for part in parts]
     block = make_block(1, len(parts[0].pairs))

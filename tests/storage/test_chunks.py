@@ -84,7 +84,7 @@ def test_the_max_number_of_chunks_is_reached_and_never_exceeded(num_rows, rows, 
     assert max_chunks(num_rows, rows, num_owned) == spread(num_rows, num_owned)
 
 
-def test_adding_many_chunks_at_once_equals_adding_them_one_by_one():
+def test_many_chunks_at_once_equal_one_by_one():
     one, many = Chunks(3), Chunks(3)
     assert many.add(3 * 1000 - 1).tolist() == list(range(3 * 1000 - 1))
     for _ in range(999):
@@ -129,7 +129,7 @@ def test_loading_leaves_out_shards_of_other_processes():
         (1.0, 400, -50, 0, MIN_GROWTH), (0.0, 4000, 1000, 0, MIN_GROWTH), (1.0, 400, 60, 77, 77),
     ],
 )  # fmt: skip
-def test_growth_is_limited_by_its_share_and_half_the_room_above_a_minimum(growth, live_rows, room, at_least, allowance):
+def test_growth_is_limited_by_its_share_and_half_the_room(growth, live_rows, room, at_least, allowance):
     chunks = Chunks(4, growth=growth)
     chunks.add(12)
     chunks.begin_growth(live_rows, room, at_least)

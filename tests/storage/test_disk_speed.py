@@ -26,7 +26,7 @@ def nothing_is_left(tmp_path):
 
 
 @pytest.mark.parametrize("direct", [False, True])
-def test_a_measurement_is_plausible_and_past_the_page_cache_if_so_asked(tmp_path, monkeypatch, direct):
+def test_a_measurement_is_plausible_and_avoids_the_page_cache(tmp_path, monkeypatch, direct):
     reopen, flags = disk_speed._reopen, []
 
     def watched(*args, **named):
@@ -44,7 +44,7 @@ def test_a_measurement_is_plausible_and_past_the_page_cache_if_so_asked(tmp_path
     assert 1e4 < speed.bytes_per_second < 1e12
 
 
-def test_a_file_system_without_direct_reads_is_refused_naming_the_setting(tmp_path, monkeypatch):
+def test_a_file_system_without_direct_reads_is_refused(tmp_path, monkeypatch):
     def refuse(file, direct):
         raise OSError(errno.EINVAL, "Invalid argument")
 

@@ -49,7 +49,7 @@ def test_the_key_map_answers_as_a_dict_does(rounds, asked):
 
 @settings(deadline=None, max_examples=20)
 @given(st.integers(0, 2**32), st.lists(st.integers(1, 4000), min_size=1, max_size=6), st.booleans())
-def test_a_growing_map_keeps_every_key_and_takes_the_predicted_bytes(seed, nums, one_partition):
+def test_a_growing_map_keeps_every_key_in_the_predicted_bytes(seed, nums, one_partition):
     key_map, rng = KeyMap(), np.random.default_rng(seed)
     keys = keys_of_one_partition(sum(nums)) if one_partition else rng.permutation(sum(nums)).astype(np.uint64)
     places = rng.integers(0, MAX_PLACE, len(keys))
@@ -111,7 +111,7 @@ def test_a_key_takes_at_most_16_bytes_and_13_from_10_million_on():
 
 
 @pytest.mark.parametrize("num_keys", some([400_000, 7_000_000], 400_000))
-def test_a_map_takes_the_bytes_that_are_expected_of_its_number_of_keys(num_keys):
+def test_a_map_takes_the_bytes_expected_of_its_keys(num_keys):
     key_map = KeyMap()
     for first in range(0, num_keys, 1 << 20):
         keys = np.arange(first, min(first + (1 << 20), num_keys), dtype=np.uint64)
@@ -144,7 +144,7 @@ def test_keys_that_are_made_to_share_one_place_are_refused():
         key_map.insert(keys[160:], np.arange(140))
 
 
-def test_keys_that_share_one_place_only_in_a_smaller_map_are_refused_when_it_is_made():
+def test_keys_that_collide_in_a_smaller_map_are_refused_at_once():
     keys, key_map = keys_of(unmixed(2**64 - 2 - n * 2**44) for n in range(300)), KeyMap()
     key_map.reserve(2_000_000)
     key_map.insert(keys, np.arange(300))

@@ -31,7 +31,7 @@ def test_rows_have_the_sizes_that_the_documentation_tells():
 
 
 @pytest.mark.parametrize("kind", ROW_OPTIMIZERS)
-def test_a_description_is_read_back_and_tells_where_everything_is(kind):
+def test_a_description_is_read_back_with_all_places(kind):
     for stored, dim, first_order in itertools.product(STORED, (0, 1, 7, 16), (False, True)):
         layout = layout_of(ROW_OPTIMIZERS[kind](storage=stored), dim, first_order)
         described = layout.describe()

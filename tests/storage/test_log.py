@@ -148,7 +148,7 @@ def test_the_checksums_of_a_chunk_are_those_of_its_files(log):
         assert log.checksums[chunk] == tuple(found)
 
 
-def test_the_keys_of_a_chunk_are_padded_and_changes_of_them_detected(log):
+def test_keys_of_a_chunk_are_padded_and_their_changes_detected(log):
     rows = made_rows(CHUNK + 3, WORDS)
     append(log, rows)
     assert log.keys(1).tolist() == [*row_keys(rows)[CHUNK:].tolist(), *[RESERVED] * 5]
@@ -210,7 +210,7 @@ def test_a_reopened_log_has_the_same_rows_and_takes_more(tmp_path, log):
     again.close()
 
 
-def test_an_empty_log_opens_and_an_equal_description_is_not_rewritten(log):
+def test_an_empty_log_opens_without_a_rewrite(log):
     assert zarr.open_group(log.path, mode="r")["rows"].shape == (0, WORDS)
     files = [log.path / name for name in ("zarr.json", "rows/zarr.json", "keys/zarr.json")]
     before = [file.stat().st_ino for file in files]
@@ -229,7 +229,7 @@ def test_a_chunk_cannot_be_written_twice(log):
     np.testing.assert_array_equal(gathered(log, range(3), WORDS, np.int64), rows)
 
 
-def test_rows_are_appended_only_in_order_from_the_start_of_a_chunk(log):
+def test_rows_are_appended_in_order_from_the_start_of_a_chunk(log):
     rows = made_rows(2, WORDS)
     for at in ([3, 4], [CHUNK, CHUNK + 2], [CHUNK + 1, CHUNK]):
         with pytest.raises(AssertionError):

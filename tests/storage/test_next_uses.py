@@ -31,7 +31,7 @@ def resident(tiers):
     st.lists(st.tuples(KEYS, st.integers(1, 3)), min_size=1, max_size=14),
     st.lists(st.sampled_from([DEVICE, HOST, DISK]), min_size=26, max_size=26), st.integers(0, 5),
 )  # fmt: skip
-def test_next_uses_are_those_that_a_search_in_the_known_blocks_finds(blocks, tiers, reach):
+def test_next_uses_are_those_that_a_search_finds(blocks, tiers, reach):
     key_map, device, host = resident(tiers)
     next_uses = NextUses(key_map, device, host)
     batches = np.cumsum([0, *(num for _, num in blocks)]).tolist()

@@ -11,7 +11,7 @@ ROWS = 4
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(0, 2**32)), max_size=12))
-def test_chunks_on_disk_have_ordinals_of_their_own_below_twice_their_greatest_number(rounds):
+def test_chunks_on_disk_have_distinct_bounded_ordinals(rounds):
     ordinals, held, most = Ordinals(), {}, 32
     next_chunk = 0
     for num, seed in rounds:

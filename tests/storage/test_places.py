@@ -83,7 +83,7 @@ def test_new_places_are_empty():
     assert (places.chunks.present, places.chunks.growth) == (0, 0)
 
 
-def test_the_commit_reserve_covers_both_slabs_and_what_may_be_merged():
+def test_the_reserve_covers_both_slabs_and_merged_rows():
     assert make_places(5, 3).commit_chunks == 2 + MIN_GROWTH
     assert make_places(5, 4).commit_chunks == 3 + MIN_GROWTH
     # The map cannot know more rows than these, whatever the slabs could hold.

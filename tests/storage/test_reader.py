@@ -86,7 +86,7 @@ def test_rows_never_depend_on_order_repetition_or_disk_speed(tmp_path, speed, nu
 
 @pytest.mark.parametrize(("num_chunks", "chunk_rows"), [(3, 2048), (150, 40)])
 @pytest.mark.parametrize("speed", SPEEDS)
-def test_many_rows_of_one_call_are_returned_in_the_order_asked_for(tmp_path, num_chunks, chunk_rows, speed, direct):
+def test_many_rows_are_returned_in_the_order_asked_for(tmp_path, num_chunks, chunk_rows, speed, direct):
     rows, file_of = written(tmp_path, num_chunks, chunk_rows)
     reader = Reader(file_of, WORDS, chunk_rows, speed, direct)
     at = np.random.default_rng(0).integers(0, len(rows), 5000)
@@ -94,7 +94,7 @@ def test_many_rows_of_one_call_are_returned_in_the_order_asked_for(tmp_path, num
     reader.close()
 
 
-def test_reads_past_the_page_cache_are_asynchronous_and_others_take_threads():
+def test_direct_reads_are_asynchronous_and_others_use_threads():
     assert isinstance(reads.reads_of(ROW_BYTES, 0, direct=False), reads.ReadsByThreads)
     in_flight = reads.reads_of(ROW_BYTES, 0, direct=True)
     assert isinstance(in_flight, reads.ReadsInFlight)
@@ -102,7 +102,7 @@ def test_reads_past_the_page_cache_are_asynchronous_and_others_take_threads():
     in_flight.close()
 
 
-def test_closing_waits_for_the_end_of_a_read_and_ends_all_later_ones(monkeypatch):
+def test_closing_waits_for_a_read_and_ends_later_ones(monkeypatch):
     """A worker closes its log in another thread if the run ends early."""
     begun, may_end, closed = threading.Event(), threading.Event(), threading.Event()
 
@@ -127,7 +127,7 @@ def test_closing_waits_for_the_end_of_a_read_and_ends_all_later_ones(monkeypatch
         in_flight.read(nothing, nothing, nothing, nothing)
 
 
-def test_a_reader_that_is_forgotten_or_fails_gives_its_share_of_the_systems_reads_back(monkeypatch):
+def test_a_forgotten_or_failed_reader_gives_back_its_share(monkeypatch):
     given_back = []
     monkeypatch.setattr(reads, "open_context", lambda _: 7)
     monkeypatch.setattr(reads, "close_context", given_back.append)
@@ -173,7 +173,7 @@ def test_buffers_outlive_a_reader_that_gave_a_read_up(monkeypatch):
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=200))
-def test_parts_cover_every_row_and_keep_each_of_many_chunks_whole(rows_of_chunks):
+def test_parts_cover_every_row_and_keep_chunks_whole(rows_of_chunks):
     ends = np.cumsum(rows_of_chunks)
     firsts, num_rows = np.append(0, ends[:-1]), int(ends[-1])
     bounds = part_bounds(firsts, num_rows)
@@ -189,7 +189,7 @@ def num_open(folder):
     return sum(os.path.realpath(os.path.join(links, fd)).startswith(str(folder)) for fd in os.listdir(links))
 
 
-def test_open_files_stay_within_their_limit_and_closing_closes_all(rows_and_reader, tmp_path, monkeypatch):
+def test_open_files_stay_within_their_limit(rows_and_reader, tmp_path, monkeypatch):
     rows, reader = rows_and_reader
     monkeypatch.setattr(reader, "_max_files", 3)
     rng = np.random.default_rng(1)
@@ -226,7 +226,7 @@ def test_a_forgotten_chunk_is_read_from_its_new_file(rows_and_reader, tmp_path):
 
 @pytest.mark.parametrize("speed", SPEEDS)
 @pytest.mark.parametrize(("size", "offset"), [(5 * ROW_BYTES - 1, 4), (5 * ROW_BYTES, 6), (0, 0)])
-def test_a_truncated_chunk_is_refused_with_the_offset_of_its_first_missing_row(tmp_path, size, offset, speed, direct):
+def test_a_truncated_chunk_is_refused_with_the_missing_offset(tmp_path, size, offset, speed, direct):
     """Asked for are rows 0, 4 and 6 of the second chunk; the first that is not there whole is named."""
     _, file_of = written(tmp_path, 3)
     os.truncate(file_of(1), size)

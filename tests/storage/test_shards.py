@@ -54,7 +54,7 @@ def cost(dealt, before):
 
 @settings(deadline=None, max_examples=150)
 @given(tables())
-def test_shards_are_dealt_as_evenly_and_moved_as_rarely_as_possible(table):
+def test_shards_are_dealt_evenly_and_rarely_moved(table):
     num, workers, reach, before = table
     lost = [str(s) for s in range(num) if not any(s in reached for reached in reach.values())]
     if lost:
@@ -72,7 +72,7 @@ def test_shards_are_dealt_as_evenly_and_moved_as_rarely_as_possible(table):
 
 @settings(deadline=None, max_examples=30)
 @given(st.integers(1, 64), st.integers(1, 8), st.integers(1, 8))
-def test_workers_that_come_or_go_move_no_more_shards_than_necessary(num, few, many):
+def test_workers_that_come_or_go_move_few_shards(num, few, many):
     def dealt(count, before=None):
         workers = [f"w{n}" for n in range(count)]
         return deal_shards(num, workers, dict.fromkeys(workers, range(num)), before)

@@ -47,4 +47,6 @@ def crew_driver(
     setup = setup_of(workflow, source, pool.world, **sizes)
     progress = Lines(setup.agenda.total_examples, at_block)
     run_dir.mkdir(exist_ok=True)
-    return Driver(setup, source, Folder(run_dir, Files(), SPEED), dask_crew(setup, source, pool), progress=progress)
+    return Driver(
+        setup, source, Folder(run_dir, Files(), SPEED), dask_crew(setup, source, pool), progress=progress
+    ).open()

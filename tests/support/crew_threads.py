@@ -105,7 +105,7 @@ class ThreadCrew:
         merge = Merge(self._workflow, self._run_dir, self._scores, watch)
         executor = ThreadsExecutor(self, stages, merge.together)
         try:
-            refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.tell).run()
+            refusal = BlockSchedule(numbers, look_ahead, stages, executor, merge.report).run()
         finally:
             executor.close()
         merge.end(self.each(Worker.drain))
@@ -183,7 +183,7 @@ def make_crew_driver(
     if world:
         make = lambda folder, commits: ThreadCrew(setup, folder.path, commits, each, gpus)  # noqa: E731
     progress = Progress(setup.agenda.total_examples, stream=StringIO())
-    return Driver(setup, source, Folder(run_dir, Files(), SPEED), make, progress=progress)
+    return Driver(setup, source, Folder(run_dir, Files(), SPEED), make, progress=progress).open()
 
 
 @contextmanager
@@ -199,9 +199,9 @@ def crew_driver(workflow: Workflow, run_dir: Path, world: int, **sizes: Any) -> 
 
 def train(driver: Driver) -> None:
     """Train the whole run; its workers stay open, and their rows are in the logs."""
-    driver._begin()
+    driver.begin()
     with driver.progress:
-        assert driver._train() is None
+        assert driver.train() is None
 
 
 def workers_of(driver: Driver) -> list[Worker]:

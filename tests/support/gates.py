@@ -10,6 +10,7 @@ from pathlib import Path
 
 from harness import make_driver
 
+from pipeline.driver.loop import DueCommit
 from pipeline.driver.result import table_and_model
 from pipeline.errors import PipelineError
 from pipeline.records import Refusal, StageResult
@@ -95,7 +96,7 @@ def outcome(
         return f"raised {error}"
     executor.settle([])
     assert refusal is None
-    driver._commit(None, [])
+    driver.commit(DueCommit(None))
     digest, _ = table_and_model(driver.crew)
     driver.crew.worker.tiers.close()
     return digest

@@ -89,7 +89,7 @@ def make_driver(
     progress = Progress(setup.agenda.total_examples, stream=StringIO())
     device, files = device or choose(workflow.device), files or Files(cached=not workflow.storage.direct)
     crew = local_crew(setup, source, device, client)
-    return Driver(setup, source, Folder(run_dir, files, SPEED), crew, device.model, progress)
+    return Driver(setup, source, Folder(run_dir, files, SPEED), crew, device.model, progress).open()
 
 
 def run(
@@ -100,3 +100,8 @@ def run(
         result = make_driver(workflow, Path(run_dir), client, device=device, shards=shards, **sizes).run()
         assert result is not None
         return result
+
+
+def printed(driver: Driver) -> str:
+    """All lines that the driver of `make_driver` has printed."""
+    return str(driver.progress._stream.getvalue())

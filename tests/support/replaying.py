@@ -67,10 +67,10 @@ def opened(workflow, run_dir, world=ONE, **sizes):
 
 def to_the_end(driver):
     """Train all that is left, and close the workers. Returns the refusal that ended it, if any."""
-    driver._begin()
+    driver.begin()
     try:
         with driver.progress:
-            return driver._train()
+            return driver.train()
     finally:
         driver.crew.close()
         driver._source.close()

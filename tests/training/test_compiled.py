@@ -51,7 +51,7 @@ def replaced(monkeypatch):
     return ran
 
 
-def test_only_full_training_batches_run_compiled_and_compiling_leaves_no_trace(workflow, eager, replaced):
+def test_only_full_training_batches_run_compiled(workflow, eager, replaced):
     assert run(workflow, **SIZES)["fingerprint"] == run(eager, **SIZES)["fingerprint"]
     made_up, steps = 1, 2 * 15
     assert replaced == [(6, False, 1)] * (made_up + steps)
@@ -82,7 +82,7 @@ def test_a_commit_before_the_first_step_has_the_untouched_model(workflow, eager,
     assert dense[0] == dense[1]
 
 
-def test_a_model_that_cannot_be_compiled_ends_the_run_before_its_first_step(workflow, monkeypatch, tmp_path):
+def test_a_model_that_cannot_be_compiled_ends_the_run_at_once(workflow, monkeypatch, tmp_path):
     def cannot(run, **options):
         raise NotImplementedError("cannot trace this")
 

@@ -69,7 +69,7 @@ def test_the_state_of_another_model_is_refused(part):
         load_dense(*make_model(), less)
 
 
-def test_every_parameter_and_moment_is_saved_within_the_estimated_bytes():
+def test_all_dense_state_is_saved_within_the_estimated_bytes():
     model, optimizer = make_model()
     assert not [name for name in save_dense(model, optimizer) if name.startswith("optimizer/")]
     train(model, optimizer, 1, 0)

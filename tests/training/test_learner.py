@@ -181,7 +181,7 @@ def test_other_use_of_torch_random_numbers_never_changes_dropout(root, monkeypat
 
 
 @pytest.mark.prove
-def test_dropout_differs_by_step_and_seed_and_repeats_with_a_seed(root):
+def test_dropout_is_a_function_of_step_and_seed(root):
     """Each batch's mask is another one, and the next run's with this seed are these again."""
     masks = []
     for seed in (1, 1, 2):
@@ -200,7 +200,7 @@ def test_a_large_seed_can_train(root, seed):
 
 
 @pytest.mark.prove
-def test_a_model_that_ignores_its_embeddings_leaves_them_as_drawn(root, tmp_path):
+def test_a_model_that_ignores_embeddings_leaves_them_as_drawn(root, tmp_path):
     workflow = make_workflow(root, kind=OnlyNumbers, args={})
     prints = {run(make_workflow(root, kind=OnlyNumbers, args={}, **schedule))["fingerprint"] for schedule in SCHEDULES}
     assert len(prints) == 1
@@ -228,7 +228,7 @@ def test_two_threads_give_the_same_bits_for_any_blocks(root, client, kind):
 
 
 @pytest.mark.parametrize("field", ["dense", "rows"])
-def test_a_loss_that_is_not_finite_stops_the_run_with_an_explanation(root, tmp_path, field):
+def test_a_loss_that_is_not_finite_is_explained(root, tmp_path, field):
     workflow = make_workflow(root, block_batches=4)
     slow = getattr(workflow.optimizer, field)
     optimizer = workflow.optimizer.model_copy(update={field: slow.model_copy(update={"lr": 1e30})})
@@ -242,7 +242,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_with_an_explanation(root, tmp_p
     assert not (tmp_path / "result.json").exists()
 
 
-def test_the_batch_named_for_a_bad_loss_does_not_depend_on_block_size(root, tmp_path):
+def test_the_batch_of_a_bad_loss_does_not_depend_on_blocks(root, tmp_path):
     """A user looks for the examples of that batch: its number is that of the epoch."""
     said = set()
     for block_batches in (1, 3):
@@ -303,7 +303,7 @@ def test_the_displayed_loss_is_the_weighted_mean(root, tmp_path):
 
 
 @pytest.mark.prove
-def test_bfloat16_is_used_and_trains_repeatably_to_a_similar_loss(small_workflow):
+def test_bfloat16_trains_repeatably_to_a_similar_loss(small_workflow):
     """Products of the dense model alone: what comes of them is near, and repeats."""
     results = {}
     for precision in ("float32", "bfloat16"):

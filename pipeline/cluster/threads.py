@@ -1,0 +1,53 @@
+"""An executor without Dask: each stage has a thread of its own in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+from pipeline.machine.stuck import check_stuck, gave_up
+from pipeline.records import StageResult
+from pipeline.stages import STAGES
+
+CHECK_SECONDS = 1.0
+"""Interval at which a wait checks whether a thread waits for a file that does not answer."""
+
+
+def stage_threads() -> dict[str, ThreadPoolExecutor]:
+    """Make a thread for each stage, under the stage's name, so that Dask's dashboard has a row for each, and a list of
+    threads (py-spy) says what each does."""
+    return {stage: ThreadPoolExecutor(1, thread_name_prefix=stage) for stage in STAGES}
+
+
+def end_threads(threads: Iterable[ThreadPoolExecutor]) -> None:
+    for thread in threads:
+        thread.shutdown(wait=not gave_up())
+
+
+class ThreadExecutor:
+    """Runs each stage on its own thread."""
+
+    def __init__(self, call: Callable[[str, int], StageResult]) -> None:
+        self._call, self._threads = call, stage_threads()
+
+    def submit(self, stage: str, number: int, after: list[Future[StageResult]]) -> Future[StageResult]:
+        return self._threads[stage].submit(self._run, stage, number, after)
+
+    def _run(self, stage: str, number: int, after: list[Future[StageResult]]) -> StageResult:
+        # A stage waits for earlier stages and for itself at earlier blocks alone, so some thread can always go on.
+        for future in after:
+            future.result()
+        return self._call(stage, number)
+
+    def result(self, future: Future[StageResult]) -> StageResult:
+        while not future.done():
+            wait([future], CHECK_SECONDS)
+            check_stuck()
+        return future.result()
+
+    def settle(self, futures: list[Future[StageResult]]) -> None:
+        while not gave_up() and wait(futures, CHECK_SECONDS).not_done:
+            pass
+
+    def close(self) -> None:
+        end_threads(self._threads.values())

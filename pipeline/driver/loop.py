@@ -1,0 +1,65 @@
+"""The loop above the pipeline: stretches of blocks, and a commit after each. Runs and their simulation share it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from pipeline.data.agenda import Agenda
+from pipeline.driver.pace import Pace
+from pipeline.records import Block, Refusal
+
+ATTEMPTS = {"commit": 3, "disk": 2, "window": 1, "map": 1}
+"""Maximum number of refusals of the same block, by kind, before the run stops. The commit after a refusal may make room
+in the log or on the disk."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Blocks up to the next commit that is due, and the block after them."""
+
+    blocks: list[Block]
+    following: Block | None
+    refusal: Refusal | None = None
+    """Refusal that ended the stretch early; set by whoever runs it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DueCommit:
+    """A commit that must be taken now. See `Committer.commit`."""
+
+    begin: Block | None
+    """Block with which the run goes on; None: it is over."""
+    at_least: int = 0
+    give_up: bool = False
+
+
+def due_commit(begin: Block | None, refused: Sequence[Refusal]) -> DueCommit:
+    """Return the commit that makes room for block `begin`, which was refused for these reasons."""
+    at_least = max((r.needed + 1 for r in refused if r.what == "commit"), default=0)
+    return DueCommit(begin, at_least, any(r.what == "disk" for r in refused))
+
+
+def stretches(
+    agenda: Agenda, begin: Block | None, pace: Pace, every_blocks: int | None, reduce: Callable[[Refusal], bool],
+    commit: Callable[[DueCommit], None],
+) -> Iterator[Stretch]:  # fmt: skip
+    """Yield stretches from block `begin` on, each of which the caller runs before it asks for the next one.
+
+    `reduce`: take a smaller pace, unless it is at its minimum. `commit`: take a commit. The iterator ends after the
+    last block, or if neither a smaller pace nor a commit helped: the last stretch then has the refusal.
+    """
+    refused: list[Refusal] = []
+    while begin:
+        stretch = Stretch(*agenda.stretch(pace.block_batches, begin, every_blocks))
+        yield stretch
+        refusal = stretch.refusal
+        begin = refusal.block if refusal else stretch.following
+        if refusal and refusal.what == "window" and reduce(refusal):
+            continue
+        refused = [r for r in refused if begin and r.block.number == begin.number]
+        if refusal:
+            refused.append(refusal)
+        commit(due_commit(begin, refused))
+        if refusal and [r.what for r in refused].count(refusal.what) >= ATTEMPTS.get(refusal.what, 1 << 30):
+            return

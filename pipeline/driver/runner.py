@@ -1,0 +1,80 @@
+"""Runs the pipeline over blocks, and passes results to the history and to observers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pipeline.cluster.crew import Crew
+from pipeline.driver.best import BestEpoch
+from pipeline.driver.coming import ComingBlocks
+from pipeline.driver.loop import Stretch
+from pipeline.driver.observers import Observers
+from pipeline.driver.pace import Pace, reduce_pace
+from pipeline.driver.pauses import Pauses
+from pipeline.driver.stretches import StretchFile
+from pipeline.machine.signals import discard_output
+from pipeline.monitor.history import History
+from pipeline.monitor.observer import ComingStretch, Observer
+from pipeline.preflight.setup import Setup
+from pipeline.records import Block, Refusal, StageResult
+from pipeline.worker.worker import Worker
+
+
+class StretchRunner:
+    def __init__(
+        self, setup: Setup, crew: Crew, observers: Observers, pauses: Pauses, record: StretchFile, history: History
+    ) -> None:
+        self.observers, self.history = observers, history
+        self.pace = Pace(setup.fit.look_ahead, setup.fit.block_batches)
+        self._setup, self._crew, self._pauses, self._record = setup, crew, pauses, record
+        self._best, self._coming = BestEpoch(setup.workflow), ComingBlocks(setup)
+
+    def say(self, text: str) -> None:
+        self.observers.notify(Observer.on_line, text)
+
+    def reduce(self, refusal: Refusal) -> bool:
+        """Take a smaller pace; returns False if it is already at its minimum."""
+        if remark := reduce_pace(self.pace, refusal, self._setup):
+            self.say(remark)
+        return remark is not None
+
+    def stretch(self, stretch: Stretch) -> None:
+        """Run a stretch of the training."""
+        self._crew.each(Worker.set_learning_rates, *self._best.learning_rates(self.history))
+        self._coming.announce(self._crew, stretch.following, self.pace.block_batches)
+        stretch.refusal = self.run(stretch.blocks)
+        if remark := self._coming.shortage(self._crew):
+            self.say(remark)
+
+    def run(self, blocks: Sequence[Block]) -> Refusal | None:
+        """Run the pipeline over these blocks, or to the first refused one. Returns the refusal, if any."""
+        pace, rates = self.pace, self._best.learning_rates(self.history)
+        coming = ComingStretch(blocks, pace.block_batches, pace.look_ahead, *rates)
+        self.observers.notify(Observer.on_stretch, coming)
+        refusal = self._crew.run(blocks, pace.look_ahead, self.watch)
+        self.history.times.drained()
+        self.observers.notify(Observer.on_drained)
+        self._record.stretched(self._crew, blocks, pace.block_batches, pace.look_ahead, refusal)
+        return refusal
+
+    def test(self, epoch: int) -> Refusal | None:
+        """Score the test split with the open weights, those of `epoch`. Returns the refusal that a smaller pace did not
+        help, if any."""
+        blocks = self._setup.agenda.test(epoch, self.pace.block_batches)
+        while blocks and not self._pauses.signal:
+            refusal = self.run(blocks)
+            if refusal and refusal.what != "pause" and not (refusal.what == "window" and self.reduce(refusal)):
+                return refusal
+            first = refusal.block.first_batch if refusal else 0
+            blocks = self._setup.agenda.test(epoch, self.pace.block_batches, first) if refusal else []
+        return None
+
+    def watch(self, done: StageResult) -> None:
+        """Take the result of a stage."""
+        self.history.add(done)
+        try:
+            self.observers.notify(Observer.on_stage, done)
+        except BrokenPipeError:
+            self._pauses.stop(discard_output())
+        if done.trained:
+            self._pauses.look()
