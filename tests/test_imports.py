@@ -30,7 +30,7 @@ DOORS = {
               "pipeline.preflight", "pipeline.planner", "pipeline.serving"),
     "psutil": ("pipeline.cluster",),
     "pydantic": ("pipeline.settings", "pipeline.optimizer", "pipeline.caps", "pipeline.workflow", "pipeline.messages",
-                 "pipeline.run", "pipeline.planner.machine"),
+                 "pipeline.run", "pipeline.planner.machine", "pipeline.serving.http"),
     "rich": ("pipeline.monitor",),
     "safetensors": ("pipeline.commits", "pipeline.serving"),
     "xxhash": ("pipeline.storage.files",),
