@@ -29,7 +29,7 @@ DOORS = {
     "torch": ("pipeline.models", "pipeline.training", "pipeline.optim", "pipeline.comm", "pipeline.device.tensors",
               "pipeline.preflight", "pipeline.planner", "pipeline.serving"),
     "psutil": ("pipeline.cluster",),
-    "pydantic": ("pipeline.settings", "pipeline.workflow"),
+    "pydantic": ("pipeline.settings", "pipeline.workflow", "pipeline.serving.http"),
     "rich": ("pipeline.monitor",),
     "safetensors": ("pipeline.commits", "pipeline.serving"),
     "xxhash": ("pipeline.storage.files",),

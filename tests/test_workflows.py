@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.preflight.check_model import check_model
 from pipeline.run import load, main
-from pipeline.serving.example_request import curl_line
+from pipeline.serving.export import curl_line
 from pipeline.training.build import row_layout
 from pipeline.workflow import Workflow
 

@@ -19,7 +19,7 @@ from pipeline.machine.memory import aligned_empty
 from pipeline.records import I32, I64
 from pipeline.serving.onnx_model import OnnxDense
 from pipeline.serving.pages import U8, part_file
-from pipeline.serving.servable import ONNX_FILE, ROWS_FOLDER, OpenedServable
+from pipeline.serving.servable import ONNX_FILE, ROWS_FOLDER, OpenedServable, read_checked
 
 PAGE = 4096
 READERS = 8
@@ -78,7 +78,7 @@ def direct(path: Path) -> int:
 
 def dense_alone(opened: OpenedServable) -> Callable[[], float]:
     """Return a function that runs the dense part once for all candidates, and returns its seconds."""
-    dense, dim = OnnxDense(opened.read(ONNX_FILE), 1), opened.layout.embedding_dim
+    dense, dim = OnnxDense(read_checked(opened.folder, opened.manifest, ONNX_FILE), 1), opened.layout.embedding_dim
     rng = np.random.default_rng(0)
     inputs = [
         rng.standard_normal((CANDIDATES, *shape), np.float32) for shape in ((0,), (NUM_FIELDS, dim), (NUM_FIELDS,))

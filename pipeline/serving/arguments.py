@@ -1,22 +1,31 @@
-"""Arguments that several commands of this folder take."""
+"""What the commands of this folder share: arguments, messages and exit codes."""
 
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
 from typing import get_args
 
 from pipeline.data.outside import BadValues
+from pipeline.errors import PipelineError, error_text
 from pipeline.messages.sizes import parse_size
 
 
+def bytes_of_memory(memory: str | int) -> int:
+    """Number of bytes of a size such as "512 MiB". Raises ValueError if it is none."""
+    num_bytes = parse_size(memory)
+    if not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes <= 0:
+        raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
+    return num_bytes
+
+
 def size_argument(text: str) -> int:
-    """Number of bytes of a size such as "512 MiB". Raises ArgumentTypeError if it is none."""
+    """Number of bytes of an argument. Raises ArgumentTypeError if it is none."""
     try:
-        found = parse_size(text)
+        return bytes_of_memory(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
-    assert isinstance(found, int)
-    return found
 
 
 def add_bad_values(parser: argparse.ArgumentParser) -> None:
@@ -25,3 +34,29 @@ def add_bad_values(parser: argparse.ArgumentParser) -> None:
         help="a row with a number outside the domain of its column (log1p of -1 or less, not finite) is scored with "
         "the nearest number inside, or gets null, or all are refused (%(default)s); they are counted",
     )  # fmt: skip
+
+
+def run_command(command: Callable[[], str | None], kept: str = "", lower: str = "--memory") -> int:
+    """Run a command and print the text that it returns, or its error. Returns the exit code: 0; 1 if it failed; 2 if an
+    argument, data or the disk is wrong; 130 if it was interrupted, or returns None. `kept`: what an interrupt or a
+    failure leaves. `lower`: what takes memory and can be set lower."""
+    try:
+        text = command()
+    except (ValueError, OSError, MemoryError) as error:
+        print(f"error: {error_text(error, lower)}", file=sys.stderr)
+        return 2
+    except PipelineError as error:
+        from pipeline.commits.reading import GivenUp
+
+        # The same command would not find a commit that was given up.
+        hint = f"\n{kept}" if kept and not isinstance(error, GivenUp) else ""
+        print(f"error: {error}{hint}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        text = None
+    if text is None:
+        print(f"interrupted: {kept}", file=sys.stderr)
+        return 130
+    if text:
+        print(text)
+    return 0

@@ -1,4 +1,4 @@
-"""Count of the numbers of scored files that lie outside the domain of their column, file by file and row by row."""
+"""Count of the numbers in scored files that are outside the domain of their column, file by file and row by row."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SCORED_GROUP = 1 << 17
-"""Rows of a row group of a scored file, and of what is read at a time."""
+"""Rows of a row group of a scored file, which are also read at a time."""
 
 
 class ColumnReader:

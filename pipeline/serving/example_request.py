@@ -1,12 +1,10 @@
-"""Example of an inference request: two rows of the run's data, the command that sends them, and the answer."""
+"""Example of an inference request: two rows of the run's data, and the answer."""
 
 from __future__ import annotations
 
 import json
 import math
-import shlex
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,7 +15,6 @@ from pipeline.serving.features import inner_of_name
 from pipeline.serving.http.answer import output_of
 from pipeline.serving.http.request import read_request
 from pipeline.serving.open_servable import OpenServable
-from pipeline.serving.servable import REQUEST_FILE
 from pipeline.serving.served_model import InputSpec, inputs_of
 
 EXAMPLE_ROWS = 2
@@ -94,9 +91,3 @@ def example_response(opened: OpenServable, request: bytes) -> bytes:
     outputs = [output_of(name, table.column(name).to_numpy(), False) for name in table.column_names]
     head = f'{{"model_name": {json.dumps(opened.manifest.name)}, "outputs": [\n  '
     return (head + ",\n  ".join(map(json.dumps, outputs)) + "\n]}\n").encode()
-
-
-def curl_line(folder: Path, model: str, address: str = "localhost:8000") -> str:
-    """Command that sends the example of the servable in `folder` to a server."""
-    data = shlex.quote(f"@{folder / REQUEST_FILE}")
-    return f"curl -H content-type:application/json -d {data} {address}/v2/models/{model}/infer"

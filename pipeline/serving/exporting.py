@@ -1,10 +1,9 @@
-"""Export of a commit as a servable, in bounded memory; a killed export goes on where it was."""
+"""Export of a commit as a servable, in bounded memory; a killed export resumes."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -17,7 +16,7 @@ from pipeline.serving.commit import OpenedCommit
 from pipeline.serving.dense_files import dense_files
 from pipeline.serving.example_request import EXAMPLE_MEMORY, example_request, example_response, unsigned_of
 from pipeline.serving.open_servable import OpenServable
-from pipeline.serving.pages import PageFormat, part_file, read_fences, write_part
+from pipeline.serving.pages import PageFormat, write_part
 from pipeline.serving.servable import (
     CURRENT_FILE,
     FEATURES_FILE,
@@ -35,35 +34,30 @@ from pipeline.serving.servable import (
 from pipeline.serving.sorted_runs import SortedRuns, chunk_groups, key_ranges, rows_of_chunks
 from pipeline.settings import Strict
 from pipeline.storage.durable import read_sealed, write_sealed
-from pipeline.storage.files import Damaged, Files, checksum, checksum_of, tensors
+from pipeline.storage.files import Damaged, Files, checksum, tensors
 from pipeline.training.dense_state import merge_dense
 
 EXPORTING = "_exporting"
 """Folder of sorted runs and of the record of an unfinished export; deleted at its end."""
 PART_BYTES = 64 << 20
 """Size that the parts of the table are cut to, approximately."""
-MEMORY_BYTES = 1 << 30
 RUN_SHARE = 5
 """A run takes a fifth of the memory in the log's form: rows, weights, and both again while they are sorted."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportSettings:
+class ExportSettings(Strict):
     precision: Precision = "float32"
     negatives: float = 1.0
     """Share of the negative examples that training data were down-sampled to."""
-    memory: int = MEMORY_BYTES
+    memory: int = 1 << 30
 
 
-class ExportRecord(Strict):
+class ExportRecord(ExportSettings):
     """Content of the record of an unfinished export, on which the bytes of its files depend."""
 
     kind: Literal["servable", "parquet"] = "servable"
     source: str
     """Checksum of the manifest of the commit."""
-    precision: str
-    negatives: float
-    memory: int
 
 
 def export(
@@ -89,16 +83,16 @@ def export(
     page_format = PageFormat(opened.layout.embedding_dim, opened.layout.first_order, settings.precision)
     parts, fences_N = write_parts(opened, out, runs, num_runs, page_format, files)
     request = example_request(opened)
+    # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
+    rates = {name: saved[name] for name in sorted(saved) if name.startswith("rates/")}
     small: dict[str, list[Any]] = {
         FEATURES_FILE: [opened.features.model_dump_json(indent=1).encode() + b"\n"],
         FENCES_FILE: [fences_N],
         REQUEST_FILE: [request],
-        # Sorted: the library that read them has no fixed order, and the bytes of the file must not depend on it.
-        RATES_FILE: tensors({name: saved[name] for name in sorted(saved) if name.startswith("rates/")}),
+        RATES_FILE: tensors(rates),
     }
     sums = {name: files.replace(out / name, content) for name, content in small.items()}
-    sample_NC = runs.sample(num_runs)
-    dense, left_out, measured = dense_files(opened, saved, sample_NC, out, files)
+    dense, left_out = dense_files(opened, saved, out, files)
     for name, why in left_out.items():
         say(f"{name} is left out: {why}")
     manifest = ServableManifest(
@@ -115,10 +109,9 @@ def export(
         negatives=settings.negatives,
         files=sums | dense,
         left_out=left_out,
-        measured=measured,
+        measured={},
         unsigned=unsigned_of(opened),
     )
-    rates = {name: saved[name] for name in saved if name.startswith("rates/")}
     opened_files = OpenedServable(out, manifest, opened.features, fences_N, rates)
     with OpenServable(opened_files, EXAMPLE_MEMORY, opened.workflow, "torch") as servable:
         response = files.replace(out / RESPONSE_FILE, [example_response(servable, request)])
@@ -131,13 +124,7 @@ def export(
 def record_of_export(
     opened: OpenedCommit, settings: ExportSettings, kind: Literal["servable", "parquet"] = "servable"
 ) -> ExportRecord:
-    return ExportRecord(
-        kind=kind,
-        source=checksum(opened.manifest.content()),
-        precision=settings.precision,
-        negatives=settings.negatives,
-        memory=settings.memory,
-    )
+    return ExportRecord(kind=kind, source=checksum(opened.manifest.content()), **dict(settings))
 
 
 def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
@@ -149,7 +136,7 @@ def claim_folder(out: Path, record: ExportRecord, files: Files) -> None:
         return
     # A killed export may have made the folder of its record, and no more.
     if out.exists() and any(child.name != EXPORTING for child in out.iterdir()):
-        raise ValueError(f"{out} holds something else than an export; {WAYS_OUT}")
+        raise ValueError(f"{out} has other files than those of an export; {WAYS_OUT}")
     files.make_folder(out.absolute())
     files.make_folder(path.parent)
     write_sealed(path, record)
@@ -203,21 +190,16 @@ def check_num_rows(opened: OpenedCommit, num_rows: int) -> None:
 def write_parts(
     opened: OpenedCommit, out: Path, runs: SortedRuns, num_runs: int, page_format: PageFormat, files: Files
 ) -> tuple[list[str], U32]:
-    """Write the parts that are missing; returns the checksum of each and all fences. Raises Damaged if the commit has
-    another number of rows than its manifest says."""
+    """Write all parts; returns the checksum of each and all fences. Raises Damaged if the commit has another number of
+    rows than its manifest says."""
     num_rows, num_parts = 0, num_parts_of(opened.manifest.live_rows, page_format.row_bytes)
     sums, fences = [], [np.empty(0, np.uint32)]
     for number, (begin, end) in enumerate(key_ranges(num_parts)):
         keys_N, weights_NC = runs.read(num_runs, begin, end)
         num_rows += len(keys_N)
-        path = part_file(out / ROWS_FOLDER, number)
-        if path.exists():
-            sums.append(checksum_of(path))
-            fences.append(read_fences(path, page_format))
-        else:
-            written = write_part(files, out / ROWS_FOLDER, number, page_format, keys_N, weights_NC)
-            sums.append(written[0])
-            fences.append(written[1])
+        digest, fences_M = write_part(files, out / ROWS_FOLDER, number, page_format, keys_N, weights_NC)
+        sums.append(digest)
+        fences.append(fences_M)
     check_num_rows(opened, num_rows)
     return sums, np.concatenate(fences)
 

@@ -9,9 +9,6 @@ from pipeline.settings import Strict, ValueKind
 from pipeline.storage.files import checksum
 from pipeline.workflow import Category, Number, Workflow
 
-HASH: Literal["salted-murmur64"] = "salted-murmur64"
-"""Hash of `pipeline.kernels.hashing`. Another hash gets another name."""
-
 
 class Features(Strict):
     """Everything on which the keys, numbers and first rows of an example depend."""
@@ -21,7 +18,8 @@ class Features(Strict):
     categories: tuple[Category, ...]
     kinds: dict[str, ValueKind]
     """Kind of each categorical column's values in the training data (see `pipeline.data.files.kind_of`)."""
-    hash: Literal["salted-murmur64"] = HASH
+    hash: Literal["salted-murmur64"] = "salted-murmur64"
+    """Hash of `pipeline.kernels.hashing`. Another hash gets another name."""
     seed: int
     """Seed of the first rows of keys; see `pipeline.kernels.init_rows`."""
     init_std: float
@@ -58,6 +56,6 @@ def kind_of_name(name: str) -> str:
 
 def inner_of_name(name: str) -> str:
     """Text that begins with the type of a column's values, from the name of its Arrow type."""
-    # The element of a list has a name of its own, which may be any text.
+    # The element of a list has a name, which may be any text.
     _, is_dictionary, values = name.partition("dictionary<values=")
     return values if is_dictionary else name.rpartition(": ")[2]

@@ -16,8 +16,8 @@ from pipeline.data.files import InputColumn, kind_of
 from pipeline.data.outside import BadValues, check_rule
 from pipeline.data.plain import plain
 from pipeline.machine.limits import cpus
-from pipeline.messages.sizes import parse_size
 from pipeline.records import F32, U64
+from pipeline.serving.arguments import bytes_of_memory
 from pipeline.serving.features import Features
 from pipeline.serving.onnx_model import OnnxDense
 from pipeline.serving.predictor import DensePart, Predictor
@@ -30,6 +30,8 @@ from pipeline.serving.servable import (
     ServableManifest,
     ServableRows,
     open_files,
+    read_checked,
+    read_tensors,
 )
 from pipeline.serving.workflows import checked_workflow
 from pipeline.storage.files import Damaged
@@ -56,14 +58,6 @@ def open_servable(
     return OpenServable(open_files(Path(folder)), num_bytes, given, backend, bad_values)
 
 
-def bytes_of_memory(memory: str | int) -> int:
-    """Number of bytes of a size such as "512 MiB". Raises ValueError if it is none."""
-    num_bytes = parse_size(memory)
-    if not isinstance(num_bytes, int) or isinstance(num_bytes, bool) or num_bytes <= 0:
-        raise ValueError(f'memory is {memory!r}; expected a size such as "512 MiB", or a number of bytes')
-    return num_bytes
-
-
 class OpenServable:
     """A servable. Thread-safe. Also a context manager, which closes it."""
 
@@ -82,7 +76,7 @@ class OpenServable:
         self._workflow = workflow.model_copy(update={"model": model})
         shift = float(np.log(opened.manifest.negatives))
         dense = self._torch(given is None) if needs_class else self._onnx()
-        make = (lambda: Shifted(dense(), shift)) if shift else dense
+        make = (lambda: shifted(dense(), shift)) if shift else dense
         self.reader = ServableRows(opened, self._workflow, memory_bytes)
         """Reader of the rows, with its page cache."""
         self.predictor = Predictor(
@@ -103,7 +97,7 @@ class OpenServable:
         # Imported only if it is used: it takes a second, and 100 MB.
         from pipeline.serving.torch_model import TorchDense, check_sizes, model_with
 
-        values = self._opened.read_tensors(WEIGHTS_FILE)
+        values = read_tensors(self._opened.folder, self.manifest, WEIGHTS_FILE)
         try:
             if args_are_kept:
                 check_sizes(self._workflow, values)
@@ -121,7 +115,7 @@ class OpenServable:
             raise ValueError(f"{self._opened.folder} has no {ONNX_FILE} ({why}); take the backend torch")
         # The run may have had more processors than there are here.
         threads = min(self._workflow.schedule.threads, cpus())
-        dense: DensePart = OnnxDense(self._opened.read(ONNX_FILE), threads)
+        dense: DensePart = OnnxDense(read_checked(self._opened.folder, self.manifest, ONNX_FILE), threads)
         return lambda: dense
 
     def predict(self, data: object) -> pa.Table:
@@ -150,15 +144,10 @@ class OpenServable:
         self.close()
 
 
-class Shifted:
-    """Dense part whose logits are shifted to undo the down-sampling of negative examples: their odds are multiplied by
-    the share of negatives that was kept."""
-
-    def __init__(self, dense: DensePart, shift: float) -> None:
-        self._dense, self._shift = dense, np.float32(shift)
-
-    def __call__(self, numbers_BX: F32, embeddings_BFD: F32, first_BF: F32) -> F32:
-        return self._dense(numbers_BX, embeddings_BFD, first_BF) + self._shift
+def shifted(dense: DensePart, shift: float) -> DensePart:
+    """Forward pass whose logits are shifted to undo the down-sampling of negative examples: `shift` is the logarithm of
+    the share that was kept."""
+    return lambda numbers_BX, embeddings_BFD, first_BF: dense(numbers_BX, embeddings_BFD, first_BF) + np.float32(shift)
 
 
 def vectors(values_NC: np.ndarray) -> pa.Array:

@@ -16,10 +16,11 @@ from pipeline.commits.manifest import Commits, Manifest
 from pipeline.data.outside import BadValues, Outside, check_rule
 from pipeline.metrics.evaluation import Evaluation
 from pipeline.monitor.runs import is_finished, result_of
+from pipeline.serving.arguments import bytes_of_memory
 from pipeline.serving.caught_up import CaughtUp
 from pipeline.serving.commit import OpenedCommit, open_commit
 from pipeline.serving.evaluate import add_scored
-from pipeline.serving.open_servable import bytes_of_memory, keys_of_values, vectors
+from pipeline.serving.open_servable import keys_of_values, vectors
 from pipeline.serving.predictor import Predictor, as_table, warn_of
 from pipeline.serving.rows import CommitRows
 from pipeline.serving.torch_model import TorchDense, model_of
@@ -36,7 +37,7 @@ def open_run(
     run_dir: str | Path, commit: str | int | None = None, memory: str | int = MEMORY,
     workflow: str | Path | Workflow | None = None, bad_values: BadValues = "clip",
 ) -> OpenRun:  # fmt: skip
-    """Open a commit of a run for reading; training beside it goes on and keeps the commit.
+    """Open a commit of a run for reading; training may continue at the same time, and keeps the commit.
 
     `commit`: "best", "last", or a number (default: best if there is one, else last). `memory`: maximum size of the key
     map, which is built when the first row is needed. `workflow`: the workflow or its file, needed if it defines the
@@ -121,17 +122,17 @@ class OpenRun:
         array, keys_N = keys_of_values(self._opened.features, column, values)
         unique_U, inverse_N = np.unique(keys_N, return_inverse=True)
         reader = self._open_rows()
-        stored = reader.stored(unique_U)
+        stored_UW, known_U = reader.stored(unique_U)
         weights_UC = np.empty((len(unique_U), self._opened.layout.num_weights), np.float32)
         reader.weights(unique_U, weights_UC)
         layout = self._opened.layout.wide
-        rows_NX = widened(self._opened.layout, stored.rows_UW)[inverse_N]
+        rows_NX = widened(self._opened.layout, stored_UW)[inverse_N]
         described = layout.describe()
         state = {name: described[name] for name in STATE[layout.optimizer]}
         return pa.table({
             "value": array,
             "key": keys_N,
-            "known": stored.known_U[inverse_N],
+            "known": known_U[inverse_N],
             "weights": vectors(weights_UC[inverse_N]),
             **{name: vectors(rows_NX.view(np.float32)[:, begin:end]) for name, (begin, end) in state.items()},
             "last_step": rows_NX[:, described["last_step"]],
@@ -186,7 +187,7 @@ class OpenRun:
 
 
 def _all_commits(run_dir: Path) -> list[Manifest]:
-    """All commits of a run that are not deleted meanwhile."""
+    """All commits of a run; those that training deletes at the same time are left out."""
     commits = Commits(run_dir, Files(), 1)
     found = []
     for number in commits.numbers():

@@ -30,7 +30,7 @@ KEYS_AT_ONCE = 1 << 14
 
 
 class PageTable:
-    """Immutable table of part files, with a page cache of its own. Any number of threads may look up keys at once."""
+    """Immutable table of part files, with its own page cache. Any number of threads may look up keys at once."""
 
     def __init__(self, folder: Path, num_parts: int, fences_N: U32, format: PageFormat, memory_bytes: int) -> None:
         """Open parts 0 to `num_parts` - 1 in the folder. `fences_N`: those of all parts, one after the other.
@@ -55,10 +55,10 @@ class PageTable:
         of_scratch = memory_bytes // SCRATCH_SHARE // NUM_SCRATCHES // scratch_bytes(1, page_bytes)
         self._max_reads = max(1, min(MAX_READS, of_scratch))
         all_scratch_bytes = NUM_SCRATCHES * scratch_bytes(self._max_reads, page_bytes)
-        self._cache = PageCache(memory_bytes - all_scratch_bytes, len(self._fences_N), format)
-        self.num_bytes = self._cache.num_bytes + all_scratch_bytes
+        self.cache = PageCache(memory_bytes - all_scratch_bytes, len(self._fences_N), format)
+        self.num_bytes = self.cache.num_bytes + all_scratch_bytes
         """Bytes that count against `memory_bytes`."""
-        self._files = PartFiles(folder, num_parts, self._fences_N, format)
+        self.files = PartFiles(folder, num_parts, self._fences_N, format)
         self._scratches = [Scratch(self._max_reads, page_bytes) for _ in range(NUM_SCRATCHES)]
         self._free: LifoQueue[Scratch | None] = LifoQueue()
         for scratch in self._scratches:
@@ -66,7 +66,7 @@ class PageTable:
 
     @property
     def counts(self) -> ReadCounts:
-        return self._cache.counts
+        return self.cache.counts
 
     def look_up(self, keys_P: U64, weights_PC: F32) -> NDArray[np.bool_]:
         """Write the weights of the keys that the table has to their rows of `weights_PC` [P, C], and return which these
@@ -90,7 +90,7 @@ class PageTable:
     def _look_up(self, keys_P: U64, weights_PC: F32, found_P: NDArray[np.bool_]) -> None:
         pages_P = np.empty(len(keys_P), np.int32)
         find_pages(self._fences_N, keys_P, pages_P)
-        missed_M = self._cache.take(keys_P, pages_P, weights_PC, found_P)
+        missed_M = self.cache.take(keys_P, pages_P, weights_PC, found_P)
         if not len(missed_M):
             return
         missed_M = missed_M[np.argsort(pages_P[missed_M], kind="stable")]
@@ -101,9 +101,9 @@ class PageTable:
             first, end = np.searchsorted(pages_M, (pages_R[0], pages_R[-1] + 1))
             slots_M = np.searchsorted(pages_R, pages_M[first:end]).astype(np.int32)
             with self._scratch() as scratch:
-                pages_RB = self._files.read(pages_R, scratch)
+                pages_RB = self.files.read(pages_R, scratch)
                 take_rows(pages_RB, slots_M, missed_M[first:end], keys_P, *self._format, weights_PC, found_P)
-                self._cache.insert(pages_R, pages_RB)
+                self.cache.insert(pages_R, pages_RB)
 
     @contextmanager
     def _scratch(self) -> Iterator[Scratch]:
@@ -122,4 +122,4 @@ class PageTable:
         self._free.put(None)
         while self._scratches:
             self._scratches.pop().close()
-        self._files.close()
+        self.files.close()

@@ -85,12 +85,6 @@ def write_part(
     return files.replace(part_file(folder, number), [pages_MB]), fences_M
 
 
-def read_fences(path: Path, format: PageFormat) -> U32:
-    """Fences of a part, from its file. Raises ValueError if that is no whole number of pages."""
-    words_MW = np.fromfile(path, np.uint32).reshape(-1, format.page_bytes // 4)
-    return words_MW[:, 3].copy()
-
-
 def pack_part(number: int, format: PageFormat, keys_N: U64, weights_NC: F32) -> tuple[U8, U32]:
     """Return the pages [M, page_bytes] and the fences [M] of rows with these ascending keys.
 

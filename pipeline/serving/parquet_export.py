@@ -73,7 +73,7 @@ def export_parquet(
     if (first := out / f"{0:04}.parquet").exists() and not record_file(out).exists():
         metadata = pq.read_schema(first).metadata or {}
         if metadata.get(SOURCE) != record.source.encode():
-            raise ValueError(f"{out} holds something else than the rows of commit {opened.held.number}; {WAYS_OUT}")
+            raise ValueError(f"{out} has other files than the rows of commit {opened.held.number}; {WAYS_OUT}")
         remove_unfinished(out)
         return exported_rows(out)
     claim_folder(out, record, files)
@@ -138,7 +138,7 @@ class SortedValues:
 
 def values_by_key(opened: OpenedCommit, table: ValueTable, folder: Path, files: Files) -> SortedValues:
     """Sort the values of a table's columns in the training data by key."""
-    own = folder / f"values-{abs(hash_of(table.name)):016x}"
+    own = folder / f"values-{min(table.missing):016x}"
     files.make_folder(own)
     files.make_folder(own / "merged")
     paths: list[Path] = []
@@ -154,11 +154,6 @@ def values_by_key(opened: OpenedCommit, table: ValueTable, folder: Path, files: 
     return SortedValues(merge_counts(few(paths, table.name, own / "merged"), table.name))
 
 
-def hash_of(name: str) -> int:
-    """Number for a folder's name, since names of tables may hold any character."""
-    return int(missing_of(name))
-
-
 def _counted(batch: pa.RecordBatch, table: ValueTable, wanted: pa.DataType) -> Counts:
     counts = [counted(batch.column(name), table.name) for name in table.columns]
     return summed([one._replace(values_U=one.values_U.cast(wanted)) for one in counts])
@@ -167,7 +162,7 @@ def _counted(batch: pa.RecordBatch, table: ValueTable, wanted: pa.DataType) -> C
 def name_rows(
     table: ValueTable, values: Counts, keys_N: U64, named: tuple[pa.Array, pa.Array]
 ) -> tuple[pa.Array, pa.Array]:
-    """Fill in table and value of the rows whose key is one of `values`, or stands for no value in the table's
+    """Fill in table and value of the rows whose key is one of `values`, or that of a missing value of the table's
     columns."""
     at_N = np.searchsorted(values.keys_U, keys_N).clip(max=max(0, values.size - 1))
     found_N = (values.keys_U[at_N] == keys_N) if values.size else np.zeros(len(keys_N), np.bool_)

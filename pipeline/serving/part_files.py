@@ -37,7 +37,7 @@ def scratch_bytes(max_reads: int, page_bytes: int) -> int:
 
 
 class PartFiles:
-    """Open part files. Any number of threads may read at once, each with a scratch of its own."""
+    """Open part files. Any number of threads may read at once, each with its own scratch."""
 
     def __init__(self, folder: Path, num_parts: int, fences_N: U32, format: PageFormat) -> None:
         """Raises OSError if a file cannot be opened, and Damaged if the files do not have one page per fence."""
@@ -46,7 +46,7 @@ class PartFiles:
         self._fences_N = fences_N
         self._page_bytes, self._max_rows = format.page_bytes, format.max_rows
         self._odd_W = tag_factors(self._page_bytes // 4)
-        self._direct = True
+        self.direct = True
         self._files: list[int] = []
         try:
             for path in self._paths:
@@ -64,13 +64,13 @@ class PartFiles:
         self._begins_K = np.append(0, np.cumsum(sizes_K) // self._page_bytes)
 
     def _open(self, path: Path) -> int:
-        if self._direct:
+        if self.direct:
             try:
                 return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-                self._direct = False
+                self.direct = False
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
         return file
@@ -86,7 +86,7 @@ class PartFiles:
         files_R, offsets_R = self._files_K[parts_R], within_R * self._page_bytes
         pages_RB = scratch.pages_RB[: len(pages_R)]
         failed, why = read_pages(scratch.context, files_R, offsets_R, pages_RB, scratch.work)
-        if not self._direct:
+        if not self.direct:
             for file, offset in zip(files_R.tolist(), offsets_R.tolist(), strict=True):
                 os.posix_fadvise(file, offset, self._page_bytes, os.POSIX_FADV_DONTNEED)
         if not why:

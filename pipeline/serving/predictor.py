@@ -46,15 +46,15 @@ class Scored:
 
 
 class Predictor:
-    """Scores tables in batches of the size that the model was evaluated with. Thread-safe: each call has buffers of its
-    own, which later calls use again."""
+    """Scores tables in batches of the size that the model was evaluated with. Thread-safe: each call has its own
+    buffers, which later calls use again."""
 
     def __init__(
         self, workflow: Workflow, features: Features, layout: RowLayout, rows: Callable[[], RowReader],
         dense: Callable[[], DensePart], bad_values: BadValues = "clip",
     ) -> None:  # fmt: skip
         """`rows`: called for each batch; it may open the rows at its first call. `dense`: makes a forward pass with
-        buffers of its own. Raises ValueError if `bad_values` is none of those that there are."""
+        its own buffers. Raises ValueError if there is no such rule of `bad_values`."""
         check_rule(bad_values)
         self.bad_values = bad_values
         self._workflow, self.features, self._row, self._rows, self._dense = workflow, features, layout, rows, dense

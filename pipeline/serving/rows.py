@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 
-from pipeline.commits.manifest import Manifest
 from pipeline.commits.reading import HeldCommit
 from pipeline.commits.reopen import read_log
 from pipeline.kernels.key_map import UNKNOWN
@@ -20,14 +18,6 @@ from pipeline.storage.layout import RowLayout
 from pipeline.storage.places import Caps, Places
 from pipeline.storage.reader import allow_many_files
 from pipeline.storage.tier import check_keys
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRows:
-    """Rows of keys, as a commit stores them: not caught up."""
-
-    rows_UW: U32
-    known_U: Known
 
 
 class CommitRows:
@@ -45,15 +35,17 @@ class CommitRows:
             )
         allow_many_files()
         self._held, self._caught_up, self._layout = held, caught_up, RowLayout.of(manifest.row)
-        self._places = places_of(manifest, memory)
+        chunks = Chunks(manifest.table.chunk_rows, 2.0, 0.0, manifest.table.shards)
+        self._places = Places(0, 0, ("clock", "clock"), Caps(1 << 62, memory), chunks)
         with held.explaining():
             self._log = read_log(
                 held.run_dir / "table.zarr", self._layout, self._places, [manifest], speed, Files(), direct
             )
         self._lock = threading.Lock()
 
-    def stored(self, keys_U: U64) -> StoredRows:
-        """Read the rows of distinct keys; a key without a row has its first row."""
+    def stored(self, keys_U: U64) -> tuple[U32, Known]:
+        """Rows [U, W] of distinct keys as the commit stores them, not caught up; a key without a row has its first
+        row."""
         places_U = self._places.map.find(keys_U)
         known_U = places_U != UNKNOWN
         rows_UW = self._caught_up.first_rows(keys_U)
@@ -64,24 +56,18 @@ class CommitRows:
                 self._held.check()
                 self._log.gather(at_N, found_NW)
                 check_keys(self._log, at_N, found_NW, keys_U[known_U])
-                # A chunk that was deleted meanwhile may have come again with later rows of the same keys.
+                # A deleted chunk may have been replaced by one with later rows of the same keys.
                 self._held.check()
             rows_UW[known_U] = found_NW
-        return StoredRows(rows_UW, known_U)
+        return rows_UW, known_U
 
     def weights(self, keys_U: U64, weights_UC: F32) -> Known:
-        found = self.stored(keys_U)
-        weights_UC[:] = self._caught_up.catch_up(found.rows_UW)
-        return found.known_U
+        rows_UW, known_U = self.stored(keys_U)
+        weights_UC[:] = self._caught_up.catch_up(rows_UW)
+        return known_U
 
     def close(self) -> None:
         """Release the commit, and close the log's files once no call reads them."""
         with self._lock:
             self._held.close()
             self._log.close()
-
-
-def places_of(manifest: Manifest, map_bytes: int) -> Places:
-    """Empty places of a table that is only read."""
-    table = manifest.table
-    return Places(0, 0, ("clock", "clock"), Caps(1 << 62, map_bytes), Chunks(table.chunk_rows, 2.0, 0.0, table.shards))

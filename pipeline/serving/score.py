@@ -8,76 +8,44 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipeline.errors import PipelineError, error_text, refuse_remote
+from pipeline.errors import refuse_remote
 from pipeline.machine.memory import keep_freed_memory
 from pipeline.machine.signals import heed_interrupts
-from pipeline.serving.arguments import add_bad_values
+from pipeline.serving.arguments import add_bad_values, run_command
+from pipeline.serving.scoring_record import refuse_another
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command. Exit code 0 if all files are scored, 1 if scoring failed, 2 if an argument, the commit or the
-    data are wrong, 130 after an interrupt. The same command goes on with the files that are left."""
+    data are wrong, 130 after an interrupt. The same command scores the files that are left."""
     args = score_arguments().parse_args(argv)
-    try:
-        refuse_remote("the run", args.run)
-        refuse_remote("the data", *args.data)
-        refuse_remote("--out", args.out)
-        refuse_early(args)
-    except (ValueError, OSError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2
-    # These imports take seconds, and --help and a wrong argument need none of them.
-    from pipeline.commits.reading import GivenUp
-    from pipeline.preflight.sizes import DoesNotFit
-    from pipeline.serving.commit import open_commit
-    from pipeline.serving.scoring_record import refuse_another
-
-    try:
-        opened = open_commit(args.run, args.commit, args.workflow)
-        with opened.held as held:
-            if not args.fresh:
-                refuse_another(args.out, {"commit": held.number})
-            # These take longer still, and a wrong path is told without them.
-            from pipeline.serving.scoring import ScoringOrder, score
-
-            heed_interrupts()
-            keep_freed_memory()
-            print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
-            said = score(
-                opened, ScoringOrder(args.data, args.out, args.keep, args.workers, args.bad_values, args.fresh)
-            )
-    except (ValueError, OSError, MemoryError) as error:
-        hint = f"\n{WITH_CAPS}" if isinstance(error, DoesNotFit) else ""
-        print(f"error: {error_text(error)}{hint}", file=sys.stderr)
-        return 2
-    except PipelineError as error:
-        from pipeline.serving.scoring import CapsTooSmall
-
-        next_step = {GivenUp: BEGINS_ANEW, CapsTooSmall: WITH_CAPS}.get(type(error), OTHERS_LATER)
-        print(f"error: {error}\n{next_step}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        said = None
-    if said is None:
-        print(f"interrupted: {GOES_ON}", file=sys.stderr)
-        return 130
-    print("\n".join(filter(None, (said, f"left in {args.out}"))))
-    return 0
+    return run_command(lambda: score_command(args), STAYS, "storage's caps")
 
 
-def refuse_early(args: argparse.Namespace) -> None:
-    """Raises ValueError if --out holds another scoring, as far as the arguments alone say so."""
-    if not args.fresh and args.out.exists():
-        from pipeline.serving.scoring_record import refuse_another
-
+def score_command(args: argparse.Namespace) -> str | None:
+    """Score as the arguments say. Returns the last lines to print; None after an interrupt."""
+    refuse_remote("the run", args.run)
+    refuse_remote("the data", *args.data)
+    refuse_remote("--out", args.out)
+    if not args.fresh:
+        # As far as the arguments alone show it: what follows takes seconds.
         known = {"keep": tuple(args.keep), "workers": args.workers or 1, "bad_values": args.bad_values}
         refuse_another(args.out, known)
+    from pipeline.serving.commit import open_commit
+
+    with (opened := open_commit(args.run, args.commit, args.workflow)).held as held:
+        # These take longer still, and a wrong path is reported before them.
+        from pipeline.serving.scoring import ScoringOrder, score
+
+        heed_interrupts()
+        keep_freed_memory()
+        print(f"commit {held.number}{f' ({held.manifest.name})' if held.manifest.name else ''} of {args.run}")
+        order = ScoringOrder(args.data, args.out, args.keep, args.workers, args.bad_values, args.fresh)
+        metrics = score(opened, order)
+    return None if metrics is None else "\n".join(filter(None, (metrics, f"written to {args.out}")))
 
 
-GOES_ON = "files that are scored stay; the same command goes on with the others"
-OTHERS_LATER = "files that are scored stay; once that is corrected, the same command goes on with the others"
-WITH_CAPS = "files that are scored stay; the command goes on with the caps of a workflow's file: --workflow FILE"
-BEGINS_ANEW = "files that are scored stay; the scores of another commit need another folder (--out), or --fresh"
+STAYS = "files that are scored stay, and the same command scores the others; --workflow FILE gives other caps"
 
 
 def score_arguments() -> argparse.ArgumentParser:
@@ -85,16 +53,13 @@ def score_arguments() -> argparse.ArgumentParser:
     parser.add_argument("run", type=Path, help="folder of a run")
     parser.add_argument("data", nargs="+", help="Parquet files, folders or globs")
     parser.add_argument(
-        "--out",
-        type=Path,
-        required=True,
-        help="folder for the scored files, one for each input file; "
-        "until all are there, its folder _scoring has what is unfinished",
-    )
+        "--out", type=Path, required=True,
+        help="folder for the scored files, one for each input file; unfinished files are in its folder _scoring",
+    )  # fmt: skip
     parser.add_argument("--commit", help="best, last or a number (default: best if there is one, else last)")
     parser.add_argument("--keep", nargs="+", action="extend", default=[], metavar="COLUMN", help="columns to copy")
     add_bad_values(parser)
-    parser.add_argument("--fresh", action="store_true", help="move what is in the folder of --out aside first")
+    parser.add_argument("--fresh", action="store_true", help="move the contents of --out to a backup first")
     parser.add_argument("--workers", type=int, metavar="N", help="number of worker processes")
     parser.add_argument("--workflow", type=Path, help="the workflow's file: for its own model class, or other caps")
     return parser

@@ -40,7 +40,7 @@ def list_files(data: Sequence[str], out: Path) -> tuple[ScoredFile, ...]:
     """Input files, in the order of the arguments and sorted within one, each with its output file: at the same path
     relative to the folder that was named, else under the same name.
 
-    Raises ValueError if an argument names no Parquet file, two inputs have the same output, or the output lies among
+    Raises ValueError if an argument names no Parquet file, two inputs have the same output, or the output is among
     the inputs.
     """
     found: dict[Path, Path] = {}
@@ -54,7 +54,9 @@ def list_files(data: Sequence[str], out: Path) -> tuple[ScoredFile, ...]:
             if file.resolve().is_relative_to(out.resolve()):
                 raise ValueError(f"--out {out} holds {file}, which is to be scored; name another folder")
             if found.setdefault(name, file).resolve() != file.resolve():
-                raise ValueError(f"{file} and {found[name]} would both be scored to {out / name}; score them apart")
+                raise ValueError(
+                    f"{file} and {found[name]} would both be scored to {out / name}; score them separately"
+                )
     return tuple(ScoredFile(file, out / name, _num_rows(file), stamp_of(file)) for name, file in found.items())
 
 
@@ -93,7 +95,7 @@ def score_columns(scores_NT: F32) -> list[pa.Array]:
 
 
 class ScoreWriter:
-    """Writer of the output files, one after the other, in a thread of its own. Also a context manager.
+    """Writer of the output files, one after the other, in its own thread. Also a context manager.
 
     A file has its name only when it is whole and durable. Its bytes depend on the input, the logits and `metadata`
     alone.

@@ -1,5 +1,5 @@
 """Scoring of Parquet files through the evaluation stages of the run: the same blocks, tiers and caps, and so the same
-bits. Of this folder only this module knows driver, cluster and worker."""
+bits. In this folder only this module imports driver, cluster and worker."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ScoringOrder:
     workers: int | None = None
     bad_values: BadValues = "clip"
     fresh: bool = False
-    """Move what is in `out` aside first."""
+    """Move the contents of `out` to a backup first."""
 
 
 class Scorer:
@@ -119,7 +119,7 @@ class Scorer:
 
 def score(opened: OpenedCommit, order: ScoringOrder) -> str | None:
     """Score files with a commit. Returns a line with the metrics if the files have labels, "" if not, and None if a
-    signal came first: files that are done stay, and the same call goes on.
+    signal came first: finished files are kept, and the same call scores the others.
 
     Raises ValueError before anything runs if an argument or the data do not fit; PipelineError if scoring fails.
     """

@@ -45,14 +45,14 @@ def refuse_another(out: Path, known: dict[str, Any]) -> None:
     try:
         before = read_json(ScoringRecord, (pq.read_schema(out / there).metadata or {})[RECORD.encode()])
     except (pa.ArrowException, KeyError, ValueError) as error:
-        raise ValueError(f"{out} holds something else than a scoring of this version: {there}; {WAYS_OUT}") from error
-    said = []
+        raise ValueError(f"{out} has other files than a scoring of this version: {there}; {WAYS_OUT}") from error
+    differences = []
     for name, value in known.items():
         was = getattr(before, name)
         if is_other_code(was, value) if name == "code" else was != value:
-            said.append(f"{name} was {was}, is {value}")
-    if said:
-        raise ValueError(f"{out} holds another scoring: {'; '.join(said)}; {WAYS_OUT}")
+            differences.append(f"{name} was {was}, is {value}")
+    if differences:
+        raise ValueError(f"{out} holds another scoring: {'; '.join(differences)}; {WAYS_OUT}")
 
 
 def claim_output(out: Path, record: ScoringRecord) -> None:

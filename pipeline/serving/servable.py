@@ -73,7 +73,7 @@ class ServableManifest(Strict):
     left_out: dict[str, str]
     """Files that could not be made, with the first line of the reason."""
     measured: dict[str, Amount]
-    """Largest differences that the export measured, by their description."""
+    """Empty; largest differences that exports of earlier versions of this package measured."""
     unsigned: tuple[str, ...] = ()
     """Categorical columns of integers up to 2^64 in the training data. Left out of the file if there are none, as in
     servables that earlier versions of this package made."""
@@ -124,16 +124,9 @@ class OpenedServable:
         layout = self.layout
         return PageFormat(layout.embedding_dim, layout.first_order, self.manifest.precision)
 
-    def read(self, name: str) -> bytes:
-        """Content of one of the servable's files. Raises Damaged if it is not as it was written."""
-        return read_checked(self.folder, self.manifest, name)
-
-    def read_tensors(self, name: str) -> dict[str, Array]:
-        """Arrays of one of the servable's safetensors files. Raises Damaged if it is none."""
-        return tensors_in(self.read(name), self.folder / name)
-
 
 def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
+    """Content of one of the servable's files. Raises Damaged if it is not as it was written."""
     path = folder / name
     if name not in manifest.files:
         raise Damaged(f"{folder / SERVABLE_MANIFEST}: files: it does not name {name}; {AGAIN}")
@@ -146,12 +139,13 @@ def read_checked(folder: Path, manifest: ServableManifest, name: str) -> bytes:
     return content
 
 
-def tensors_in(content: bytes, path: Path) -> dict[str, Array]:
-    """Arrays of a safetensors file with this content. Raises Damaged, with its path, if it is none."""
+def read_tensors(folder: Path, manifest: ServableManifest, name: str) -> dict[str, Array]:
+    """Arrays of one of the servable's safetensors files. Raises Damaged if it is none, or not as it was written."""
+    content = read_checked(folder, manifest, name)
     try:
         arrays: dict[str, Array] = load(content)
     except (SafetensorError, ValueError, KeyError, TypeError) as error:
-        raise Damaged(f"{path}: it is not a safetensors file: {error}; {AGAIN}") from error
+        raise Damaged(f"{folder / name}: it is not a safetensors file: {error}; {AGAIN}") from error
     return arrays
 
 
@@ -166,7 +160,7 @@ def open_files(folder: Path) -> OpenedServable:
     fences = read_checked(folder, manifest, FENCES_FILE)
     if len(fences) % 4:
         raise Damaged(f"{folder / FENCES_FILE}: {len(fences)} bytes are no whole number of fences; {AGAIN}")
-    rates = tensors_in(read_checked(folder, manifest, RATES_FILE), folder / RATES_FILE)
+    rates = read_tensors(folder, manifest, RATES_FILE)
     opened = OpenedServable(folder, manifest, features, np.frombuffer(fences, np.uint32), rates)
     if fault := next(_misfits(opened), None):
         raise Damaged(f"{folder / SERVABLE_MANIFEST}: {fault}; {AGAIN}")

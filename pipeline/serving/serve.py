@@ -8,19 +8,19 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pipeline.errors import error_text
 from pipeline.machine.limits import cpus
 from pipeline.machine.loopback import warning_of
 from pipeline.machine.signals import heed_interrupts
 from pipeline.messages.sizes import format_size
-from pipeline.serving.arguments import add_bad_values, size_argument
+from pipeline.serving.arguments import add_bad_values, run_command, size_argument
 from pipeline.workflow import load
 
 if TYPE_CHECKING:
     from pipeline.serving.served_model import ServedModel
 
+Number = TypeVar("Number", int, float)
 MIN_ANSWERING = 2
 """While one thread waits for pages, another one computes."""
 MAX_BODY_BYTES = (1 << 31) - 1
@@ -35,28 +35,26 @@ def main(argv: Sequence[str] | None = None, opener: Callable[[Path, int], Served
     serve or nowhere to listen, 130 if it was interrupted before. `opener`: opens a servable, given its folder and the
     bytes of its page cache; by default as the arguments say."""
     args = serve_arguments().parse_args(argv)
-    try:
-        heed_interrupts()
-        return serve_command(args, opener or opener_of(args))
-    except (ValueError, OSError, MemoryError) as error:
-        print(f"error: {error_text(error, '--memory')}", file=sys.stderr)
-        return 2
-    except ModuleNotFoundError as error:
-        print(f"error: {error}; the server needs more packages: pip install 'pipeline[serve]'", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("interrupted before anything was served", file=sys.stderr)
-        return 130
+    heed_interrupts()
+    return run_command(lambda: serve_command(args, opener), "before anything was served")
 
 
-def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], ServedModel]) -> int:
-    """Serve as the arguments say, and return the exit code. Raises what `main` reports."""
+def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], ServedModel] | None) -> str:
+    """Serve as the arguments say until a signal ends it. Returns the text to print, which is empty. Raises what
+    `run_command` reports."""
     # These imports take seconds, and --help needs none of them.
     from pipeline.serving.http.answer import probe
-    from pipeline.serving.http.current import Current
-    from pipeline.serving.http.server import HttpServer, Limits, bind, url_of
+    from pipeline.serving.served_model import open_served
 
-    limits = Limits(args.max_requests, args.max_bytes, args.deadline, max(MIN_ANSWERING, cpus()))
+    try:
+        from pipeline.serving.http.admission import Admission
+        from pipeline.serving.http.current import Current
+        from pipeline.serving.http.server import HttpServer, bind, url_of
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{error}; the server needs more packages: pip install 'pipeline[serve]'") from error
+
+    given = load(args.workflow) if args.workflow else None
+    opener = opener or (lambda folder, memory: open_served(folder, memory, given, args.backend, args.bad_values))
     with (
         bind(args.host, args.port) as bound,
         closing(Current(args.folder, lambda folder: opener(folder, args.memory), probe)) as current,
@@ -69,16 +67,9 @@ def serve_command(args: argparse.Namespace, opener: Callable[[Path, int], Served
             print(f"serving {served.name} ({served.version}) on {url_of(bound)}", flush=True)
 
         sys.setswitchinterval(SWITCH_SECONDS)
-        HttpServer(current, limits, say_ready).run_until_stopped(bound)
-    return 0
-
-
-def opener_of(args: argparse.Namespace) -> Callable[[Path, int], ServedModel]:
-    """Return the function that opens servables as the arguments say."""
-    from pipeline.serving.served_model import open_served
-
-    given = load(args.workflow) if args.workflow else None
-    return lambda folder, memory: open_served(folder, memory, given, args.backend, args.bad_values)
+        admission, threads = Admission(args.max_requests, args.max_bytes), max(MIN_ANSWERING, cpus())
+        HttpServer(current, admission, args.deadline, threads, say_ready).run_until_stopped(bound)
+    return ""
 
 
 def serve_arguments() -> argparse.ArgumentParser:
@@ -87,10 +78,12 @@ def serve_arguments() -> argparse.ArgumentParser:
         "folder", type=Path, metavar="FOLDER", help="a servable, or a folder whose file `current` names one"
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s: this machine alone)")
-    parser.add_argument("--port", type=_port, default=8000, help="port, 0 for a free one (%(default)s)")
+    parser.add_argument(
+        "--port", type=_between(int, 0, 65_535, "0 to 65535"), default=8000, help="port, 0 for a free one (%(default)s)"
+    )
     parser.add_argument("--memory", type=size_argument, default="512 MiB", help="cache of pages of rows (%(default)s)")
     parser.add_argument(
-        "--max-requests", type=_positive, default=16, metavar="N",
+        "--max-requests", type=_between(int, 1, math.inf, "a number above 0"), default=16, metavar="N",
         help="requests that wait or are answered; further ones get 503 and may come again, so this bounds how long one "
         "waits (%(default)s)",
     )  # fmt: skip
@@ -99,9 +92,9 @@ def serve_arguments() -> argparse.ArgumentParser:
         help="bytes of bodies in flight, and the maximum of one; JSON takes ten times as much memory (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--deadline", type=_seconds, default=5.0, metavar="SECONDS",
-        help="a request that has read no row this long after its body came is dropped, and a body that pauses for so "
-        "long; it may ask for less (%(default)s)",
+        "--deadline", type=_between(float, 1e-3, 86_400, "seconds, from 0.001 to a day"), default=5.0,
+        metavar="SECONDS", help="a request that has read no row this long after its body came is dropped, and a body "
+        "that pauses for so long; it may ask for less (%(default)s)",
     )  # fmt: skip
     parser.add_argument(
         "--backend", choices=("onnx", "torch"),
@@ -115,32 +108,21 @@ def serve_arguments() -> argparse.ArgumentParser:
 
 
 def _body_size(text: str) -> int:
-    found = size_argument(text)
-    if not 0 < found <= MAX_BODY_BYTES:
-        raise argparse.ArgumentTypeError(f"expected 1 B to {format_size(MAX_BODY_BYTES)}, got {text}")
-    return found
+    return _between(size_argument, 1, MAX_BODY_BYTES, f"1 B to {format_size(MAX_BODY_BYTES)}")(text)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text}")
-    return int(text)
+def _between(kind: Callable[[str], Number], least: float, most: float, expected: str) -> Callable[[str], Number]:
+    """Parser of a number of an argument between two bounds, in words `expected`."""
 
+    def parse(text: str) -> Number:
+        try:
+            if least <= (found := kind(text)) <= most:
+                return found
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"expected {expected}, got {text}")
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) > 65_535:
-        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {text}")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not 0 < found < 86_400:
-        raise argparse.ArgumentTypeError(f"expected seconds, above 0 and below a day, got {text}")
-    return found
+    return parse
 
 
 if __name__ == "__main__":

@@ -19,8 +19,6 @@ from pipeline.storage.files import Damaged, Files, checksum_of
 from pipeline.storage.layout import row_keys
 from pipeline.storage.log import TableFormat, rows_file
 
-SAMPLE_ROWS = 1 << 14
-
 
 @dataclass(frozen=True, slots=True)
 class SortedRuns:
@@ -61,15 +59,6 @@ class SortedRuns:
         all_N, weights_NC = np.concatenate(keys), np.concatenate(weights)
         order = last_of_each(all_N)
         return all_N[order], weights_NC[order]
-
-    def sample(self, num_runs: int, size: int = SAMPLE_ROWS) -> F32:
-        """At most `size` rows' weights, from the beginning of the runs."""
-        found = [np.empty((0, self.num_weights), np.float32)]
-        for number in range(num_runs):
-            left = size - sum(map(len, found))
-            values = np.fromfile(self.paths(number)[1], np.float32, left * self.num_weights)
-            found.append(values.reshape(-1, self.num_weights) if self.num_weights else found[0])
-        return np.concatenate(found)
 
 
 def last_of_each(keys_N: U64) -> I64:

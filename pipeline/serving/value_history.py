@@ -92,5 +92,5 @@ def find_row(opened: OpenedCommit, key_1: U64, last_rows: LastRows) -> tuple[U32
         return None, {}
     finally:
         log.close()
-        # A chunk that was deleted meanwhile may have come back with later rows.
+        # A deleted chunk may have been replaced by one with later rows.
         held.check()

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.errors import PipelineError, error_text, refuse_remote
+from pipeline.errors import refuse_remote
+from pipeline.serving.arguments import run_command
 
 COLUMNS = ("number", "name", "step", "count", "last_step", "norm", "file", "row")
 
@@ -23,17 +24,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("value", metavar="FIELD=VALUE", help="a value of a categorical field; null: a missing value")
     parser.add_argument("--json", action="store_true", help="as JSON, with the weights")
     args = parser.parse_args(argv)
-    try:
-        refuse_remote("the run", args.run)
-        # This import takes seconds, and --help does not need it.
-        from pipeline.serving.value_history import value_history
+    return run_command(lambda: why_command(args))
 
-        found = value_history(args.run, args.value)
-    except (ValueError, OSError, MemoryError, PipelineError) as error:
-        print(f"error: {error_text(error)}", file=sys.stderr)
-        return 2 if isinstance(error, ValueError | OSError | MemoryError) else 1
-    print(json.dumps(found, indent=2) if args.json else text_of_value(found))
-    return 0
+
+def why_command(args: argparse.Namespace) -> str:
+    refuse_remote("the run", args.run)
+    # This import takes seconds, and --help does not need it.
+    from pipeline.serving.value_history import value_history
+
+    found = value_history(args.run, args.value)
+    return json.dumps(found, indent=2) if args.json else text_of_value(found)
 
 
 def text_of_value(found: Mapping[str, Any]) -> str:

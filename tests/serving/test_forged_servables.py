@@ -53,7 +53,7 @@ def servable(trained, tmp_path_factory):
 
 @pytest.fixture
 def forged(servable, tmp_path):
-    """A copy beside a file that is none of it."""
+    """A copy next to a file that does not belong to it."""
     (tmp_path / "outside").write_bytes(OUTSIDE)
     return Path(shutil.copytree(servable, tmp_path / "forged"))
 
@@ -154,7 +154,7 @@ CHANGES = {
     "steps that are true": (set_at("step", True), "step"),
     "empty pages": (set_at("page_bytes", 0), "page_bytes: it is 0"),
     "huge pages": (set_at("page_bytes", HUGE), "page_bytes"),
-    "a precision of its own": (set_at("precision", "float64"), "precision"),
+    "an unknown precision": (set_at("precision", "float64"), "precision"),
     "a part that is a path": (set_at("parts", ["../outside"]), r"parts\.0"),
     "parts that are a text": (set_at("parts", "0" * 16), "parts"),
     "no layout": (set_at("row", {}), "row"),
@@ -172,7 +172,7 @@ CHANGES = {
     "a huge layer": (set_at("workflow/model/args", {"hidden": [HUGE]}), "workflow: its model is not that of model.saf"),
     "a layer beyond all": (set_at("workflow/model/args", {"hidden": [1 << 62]}), "workflow: its model is not that"),
     "a layer in words": (set_at("workflow/model/args", {"hidden": ["x"]}), "workflow: its model .* model.args"),
-    "an argument of its own": (set_at("workflow/model/args", {"wings": 2}), "workflow: its model .* model.args"),
+    "an unknown argument": (set_at("workflow/model/args", {"wings": 2}), "workflow: its model .* model.args"),
     "a share above all": (set_at("negatives", 2.0), "negatives"),
     "a field more": (set_at("more", 1), "more"),
     "a field less": (leave_out("left_out"), "left_out"),
@@ -181,7 +181,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("what", CHANGES)
-def test_a_manifest_that_does_not_fit_is_refused_with_file_and_field_by_opening_and_by_verify(forged, what, capsys):
+def test_a_forged_manifest_is_refused_with_its_field(forged, what, capsys):
     change, said = CHANGES[what]
     manifest = manifest_of(forged)
     change(manifest)
@@ -220,7 +220,7 @@ def test_a_large_batch_takes_no_memory_before_its_examples_come(trained, forged)
 
 
 @pytest.mark.parametrize("count", some((50, 400), 50))
-def test_any_change_of_a_manifest_ends_in_scores_or_in_one_message(trained, forged, count, capsys):
+def test_any_changed_manifest_ends_in_scores_or_one_message(trained, forged, count, capsys):
     whole, ends, unsaid = manifest_of(forged), {"scored": 0, "refused": 0}, []
     for number in range(count):
         forger = Forger(forged, random.Random(f"manifest {number}"))
@@ -248,7 +248,7 @@ def test_any_change_of_a_manifest_ends_in_scores_or_in_one_message(trained, forg
     ("name", "content", "said"),
     [(FEATURES_FILE, b"{", "content: Invalid JSON"), (FENCES_FILE, b"123", "3 bytes are no whole number of fences")],
 )
-def test_a_file_that_is_none_although_its_checksum_is_right_is_refused(forged, name, content, said):
+def test_a_bad_file_with_a_right_checksum_is_refused(forged, name, content, said):
     manifest = manifest_of(forged)
     manifest["files"][name] = checksum(content)
     (forged / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""A trained run is opened in Python: its scores have the bits of its own evaluation, its rows those of the log."""
+"""A trained run is opened in Python: its scores have the bits of its evaluation, its rows those of the log."""
 
 import subprocess
 import sys
@@ -56,7 +56,7 @@ def check_predictions(workflow, run_dir):
 
 
 @pytest.mark.parametrize("name", some(OPTIMIZERS, "dense adam with L2", "ftrl"))
-def test_predictions_have_the_bits_of_the_evaluation_with_any_optimizer(root, tmp_path, name):
+def test_predictions_have_the_bits_of_any_optimizers_evaluation(root, tmp_path, name):
     """Many rows are absent for long, and many test keys were never trained."""
     changes = {"embedding_dim": 0, "kind": LR, "args": {}} if name == "ftrl" else {}
     workflow = make_workflow(root, **changes)
@@ -64,7 +64,7 @@ def test_predictions_have_the_bits_of_the_evaluation_with_any_optimizer(root, tm
 
 
 @pytest.mark.parametrize("name", some(MODELS, "AutoInt"))
-def test_predictions_have_the_bits_of_the_evaluation_with_any_model(root, tmp_path, name):
+def test_predictions_have_the_bits_of_any_models_evaluation(root, tmp_path, name):
     kind, args = MODELS[name]
     check_predictions(make_workflow(root, kind=kind, args=args, embedding_dim=0 if name == "LR" else 4), tmp_path)
 
@@ -268,18 +268,6 @@ def test_rows_as_dicts_are_a_table_and_a_path_is_none(trained, opened):
         opened.predict("log.parquet")
 
 
-def test_messages_about_a_table_speak_of_no_file(trained, opened):
-    for change in (
-        trained.test.drop_columns(["item"]),
-        changed(trained.test, "item", trained.test["country"]),
-        changed(trained.test, "age", trained.test["country"]),
-    ):
-        with pytest.raises(ValueError, match="the table: column") as error:
-            opened.predict(change)
-        assert "file" not in str(error.value)
-        assert "pattern" not in str(error.value)
-
-
 @pytest.mark.parametrize(
     ("column", "value"),
     [("country", "c3"), ("country", b"c3"), ("country", np.str_("c3")), ("country", None), ("item", 3), ("item", 3.0),
@@ -307,12 +295,6 @@ def test_rows_are_those_of_the_plain_trainer(trained, opened):
         if row["known"]:
             assert np.array_equal(np.float32(row["weights"]), reference.rows[key]["w"])
             assert (row["last_step"], row["count"]) == reference.counts[key]
-
-
-def test_a_column_of_lists_and_of_texts_is_looked_up_by_value(opened):
-    assert opened.rows("history", [3]).column("key") == opened.rows("item", [3]).column("key")
-    assert opened.rows("country", ["c3", None]).column("known").to_pylist()[0]
-    assert opened.rows("country", []).num_rows == 0
 
 
 @pytest.mark.parametrize(
@@ -415,7 +397,7 @@ assert export([run_dir, "--out", out + "/parquet", "--format", "parquet"]) == 0
 
 
 @pytest.mark.prove
-def test_a_run_on_a_disk_that_is_mounted_read_only_is_read_in_every_way(trained, tmp_path):
+def test_a_run_on_a_read_only_disk_is_read_in_every_way(trained, tmp_path):
     need_namespaces()
     mounted = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
     program = [sys.executable, "-c", READ, str(trained.run_dir), f"{trained.workflow.data.root}/test.parquet"]
@@ -425,7 +407,7 @@ def test_a_run_on_a_disk_that_is_mounted_read_only_is_read_in_every_way(trained,
     assert {path.name for path in tmp_path.iterdir()} >= {"scored", "servable", "parquet"}
 
 
-def test_a_class_that_only_the_run_directory_names_is_never_imported(trained, tmp_path, monkeypatch):
+def test_a_class_that_only_the_run_names_is_never_imported(trained, tmp_path, monkeypatch):
     import dataclasses
     import json
     import shutil

@@ -53,13 +53,13 @@ def test_each_row_has_its_table_value_and_vector(trained, tmp_path, monkeypatch,
                 assert row["known"]
                 assert exported["key"] == row["key"] == key_of(row["value"], column, table)
                 assert exported["vector"] + [exported["first_order"]] == row["weights"]
-    # The missing values of a column have a row of their own, in the column's table.
+    # The missing values of a column have their own row, in the column's table.
     missing = {row["key"]: row["table"] for row in rows if row["value"] is None}
     assert missing[key_of(None, "history", "item")] == missing[key_of(None, "item", "item")] == "item"
     assert len(missing) == 5
 
 
-def test_rows_whose_value_is_gone_from_the_data_are_counted_and_kept(root, tmp_path, capsys):
+def test_rows_whose_value_is_gone_are_counted_and_kept(root, tmp_path, capsys):
     shutil.copytree(root, tmp_path / "data")
     run = train_and_evaluate(make_workflow(tmp_path / "data"), tmp_path / "run")
     table = make_table(np.random.default_rng(1), 30, 5)
@@ -116,6 +116,6 @@ def test_a_folder_of_other_rows_or_an_earlier_version_is_refused(trained, tmp_pa
     before = contents(tmp_path)
     assert export(trained, tmp_path, "--format", "parquet") == 2
     said = capsys.readouterr().err
-    assert f"{tmp_path} holds something else than" in said
+    assert f"{tmp_path} has other files than" in said
     assert said.endswith("; --fresh moves it aside, --out names another folder\n")
     assert contents(tmp_path) == before

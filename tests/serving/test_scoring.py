@@ -1,4 +1,4 @@
-"""`pipeline score`: an output file has the rows of its input in order, with the bits of the run's own evaluation."""
+"""`pipeline score`: an output file has the rows of its input in order, with the bits of the run's evaluation."""
 
 import json
 import shutil
@@ -90,7 +90,7 @@ def test_files_cut_in_other_batches_have_the_scores_to_rounding(trained, tmp_pat
     assert np.abs(found - expected).max() <= 1e-5 * max(1, np.abs(expected).max())
 
 
-def test_the_metadata_name_the_commit_the_fingerprint_and_the_features(trained, tmp_path):
+def test_metadata_name_commit_fingerprint_and_features(trained, tmp_path):
     score(trained, tmp_path / "out")
     metadata = pq.read_schema(tmp_path / "out" / "test-b.parquet").metadata
     assert metadata[b"pipeline.commit"].decode() == str(trained.result["commit"])
@@ -137,7 +137,7 @@ def test_files_without_rows_are_scored(trained, tmp_path, capsys):
     assert contents(tmp_path / "two") == whole
 
 
-def test_labels_that_are_null_cost_the_metrics_alone_and_texts_are_refused_first(trained, tmp_path, capsys):
+def test_null_labels_cost_the_metrics_alone(trained, tmp_path, capsys):
     table = pq.read_table(trained.workflow.data.root / "test-a.parquet")
     at, file = table.schema.names.index("click"), tmp_path / "a.parquet"
     pq.write_table(table.set_column(at, "click", pa.nulls(len(table), table.schema.field("click").type)), file)
@@ -193,7 +193,7 @@ def test_scoring_goes_on_with_the_files_that_are_left(trained, tmp_path, missing
         (["--commit", "99"], "has no commit 99"),
     ],
 )  # fmt: skip
-def test_a_scoring_that_does_not_fit_is_refused_and_nothing_changes(trained, tmp_path, capsys, arguments, said):
+def test_another_scoring_is_refused_and_nothing_changes(trained, tmp_path, capsys, arguments, said):
     score(trained, tmp_path / "out")
     before = contents(tmp_path / "out")
     score(trained, tmp_path / "out", *arguments, exits=2)
@@ -279,9 +279,9 @@ def test_a_file_whose_column_has_no_type_is_scored_as_nulls(trained, tmp_path, n
 def test_an_output_folder_that_holds_something_else_is_refused(trained, tmp_path, capsys):
     (tmp_path / "mine.txt").write_text("kept")
     score(trained, tmp_path, exits=2)
-    assert f"{tmp_path} holds something else than a scoring of this version: mine.txt; " in capsys.readouterr().err
+    assert f"{tmp_path} has other files than a scoring of this version: mine.txt; " in capsys.readouterr().err
     score(trained, trained.workflow.data.root, exits=2)
-    assert "holds something else" in capsys.readouterr().err
+    assert "has other files than a scoring" in capsys.readouterr().err
     assert (tmp_path / "mine.txt").read_text() == "kept"
 
 
@@ -329,7 +329,7 @@ def test_a_signal_ends_a_scoring_which_the_same_command_finishes(trained, tmp_pa
     score(trained, tmp_path / "out", exits=130)
     assert paused_in
     assert not any("_stop" in names for names in paused_in)
-    assert "the same command goes on" in capsys.readouterr().err
+    assert "the same command scores the others" in capsys.readouterr().err
     monkeypatch.undo()
     assert not (tmp_path / "out" / "test-c.parquet").exists()
     score(trained, tmp_path / "out")
@@ -348,7 +348,7 @@ workflow = Workflow.model_validate_json({text!r})
 """
 
 
-def test_a_class_of_a_workflow_file_is_scored_from_another_folder(root, tmp_path, monkeypatch, capsys):
+def test_a_class_of_a_workflow_file_is_scored_elsewhere(root, tmp_path, monkeypatch, capsys):
     text = make_workflow(root, kind=Squared, args={}).model_dump_json()
     file = tmp_path / "mine.py"
     file.write_text(OWN.format(text=text.replace("many_rules.Squared", "workflow_mine.Mine")))
@@ -386,19 +386,19 @@ def by_two(root, tmp_path_factory):
     file.write_text(f"from pipeline.workflow import Workflow\nworkflow = Workflow.model_validate_json({text!r})\n")
     subprocess.run(command("pipeline.run", file, "--run-dir", folder / "run", "--workers", 2), cwd=ROOT, check=True)
     arguments = [str(folder / "run"), f"{root}/test-*.parquet", "--commit", "last"]
-    score_anew(arguments, folder / "out", "--workers", "2")
+    score_in_process(arguments, folder / "out", "--workers", "2")
     return arguments, folder / "out"
 
 
-def score_anew(arguments, out, *more):
-    """Run in a process of its own."""
+def score_in_process(arguments, out, *more):
+    """Run in a separate process."""
     subprocess.run(command("pipeline.serving.score", *arguments, "--out", out, *more), cwd=ROOT, check=True)
 
 
 @pytest.mark.prove
 def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, by_two, tmp_path):
     arguments, out = by_two
-    score_anew(arguments, tmp_path / "one")
+    score_in_process(arguments, tmp_path / "one")
     two, one = scored(out), scored(tmp_path / "one")
     assert np.abs(two.column(0).to_numpy() - one.column(0).to_numpy()).max() < 1e-5
     truth = pa.concat_tables([pq.read_table(path) for path in sorted(root.glob("test-*.parquet"))])
@@ -413,7 +413,7 @@ def test_two_workers_score_the_bits_of_a_run_of_two_workers(root, by_two, tmp_pa
 
 
 @pytest.mark.prove
-def test_a_killed_scoring_of_two_workers_goes_on_to_the_bytes_of_an_undisturbed_one(by_two, tmp_path):
+def test_a_killed_scoring_of_two_workers_resumes_to_the_same_bytes(by_two, tmp_path):
     """Killed while two files are whole and the third is begun, in the middle of a batch."""
     arguments, whole = by_two
     more = ["--out", str(tmp_path / "out"), "--workers", "2"]
@@ -425,7 +425,7 @@ def test_a_killed_scoring_of_two_workers_goes_on_to_the_bytes_of_an_undisturbed_
     process.communicate(timeout=60)
     assert left == ["test-c"]
     assert sorted(path.stem for path in (tmp_path / "out").glob("*.parquet")) == ["test-a", "test-b"]
-    score_anew(arguments, *more[1:])
+    score_in_process(arguments, *more[1:])
     assert contents(tmp_path / "out") == contents(whole)
 
 
@@ -458,7 +458,7 @@ def test_a_file_that_loses_rows_while_it_is_scored_is_named(tmp_path):
             reader.take(5)
 
 
-def test_a_batch_that_no_cap_holds_ends_the_scoring_with_the_reason(trained, tmp_path, monkeypatch, capsys):
+def test_a_batch_over_the_caps_ends_the_scoring_with_a_reason(trained, tmp_path, monkeypatch, capsys):
     def refuse(self, blocks, look_ahead, watch):
         return Refusal(next(iter(blocks)), "map", "the key map is full")
 

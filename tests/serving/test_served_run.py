@@ -5,14 +5,12 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 
 import numpy as np
 import pyarrow as pa
 import pytest
-import torch
 from conftest import make_workflow, write_data
 from depth import some
 from evaluated_runs import train_and_evaluate
@@ -21,29 +19,12 @@ from test_servable import export
 from test_stop import ROOT
 
 import pipeline
-from pipeline.serving import dense_files
-from pipeline.serving.serve import main as serve_main
-from pipeline.workflow import load
 
 triton = pytest.importorskip("tritonclient.http")
 
 GUIDE = ROOT / "docs" / "use.md"
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 """Environment of a process which finds this package from any folder, and no module of the tests."""
-MINE = """
-import torch
-from pipeline.workflow import Workflow
-
-class Mine(torch.nn.Module):
-    def __init__(self, num_fields, num_numbers, embedding_dim):
-        super().__init__()
-        self.linear = torch.nn.Linear(num_fields * embedding_dim + num_numbers, 1)
-
-    def forward(self, numbers, embeddings, first_order):
-        return self.linear(torch.cat([embeddings.flatten(1), numbers], 1)).squeeze(1)
-
-workflow = Workflow.model_validate_json({text!r})
-"""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +46,7 @@ def folder(trained, tmp_path_factory):
 
 @contextmanager
 def server(folder, *arguments, cwd=ROOT):
-    """Address of a server in a process of its own."""
+    """Address of a server in a separate process."""
     argv = command("pipeline", "serve", folder, "--port", "0", *arguments)
     process = subprocess.Popen(argv, cwd=cwd, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True)
     try:
@@ -107,7 +88,7 @@ def inputs_of(table):
 
 
 @pytest.mark.parametrize("backend", some(["torch", "onnx"], "torch"))
-def test_whole_batches_are_answered_with_the_bits_of_the_evaluation(trained, folder, backend):
+def test_whole_batches_are_answered_with_the_evaluations_bits(trained, folder, backend):
     size, table = trained.workflow.schedule.batch_size, trained.test
     logits = []
     with server(folder, "--backend", backend) as (address, _), triton.InferenceServerClient(address) as client:
@@ -161,62 +142,3 @@ def test_unknown_keys_are_counted_and_the_example_is_answered(trained, folder):
     assert parameters["unknown_keys.item"] == 2
     for output in json.loads((folder / "one" / "response.json").read_text())["outputs"]:
         assert np.allclose(scores[output["name"]], output["data"], rtol=0, atol=1e-5)
-
-
-@pytest.fixture(scope="module")
-def own(root, tmp_path_factory):
-    """A run of a class in its workflow's file; the file; the servable; a folder with a module of the file's name, which
-    leaves a trace if it is imported."""
-    folder = tmp_path_factory.mktemp("own")
-    file = folder / "mine.py"
-    text = make_workflow(root, kind=torch.nn.Module, args={}).model_dump_json()
-    file.write_text(MINE.format(text=text.replace("torch.nn.modules.module.Module", "workflow_mine.Mine")))
-    run = train_and_evaluate(load(file), folder / "run")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dense_files, "exported", refuse)
-        assert export(run, folder / "servable", "--workflow", file) == 0
-    (folder / "elsewhere").mkdir()
-    (folder / "elsewhere" / "workflow_mine.py").write_text(f"open({str(folder / 'ran')!r}, 'w')")
-    return run, file, folder / "servable", folder / "elsewhere"
-
-
-def refuse(opened, model):
-    raise NotImplementedError("not in this test")
-
-
-def test_a_class_of_the_users_is_served_only_with_the_file_that_has_it(own, tmp_path, monkeypatch, capsys):
-    _, file, servable, elsewhere = own
-    monkeypatch.chdir(elsewhere)
-    monkeypatch.syspath_prepend(elsewhere)
-    monkeypatch.delitem(sys.modules, "workflow_mine")
-    assert serve_main([str(servable), "--port", "0"]) == 2
-    assert "give the workflow's file with --workflow" in capsys.readouterr().err
-    assert serve_main([str(servable), "--port", "0", "--workflow", "nowhere.py"]) == 2
-    assert "nowhere.py is not a file" in capsys.readouterr().err
-    other = tmp_path / "mine.py"
-    other.write_text(file.read_text().replace("Mine", "Other"))
-    assert serve_main([str(servable), "--port", "0", "--workflow", str(other)]) == 2
-    assert (
-        "the file's model.kind is 'workflow_mine.Other', and that of the commit is 'workflow_mine.Mine'"
-        in capsys.readouterr().err
-    )
-    assert not (elsewhere.parent / "ran").exists()
-
-
-@pytest.mark.prove
-def test_a_class_of_the_users_is_served_from_another_folder_with_the_bits_of_the_evaluation(own):
-    run, file, servable, elsewhere = own
-    argv = command("pipeline", "serve", servable, "--port", "0")
-    refused = subprocess.run(argv, cwd=elsewhere, env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
-    assert "'workflow_mine.Mine', not one of this package" in refused.stderr
-    assert "give the workflow's file with --workflow" in refused.stderr
-    size, logits = run.workflow.schedule.batch_size, []
-    with (
-        server(servable, "--workflow", file, cwd=elsewhere) as (address, _),
-        triton.InferenceServerClient(address) as client,
-    ):
-        for at in range(0, len(run.test), size):
-            logits.append(client.infer("small", inputs_of(run.test.slice(at, size))).as_numpy("click.logit"))
-    assert (np.concatenate(logits).view(np.uint32) == run.logits_NT[:, 0].view(np.uint32)).all()
-    assert not (elsewhere.parent / "ran").exists()

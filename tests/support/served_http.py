@@ -12,9 +12,10 @@ from pathlib import Path
 from fake_served import COLUMNS, TABLE, open_fake
 from oip import json_request
 
+from pipeline.serving.http.admission import Admission
 from pipeline.serving.http.answer import probe
 from pipeline.serving.http.current import Current
-from pipeline.serving.http.server import HttpServer, Limits, bind
+from pipeline.serving.http.server import HttpServer, bind
 
 ROOT = Path(__file__).parents[2]
 INFER = "/v2/models/fake/infer"
@@ -22,13 +23,12 @@ BODY = json_request(TABLE, COLUMNS)
 
 
 @contextmanager
-def running(folder, opener=open_fake, **limits):
+def running(folder, opener=open_fake, max_requests=16, max_bytes=1 << 20, deadline=5.0, threads=2):
     """Port of a server in a thread, which leaves no thread behind."""
-    threads = set(threading.enumerate())
+    before = set(threading.enumerate())
     current = Current(folder, opener, probe)
     bound, ready = bind("127.0.0.1", 0), threading.Event()
-    limits = {"max_requests": 16, "max_bytes": 1 << 20, "deadline": 5.0, "threads": 2} | limits
-    server = HttpServer(current, Limits(**limits), ready.set)
+    server = HttpServer(current, Admission(max_requests, max_bytes), deadline, threads, ready.set)
     thread = threading.Thread(target=server.run_until_stopped, args=(bound,))
     port = bound.getsockname()[1]
     thread.start()
@@ -40,7 +40,7 @@ def running(folder, opener=open_fake, **limits):
         thread.join(20)
         current.close()
     assert not thread.is_alive()
-    assert set(threading.enumerate()) <= threads
+    assert set(threading.enumerate()) <= before
 
 
 def post(port, body=BODY, path=INFER, **headers):
@@ -51,7 +51,7 @@ def post(port, body=BODY, path=INFER, **headers):
 
 
 def raw(port, sent, shut=True):
-    """All that the server says to these bytes, until it closes the connection. `shut`: tell it that no more come."""
+    """All that the server answers to these bytes until it closes the connection. `shut`: end the request."""
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.sendall(sent)
         if shut:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 from pipeline.messages.sizes import format_size_down, format_size_up
 
@@ -28,62 +28,49 @@ class Admission:
         self.max_requests = max_requests
         self.max_bytes = max_bytes
         self.requests = 0
+        """Number of requests whose body has come."""
         self.num_bytes = 0
 
-    @contextmanager
-    def place(self, num_bytes: int) -> Iterator[Place]:
-        """Make room for a request whose body has this many bytes, as far as it says. What has not come takes none.
+    @asynccontextmanager
+    async def read(
+        self, announced: int, pieces: AsyncIterable[bytes], came: Callable[[], None]
+    ) -> AsyncIterator[bytes]:
+        """Read a body of `announced` bytes, as far as the request says, and count it until the end of the context. What
+        has not come takes no room. `came` is called after each piece.
 
-        Raises RequestError: 413 if no such body is ever admitted, 503 if there is no room for it at present.
+        Raises RequestError: 413 if no such body is ever admitted, 503 if there is no room at present for it, or for the
+        request.
         """
-        place = Place(self)
-        self.check()
-        place.check(num_bytes)
+        self._check_requests()
+        self._check_bytes(0, announced)
+        found: list[bytes] = []
+        num_bytes, is_whole = 0, False
         try:
-            yield place
+            async for piece in pieces:
+                # Nobody knows how much is still to come, so the connection ends with the answer.
+                self._check_bytes(num_bytes, len(piece), close=True)
+                num_bytes += len(piece)
+                self.num_bytes += len(piece)
+                found.append(piece)
+                came()
+            self._check_requests()
+            self.requests += 1
+            is_whole = True
+            yield b"".join(found)
         finally:
-            self.requests -= place.is_whole
-            self.num_bytes -= place.num_bytes
+            self.requests -= is_whole
+            self.num_bytes -= num_bytes
 
-    def check(self) -> None:
-        """Raises RequestError if there is no room for one more request whose body has come."""
+    def _check_requests(self) -> None:
         if self.requests >= self.max_requests:
             raise RequestError(503, f"{self.requests} requests are in flight, as many as may be (--max-requests)")
 
-
-class Place:
-    """Share of one request in the limits."""
-
-    def __init__(self, admission: Admission) -> None:
-        self._admission = admission
-        self.num_bytes = 0
-        """Number of bytes that have come."""
-        self.is_whole = False
-        """True once the body has come, so that the request counts."""
-
-    def check(self, num_bytes: int, unread: bool = False) -> None:
-        """Raises RequestError, 413 or 503, if there is no room for so many bytes more. `unread`: nobody
-        knows how much of the body is still to come, so the connection ends with the answer."""
-        limit, used = self._admission.max_bytes, self._admission.num_bytes
-        if self.num_bytes + num_bytes > limit:
-            size = format_size_up(self.num_bytes + num_bytes)
-            reason = f"the body has {size} or more, and at most {format_size_down(limit)} is taken (--max-bytes)"
-            raise RequestError(413, f"{reason}; divide the rows among several requests", unread)
-        if used + num_bytes > limit:
-            sizes = f"{format_size_up(used)} are in flight, and {format_size_up(num_bytes)} more would exceed"
-            raise RequestError(503, f"bodies of {sizes} {format_size_down(limit)} (--max-bytes)", unread)
-
-    async def read(self, pieces: AsyncIterable[bytes], came: Callable[[], None]) -> bytes:
-        """Read a body, and count it; `came` is called after each piece. Raises RequestError if there is no room for it,
-        or for the request once it is whole."""
-        found: list[bytes] = []
-        async for piece in pieces:
-            self.check(len(piece), unread=True)
-            self.num_bytes += len(piece)
-            self._admission.num_bytes += len(piece)
-            found.append(piece)
-            came()
-        self._admission.check()
-        self.is_whole = True
-        self._admission.requests += 1
-        return b"".join(found)
+    def _check_bytes(self, come: int, more: int, close: bool = False) -> None:
+        """Raises RequestError if there is no room for more bytes of a body of which some have come."""
+        limit = format_size_down(self.max_bytes)
+        if come + more > self.max_bytes:
+            reason = f"the body has {format_size_up(come + more)} or more, and at most {limit} is taken (--max-bytes)"
+            raise RequestError(413, f"{reason}; divide the rows among several requests", close)
+        if self.num_bytes + more > self.max_bytes:
+            sizes = f"{format_size_up(self.num_bytes)} are in flight, and {format_size_up(more)} more would exceed"
+            raise RequestError(503, f"bodies of {sizes} {limit} (--max-bytes)", close)

@@ -6,6 +6,7 @@ import asyncio
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import Any
 
@@ -48,9 +49,9 @@ class Api:
         self.bound = ""
         """Address that the server listens at, as far as there is one."""
         self._current = current
-        self._admission = admission
+        self.admission = admission
         self._threads = threads
-        self._deadline = deadline
+        self.deadline = deadline
 
     def app(self) -> Starlette:
         routes = [
@@ -134,16 +135,16 @@ class Api:
         self._known(request)
         check_media_type(request)
         header_bytes = count_in(request, HEADER_LENGTH)
-        with self._admission.place(count_in(request, "Content-Length") or 0) as place:
-            loop = asyncio.get_running_loop()
-            end = loop.time() + BODY_SECONDS
+        announced, loop = count_in(request, "Content-Length") or 0, asyncio.get_running_loop()
+        end = loop.time() + BODY_SECONDS
+        async with AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(self._deadline) as timer:
-                    body = await place.read(
-                        request.stream(), lambda: timer.reschedule(min(loop.time() + self._deadline, end))
-                    )
+                async with asyncio.timeout(self.deadline) as timer:
+                    came = lambda: timer.reschedule(min(loop.time() + self.deadline, end))  # noqa: E731
+                    reading = self.admission.read(announced, request.stream(), came)
+                    body = await stack.enter_async_context(reading)
             except TimeoutError:
-                late = f"nothing of the body came for {self._deadline:g} s, or not all of it within {BODY_SECONDS} s"
+                late = f"nothing of the body came for {self.deadline:g} s, or not all of it within {BODY_SECONDS} s"
                 raise RequestError(408, late, close=True) from None
             asked, begun = request.path_params.get("version"), time.monotonic()
             return await loop.run_in_executor(self._threads, self._answer, body, header_bytes, asked, begun)
@@ -152,7 +153,7 @@ class Api:
         """Answer a request whose body came at `begun`, in a thread of the pool."""
 
         def refuse_late(timeout: float) -> None:
-            limit, passed = min(timeout, self._deadline), time.monotonic() - begun
+            limit, passed = min(timeout, self.deadline), time.monotonic() - begun
             if passed > limit:
                 raise RequestError(
                     504,

@@ -42,7 +42,7 @@ class Current:
         self.swaps = {"done": 0, "refused": 0}
         """Number of servables that replaced another one, and of those that were refused."""
         self._fixed = (folder / SERVABLE_MANIFEST).is_file()
-        # What is there is read after its signature: a replacement in between is seen at the next look.
+        # The file is read after its signature: a replacement in between is seen at the next look.
         self._signature = self._look_at_file()
         self._name = "" if self._fixed else self._read_name()
         self._held = Held(self._opened(folder / self._name, None))
@@ -101,8 +101,12 @@ class Current:
         served = self._open(folder)
         try:
             parts_of(served.inputs)
-            if before is not None:
-                _refuse_others(folder, served, before)
+            for what in ("name", "features") if before else ():
+                if (found := getattr(served, what)) != (used := getattr(before, what)):
+                    raise ValueError(
+                        f"{folder}: it has the {what} {found}, and the servable in use has {used}; serve it from "
+                        "another folder by another server"
+                    )
             self._probe(served)
         except BaseException:
             served.close()
@@ -128,14 +132,5 @@ class Current:
             ) from None
         name = content.decode(errors="replace").removesuffix("\n")
         if not name.isprintable() or "/" in name or name in ("", ".", ".."):
-            raise ValueError(f"{file}: expected one line, the name of a folder beside it, got {name!r}")
+            raise ValueError(f"{file}: expected one line, the name of a folder next to it, got {name!r}")
         return name
-
-
-def _refuse_others(folder: Path, found: ServedModel, before: ServedModel) -> None:
-    for what in ("name", "features"):
-        if getattr(found, what) != getattr(before, what):
-            raise ValueError(
-                f"{folder}: it has the {what} {getattr(found, what)}, and the servable in use has "
-                f"{getattr(before, what)}; serve it from another folder by another server"
-            )

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus, in a registry of their own."""
+"""Metrics for Prometheus, in a separate registry for each server."""
 
 from __future__ import annotations
 

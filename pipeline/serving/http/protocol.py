@@ -1,5 +1,5 @@
-"""HTTP of a connection by httptools, which is faster than h11 but has no limit for what is not body. This has one, and
-limits of the time that a client may take and of the number of connections."""
+"""HTTP of a connection by httptools, which is faster than h11 but does not limit bytes outside bodies. This module
+does, and it limits the time that a client may take and the number of connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pipeline.serving.http.admission import RETRY_SECONDS
 MAX_OTHER_BYTES = 1 << 20
 """Maximum number of bytes in a row that are neither body nor the framing of its chunks. Heads have some hundred."""
 FRAMED_BYTES = 6
-"""Bytes that a byte of a body takes with its framing, if each is a chunk of its own."""
+"""Bytes that a byte of a body takes with its framing, if each is a separate chunk."""
 MAX_PIPELINED = 16
 """Maximum number of requests that wait for the answer to an earlier one of their connection."""
 MAX_CONNECTIONS = 1000
@@ -40,18 +40,18 @@ def connection_limits() -> tuple[int, int]:
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """HTTP that refuses what goes on for ever and is no body, which the parser would keep, and that ends connections on
-    which nothing comes. Beyond the limit of connections, the one that has waited longest for its client gives way."""
+    """HTTP that refuses endless input outside bodies, which the parser would keep, and that ends idle connections.
+    Beyond the limit of connections, the one that has waited longest for its client is closed."""
 
     _other_bytes = 0
     _body_bytes = 0
     _begun = False
     """True from the first byte of a request to the last one of its body."""
     _seconds: float | None = None
-    """Time that the client has for what is awaited of it; None while the server works for it."""
+    """Time that the client has for what the server waits for; None while the server works for it."""
     _timer: asyncio.TimerHandle | None = None
     since = math.inf
-    """Time of the loop since which something is awaited of the client."""
+    """Time of the loop since which the server waits for the client."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -106,7 +106,7 @@ class BoundedHttp(HttpToolsProtocol):
         self._await_client()
 
     def _await_client(self) -> None:
-        """Set the time for what is awaited of the client at present. It runs on if that is what was awaited before."""
+        """Set the time for what the server now waits for. It runs on if the server waited for the same before."""
         answered = self.cycle is None or self.cycle.response_complete
         if self.flow.write_paused:
             seconds: float | None = TAKE_SECONDS

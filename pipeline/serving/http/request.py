@@ -16,19 +16,10 @@ from typing import Any
 import pyarrow as pa
 
 from pipeline.data.files import kind_of
-from pipeline.serving.http.fields import (
-    MAX_COUNT,
-    Wanted,
-    listed,
-    option_of,
-    parameters_of,
-    parse_object,
-    read_wanted,
-    refuse_extensions,
-    typed,
-)  # fmt: skip
-from pipeline.serving.http.tensors import DATATYPES, JSON_INTEGER, Tensor, array_of, lists_of, masked, shown
+from pipeline.serving.http.fields import InferDocument, InputTensor, Wanted, listed, read_wanted
+from pipeline.serving.http.tensors import DATATYPES, INTEGER, Tensor, array_of, lists_of, masked, shown
 from pipeline.serving.served_model import InputSpec
+from pipeline.settings import read_json
 
 NO_DATA = memoryview(b"")
 
@@ -51,7 +42,7 @@ def read_request(
     if header_bytes is not None and not 0 <= header_bytes <= len(body):
         raise ValueError(f"Inference-Header-Content-Length: {header_bytes}, but the body has {len(body)} bytes")
     end = len(body) if header_bytes is None else header_bytes
-    document = parse_object(body[:end], "the request")
+    document = read_json(InferDocument, body[:end])
     parts = parts_of(inputs)
     tensors = _tensors(document, memoryview(body)[end:])
     if unknown := tensors.keys() - parts.keys():
@@ -82,54 +73,41 @@ def _kind(datatype: str) -> str:
     return str(kind_of(DATATYPES[datatype].arrow))
 
 
-def _tensors(document: Mapping[str, Any], data: memoryview) -> dict[str, Tensor]:
+def _tensors(document: InferDocument, data: memoryview) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
-    for n, entry in enumerate(typed(document.get("inputs"), list, "inputs")):
-        where = f"inputs[{n}]"
-        name = typed(typed(entry, dict, where).get("name"), str, f"{where}.name")
-        if name in tensors:
-            raise ValueError(f"{where}.name: input {shown(name)} is there twice")
-        where = f"input {shown(name)}"
-        datatype = typed(entry.get("datatype"), str, f"{where}: datatype")
-        if datatype not in DATATYPES:
-            raise ValueError(f"{where}: datatype {shown(datatype)} is none of {', '.join(DATATYPES)}")
-        shape = _shape(entry, where)
-        own = parameters_of(entry, f"{where}: ")
-        refuse_extensions(own, where)
-        num_bytes = option_of(own, "binary_data_size", -1, f"{where}: ")
-        if num_bytes < 0 or "data" in entry:
-            if "binary_data_size" in own:
+    for n, entry in enumerate(document.inputs):
+        where = f"input {shown(entry.name)}"
+        if entry.name in tensors:
+            raise ValueError(f"inputs.{n}.name: {where} is there twice")
+        if entry.datatype not in DATATYPES:
+            raise ValueError(f"{where}: datatype {shown(entry.datatype)} is none of {', '.join(DATATYPES)}")
+        if len(entry.shape) != 1 and entry.shape[1:] != [1]:
+            raise ValueError(f"{where}: shape {shown(entry.shape)}, expected [values] or [values, 1]")
+        entry.refuse_extensions(where)
+        num_bytes = entry.option("binary_data_size", -1, f"{where}: ")
+        if num_bytes < 0 or entry.data is not None:
+            if "binary_data_size" in (entry.parameters or {}):
                 raise ValueError(f"{where}: binary_data_size {shown(num_bytes)}; give it or data, and not below 0")
-            values = _flat(entry.get("data"), shape, where)
-            tensors[name] = Tensor(name, datatype, shape[0], values, NO_DATA)
+            tensors[entry.name] = Tensor(entry.name, entry.datatype, entry.shape[0], _flat(entry, where), NO_DATA)
             continue
         if num_bytes > len(data):
             raise ValueError(
                 f"{where}: binary_data_size {shown(num_bytes)}, but {len(data)} bytes are left in the body"
             )
-        tensors[name] = Tensor(name, datatype, shape[0], None, data[:num_bytes])
+        tensors[entry.name] = Tensor(entry.name, entry.datatype, entry.shape[0], None, data[:num_bytes])
         data = data[num_bytes:]
     if len(data):
-        raise ValueError(f"the body goes on for {len(data)} bytes after the binary data of all inputs")
+        raise ValueError(f"the body has {len(data)} more bytes after the binary data of all inputs")
     return tensors
 
 
-def _shape(entry: Mapping[str, Any], where: str) -> list[int]:
-    shape: list[int] = typed(entry.get("shape"), list, f"{where}: shape")
-    whole = all(type(size) is int and 0 <= size < MAX_COUNT for size in shape)
-    if not whole or not (len(shape) == 1 or shape[1:] == [1]):
-        raise ValueError(f"{where}: shape {shown(shape)}, expected [values] or [values, 1]")
-    return shape
-
-
-def _flat(data: Any, shape: list[int], where: str) -> list[Any]:
+def _flat(entry: InputTensor, where: str) -> list[Any]:
     """JSON values of a tensor; those of shape [N, 1] may be nested."""
-    values = typed(data, list, f"{where}: data")
-    if len(values) != shape[0]:
-        raise ValueError(f"{where}: {len(values)} values in data, expected {shown(shape[0])} for shape {shown(shape)}")
-    if len(shape) == 2 and any(type(value) is list for value in values):
+    if (values := entry.data) is None or len(values) != entry.shape[0]:
+        raise ValueError(f"{where}: {len(values or ())} values in data, expected {entry.shape[0]}")
+    if len(entry.shape) == 2 and any(type(value) is list for value in values):
         if not all(type(value) is list and len(value) == 1 for value in values):
-            raise ValueError(f"{where}: data is not of shape {shown(shape)}")
+            raise ValueError(f"{where}: data is not of shape {shown(entry.shape)}")
         values = [value[0] for value in values]
     return values
 
@@ -141,7 +119,7 @@ def _column(spec: InputSpec, tensors: Mapping[str, Tensor]) -> pa.Array:
     if spec.is_list:
         name = f"{spec.name}.lengths"
         lengths = _array(name, tensors, is_lengths=True)
-        if DATATYPES[tensors[name].datatype].json is not JSON_INTEGER:
+        if DATATYPES[tensors[name].datatype].json is not INTEGER:
             raise ValueError(f"input {name!r}: got {tensors[name].datatype}, expected integers (such as INT64)")
         return lists_of(f"input {name!r}", values, lengths)
     return values

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 import uvicorn
 
@@ -25,32 +24,24 @@ WRITE_SECONDS = 10
 """Time that clients have to take their answers once the server ends."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """Limits of what is in flight, and the number of threads that answer."""
-
-    max_requests: int
-    max_bytes: int
-    deadline: float
-    """Seconds."""
-    threads: int
-
-
 class HttpServer(uvicorn.Server):
     """A server on a socket that is bound already. `stop` is for any thread and for signal handlers."""
 
-    def __init__(self, current: Current, limits: Limits, say_ready: Callable[[], None]) -> None:
-        """`say_ready` is called once requests are answered."""
+    def __init__(
+        self, current: Current, admission: Admission, deadline: float, threads: int, say_ready: Callable[[], None]
+    ) -> None:
+        """`deadline`: seconds (see `Api`). `threads`: number of those that answer. `say_ready` is called once requests
+        are answered."""
         self._current = current
         self._say_ready = say_ready
-        self._threads = ThreadPoolExecutor(limits.threads, "predict")
-        self._api = Api(current, Admission(limits.max_requests, limits.max_bytes), self._threads, limits.deadline)
+        self._threads = ThreadPoolExecutor(threads, "predict")
+        self._api = Api(current, admission, self._threads, deadline)
         super().__init__(
             uvicorn.Config(
                 self._api.app(), loop="asyncio", http=BoundedHttp, ws="none", lifespan="off", log_config=None,
                 log_level="error", access_log=False, server_header=False, timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 backlog=connection_limits()[1],
-                timeout_graceful_shutdown=math.ceil(limits.deadline) + WRITE_SECONDS,
+                timeout_graceful_shutdown=math.ceil(deadline) + WRITE_SECONDS,
             )
         )  # fmt: skip
 

@@ -5,7 +5,6 @@ N elements of a tensor
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,16 +15,8 @@ import pyarrow.compute as pc
 
 from pipeline.kernels.length_prefixed import split_texts
 
-JSON_INTEGER = "an integer"
-JSON_NUMBER = "a number"
-JSON_STRING = "a string"
-JSON_BOOLEAN = "true or false"
-JSON_TYPES: Mapping[str, set[type]] = {
-    JSON_INTEGER: {int},
-    JSON_NUMBER: {int, float},
-    JSON_STRING: {str},
-    JSON_BOOLEAN: {bool},
-}
+INTEGER, NUMBER, STRING, BOOLEAN = "an integer", "a number", "a string", "true or false"
+JSON_TYPES: Mapping[str, set[type]] = {INTEGER: {int}, NUMBER: {int, float}, STRING: {str}, BOOLEAN: {bool}}
 SHOWN = 60
 """Maximum length of a value of the request in a message."""
 
@@ -42,19 +33,19 @@ class Datatype:
 
 
 DATATYPES: Mapping[str, Datatype] = {
-    "BOOL": Datatype(pa.bool_(), "u1", JSON_BOOLEAN),
-    "INT8": Datatype(pa.int8(), "i1", JSON_INTEGER),
-    "INT16": Datatype(pa.int16(), "<i2", JSON_INTEGER),
-    "INT32": Datatype(pa.int32(), "<i4", JSON_INTEGER),
-    "INT64": Datatype(pa.int64(), "<i8", JSON_INTEGER),
-    "UINT8": Datatype(pa.uint8(), "u1", JSON_INTEGER),
-    "UINT16": Datatype(pa.uint16(), "<u2", JSON_INTEGER),
-    "UINT32": Datatype(pa.uint32(), "<u4", JSON_INTEGER),
-    "UINT64": Datatype(pa.uint64(), "<u8", JSON_INTEGER),
+    "BOOL": Datatype(pa.bool_(), "u1", BOOLEAN),
+    "INT8": Datatype(pa.int8(), "i1", INTEGER),
+    "INT16": Datatype(pa.int16(), "<i2", INTEGER),
+    "INT32": Datatype(pa.int32(), "<i4", INTEGER),
+    "INT64": Datatype(pa.int64(), "<i8", INTEGER),
+    "UINT8": Datatype(pa.uint8(), "u1", INTEGER),
+    "UINT16": Datatype(pa.uint16(), "<u2", INTEGER),
+    "UINT32": Datatype(pa.uint32(), "<u4", INTEGER),
+    "UINT64": Datatype(pa.uint64(), "<u8", INTEGER),
     "FP16": Datatype(pa.float16(), "<f2", ""),
-    "FP32": Datatype(pa.float32(), "<f4", JSON_NUMBER),
-    "FP64": Datatype(pa.float64(), "<f8", JSON_NUMBER),
-    "BYTES": Datatype(pa.binary(), "", JSON_STRING),
+    "FP32": Datatype(pa.float32(), "<f4", NUMBER),
+    "FP64": Datatype(pa.float64(), "<f8", NUMBER),
+    "BYTES": Datatype(pa.binary(), "", STRING),
 }
 
 
@@ -125,31 +116,12 @@ def _from_json(where: str, datatype: str, values: list[Any]) -> pa.Array:
         n = next(n for n, v in enumerate(values) if v is not None and type(v) not in JSON_TYPES[kind.json])
         raise ValueError(f"{where}, element {n}: expected {kind.json} or null for {datatype}, got {shown(values[n])}")
     try:
-        if kind.json is JSON_NUMBER and int in found:
-            values = [None if value is None else _float(value) for value in values]
-        array = pa.array(values, pa.string() if kind.json is JSON_STRING else kind.arrow)
-    except (ValueError, OverflowError, pa.ArrowException):
-        n = next((n for n, value in enumerate(values) if not _fits(value, kind)), 0)
-        unsigned = datatype == "INT64" and type(values[n]) is int and 1 << 63 <= values[n] < 1 << 64
-        way = "; send the tensor as UINT64" if unsigned else ""
-        raise ValueError(f"{where}, element {n}: {shown(values[n])} is no {datatype}{way}") from None
-    return array
-
-
-def _float(value: float) -> float:
-    """The number, infinite if it is too large: what becomes of such a number is decided where columns are read."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf
-
-
-def _fits(value: object, kind: Datatype) -> bool:
-    try:
-        pa.array([value], pa.string() if kind.json is JSON_STRING else kind.arrow)
-    except (ValueError, OverflowError, pa.ArrowException):
-        return False
-    return True
+        if kind.json is NUMBER and int in found:
+            values = [None if value is None else float(value) for value in values]
+        return pa.array(values, pa.string() if kind.json is STRING else kind.arrow)
+    except (ValueError, OverflowError, pa.ArrowException) as error:
+        way = "; integers from 2^63 on are UINT64" if datatype == "INT64" else ""
+        raise ValueError(f"{where}: a value of its data is no {datatype}: {error}{way}") from None
 
 
 def _texts(where: str, count: int, data: memoryview) -> pa.Array:
@@ -159,7 +131,7 @@ def _texts(where: str, count: int, data: memoryview) -> pa.Array:
     offsets, texts = np.empty(count + 1, np.int32), np.empty(room, np.uint8)
     bad = split_texts(np.frombuffer(data, np.uint8), offsets, texts)
     if bad == count:
-        raise ValueError(f"{where}: binary data goes on after {count} texts")
+        raise ValueError(f"{where}: the binary data continues after {count} texts")
     if bad >= 0:
         raise ValueError(f"{where}: text {bad} is longer than the binary data")
     return pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(offsets), pa.py_buffer(texts)])

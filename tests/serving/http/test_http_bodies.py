@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from depth import examples
-from fake_served import COLUMNS, OUTPUTS, TABLE, Fake, arrow_type, scores_of
+from fake_served import COLUMNS, OUTPUTS, TABLE, Fake, scores_of
 from hypothesis import given
 from hypothesis import strategies as st
 from oip import binary_request, json_request, to_bytes
@@ -117,21 +117,20 @@ FLOAT = (InputSpec("x", "FP32", False),)
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "the request is not JSON"),
-        (b"\xff", "the request is not JSON: 'utf-8'"),
-        ('{"inputs": []}'.encode("utf-16"), "the request is not JSON"),
-        (b"[]", "the request: expected an object, got []"),
-        (b"[" * 200_000, "the request is nested too deeply"),
-        (b'{"inputs": ' + b'{"a":' * 200_000, "the request is nested too deeply"),
-        (b'{"inputs": [NaN]}', "JSON has no NaN"),
-        (b'{"inputs": [-Infinity]}', "JSON has no -Infinity"),
-        (b'{"inputs": [' + b"9" * 5000 + b"]}", "the request is not JSON: Exceeds the limit"),
-        ({}, "inputs: expected an array, got nothing"),
-        ({"inputs": {}}, "inputs: expected an array, got {}"),
+        (b"", "content: Invalid JSON: EOF"),
+        (b"\xff", "content: Invalid JSON"),
+        ('{"inputs": []}'.encode("utf-16"), "content: Invalid JSON"),
+        (b"[]", "content: Input should be an object"),
+        (b"[" * 200_000, "content: Invalid JSON: recursion limit exceeded"),
+        (b'{"inputs": ' + b'{"a":' * 200_000, "recursion limit exceeded"),
+        (b'{"inputs": [' + b"9" * 5000 + b"]}", "content: Invalid JSON: number out of range"),
+        (b'{"inputs": [], "parameters": {"a": 1e999}}', "parameters.a"),
+        ({}, "inputs: Field required"),
+        ({"inputs": {}}, "inputs: Input should be a valid array"),
         ({"inputs": []}, "input 'x' is missing"),
-        ({"inputs": [1]}, "inputs[0]: expected an object, got 1"),
-        ({"inputs": [{}]}, "inputs[0].name: expected a string"),
-        ({"inputs": [tensor(), tensor()]}, "inputs[1].name: input 'x' is there twice"),
+        ({"inputs": [1]}, "inputs.0: Input should be an object"),
+        ({"inputs": [{}]}, "inputs.0.name: Field required"),
+        ({"inputs": [tensor(), tensor()]}, "inputs.1.name: input 'x' is there twice"),
         ({"inputs": [tensor(), tensor("y")]}, "input 'y': the model has no such input; it has x"),
         ({"inputs": [tensor(datatype="INT65")]}, "input 'x': datatype 'INT65' is none of"),
         (
@@ -142,42 +141,43 @@ FLOAT = (InputSpec("x", "FP32", False),)
         ({"inputs": [tensor(datatype="FP16", data=[1.0, 2.0])]}, "input 'x': JSON has no FP16"),
         ({"inputs": [tensor(shape=())]}, "input 'x': shape [], expected [values] or [values, 1]"),
         ({"inputs": [tensor(shape=(2, 2))]}, "input 'x': shape [2, 2]"),
-        ({"inputs": [tensor(shape=(-1,))]}, "input 'x': shape [-1]"),
-        ({"inputs": [tensor(shape=(2.0,))]}, "input 'x': shape [2.0]"),
-        ({"inputs": [tensor(shape=(True,))]}, "input 'x': shape [True]"),
-        ({"inputs": [tensor(shape=(10**300,))]}, "input 'x': shape [1000"),
+        ({"inputs": [tensor(shape=(-1,))]}, "inputs.0.shape.0: Input should be greater than or equal to 0"),
+        ({"inputs": [tensor(shape=(2.0,))]}, "inputs.0.shape.0: Input should be a valid integer"),
+        ({"inputs": [tensor(shape=(True,))]}, "inputs.0.shape.0: Input should be a valid integer"),
+        ({"inputs": [tensor(shape=(10**300,))]}, "inputs.0.shape.0: Input should be less than"),
         ({"inputs": [tensor(shape=(3,))]}, "input 'x': 2 values in data, expected 3"),
-        ({"inputs": [tensor(data="12")]}, "input 'x': data: expected an array, got '12'"),
-        ({"inputs": [tensor(parameters={})]}, "input 'x': data: expected an array, got nothing"),
+        ({"inputs": [tensor(data="12")]}, "inputs.0.data: Input should be a valid array"),
+        ({"inputs": [tensor(parameters={})]}, "input 'x': 0 values in data, expected 2"),
         ({"inputs": [tensor(shape=(2, 1), data=[[1], 2])]}, "input 'x': data is not of shape [2, 1]"),
         ({"inputs": [tensor(data=[[1], [2]])]}, "input 'x', element 0: expected an integer or null for INT64, got [1]"),
         ({"inputs": [tensor(data=[1, 1.0])]}, "input 'x', element 1: expected an integer or null for INT64, got 1.0"),
         ({"inputs": [tensor(data=[1, True])]}, "input 'x', element 1: expected an integer or null for INT64, got True"),
         ({"inputs": [tensor(data=[1, "2"])]}, "input 'x', element 1: expected an integer or null"),
-        ({"inputs": [tensor(data=[None, 2**63])]}, "input 'x', element 1: 9223372036854775808 is no INT64"),
-        ({"inputs": [tensor(data=[1, 10**4000])]}, "input 'x', element 1: an integer of 13288 bits is no INT64"),
-        ({"inputs": [tensor(datatype="UINT64", data=[1, -1])]}, "input 'x', element 1: -1 is no UINT64"),
-        ({"inputs": [tensor(datatype="INT8", data=[-128, 128])]}, "input 'x', element 1: 128 is no INT8"),
+        (
+            {"inputs": [tensor(data=[None, 2**63])]},
+            "no INT64: Python int too large to convert to C long; integers from",
+        ),
+        ({"inputs": [tensor(data=[1, 10**4000])]}, "input 'x': a value of its data is no INT64"),
+        ({"inputs": [tensor(datatype="UINT64", data=[1, -1])]}, "input 'x': a value of its data is no UINT64"),
+        ({"inputs": [tensor(datatype="INT8", data=[-128, 128])]}, "no INT8: Value 128 too large"),
+        ({"inputs": [tensor(datatype="FP32", data=[1, 10**400])]}, "input 'x': a value of its data is no FP32"),
+        (
+            b'{"inputs": [{"name": "x", "datatype": "BYTES", "shape": [1], "data": ["\\ud800"]}]}',
+            "content: Invalid JSON",
+        ),
         ({"inputs": [tensor(shape=(0,), data=[])]}, "input 'x': no rows"),
-        ({"inputs": [tensor()], "id": 1}, "id: expected a string, got 1"),
-        ({"inputs": [tensor()], "parameters": {"a": {}}}, "parameters: 'a' is {}, expected a string"),
-        (b'{"inputs": [], "parameters": {"a": 1e999}}', "input 'x' is missing"),
+        ({"inputs": [tensor()], "id": 1}, "id: Input should be a valid string"),
+        ({"inputs": [tensor()], "parameters": {"a": {}}}, "parameters.a"),
         ({"inputs": [tensor()], "parameters": {"timeout": -1}}, "parameters.timeout: -1, expected microseconds"),
         ({"inputs": [tensor()], "parameters": {"timeout": 10**400}}, "parameters.timeout: an integer of 1329 bits"),
-        ({"inputs": [tensor()], "parameters": {"timeout": "1"}}, "parameters.timeout: expected an integer, got '1'"),
-        (
-            {"inputs": [tensor()], "parameters": {"binary_data_output": 1}},
-            "parameters.binary_data_output: expected true",
-        ),
-        ({"inputs": [tensor()], "outputs": 1}, "outputs: expected an array, got 1"),
-        ({"inputs": [tensor()], "outputs": [{"name": "z"}]}, "outputs[0].name: 'z' is none of the outputs click.logit"),
-        (
-            {"inputs": [tensor()], "outputs": [{"name": OUTPUTS[1]}] * 2},
-            "outputs[1].name: 'click.probability' is asked",
-        ),
+        ({"inputs": [tensor()], "parameters": {"timeout": "1"}}, "parameters.timeout: got '1', expected int"),
+        ({"inputs": [tensor()], "parameters": {"binary_data_output": 1}}, "binary_data_output: got 1, expected bool"),
+        ({"inputs": [tensor()], "outputs": 1}, "outputs: Input should be a valid array"),
+        ({"inputs": [tensor()], "outputs": [{"name": "z"}]}, "outputs.0.name: 'z' is none of the outputs click.logit"),
+        ({"inputs": [tensor()], "outputs": [{"name": OUTPUTS[1]}] * 2}, "outputs.1.name: 'click.probability' is asked"),
         (
             {"inputs": [tensor()], "outputs": [{"name": OUTPUTS[0], "parameters": {"classification": 2}}]},
-            "outputs[0]: parameters.classification is of an extension",
+            "outputs.0: parameters.classification is of an extension",
         ),
         (
             {"inputs": [tensor(parameters={"shared_memory_region": "r"})]},
@@ -189,22 +189,12 @@ def test_bad_json_is_refused_and_its_field_named(body, said):
     refused(said, body if isinstance(body, bytes) else json.dumps(body).encode(), inputs=ONE)
 
 
-def test_an_infinite_parameter_is_refused():
-    body = b'{"inputs": [{"name": "x", "datatype": "INT64", "shape": [1], "data": [1]}], "parameters": {"a": 1e999}}'
-    refused("parameters: 'a' is inf", body, inputs=ONE)
-
-
-@pytest.mark.parametrize("value", ["1e999", "-1e39", f"1{'0' * 400}"])
+@pytest.mark.parametrize("value", ["1e999", "-1e39"])
 def test_a_number_too_large_for_its_datatype_is_infinite(value):
     """JSON has the result of the same number in binary data."""
     body = f'{{"inputs": [{{"name": "x", "datatype": "FP32", "shape": [2], "data": [null, {value}]}}]}}'
     expected = [None, -math.inf if value.startswith("-") else math.inf]
     assert read_request(body.encode(), None, FLOAT, OUTPUTS).table["x"].to_pylist() == expected
-
-
-def test_an_id_above_int64_is_refused_with_the_datatype_it_has():
-    body = json.dumps({"inputs": [tensor(data=[2**63, 1])]}).encode()
-    refused(f"element 0: {2**63} is no INT64; send the tensor as UINT64", body, inputs=ONE)
 
 
 def test_an_integer_is_a_number():
@@ -213,11 +203,6 @@ def test_an_integer_is_a_number():
     for datatype in ("INT8", "BOOL"):
         data = [True, False] if datatype == "BOOL" else [1, 0]
         read_request(json.dumps({"inputs": [tensor(datatype=datatype, data=data)]}).encode(), None, FLOAT, OUTPUTS)
-
-
-def test_a_half_of_a_pair_of_surrogates_is_no_text():
-    body = json.dumps({"inputs": [tensor(datatype="BYTES", data=["a", "\ud800"])]}).encode()
-    refused("input 'x', element 1: '\\ud800' is no BYTES", body, inputs=(InputSpec("x", "BYTES", False),))
 
 
 def test_the_request_in_the_guide_has_a_list_for_each_row():
@@ -272,12 +257,12 @@ def test_columns_of_different_lengths_are_refused():
     ("size", "data", "datatype", "said"),
     [
         (16, 15, "INT64", "input 'x': binary_data_size 16, but 15 bytes are left"),
-        (16, 17, "INT64", "the body goes on for 1 bytes after the binary data"),
+        (16, 17, "INT64", "the body has 1 more bytes after the binary data"),
         (15, 15, "INT64", "input 'x': 15 bytes of binary data, expected 16 for 2 elements of INT64"),
         (-1, 0, "INT64", "input 'x': binary_data_size -1"),
-        (16.0, 16, "INT64", "input 'x': parameters.binary_data_size: expected an integer, got 16.0"),
+        (16.0, 16, "INT64", "input 'x': parameters.binary_data_size: got 16.0, expected int"),
         (7, 7, "BYTES", "input 'x': 7 bytes of binary data, expected 4 and more for each of 2"),
-        (9, 9, "BYTES", "input 'x': binary data goes on after 2 texts"),
+        (9, 9, "BYTES", "input 'x': the binary data continues after 2 texts"),
         (2, b"\1\2", "BOOL", "input 'x': BOOL data has a byte 2"),
         (8, b"\1\0\0\0\0\0\0\0", "BYTES", "input 'x': text 0 is longer than"),
     ],
@@ -323,7 +308,3 @@ def test_a_score_that_is_not_finite_is_null_in_json():
     assert to_bytes("FP32", [math.inf]) in answered(
         json_request(table, inputs, parameters={"binary_data_output": True})
     )
-
-
-def test_every_kind_of_column_has_a_type():
-    assert [str(arrow_type(spec)) for spec in COLUMNS] == [str(field.type) for field in TABLE.schema]

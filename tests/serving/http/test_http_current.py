@@ -56,7 +56,7 @@ def test_the_first_servable_has_answered_before_it_is_served(current, opened):
     assert opened[0].tables[0].num_rows == 1
 
 
-def test_another_name_is_served_from_then_on_and_the_one_before_closed(tmp_path, current, opened, capsys):
+def test_another_name_is_served_and_the_servable_before_closed(tmp_path, current, opened, capsys):
     publish(tmp_path, write_fake(tmp_path / "b", "2").name)
     current.look()
     assert current.served.version == "2"
@@ -66,7 +66,7 @@ def test_another_name_is_served_from_then_on_and_the_one_before_closed(tmp_path,
     assert capsys.readouterr().err == "swapped: b (2) is served\n"
 
 
-def test_a_file_that_is_written_again_with_the_same_name_opens_nothing(tmp_path, current, opened):
+def test_a_name_that_is_written_again_opens_nothing(tmp_path, current, opened):
     publish(tmp_path, "a")
     current.look()
     current.look()
@@ -100,9 +100,7 @@ def test_who_began_with_a_servable_ends_with_it(tmp_path, current, opened):
         ({"inputs": [["x", "INT64", True], ["x.lengths", "INT64", False]]}, "would both have a tensor 'x.lengths'"),
     ],
 )
-def test_a_servable_that_cannot_stand_in_is_refused_once_and_the_one_before_serves_on(
-    tmp_path, current, opened, capsys, fields, said
-):
+def test_a_servable_that_does_not_fit_is_refused_once(tmp_path, current, opened, capsys, fields, said):
     publish(tmp_path, write_fake(tmp_path / "b", "2", **fields).name)
     for _ in range(3):
         current.look()
@@ -131,7 +129,7 @@ def test_a_name_of_no_servable_is_refused(tmp_path, current, opened, capsys, con
     assert capsys.readouterr().err.count("refused: ") == 1
 
 
-def test_a_file_that_is_gone_is_refused_and_welcome_when_it_is_back(tmp_path, current, opened):
+def test_a_missing_current_file_is_refused_until_it_is_back(tmp_path, current, opened):
     os.unlink(tmp_path / CURRENT_FILE)
     current.look()
     assert (current.served, current.swaps["refused"]) == (opened[0], 1)

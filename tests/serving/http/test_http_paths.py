@@ -32,8 +32,8 @@ def app(api):
 
 
 def test_the_server_says_what_it_is(app):
-    told = call_once(app, "GET", "/v2").json
-    assert (told["name"], told["extensions"]) == ("pipeline", ["binary_tensor_data"])
+    shown = call_once(app, "GET", "/v2").json
+    assert (shown["name"], shown["extensions"]) == ("pipeline", ["binary_tensor_data"])
     assert call_once(app, "GET", "/v2/health/live").json == {"live": True}
     assert call_once(app, "GET", "/v2/health/ready").json == {"ready": True}
     assert call_once(app, "POST", "/v2/repository/index").json == [{"name": "fake", "version": "7", "state": "READY"}]
@@ -67,12 +67,12 @@ def test_a_server_that_stops_is_live_and_not_ready_and_answers(api, app):
     assert call_once(app, "POST", INFER, json_request(TABLE, INPUTS)).status == 200
 
 
-def test_id_and_parameters_are_given_back_and_unknown_keys_counted(app, fake):
+def test_id_and_parameters_are_returned_unknown_keys_counted(app, fake):
     parameters = {"who": "me", "n": 2**63 + 1, "x": 0.1, "yes": True}
-    told = call_once(app, "POST", INFER, json_request(TABLE, INPUTS, id="\u00e9 42", parameters=parameters)).json
-    assert told["id"] == "\u00e9 42"
-    assert told["parameters"] == {**parameters, "unknown_keys.user": 1}
-    assert (told["model_name"], told["model_version"]) == ("fake", "7")
+    shown = call_once(app, "POST", INFER, json_request(TABLE, INPUTS, id="\u00e9 42", parameters=parameters)).json
+    assert shown["id"] == "\u00e9 42"
+    assert shown["parameters"] == {**parameters, "unknown_keys.user": 1}
+    assert (shown["model_name"], shown["model_version"]) == ("fake", "7")
     assert fake.tables[-1]["user"].to_pylist() == [2**64 - 1, None, 2**53 + 1]
     assert "id" not in call_once(app, "POST", INFER, json_request(TABLE, INPUTS)).json
 
@@ -107,7 +107,7 @@ def test_outputs_are_those_asked_for_in_their_order(app):
         ("POST", INFER, {LENGTH: "-1"}, 400, f"{LENGTH}: '-1', expected a number"),
         ("POST", INFER, {LENGTH: "\u00b2"}, 400, f"{LENGTH}: '\u00b2'"),
         ("POST", INFER, {"content-length": "1e3"}, 400, "Content-Length: '1e3'"),
-        ("POST", INFER, {}, 400, "the request is not JSON"),
+        ("POST", INFER, {}, 400, "content: Invalid JSON"),
     ],
 )
 def test_what_has_no_answer_gets_a_status_and_its_reason(app, method, path, headers, status, said):
@@ -123,7 +123,7 @@ def test_what_has_no_answer_gets_a_status_and_its_reason(app, method, path, head
         (OSError("rows.pages: page 3 is damaged"), 500, "rows could not be read: rows.pages: page 3 is damaged"),
     ],
 )
-def test_what_predict_cannot_do_is_told_and_the_next_request_is_answered(app, fake, work, status, said):
+def test_a_failed_prediction_is_reported_and_the_server_goes_on(app, fake, work, status, said):
     def bad(table):
         raise work
 
@@ -176,8 +176,8 @@ def test_bad_values_are_counted_in_the_answer_and_the_metrics(tmp_path):
             return replace(super().predict(table), bad={"price": 2})
 
     with api_of(tmp_path, Bad(inputs=INPUTS)) as api:
-        told = call_once(api.app(), "POST", INFER, json_request(TABLE, INPUTS)).json
-        assert told["parameters"]["bad_values.price"] == 2
+        shown = call_once(api.app(), "POST", INFER, json_request(TABLE, INPUTS)).json
+        assert shown["parameters"]["bad_values.price"] == 2
         assert b'pipeline_bad_values_total{column="price"} 2.0' in api.metrics.text()
 
 
