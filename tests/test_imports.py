@@ -44,9 +44,9 @@ DOORS = {
 
 LAYERS = (
     "pipeline.__main__", "pipeline.notebook", "pipeline.init", "pipeline.doctor", "pipeline.replay.main",
-    "pipeline.replay.command", "pipeline.run", "pipeline.verify", "pipeline.serving", "pipeline.prepare", "pipeline.planner",
-    "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page", "pipeline.monitor.tools",
-    "pipeline.worker", "pipeline.preflight",
+    "pipeline.replay.command", "pipeline.run", "pipeline.verify", "pipeline.serving", "pipeline.prepare",
+    "pipeline.planner", "pipeline.replay", "pipeline.driver", "pipeline.cluster", "pipeline.monitor.page",
+    "pipeline.monitor.tools", "pipeline.worker", "pipeline.preflight",
     "pipeline.schedule", "pipeline.stages", "pipeline.training", "pipeline.commits", "pipeline.optim", "pipeline.comm",
     "pipeline.data", "pipeline.storage", "pipeline.monitor", "pipeline.device", "pipeline.models", "pipeline.workflow",
     "pipeline.optimizer", "pipeline.caps", "pipeline.kernels", "pipeline.records", "pipeline.machine",

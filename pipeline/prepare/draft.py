@@ -87,7 +87,7 @@ def workflow_text(draft: Draft) -> str:
     small = draft.num_rows < SMALL_ROWS
     dim = SMALL_DIM if small else DIM
     stops = epochs > 1 and bool(draft.splits.get("validation"))
-    # Without a validation split nothing tells when to stop.
+    # Without a validation split nothing says when to stop.
     epochs = epochs if stops else min(epochs, 3)
     schedule = f"batch_size={batch}, epochs={epochs}"
     if stops:

@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Strict)
 HEAD_BYTES = 1 << 16
 MAX_SHOWN = 200
 CORRECTABLE = ("skip_bad", "split", "minimum", "minimum_of")
-"""Options that a command may have otherwise than the one whose data were refused."""
+"""Options in which a command may differ from the one whose data were refused."""
 
 
 class Origin(Strict):

@@ -158,7 +158,7 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     if summary["splits"]["train"]["rows"]:
         stub, text = job.out / STUB, stub_text(summary, job.out.name).encode()
         if stub.exists() and stub.read_bytes() != text:
-            raise ValueError(f"{stub} is not the one that would be written; move it, lest it is lost")
+            raise ValueError(f"{stub} differs from the one that would be written; move it to keep it")
         Files().replace(stub, [text])
     write_manifest(job.out, summary, job.records(WRITE))
     # If killed during the removal, the next run does the rest.

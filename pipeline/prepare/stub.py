@@ -1,4 +1,4 @@
-"""The workflow of a prepared data set, as a file beside it."""
+"""The workflow of a prepared data set, as a file in its folder."""
 
 from __future__ import annotations
 

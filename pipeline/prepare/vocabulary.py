@@ -105,7 +105,7 @@ def _write(out: Path, parts: Iterator[Counts], column: str) -> str:
                 num_ids += len(ids)
                 if num_ids > MAX_IDS:
                     raise ValueError(
-                        f"column {column!r}: more than {MAX_IDS:,} values occur often enough for an id of their own; "
+                        f"column {column!r}: more than {MAX_IDS:,} values occur often enough for an id; "
                         f"raise the minimum, or leave the column's values as they are"
                     )
                 writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))
@@ -186,7 +186,7 @@ class Vocabulary:
         return out_N
 
     def _read(self, number: int) -> Partition:
-        # Each read opens the file anew, since other threads may be reading at the same time.
+        # Each read opens the file again, since other threads may be reading at the same time.
         with damage_told(self._path), open_file(self._path, metadata=self._metadata) as file:
             values = file.read_row_group(number, ["value"], use_threads=False).column(0).combine_chunks()
         partition = Partition(values, keys_of(values, self._column), int(self._first_ids[number]))
