@@ -149,10 +149,6 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
     minimum, minimum_of = minimums(args.minimum, vocabulary)
     job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, minimum, tuple(minimum_of.items()))
     options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
-    for name in ("no_header", "no_label"):
-        if not options[name]:
-            # So that it is the command of a version without this option.
-            del options[name]
     options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
     return job, cut_sources(paths, format, args.piece_size), command_of(options, paths)
 
