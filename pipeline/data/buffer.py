@@ -1,4 +1,4 @@
-"""Memory of the read ring: one reserved range of addresses per buffer, divided anew for every block."""
+"""Memory of the read ring: one reserved range of addresses per buffer, divided again for every block."""
 
 from __future__ import annotations
 

@@ -27,6 +27,6 @@ def window_order(num_examples: int, seed: int, epoch: int, window: int) -> I64:
 
 
 def _permutation(size: int, seed: int, epoch: int, stream: int) -> I64:
-    # Philox is counter-based: every (seed, epoch, stream) has a stream of its own that starts at no cost.
+    # Philox is counter-based: every (seed, epoch, stream) has its own stream, which starts at no cost.
     bits = np.random.Philox(np.random.SeedSequence([seed, epoch, stream]))
     return np.random.Generator(bits).permutation(size)

@@ -86,7 +86,7 @@ def _begin(root: Path, parameters: dict[str, Any]) -> None:
     for split in SPLITS:
         if (root / split).exists():
             raise ValueError(
-                f"{root / split} exists, but no {DONE} beside it says that it is synthetic data; "
+                f"{root / split} exists, but no {DONE} next to it says that it is synthetic data; "
                 "choose another data.root, or delete the folder"
             )
     FILES.replace(root / BEGUN, [_json({"parameters": parameters})])

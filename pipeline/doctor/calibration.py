@@ -59,7 +59,7 @@ def find_calibration(seen: SeenRows, judged: JudgedRows, run: OpenRun) -> list[F
         )
         lines.append(
             f"{len(off)} of {len(slices)} slices are off, with odds scaled to agree on all rows: {said}. The "
-            "model lacks what sets these values apart"
+            "model lacks what distinguishes these values"
         )
     columns = tuple(dict.fromkeys(one.name for one in off))
     return [Finding("calibration", "remark", columns, "\n".join(lines))] if lines else []

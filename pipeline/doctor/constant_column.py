@@ -14,7 +14,7 @@ ONE = 0.999
 """Share of the rows of one value from which on a file counts as constant."""
 FILE_ROWS = 50
 STRETCH, STRETCH_ROWS = 0.01, 100
-"""Share of a file's rows, and number of rows, from which on a stretch of one value is told."""
+"""Share of a file's rows, and number of rows, from which on a stretch of one value is reported."""
 UNLIKELY_NATS = 30.0
 """Negative logarithm of the chance of so many rows of one value, if each had it as often as elsewhere: 1e-13."""
 UNUSUAL = 10

@@ -16,13 +16,13 @@ from pipeline.records import I32, I64
 SAME_ROWS = 0.999
 """Share of the rows from which on two columns are one."""
 OTHER_ROWS = 100
-"""Rows beside those of the most frequent value that two columns must have to be compared."""
+"""Rows without its most frequent value that each of two columns must have to be compared."""
 ALIKE_COPIES = 6.0
 """Standard deviations of dependence of equality on the number, below which copies are drawn at random."""
 FIRST_ROWS, FIRST_SAME = 4096, 0.99
 """Rows that are compared first, and the share of them that must agree, since most pairs of columns differ at once."""
 COPIED = 0.005
-"""Share of the rows from which on a partial copy is told."""
+"""Share of the rows from which on a partial copy is reported."""
 OWN = 0.9
 """Least share of copies of the same row, among the rows in which a column has a value of another one's."""
 EXPECTED, WITHIN = 10, 3
@@ -59,7 +59,7 @@ def _of_pair(
         yield _finding(a, b, f"equal those of {b.name} in {_share(share)} of the rows", "take one out of the workflow")
     elif _same_but_for_names(a, b, rows[:FIRST_ROWS], FIRST_SAME) and _same_but_for_names(a, b, rows, SAME_ROWS):
         said = f"go with those of {b.name} one to one"
-        yield _finding(a, b, said, "they tell the model the same, so take one out of the workflow")
+        yield _finding(a, b, said, "they carry the same information, so take one out of the workflow")
     elif share >= COPIED and any(_is_copy(one, other, equal_N, rows, coarse) for one, other in ((a, b), (b, a))):
         first = int(rows[np.flatnonzero(equal_N)[0]])
         where = f"such as {seen.place(first)}, where both are {seen.shown(a, int(a.codes_N[first]))}"

@@ -29,7 +29,7 @@ from pipeline.workflow import Workflow
 
 def diagnose(workflow: Workflow, run_dir: Path | None, say: Callable[[str], None]) -> list[Finding]:
     """Find faults, then remarks. `run_dir`: a run of the workflow; None: what needs a model is left out. `say`: called
-    with lines that tell what was looked at.
+    with lines that say what was looked at.
 
     Raises ValueError if the files do not fit the workflow, or the run is none.
     """

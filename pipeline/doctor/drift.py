@@ -1,4 +1,4 @@
-"""Drift: fields whose values are distributed otherwise in the last file than in the first one."""
+"""Drift: fields whose values have another distribution in the last file than in the first one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from pipeline.doctor.dependence import Coarse, coarse_flag, counted_rows, dependence
-from pipeline.doctor.finding import Finding
+from pipeline.doctor.finding import Finding, listed
 from pipeline.doctor.seen import F64, SeenRows
 
 DRIFT_ERRORS = 6.0
 LEAST_DRIFT = 0.01
-"""Share of the rows, beyond what chance gives, from which on it is told."""
-SHOWN_DRIFTS = 10
+"""Share of the rows, beyond what chance gives, from which on it is reported."""
 
 
 def find_drift(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
@@ -38,12 +37,11 @@ def find_drift(seen: SeenRows, coarse: Mapping[str, Coarse]) -> list[Finding]:
     if not moved:
         return []
     ordered = sorted(moved, key=lambda name: moved[name][1] - moved[name][0])
-    said = ", ".join(f"{name} {moved[name][0]:.1%} ({moved[name][1]:.1%})" for name in ordered[:SHOWN_DRIFTS])
-    more = f" and {len(ordered) - SHOWN_DRIFTS} others" if len(ordered) > SHOWN_DRIFTS else ""
+    said = listed([f"{name} {moved[name][0]:.1%} ({moved[name][1]:.1%})" for name in ordered])
     text = (
         f"from {seen.files[0].path.name} to {seen.files[-1].path.name} the values of these fields have moved; the "
         "share of the rows that would have to have another value (in parentheses: what chance gives): "
-        f"{said}{more}. Where values come and go, train on the latest files, and retrain often"
+        f"{said}. Where values come and go, train on the latest files, and retrain often"
     )
     return [Finding("drift", "remark", tuple(ordered), text)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,9 +14,15 @@ class Finding:
     """Something wrong (a fault), or worth a look (a remark)."""
 
     kind: str
-    """One of KINDS of `diagnose.py`, which is also the name of the file that finds it."""
+    """Name of the file in this folder that finds it."""
     level: Level
     columns: tuple[str, ...]
     """Columns concerned; empty if it is not about columns."""
     text: str
     """One to three lines: what, where, how much, and what to do."""
+
+
+def listed(items: Sequence[str], others: str = "others", most: int = 10) -> str:
+    """List the first items, and say how many others there are."""
+    more = f" and {len(items) - most} {others}" if len(items) > most else ""
+    return ", ".join(items[:most]) + more

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from pipeline.doctor.finding import Finding
+from pipeline.doctor.finding import Finding, listed
 from pipeline.doctor.judged_rows import JudgedRows
 
 if TYPE_CHECKING:
     from pipeline.serving.opened import OpenRun
 
 JUDGED_PARTS = 10
-"""Parts of the rows, which are judged apart: the spread of their differences gives the error."""
-SHOWN_FIELDS = 10
+"""Parts of the rows, which are judged separately: the spread of their differences gives the error."""
 CLEAR = 3.0
-"""Errors of a difference from which on it is told: of ten parts, one field in 130 without effect is so far
+"""Errors of a difference from which on it is reported: of ten parts, one field in 130 without effect is so far
 above 0."""
 
 
@@ -33,22 +32,21 @@ def find_importance(judged: JudgedRows, run: OpenRun) -> list[Finding]:
     whole = [run.evaluate(table)["auc"] for table in tables]
     falls: dict[str, tuple[float, float]] = {}
     for name in judged.features:
-        apart = [
+        differences = [
             auc - run.evaluate(_permuted(table, name, rng))["auc"] for auc, table in zip(whole, tables, strict=True)
         ]
-        falls[name] = float(np.mean(apart)), float(np.std(apart, ddof=1)) / math.sqrt(len(apart))
+        falls[name] = float(np.mean(differences)), float(np.std(differences, ddof=1)) / math.sqrt(len(differences))
     ordered = sorted(falls, key=lambda name: -falls[name][0])
     clear = [name for name in ordered if falls[name][0] > CLEAR * falls[name][1]]
     rest = [name for name in ordered if name not in clear]
-    said = ", ".join(f"{name} {falls[name][0]:.4f} +- {falls[name][1]:.4f}" for name in clear[:SHOWN_FIELDS])
-    more = f" and {len(clear) - SHOWN_FIELDS} others" if len(clear) > SHOWN_FIELDS else ""
+    said = listed([f"{name} {falls[name][0]:.4f} +- {falls[name][1]:.4f}" for name in clear])
     text = (
         f"the AUC, {np.mean(whole):.4f} on {sum(map(len, parts)):,} rows of {judged.split}, falls if the values of a "
-        f"field are given to other rows by: {said or 'nothing that is clear'}{more} "
+        f"field are given to other rows by: {said or 'nothing that is clear'} "
         f"({len(parts)} parts, each with {len(falls) + 1} evaluations)"
     )
     if rest:
-        text += f".\nNo clear effect (too few rows to tell, or of no use): {', '.join(rest)}"
+        text += f".\nNo clear effect (too few rows, or of no use): {', '.join(rest)}"
     return [Finding("importance", "remark", tuple(ordered), text)]
 
 

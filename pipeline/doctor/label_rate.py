@@ -17,8 +17,8 @@ from pipeline.doctor.times import moments
 from pipeline.records import F32, I32
 
 RATE_ERRORS = 6.0
-"""Standard errors of a rate, with the spread of the other units, from which on it is told: of 100 units one would be so
-far off by chance once in five million times."""
+"""Standard errors of a rate, with the spread of the other units, from which on it is reported: by chance one of 100
+units is so far off once in five million times."""
 FEW = 5
 """Number of other units from which on their spread is known."""
 ODDS, ODDS_OF_FEW, ODDS_OF_STRETCH = 1.1, 1.5, 2.0
@@ -28,7 +28,7 @@ LEAST_LABELS = 10
 """Expected labels of the rarer kind in a unit that is judged."""
 STRETCHES, BUCKETS = 20, 200
 WAY = (
-    "Were labels lost, set, or joined too early there? Make them anew, or leave these rows out; if it is another "
+    "Were labels lost, set, or joined too early there? Make them again, or leave these rows out; if it is another "
     "population, nothing is wrong"
 )
 
@@ -122,11 +122,11 @@ def _by_stretch(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
         yield Finding("label_rate", "fault", (name,), said)
         return
 
-    def told(number: int) -> str:
+    def rows_of(number: int) -> str:
         first = int(np.flatnonzero(units_N == number)[0])
         return f"the rows from {seen.place(first)} on"
 
-    yield from _worst(name, rates, told)
+    yield from _worst(name, rates, rows_of)
 
 
 def _by_time(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
@@ -134,14 +134,14 @@ def _by_time(seen: SeenRows, labels_N: F32, name: str) -> Iterator[Finding]:
         units_N = _buckets(column)
         rates = LabelRates.of(units_N, labels_N, int(units_N.max()) + 1)
 
-        def told(number: int, column: SeenColumn = column, units_N: I32 = units_N) -> str:
+        def rows_of(number: int, column: SeenColumn = column, units_N: I32 = units_N) -> str:
             rows = np.flatnonzero(units_N == number)
             assert column.raw_N is not None
             ends = [rows[np.argmin(column.raw_N[rows])], rows[np.argmax(column.raw_N[rows])]]
             low, high = (seen.shown(column, int(column.codes_N[row])) for row in ends)
             return f"the rows with {column.name} {low}" + (f" to {high}" if low != high else "")
 
-        yield from _worst(name, rates, told)
+        yield from _worst(name, rates, rows_of)
 
 
 def _buckets(column: SeenColumn) -> I32:
@@ -154,7 +154,7 @@ def _buckets(column: SeenColumn) -> I32:
     return np.minimum(parts_N, BUCKETS).astype(np.int32)
 
 
-def _worst(name: str, rates: LabelRates, told: Callable[[int], str]) -> Iterator[Finding]:
+def _worst(name: str, rates: LabelRates, rows_of: Callable[[int], str]) -> Iterator[Finding]:
     """The unit that is farthest off, and how many others are."""
     off = {}
     for number in rates.judged if len(rates.judged) > FEW else ():
@@ -164,7 +164,7 @@ def _worst(name: str, rates: LabelRates, told: Callable[[int], str]) -> Iterator
     if off:
         worst = max(off, key=lambda number: off[number].errors)
         more = f" ({len(off) - 1} of {len(rates.judged)} others are off, too)" if len(off) > 1 else ""
-        yield _finding(name, rates, worst, off[worst], told(worst) + more)
+        yield _finding(name, rates, worst, off[worst], rows_of(worst) + more)
 
 
 def _finding(name: str, rates: LabelRates, number: int, found: Off, what: str) -> Finding:

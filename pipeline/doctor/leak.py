@@ -1,4 +1,4 @@
-"""Leaks: columns that tell the label by themselves, in all rows or in some, or that have it counted in."""
+"""Leaks: columns that reveal the label, in all rows or in some, or that count it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pipeline.doctor.finding import Finding
+from pipeline.doctor.finding import Finding, listed
 from pipeline.doctor.measures import auc_error, binned, held_out_rates, rank_auc, total_variation
 from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 from pipeline.records import F32, I32
@@ -25,7 +25,6 @@ LIKELY = 0.5
 COUNTED, CLOSER = 0.1, 4.0
 """Least distance (total variation) of a column's values with the label from those without it, and the factor by which
 it must shrink once 1 is taken off the values with the label: the label is then counted in them."""
-SHOWN_LEAKS = 10
 SURPRISE_NATS = 30.0
 """Negative logarithm of the chance that rows of the mean label rate all have one label: 1e-13, less than one in the
 number of values that are tried."""
@@ -52,11 +51,10 @@ def find_leaks(seen: SeenRows, model_auc: Mapping[str, tuple[float, str]]) -> li
 
 
 def _remark(label: str, certain: Mapping[str, str], common_N: Mask, common: float) -> Finding:
-    said = ", ".join(f"{name} in {what}" for name, what in list(certain.items())[:SHOWN_LEAKS])
-    more = f" and {len(certain) - SHOWN_LEAKS} other columns" if len(certain) > SHOWN_LEAKS else ""
+    said = listed([f"{name} in {what}" for name, what in certain.items()], "other columns")
     text = (
         f"{label} is {common:g} in {float(common_N.mean()):.2%} of the rows, and without exception with some values: "
-        f"{said}{more}. That is sound if these rows can have no other, and a leak if the value is known only afterwards"
+        f"{said}. That is sound if these rows can have no other, and a leak if the value is known only afterwards"
     )
     return Finding("leak", "remark", tuple(certain), text)
 
@@ -71,8 +69,8 @@ def _of_column(
     text = ""
     if alone >= LEAK_AREA:
         text = (
-            f"{column.name} alone tells {label}: the label rates of its values have AUC {alone:.4f} on rows that they "
-            f"were not counted on; {WAY}"
+            f"{column.name} alone predicts {label}: the label rates of its values have AUC {alone:.4f} on rows that "
+            f"they were not counted on; {WAY}"
         )
     elif model and alone > model[0] + BEATS_BY * error:
         text = (
@@ -82,19 +80,19 @@ def _of_column(
         )
     elif pure := _pure(seen, column, labels_N == rare):
         text = (
-            f"{column.name} tells {label} in {pure[1] / len(labels_N):.2%} of the rows: it is {rare:g} in {pure[0]}, "
+            f"{column.name} reveals {label} in {pure[1] / len(labels_N):.2%} of the rows: it is {rare:g} in {pure[0]}, "
             f"and in {float((labels_N == rare).mean()):.2%} of all; {WAY}"
         )
     elif part := _alone_in_part(seen, column, labels_N, half_N):
-        text = f"{column.name} alone tells {label} {part}; {WAY}"
+        text = f"{column.name} alone predicts {label} {part}; {WAY}"
     elif counted := _counted(column, labels_N):
         text = f"{column.name} seems to count {label} of the row itself: {counted}. Count only what came before the row"
     return Finding("leak", "fault", (column.name,), text) if text else None
 
 
 def _alone_in_part(seen: SeenRows, column: SeenColumn, labels_N: F32, half_N: Mask) -> str:
-    """How well the column tells the label in the rows that have another value than its most frequent one, such as null
-    or 0 where it is not known; empty if that is not well."""
+    """Say how well the column predicts the label in the rows without its most frequent value, such as null or 0 where
+    it is not known; empty if that is not well."""
     top = int(np.bincount(column.codes_N).argmax())
     some_N = column.codes_N != top
     positive = int(labels_N[some_N].sum())
@@ -146,7 +144,7 @@ def _codes(column: SeenColumn) -> I32:
 
 
 def _pure(seen: SeenRows, column: SeenColumn, outcome_N: Mask) -> tuple[str, int] | None:
-    """The values all of whose many rows have an outcome, in words, and the number of their rows; or all values but the
+    """Describe the values whose rows (many) all have the outcome, and count these rows; or all values but the
     most frequent one, of which each may be rare; None if there are none."""
     codes_N = _codes(column)
     top = int(np.bincount(column.codes_N).argmax())

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         refuse_remote("the workflow or run", args.target)
         workflow, run_dir = target_of(args.target, args.workflow, args.set)
-        # These imports take seconds, and a wrong path is told without them.
+        # These imports take seconds, and a wrong path is reported without them.
         from pipeline.doctor.diagnose import diagnose
 
         # Of JSON, stdout has nothing else.
@@ -44,7 +44,9 @@ def doctor_arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipeline doctor", description=__doc__)
     parser.add_argument("target", type=Path, metavar="WORKFLOW|RUN", help="a workflow's file, FILE.py:NAME, or a run")
     parser.add_argument("--set", action="append", default=[], metavar="a.b=value", help="change a field (JSON or text)")
-    parser.add_argument("--workflow", type=Path, help="of a run with a model class of its own: the workflow's file")
+    parser.add_argument(
+        "--workflow", type=Path, help="the workflow's file, for a run whose model class is defined there"
+    )
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
     return parser
 
@@ -64,19 +66,15 @@ def target_of(target: Path, file: Path | None, settings: Sequence[str]) -> tuple
 
 def print_findings(findings: Sequence[Finding], say: Callable[[str], None]) -> None:
     """Say faults, then remarks."""
-    faults = [finding for finding in findings if finding.level == "fault"]
-    remarks = [finding for finding in findings if finding.level == "remark"]
-    say(f"{len(faults)} fault{'s' * (len(faults) != 1)}:" if faults else "no fault found")
-    for finding in faults:
-        say(f"  {finding.kind}: {_indented(finding.text)}")
-    if remarks:
-        say(f"{len(remarks)} remark{'s' * (len(remarks) != 1)}:")
-    for finding in remarks:
-        say(f"  {finding.kind}: {_indented(finding.text)}")
-
-
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n    ")
+    if all(finding.level != "fault" for finding in findings):
+        say("no fault found")
+    for level in ("fault", "remark"):
+        of_level = [finding for finding in findings if finding.level == level]
+        if of_level:
+            say(f"{len(of_level)} {level}{'s' * (len(of_level) != 1)}:")
+        for finding in of_level:
+            indented = finding.text.replace("\n", "\n    ")
+            say(f"  {finding.kind}: {indented}")
 
 
 def _say(line: str) -> None:

@@ -59,7 +59,7 @@ def held_out_rates(codes_N: I32, labels_N: F32, half_N: Mask) -> F64:
 
 def binned(values_N: F32 | F64, num_bins: int = 100) -> I32:
     """[N] number of the bin of each value: bins of as many rows each, and at both ends narrower ones, down to MIN_BIN
-    rows. A value with a bin's share of the rows or more has a bin of its own."""
+    rows. A value with a bin's share of the rows or more has its own bin."""
     shares = [np.linspace(0, 1, num_bins + 1)]
     tail = 0.5 / num_bins
     while tail * len(values_N) >= MIN_BIN:

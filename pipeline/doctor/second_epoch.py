@@ -13,7 +13,7 @@ COLLAPSE_ERRORS = 3.0
 """Standard errors of the AUC by which a later epoch must be worse than the first. Both are judged on the same
 examples, so their difference has a smaller error than this."""
 LOSS = 1.05
-"""Factor by which the logloss must grow if the split is too small for the AUC to tell."""
+"""Factor by which the logloss must grow if the split is too small for the AUC to show it."""
 
 
 def find_second_epoch(evaluations: Sequence[Mapping[str, Any]], label_rate: float) -> list[Finding]:

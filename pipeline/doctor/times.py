@@ -21,13 +21,13 @@ CLOCK_NAME = re.compile(
 )
 """Whole names of columns that say when, not how long something took, as play_time does."""
 CYCLE = re.compile(r"(^|[^a-z])(hour|day)s?($|[^a-z])", re.IGNORECASE)
-"""Words in names of columns that say when, though they may begin anew every day, week or month."""
+"""Words in names of columns that say when, though they may repeat every day, week or month."""
 EPOCH_SECONDS = (9e8, 2.1e9)
 """Seconds since 1970 of times between 1998 and 2036; milliseconds to nanoseconds are 10^3 to 10^9 times that."""
 DAY_SECONDS = 86_400
-"""Whole numbers below may be times of a day, which begin anew every day, unless hardly any comes again."""
+"""Whole numbers below may be times of a day, which repeat every day, unless hardly any repeats."""
 DISTINCT, DISTINCT_ROWS = 0.99, 1000
-"""Share of the rows whose values are different, and number of rows, from which on values do not come again."""
+"""Share of the rows whose values are different, and number of rows, from which on values count as unique."""
 IN_ORDER = 0.15
 """Share of the pairs of rows of train and of another split in the wrong (or the right) order, below which small numbers
 are clocks, too."""

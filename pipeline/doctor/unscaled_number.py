@@ -71,7 +71,7 @@ def _two_scales(seen: SeenRows, column: SeenColumn, reach: str) -> Iterator[Find
     yield Finding(
         "unscaled_number", "fault", (column.name,),
         f"{reach}, in two scales: {above / seen.num_rows:.2%} of the rows have {top:g} or more, the others {bottom:g} "
-        "or less, with hardly anything between: are there two units in it, or a number that stands for a missing one? "
+        "or less, with hardly anything between: are there two units in it, or a number that means a missing one? "
         "Correct these rows, or make them null",
     )  # fmt: skip
 

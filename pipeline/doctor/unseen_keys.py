@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeline.doctor.finding import Finding
+from pipeline.doctor.finding import Finding, listed
 from pipeline.doctor.seen import Mask, SeenColumn, SeenRows
 
 LEAST_UNSEEN = 0.01
-"""Share of the rows (of a column of lists: of the values) from which on it is told."""
-SHOWN_UNSEEN = 10
+"""Share of the rows (of a column of lists: of the values) from which on it is reported."""
 
 
 def find_unseen_keys(seen: SeenRows) -> list[Finding]:
@@ -26,13 +25,12 @@ def find_unseen_keys(seen: SeenRows) -> list[Finding]:
     if not shares:
         return []
     ordered = sorted(shares, key=lambda name: -shares[name][0])
-    said = ", ".join(f"{name} {shares[name][0]:.1%} ({shares[name][1]:.1%})" for name in ordered[:SHOWN_UNSEEN])
-    more = f" and {len(ordered) - SHOWN_UNSEEN} others" if len(ordered) > SHOWN_UNSEEN else ""
+    said = listed([f"{name} {shares[name][0]:.1%} ({shares[name][1]:.1%})" for name in ordered])
     part = seen.share_of("train")
     limit = "" if part == 1 else f"; at most so many, since only {part:.1%} of train was looked at"
     text = (
         f"share of the rows of {split} whose key was never in train (in parentheses: share of its different keys): "
-        f"{said}{more}{limit}. What a model knows of such a row comes from its other fields; `prepare --minimum` gives "
+        f"{said}{limit}. What a model knows of such a row comes from its other fields; `prepare --minimum` gives "
         "all rare values one key, which is learned"
     )
     return [Finding("unseen_keys", "remark", tuple(ordered), text)]

@@ -19,4 +19,4 @@ class Choice:
     either: bool = False
     """True for whole numbers that may be names of things as well as amounts, by all that is seen."""
     values: tuple[str, str] | None = None
-    """Values of a label that stand for 0 and 1, if it has others."""
+    """Values of a label that mean 0 and 1, if it has others."""

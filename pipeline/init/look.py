@@ -134,7 +134,7 @@ def _text(paths: Sequence[Path]) -> Look:
         other = next(csv.reader([_first_line(path)], delimiter=delimiter))
         if has_header and _is_header(other) != has_header:
             raise ValueError(
-                f"{path} has no header, {paths[0]} has one; add the line {head!r} to it, or give the files apart"
+                f"{path} has no header, {paths[0]} has one; add the line {head!r} to it, or give the files separately"
             )
         if has_header and (different := sorted({*names} ^ {*other})):
             having, lacking = (path, paths[0]) if different[0] in other else (paths[0], path)

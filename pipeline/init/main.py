@@ -23,10 +23,9 @@ from pipeline.init.roles import choose_roles, shared_table, without_unseen
 from pipeline.machine.aside import move_aside
 from pipeline.machine.signals import heed_interrupts
 from pipeline.prepare.command import find_sources
-from pipeline.prepare.draft import Draft, number_setting, quoted, workflow_name, workflow_text
+from pipeline.prepare.draft import Draft, draft_of, number_setting, quoted, workflow_name, workflow_text
 from pipeline.prepare.layout import KEPT, MANIFEST
 from pipeline.prepare.main import main as prepare_main
-from pipeline.prepare.stub import draft_of
 from pipeline.storage.durable import replacing
 
 DATA_SUFFIXES = (".parquet", ".pq", *TEXT_SUFFIXES)
@@ -34,9 +33,6 @@ OUT = (
     "the workflow's file, such as my.py; if the files are converted or divided, my_data with Parquet files and, for "
     "text, my_schema.json are written next to it"
 )
-GROWTH = 0.7
-"""Exponent with which the number of different values grows with the number of rows, where a sample is not enough to
-see all: about that of Criteo's and Avazu's columns."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -169,11 +165,9 @@ def draft_of_files(out: Path, look: Look, choices: Sequence[Choice], division: D
     rows = dict(zip(look.paths, look.rows, strict=True))
     num_rows = sum(rows[path] for path in division["train"])
     of_role = {role: [c for c in choices if c.role == role] for role in ("label", "number", "category")}
-    own = [choice for choice in of_role["category"] if not shared_table(choice, choices, look)]
-    num_keys = sum(_num_keys(choice.column, sum(look.rows)) for choice in own)
     return Draft(
         name=workflow_name(out.stem),
-        what=f"{sum(look.rows):,} rows of {len(look.paths):,} files: about {num_keys:,} different keys",
+        what=f"{sum(look.rows):,} rows of {len(look.paths):,} files",
         root=f"Path(__file__).parent / {relative}" if inside else f"Path({quoted(str(parent))})",
         splits={
             split: [glob.escape(str(path.absolute().relative_to(parent))) for path in division[split]]
@@ -217,13 +211,8 @@ def _text_type(choice: Choice) -> str:
     """Type of a column of text, as prepare's schema names it."""
     if choice.values:
         return f":{choice.values[0]}/{choice.values[1]}"
-    if choice.role == "number":
-        return ":int64" if choice.column.whole else ":float32"
-    if choice.role == "category":
-        return ":int64" if choice.column.whole else ":string"
-    if choice.role == "time":
-        return ":int64" if choice.column.whole else ":string"
-    return ""
+    types = {"number": ":float32", "category": ":string", "time": ":string"}
+    return ":int64" if choice.role in types and choice.column.whole else types.get(choice.role, "")
 
 
 def _number(column: Column) -> str:
@@ -238,13 +227,6 @@ def _category(choice: Choice, choices: Sequence[Choice], look: Look) -> str:
         ', pooling="mean"' if (column.kind or "").startswith("lists") else ""
     )
     return f"Category(name={quoted(column.name)}{more})"
-
-
-def _num_keys(column: Column, num_rows: int) -> int:
-    """Estimate of the number of different values in all rows."""
-    if column.num_different < 0.02 * column.num_rows:
-        return column.num_different
-    return int(column.num_different * max(1.0, num_rows / column.num_rows) ** GROWTH)
 
 
 def _range(column: Column) -> str:

@@ -117,7 +117,7 @@ def _words(name: str) -> set[str]:
 
 
 def _by_name(name: str) -> Role | None:
-    """Role of whole numbers that a column's name tells."""
+    """Role of whole numbers by their column's name."""
     last = name.rstrip("0123456789_").rpartition("_")[2]
     if PER.search(name) or (AMOUNT_WORDS.search(last) and not NUMBER_WORDS.search(last)):
         return "number"
@@ -239,7 +239,7 @@ def _is_time(column: Column) -> bool:
 
 
 def _warned(choice: Choice, look: Look, label: pa.ChunkedArray) -> Choice:
-    """Leave out a column that tells the label by itself: it is probably known only after the label is."""
+    """Leave out a column that predicts the label by itself: it is probably known only after the label is."""
     column = choice.column
     values = look.sample.column(column.name)
     if choice.role == "category" and column.num_different <= FEW and not (column.kind or "").startswith("lists"):

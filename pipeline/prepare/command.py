@@ -18,10 +18,9 @@ from pipeline.prepare.formats import Format
 from pipeline.prepare.heads import check_heads
 from pipeline.prepare.lines import BadLines
 from pipeline.prepare.manifest import Command, command_of
-from pipeline.prepare.parts import joined_span, span_of
 from pipeline.prepare.pieces import Piece, cut_sources
-from pipeline.prepare.read import names_in, parts
-from pipeline.prepare.splits import ByTime, Split, ToScore, check_split, parse
+from pipeline.prepare.read import names_in
+from pipeline.prepare.splits import ToScore, check_split, parse
 from pipeline.prepare.steps import Job
 
 KINDS = {
@@ -42,8 +41,6 @@ TAKES = {
     "parquet": ("schema", "no_label"),
 }
 """Additional options of each format; `schema` and `fields` are required, the others optional."""
-ENDS_BYTES = 1 << 20
-"""Bytes of text from which a message takes values of a column."""
 NOT_OF_OUTPUT = ("out", "sources", "workers", "scheduler", "fresh")
 """Options that change no byte of the output, or are recorded elsewhere."""
 SCHEMA = {
@@ -147,35 +144,13 @@ def plan_preparation(args: argparse.Namespace, out: Path) -> tuple[Job, list[Pie
         args.vocabulary = categories
     if strangers := sorted({*args.vocabulary} - {*categories}):
         raise ValueError(f"--vocabulary: {', '.join(strangers)} is no category; there are {', '.join(categories)}")
-    try:
-        check_split(split, format.schema, paths)
-    except ValueError as error:
-        raise ValueError(f"{error}{sampled_span(split, format, paths)}") from error
+    check_split(split, format.schema, paths)
     vocabulary = tuple(sorted({*args.vocabulary}))
     minimum, minimum_of = minimums(args.minimum, vocabulary)
     job = Job(out.absolute(), format, split, BadLines(args.skip_bad), vocabulary, minimum, tuple(minimum_of.items()))
     options = {name: value for name, value in sorted(vars(args).items()) if name not in NOT_OF_OUTPUT}
-    for name in ("no_header", "no_label"):
-        if not options[name]:
-            # So that it is the command of a version without this option.
-            del options[name]
     options |= {"minimum": minimum} | ({"minimum_of": minimum_of} if minimum_of else {}) | described(format)
     return job, cut_sources(paths, format, args.piece_size), command_of(options, paths)
-
-
-def sampled_span(split: Split, format: Format, paths: Sequence[Path]) -> str:
-    """Range of the column of a split by time near both ends of the sources, as the end of a sentence; empty if there is
-    none, or it cannot be read."""
-    if not isinstance(split, ByTime) or split.column not in format.schema.names:
-        return ""
-    first, last = (cut_sources([path], format, ENDS_BYTES) for path in (paths[0], paths[-1]))
-    try:
-        ends = [next(parts(piece, format, BadLines(1.0))).table.column(split.column) for piece in (first[0], last[-1])]
-    except ValueError:
-        return ""
-    span = joined_span(map(span_of, ends))
-    where = " and ".join(dict.fromkeys((paths[0].name, paths[-1].name)))
-    return f"; at both ends of {where}, {split.column} goes from {span[0]} to {span[1]}" if span else ""
 
 
 def minimums(words: Sequence[str], vocabulary: Sequence[str]) -> tuple[int, dict[str, int]]:

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pipeline.data.files import SPLITS
 from pipeline.messages.terminal import visible
@@ -87,7 +88,7 @@ def workflow_text(draft: Draft) -> str:
     small = draft.num_rows < SMALL_ROWS
     dim = SMALL_DIM if small else DIM
     stops = epochs > 1 and bool(draft.splits.get("validation"))
-    # Without a validation split nothing tells when to stop.
+    # Without a validation split nothing says when to stop.
     epochs = epochs if stops else min(epochs, 3)
     schedule = f"batch_size={batch}, epochs={epochs}"
     if stops:
@@ -138,6 +139,33 @@ def number_setting(name: str, minimum: float, maximum: float, whole: bool) -> st
 def workflow_name(stem: str) -> str:
     """Name of a workflow, and of its run's folder, from that of a file or folder."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", stem).lstrip("._-") or "workflow"
+
+
+def stub_text(summary: Mapping[str, Any], folder: str) -> str:
+    """Text of a workflow file; `summary` as in _prepared.json. `folder`: name of the output's folder."""
+    return workflow_text(draft_of(summary, workflow_name(folder), "Path(__file__).parent"))
+
+
+def draft_of(summary: Mapping[str, Any], name: str, root: str) -> Draft:
+    """Draft of the workflow of a prepared data set. `root`: expression of the data's folder."""
+    columns, splits = summary["columns"], summary["splits"]
+    names = {role: [n for n, c in columns.items() if c["role"] == role] for role in ("label", "number", "category")}
+    rate = ", ".join(f"{rate:.4f}" for rate in splits["train"]["positive_rate"].values())
+    rows = sum(split["rows"] for split in splits.values())
+    return Draft(
+        name=name,
+        what=f"{rows:,} rows that pipeline.prepare made: positive rate {rate}",
+        root=root,
+        splits={split: (split,) for split in SPLITS if splits[split]["rows"]},
+        labels=names["label"],
+        numbers=[_number(name, columns[name]) for name in names["number"]],
+        categories=[f"Category(name={quoted(name)})" for name in names["category"]],
+        num_rows=splits["train"]["rows"],
+    )
+
+
+def _number(name: str, column: Mapping[str, Any]) -> str:
+    return number_setting(name, column.get("least", 0), column.get("greatest", 2), column["type"].startswith("int"))
 
 
 def _lines(items: Sequence[str]) -> list[str]:

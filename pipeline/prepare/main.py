@@ -35,15 +35,11 @@ PROCESS_BYTES = 400 << 20
 
 
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, pa.ArrowException)
-"""Exceptions that end a preparation with a message. RuntimeError stands for PipelineError, a RecursionError, and a
+"""Exceptions that end a preparation with a message. RuntimeError includes PipelineError, RecursionError, and a
 thread that cannot be started."""
 
 
-SAME_GOES_ON = "the same command goes on"
-CORRECTED_GOES_ON = (
-    "the command goes on when this is corrected, without --fresh: in a source, or by another --skip-bad, --split or "
-    "--minimum"
-)
+CORRECTED = "when this is corrected, without --fresh: in a source, or by another --skip-bad, --split or --minimum"
 
 
 class Stop:
@@ -80,10 +76,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         except FAULTS as error:
             print(f"error: {fault_message(error)}", file=sys.stderr)
             if stop.begun:
-                print(
-                    f"what is done stays: {CORRECTED_GOES_ON if isinstance(error, ValueError) else SAME_GOES_ON}",
-                    file=sys.stderr,
+                way = (
+                    f"the command goes on {CORRECTED}" if isinstance(error, ValueError) else "the same command goes on"
                 )
+                print(f"what is done stays: {way}", file=sys.stderr)
             return 1 if stop.begun else 2
         except KeyboardInterrupt:
             print("interrupted before anything was made", file=sys.stderr)
@@ -131,8 +127,8 @@ def fault_message(error: BaseException) -> str:
 
 def memory_of(num_threads: int, piece_bytes: int, vocabulary: bool) -> str:
     """Upper bound of the memory of a preparation, in words; it does not depend on the size of the sources."""
-    of_part, besides = MEMORY_PER_BYTE * piece_bytes, PROCESS_BYTES + vocabulary * CACHE_BYTES
+    of_part, others = MEMORY_PER_BYTE * piece_bytes, PROCESS_BYTES + vocabulary * CACHE_BYTES
     return (
         f"{num_threads} parts at a time, of {format_size(piece_bytes)} of text: up to {of_part >> 20:,} MiB of memory "
-        f"each, and {besides >> 20:,} MiB besides"
+        f"each, and {others >> 20:,} MiB in addition"
     )

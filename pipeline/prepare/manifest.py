@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Strict)
 HEAD_BYTES = 1 << 16
 MAX_SHOWN = 200
 CORRECTABLE = ("skip_bad", "split", "minimum", "minimum_of")
-"""Options that a command may have otherwise than the one whose data were refused."""
+"""Options in which a command may differ from the one whose data were refused."""
 
 
 class Origin(Strict):
@@ -130,7 +130,7 @@ def _corrects(there: Command, here: Command) -> bool:
 
 
 def _different(there: Command, here: Command) -> list[str]:
-    """Names of the options that differ. One that is absent, as an earlier version may have it, is None."""
+    """Names of the options that differ; one that is absent is None."""
     names = sorted({*there.options, *here.options})
     return [name for name in names if there.options.get(name) != here.options.get(name)]
 

@@ -80,10 +80,10 @@ class Record(Strict, allow_inf_nan=True):
     """True if the source has no later part."""
     numbers: dict[str, tuple[int | float, int | float]]
     """Minimum and maximum of each column of numbers that has values; infinite if all of them are NaN."""
-    files: tuple[OutputFile, ...]
+    files: tuple[OutputFile, ...] = ()
     unknown: dict[str, int]
     """Number of values that became the id 0, rare or unknown, by column with a vocabulary."""
-    kept: str
+    kept: str = ""
     """Checksum of the counts that the step saved for the part; empty if it saves none."""
     end: int = 0
     """Bytes of the source read up to this part's end, if it is read as a stream."""
@@ -94,7 +94,7 @@ class Record(Strict, allow_inf_nan=True):
 
 
 class Records:
-    """The records of a step, in a folder of their own."""
+    """The records of a step, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

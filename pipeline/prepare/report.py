@@ -40,8 +40,7 @@ def _split_rows(job: Job, prepared: Prepared) -> Iterator[Sequence[str]]:
 
 def _ids(columns: dict[str, dict[str, object]]) -> Iterator[Sequence[str]]:
     for name, column in columns.items():
-        # The output of an earlier version has no such number.
-        yield name, f"{column['vocabulary']:,}", f"{column['unknown']:,}" if "unknown" in column else "-"
+        yield name, f"{column['vocabulary']:,}", f"{column['unknown']:,}"
 
 
 def aligned(rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> Iterator[str]:

@@ -14,13 +14,13 @@ from pipeline.cluster.tasks import Tasks
 from pipeline.data.files import SPLITS
 from pipeline.errors import PipelineError
 from pipeline.monitor.row_progress import RowProgress
+from pipeline.prepare.draft import stub_text
 from pipeline.prepare.layout import COUNT, COUNTS, STUB, WRITE, remove_kept, remove_partials
 from pipeline.prepare.manifest import Command, check_sources, summarize, write_manifest
 from pipeline.prepare.parts import Made, Records, joined_span
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.splits import ToScore, asked_for, reaches
 from pipeline.prepare.steps import Job, check_parts, do_piece
-from pipeline.prepare.stub import stub_text
 from pipeline.prepare.vocabulary import merge, path_of
 from pipeline.storage.files import Files
 
@@ -158,7 +158,7 @@ def finish_preparation(job: Job, pieces: Sequence[Piece], command: Command) -> N
     if summary["splits"]["train"]["rows"]:
         stub, text = job.out / STUB, stub_text(summary, job.out.name).encode()
         if stub.exists() and stub.read_bytes() != text:
-            raise ValueError(f"{stub} is not the one that would be written; move it, lest it is lost")
+            raise ValueError(f"{stub} differs from the one that would be written; move it to keep it")
         Files().replace(stub, [text])
     write_manifest(job.out, summary, job.records(WRITE))
     # If killed during the removal, the next run does the rest.

@@ -15,7 +15,7 @@ from pipeline.records import I32, I64, Array
 
 REASONS = {
     sparse_text.BAD_LABEL: "a line must begin with a label of 0, 1, -1 or +1",
-    sparse_text.BAD_TOKEN: "expected {token} behind the label, with numbers from 0 to 999,999,999,999,999,999",
+    sparse_text.BAD_TOKEN: "expected {token} after the label, with numbers from 0 to 999,999,999,999,999,999",
     sparse_text.NO_SLOT: "a field that was not named; name it in --fields to make it a column",
     sparse_text.NOT_ONE: "a value other than 1, which an id cannot keep; name its {number} in --numbers to make a "
     "column of its values, or give --ignore-values",
@@ -73,7 +73,7 @@ def _blocks(text: Text) -> Iterator[Text]:
 
 def _slots_of(format: Format) -> I32:
     """Slot of each index (libsvm) or field (libffm) by its number, with which its column's name ends. Numbers without a
-    column of their own, and the last entry, for all larger ones, have the slot of the list of ids (libsvm), or -1
+    column, and the last entry, for all larger ones, have the slot of the list of ids (libsvm), or -1
     (libffm)."""
     others = 0 if format.kind == "libsvm" else -1
     numbered = {int(f.name[1:]): slot for slot, f in enumerate(format.fields[1:]) if f.name != "ids"}

@@ -32,7 +32,7 @@ class Split(Protocol):
 
 @dataclass(frozen=True)
 class Ratio:
-    """Random division: each row has a draw of its own, SplitMix64 of (seed, file, part, row)."""
+    """Random division: each row has its own draw, SplitMix64 of (seed, file, part, row)."""
 
     validation: float = 0.0
     test: float = 0.0
@@ -114,7 +114,7 @@ class ToScore:
 
 
 def asked_for(split: Split) -> list[str]:
-    """Splits besides training that the user asked for."""
+    """Splits other than training that the user asked for."""
     return [name for name in SPLITS if getattr(split, name, None) or getattr(split, f"{name}_from", None) is not None]
 
 

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,7 @@ from pipeline.data.files import SPLITS
 from pipeline.prepare.formats import Format
 from pipeline.prepare.layout import COUNT, COUNTS, KEPT, WRITE
 from pipeline.prepare.lines import BadLines
-from pipeline.prepare.parts import Made, OutputFile, Record, Records, in_row_groups, limits, part_name, write_splits
+from pipeline.prepare.parts import Made, Record, Records, in_row_groups, limits, part_name, write_splits
 from pipeline.prepare.pieces import Piece
 from pipeline.prepare.read import SourcePart, parts
 from pipeline.prepare.splits import I8, TRAIN, ByTime, Split
@@ -41,7 +42,7 @@ class Job:
     """Columns whose values become ids."""
     minimum: int = 1
     minimum_of: tuple[tuple[str, int], ...] = ()
-    """Columns with a minimum of their own."""
+    """Columns with their own minimum."""
 
     @property
     def kept(self) -> Path:
@@ -70,30 +71,34 @@ def do_piece(job: Job, step: str, piece: Piece) -> None:
         for part in parts(piece, job.format, job.bad, made):
             if part.number not in made:
                 split_N = job.split.of(part.file, part.number, piece.path, part.table)
-                records.write(STEPS[step](job, part, split_N))
+                records.write(_record(part, STEPS[step](job, part, split_N)))
             # Its memory is for the next part.
             del part
             if job.stop.exists():
                 return
     except BaseException:
-        # Without it tasks that run beside this one might go on for hours, if a source is read as a stream.
+        # Without it tasks that run at the same time might go on for hours, if a source is read as a stream.
         with suppress(OSError):
             job.stop.touch()
         raise
 
 
-def _count(job: Job, part: SourcePart, split_N: I8) -> Record:
+def _record(part: SourcePart, made: dict[str, Any]) -> Record:
+    of_part = {name: getattr(part, name) for name in ("file", "number", "last", "end")}
+    return Record(**of_part, lines=part.num_lines, skipped=part.num_skipped, **({"numbers": {}, "unknown": {}} | made))
+
+
+def _count(job: Job, part: SourcePart, split_N: I8) -> dict[str, Any]:
     rows = part.table.filter(pa.array(split_N == TRAIN))
-    kept = count_part(rows, job.vocabulary, job.kept / COUNTS, part_name(part.file, part.number))
-    return _record(part, {}, (), {}, kept)
+    return {"kept": count_part(rows, job.vocabulary, job.kept / COUNTS, part_name(part.file, part.number))}
 
 
-def _write(job: Job, part: SourcePart, split_N: I8) -> Record:
+def _write(job: Job, part: SourcePart, split_N: I8) -> dict[str, Any]:
     name = part_name(part.file, part.number)
     numbers = limits(part.table, job.of_role("number"))
     table, unknown = _with_ids(job, part.table)
     files = write_splits(job.out, name, in_row_groups(table, split_N), job.of_role("label"), _times(job, part, split_N))
-    return _record(part, numbers, files, unknown, "")
+    return {"numbers": numbers, "files": files, "unknown": unknown}
 
 
 def _times(job: Job, part: SourcePart, split_N: I8) -> dict[str, pa.ChunkedArray] | None:
@@ -104,28 +109,8 @@ def _times(job: Job, part: SourcePart, split_N: I8) -> dict[str, pa.ChunkedArray
     return {split: times.filter(pa.array(split_N == place)) for place, split in enumerate(SPLITS)}
 
 
-def _record(
-    part: SourcePart,
-    numbers: dict[str, tuple[int | float, int | float]],
-    files: tuple[OutputFile, ...],
-    unknown: dict[str, int],
-    kept: str,
-) -> Record:
-    return Record(
-        file=part.file,
-        number=part.number,
-        lines=part.num_lines,
-        skipped=part.num_skipped,
-        last=part.last,
-        numbers=numbers,
-        files=files,
-        unknown=unknown,
-        kept=kept,
-        end=part.end,
-    )
-
-
-STEPS: dict[str, Callable[[Job, SourcePart, I8], Record]] = {COUNT: _count, WRITE: _write}
+STEPS: dict[str, Callable[[Job, SourcePart, I8], dict[str, Any]]] = {COUNT: _count, WRITE: _write}
+"""What each step makes of a part; returns the fields of its record that are not those of the part."""
 
 
 def _with_ids(job: Job, table: pa.Table) -> tuple[pa.Table, dict[str, int]]:

@@ -73,7 +73,7 @@ def _damage_told(path: Path, line: Callable[[], int]) -> Iterator[None]:
     except OSError as error:
         if codec_of(path) is None:
             raise
-        raise ValueError(f"{path}: is cut off or damaged behind line {line():,} ({error}); is it complete?") from error
+        raise ValueError(f"{path}: is cut off or damaged after line {line():,} ({error}); is it complete?") from error
 
 
 def _line(file: io.BufferedReader, path: Path, number: Callable[[], int]) -> bytes:

@@ -16,20 +16,21 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from pipeline.data.decode import is_list
 from pipeline.data.files import open_file
 from pipeline.prepare.counts import Counts, chunks, counted, gather, joined, keys_of
 from pipeline.prepare.layout import PART, VOCABULARY, named, remove_folder
-from pipeline.prepare.partition import Partition
 from pipeline.prepare.runs import few, merge_counts, write_runs
-from pipeline.records import I32
+from pipeline.records import I32, I64, U64
 from pipeline.settings import Strict
 from pipeline.storage.durable import checksum_so_far, damage_told, has_checksum, read_sealed, replacing, write_sealed
 from pipeline.storage.files import Files
@@ -105,7 +106,7 @@ def _write(out: Path, parts: Iterator[Counts], column: str) -> str:
                 num_ids += len(ids)
                 if num_ids > MAX_IDS:
                     raise ValueError(
-                        f"column {column!r}: more than {MAX_IDS:,} values occur often enough for an id of their own; "
+                        f"column {column!r}: more than {MAX_IDS:,} values occur often enough for an id; "
                         f"raise the minimum, or leave the column's values as they are"
                     )
                 writer.write_table(pa.table([counts.values_U, counts.counts_U, ids.astype(np.int32)], schema))
@@ -124,6 +125,39 @@ def _partitions(parts: Iterator[Counts]) -> Iterator[Counts]:
             left = left.slice(PARTITION_ROWS, left.size)
     if left.size:
         yield left
+
+
+class Partition(NamedTuple):
+    """A range of a vocabulary: values with their keys, in the order of (key, value); their ids are `first_id`,
+    `first_id` + 1, ..."""
+
+    values_U: pa.Array
+    keys_U: U64
+    first_id: int
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values_U.nbytes + self.keys_U.nbytes)
+
+    def ids_of(self, values_N: pa.Array, keys_N: U64) -> I32:
+        """[N] ids of values, which are sorted by their keys; 0 for a value that is not in the partition."""
+        ids_N = np.zeros(len(keys_N), np.int32)
+        at_N = np.searchsorted(self.keys_U, keys_N)
+        left = np.arange(len(keys_N))
+        # One pass, or more if values share a key.
+        while len(left := left[self._has_key(at_N[left], keys_N[left])]):
+            same = pc.equal(self.values_U.take(pa.array(at_N[left])), values_N.take(pa.array(left)))
+            is_same = same.fill_null(False).to_numpy(zero_copy_only=False)
+            ids_N[left[is_same]] = at_N[left[is_same]] + self.first_id
+            left = left[~is_same]
+            at_N[left] += 1
+        return ids_N
+
+    def _has_key(self, at_N: I64, keys_N: U64) -> NDArray[np.bool_]:
+        """[N] True if the key is at the place, which may be past the end."""
+        inside = at_N < len(self.keys_U)
+        inside[inside] = self.keys_U[at_N[inside]] == keys_N[inside]
+        return inside
 
 
 class Vocabulary:
@@ -186,7 +220,7 @@ class Vocabulary:
         return out_N
 
     def _read(self, number: int) -> Partition:
-        # Each read opens the file anew, since other threads may be reading at the same time.
+        # Each read opens the file again, since other threads may be reading at the same time.
         with damage_told(self._path), open_file(self._path, metadata=self._metadata) as file:
             values = file.read_row_group(number, ["value"], use_threads=False).column(0).combine_chunks()
         partition = Partition(values, keys_of(values, self._column), int(self._first_ids[number]))

@@ -89,7 +89,7 @@ def test_a_run_resumed_with_other_blocks_has_every_batch_once(agenda, before, af
 
 @settings(deadline=None, max_examples=50)
 @given(AGENDAS | JOINED, st.integers(1, 12), st.data())
-def test_a_run_resumed_with_the_same_block_size_has_the_same_blocks(agenda, block_batches, data):
+def test_a_resumed_run_of_the_same_block_size_has_its_blocks(agenda, block_batches, data):
     blocks = list(agenda.blocks(block_batches))
     cut = data.draw(st.integers(0, len(blocks) - 1))
     assert list(agenda.blocks(block_batches, blocks[cut])) == blocks[cut:]
@@ -97,7 +97,7 @@ def test_a_run_resumed_with_the_same_block_size_has_the_same_blocks(agenda, bloc
 
 @settings(deadline=None, max_examples=100)
 @given(AGENDAS | JOINED, st.integers(1, 12), st.integers(1, 12), st.data())
-def test_the_position_of_a_commit_leaves_exactly_the_batches_after_it(agenda, before, after, data):
+def test_the_position_of_a_commit_leaves_the_batches_after_it(agenda, before, after, data):
     """From the position of any block, with blocks of any size: all batches that train and come after; an evaluation
     from its beginning."""
     blocks = list(agenda.blocks(before))
@@ -158,7 +158,7 @@ def test_a_joined_last_batch_is_counted_once():
 
 
 @pytest.mark.parametrize("splits", [{"train": 13}, {"train": 13, "validation": 4}])
-def test_a_commit_before_a_last_batch_that_is_now_joined_skips_that_batch(splits):
+def test_a_commit_before_a_joined_last_batch_skips_that_batch(splits):
     """One worker's batches are of 6, 6 and 1 examples, those of several of 6 and 7: the one example is given up."""
     fewer, more = Agenda(splits, 6, 2), Agenda(splits, 6, 2, min_last_batch=2)
     following = next(b for b in more.blocks(1) if (b.split, b.epoch) not in (("train", 0),))

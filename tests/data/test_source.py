@@ -1,5 +1,8 @@
 """Blocks of examples from Parquet files: their order, their layout, the memory that they take."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 from parquet_files import LIMIT, blocks_of, data_of, epoch_of, examples_in, key, numbers_of, write
@@ -62,7 +65,7 @@ def test_every_epoch_and_seed_has_an_order_of_its_own(numbered):
     assert numbers_of(epoch_of(source)) == orders[0]
 
 
-def test_row_groups_are_permuted_and_examples_stay_in_their_window(numbered):
+def test_row_groups_are_permuted_examples_stay_in_windows(numbered):
     x = numbers_of(epoch_of(Source(numbered, 3)))
     sizes = [16, 16, 8] * 3
     starts = np.cumsum([0, *sizes])
@@ -75,7 +78,7 @@ def test_row_groups_are_permuted_and_examples_stay_in_their_window(numbered):
     assert turn[0] != {0, 1, 2, 3}
 
 
-def test_what_a_block_would_load_is_told_and_is_nothing_once_it_is_read(numbered):
+def test_the_load_of_a_block_is_known_and_zero_once_read(numbered):
     """Windows of 50 examples; row groups of 16, 16 and 8 in each of three files. The last one read is kept."""
     source, buffer = Source(numbered, 1), ReadBuffer(LIMIT)
     rows = []
@@ -116,12 +119,13 @@ def test_predicted_bytes_are_a_tight_upper_bound(numbered):
     block = next(blocks_of(120, 30, 4))
     read = source.read(block, ReadBuffer(LIMIT))
     assert read.nbytes <= source.block_bytes(120, 4) <= 1.6 * read.nbytes
-    keys = [keys_SN for _, keys_SN in source._window.key_banks()]
-    decoded = sum(a.nbytes for a in (*keys, source._window.floats_CN, source._window.order))
+    window, _ = next(source.places(block))
+    keys = [keys_SN for _, keys_SN in window.key_banks()]
+    decoded = sum(a.nbytes for a in (*keys, window.floats_CN, window.order))
     assert decoded < source.window_bytes() < 20_000
 
 
-def test_a_buffer_is_reused_and_its_arrays_are_aligned_and_writable(numbered):
+def test_arrays_of_a_reused_buffer_are_aligned_and_writable(numbered):
     source, buffer = Source(numbered, 1), ReadBuffer(LIMIT)
     first, second = (source.read(block, buffer) for block in list(blocks_of(120, 7, 3))[:2])
     assert np.shares_memory(first.labels_NT, second.labels_NT)
@@ -144,7 +148,7 @@ def test_a_block_above_the_limit_of_its_buffer_is_refused(numbered):
     assert source.read(block, ReadBuffer(exact)).nbytes == exact
 
 
-def test_patterns_expand_the_home_folder_and_give_each_file_once_in_order(tmp_path, monkeypatch):
+def test_patterns_give_each_file_once_in_order(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name, x in (("b/2", 2), ("b/1", 1), ("a/sub/0", 0)):
         write(tmp_path / f"{name}.parquet", label=[0], c=[0], x=[x])
@@ -157,6 +161,12 @@ def test_at_most_sixteen_files_are_open_at_a_time(tmp_path):
         write(tmp_path / f"train/{i:02d}.parquet", label=[0] * 2, c=[i] * 2, x=[i] * 2)
     source = Source(data_of(tmp_path, numbers=(Number(name="x"),)), 0)
     assert sorted(numbers_of(epoch_of(source))) == sorted([*range(40)] * 2)
-    assert len(source._reader._files) == 16
+    assert len(open_files(tmp_path)) == 16
     source.close()
-    assert len(source._reader._files) == 0
+    assert open_files(tmp_path) == []
+
+
+def open_files(folder):
+    """Files of the folder that this process has open."""
+    opened = (os.path.realpath(link) for link in Path("/proc/self/fd").iterdir())
+    return [path for path in opened if path.startswith(f"{folder}/")]

@@ -75,7 +75,7 @@ def test_a_missing_column_is_named_with_the_existing_ones(tmp_path):
     assert "which has: label, d" in message
 
 
-def test_a_pattern_without_files_is_named_with_its_setting_and_folder(tmp_path):
+def test_a_pattern_without_files_is_named_with_its_setting(tmp_path):
     write(tmp_path / "train/a.parquet", label=[0], c=[1])
     message = refusal(data_of(tmp_path, validation=("day_*",)))
     assert "data.validation: 'day_*' matches no Parquet file" in message
@@ -94,7 +94,7 @@ def test_a_file_cut_off_before_the_run_is_refused(tmp_path):
     assert "train/a.parquet: cannot be read as Parquet" in refusal(data_of(tmp_path))
 
 
-def test_a_file_damaged_during_the_run_is_refused_with_its_row_group(tmp_path):
+def test_a_file_damaged_during_a_run_is_refused_with_its_place(tmp_path):
     path = tmp_path / "train/a.parquet"
     columns = {"label": [0] * 4000, "c": np.random.default_rng(0).integers(0, 1 << 60, 4000)}
     path.parent.mkdir()

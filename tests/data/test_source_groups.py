@@ -39,7 +39,7 @@ def test_the_group_of_an_example_is_the_key_of_its_value(tmp_path, values):
 
 
 @pytest.mark.parametrize("values", [[5, 6, None, 5], pa.array(["x", "y", None, "x"]).dictionary_encode()])
-def test_a_group_column_that_is_also_a_category_has_the_same_keys(tmp_path, values):
+def test_a_group_column_that_is_a_category_has_the_same_keys(tmp_path, values):
     write(tmp_path / "train/0.parquet", **table(4, user=values))
     data = data_of(tmp_path, categories=(Category(name="user", table="people"), Category(name="c")), shuffle_window=0)
     groups = groups_of(data, "user")
@@ -68,7 +68,7 @@ def test_a_group_stays_with_its_example(tmp_path, num_threads):
     assert groups_of(data, "user", batch_size=13, batches=1) == [group for _, group in found]
 
 
-def test_groups_take_the_predicted_memory_and_are_read_only_on_request(tmp_path):
+def test_groups_are_read_on_request_in_the_predicted_memory(tmp_path):
     write(tmp_path / "train/0.parquet", 64, **table(200, user=list(range(200))))
     data, (block,) = data_of(tmp_path), blocks_of(200, 50, 4)
     without, grouped = (Source(data, 0, group=group) for group in (None, "user"))

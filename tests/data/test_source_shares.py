@@ -60,7 +60,7 @@ def test_parts_together_are_the_whole_batch(source, world, batch_size, batches):
         assert joined == whole
 
 
-def test_a_part_of_three_takes_less_than_half_the_room_of_its_block(source):
+def test_one_of_three_parts_takes_less_than_half_the_room(source):
     block = next(blocks_of(TOTAL, 30, 2))
     whole = source.read(block, ReadBuffer(LIMIT)).nbytes
     parts = [source.read(block, ReadBuffer(LIMIT), Rank(rank, 3)).nbytes for rank in range(3)]

@@ -55,7 +55,7 @@ def test_the_key_of_a_text_is_the_same_however_it_is_stored(tmp_path, found, in_
 
 @pytest.mark.parametrize("dictionary", [True, False])
 @pytest.mark.parametrize("in_lists", [False, True])
-def test_a_text_column_that_outgrows_its_dictionary_keeps_its_keys(tmp_path, dictionary, in_lists):
+def test_a_text_column_keeps_its_keys_beyond_a_dictionary(tmp_path, dictionary, in_lists):
     texts = [f"text {i % 700}" for i in range(1500)]
     values = [[t] for t in texts] if in_lists else texts
     (tmp_path / "train").mkdir()
@@ -86,7 +86,7 @@ def test_fields_share_keys_only_within_one_table(tmp_path):
     assert other == (key(4, "other"),) != item
 
 
-def test_several_labels_weights_and_pooling_are_read_as_configured(tmp_path):
+def test_labels_weights_and_pooling_are_read_as_configured(tmp_path):
     columns = {"label": [True, False], "like": [0.0, 1.0], "w": [2, 0], "c": [[1], [2]]}
     write(tmp_path / "train/a.parquet", **columns)
     categories = (Category(name="c", pooling="mean"),)

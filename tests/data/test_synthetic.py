@@ -83,7 +83,7 @@ def test_other_parameters_for_existing_data_are_refused(tmp_path):
         synthetic.ensure(data_of(tmp_path, other))
 
 
-def test_an_interrupted_generation_is_completed_and_foreign_files_are_refused(tmp_path):
+def test_generation_resumes_and_refuses_foreign_files(tmp_path):
     done = synthetic.ensure(data_of(tmp_path / "a"))
     begun = json.loads(done.read_text())
     done.rename(tmp_path / "a/synthetic.begun.json")

@@ -21,7 +21,7 @@ def file_of(workflow: Workflow, path: Path) -> Path:
     return path
 
 
-def test_a_sound_workflow_ends_with_0_and_says_what_was_looked_at(tmp_path, capsys):
+def test_a_sound_workflow_ends_with_0_and_names_its_sample(tmp_path, capsys):
     path = file_of(examined(tmp_path / "log", sound_log()), tmp_path / "w.json")
     assert main(["doctor", str(path)]) == 0
     said = capsys.readouterr().out
@@ -56,7 +56,7 @@ def test_what_is_no_workflow_and_no_run_ends_with_2(tmp_path, capsys, missing):
     assert capsys.readouterr().err.startswith("error: ")
 
 
-def test_a_folder_that_is_no_run_and_files_that_do_not_fit_end_with_2(tmp_path, capsys):
+def test_a_folder_without_run_or_fitting_files_ends_with_2(tmp_path, capsys):
     assert main(["doctor", str(tmp_path)]) == 2
     path = file_of(examined(tmp_path / "log", sound_log(), ("user", "nobody")), tmp_path / "w.json")
     assert main(["doctor", str(path)]) == 2

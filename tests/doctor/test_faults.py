@@ -53,7 +53,7 @@ def test_a_number_that_holds_the_label_is_a_leak(tmp_path, log):
     assert ("leak", ("price",)) in faults_of(tmp_path, log)
 
 
-def test_a_column_that_is_null_but_for_positives_is_a_leak_though_each_value_is_rare(tmp_path, log):
+def test_a_column_that_is_null_except_for_positives_is_a_leak(tmp_path, log):
     rng = np.random.default_rng(2)
     for columns in log.values():
         order = rng.integers(0, 10**9, len(columns["label"]))
@@ -68,7 +68,7 @@ def test_a_strong_field_with_exceptions_is_no_leak(tmp_path, log):
     assert "leak" not in dict(faults_of(tmp_path, log))
 
 
-def test_a_value_that_comes_with_the_commoner_label_alone_is_a_remark(tmp_path, log):
+def test_a_value_with_only_the_commoner_label_is_a_remark(tmp_path, log):
     for columns in log.values():
         columns["label"] = np.where(columns["city"] == 3003, 0, columns["label"]).astype(np.int8)
     (found,) = findings_of(tmp_path, log)
@@ -117,7 +117,7 @@ def test_a_split_at_random_in_a_half_of_the_rows_is_a_fault(tmp_path, log):
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.timestamp("s"), pa.string()], ids=str)
-def test_a_tenth_of_train_from_the_days_of_test_is_a_fault_in_any_type_of_time(tmp_path, log, kind):
+def test_a_tenth_of_train_from_the_days_of_test_is_a_fault(tmp_path, log, kind):
     late = log["test"]["time"]
     changed(log, "time", 0.1, lambda columns: late[0] if columns is not log["test"] else columns["time"])
     for columns in log.values():
@@ -167,14 +167,14 @@ def test_a_column_of_one_value_in_one_file_is_a_fault(tmp_path, log):
     assert ("constant_column", ("user",)) in faults_of(tmp_path, log)
 
 
-def test_a_stretch_of_rows_of_one_value_is_a_fault_and_a_sorted_column_is_none(tmp_path, log):
+def test_a_stretch_of_one_value_is_a_fault_if_not_sorted(tmp_path, log):
     log["train-2"]["user"][500:900] = 1007
     for columns in log.values():
         columns["item"].sort()
     assert faults_of(tmp_path, log) == [("constant_column", ("user",))]
 
 
-def test_a_value_in_the_place_of_others_in_rows_drawn_at_random_is_a_fault(tmp_path, log):
+def test_a_value_that_replaces_others_at_random_is_a_fault(tmp_path, log):
     changed(log, "user", 0.1, 0)
     assert faults_of(tmp_path, log) == [("constant_column", ("user",))]
 
@@ -189,7 +189,7 @@ def test_a_frequent_value_that_goes_with_others_is_none(tmp_path, log):
 
 
 @pytest.mark.parametrize("share", [0.01, 0.1, 1.0])
-def test_a_column_in_the_place_of_another_is_a_fault_in_any_share_of_the_rows(tmp_path, log, share):
+def test_a_column_copied_to_another_in_some_rows_is_a_fault(tmp_path, log, share):
     changed(log, "item", share, lambda columns: columns["user"])
     assert ("copied_column", ("user", "item")) in faults_of(tmp_path, log)
 
@@ -216,7 +216,7 @@ def test_a_word_that_two_columns_share_is_no_copy(tmp_path, log):
 
 
 @pytest.mark.parametrize(("share", "copied"), [(0.1, True), (0.0, False)])
-def test_a_copied_number_is_a_fault_and_one_that_counts_alike_is_none(tmp_path, log, share, copied):
+def test_a_copied_number_is_a_fault_a_similar_count_is_not(tmp_path, log, share, copied):
     rng = np.random.default_rng(6)
     for columns in log.values():
         num = len(columns["label"])
@@ -291,7 +291,7 @@ def test_labels_of_one_kind_are_a_fault(tmp_path, log):
     assert faults_of(tmp_path, log) == [("label_rate", ("label",))]
 
 
-def test_rates_that_differ_from_file_to_file_as_days_do_are_no_fault(tmp_path):
+def test_rates_that_differ_by_file_as_days_do_are_no_fault(tmp_path):
     log = sound_log(files=dict.fromkeys([*(f"train-{n}" for n in range(8)), "test"], 2000))
     rng = np.random.default_rng(8)
     for columns in log.values():
@@ -317,7 +317,7 @@ def test_a_second_epoch_that_is_worse_for_good_is_a_fault():
     assert find_second_epoch(lines((0.70, 0.40), (0.65, 0.45), train=((0.6, 0.5), (0.9, 0.2))), 0.3)
 
 
-def test_a_validation_that_falls_a_little_in_each_epoch_is_a_fault():
+def test_a_validation_that_falls_slowly_is_a_fault():
     """No epoch is worse than the one before it by more than the error, and the last is than the first."""
     (found,) = find_second_epoch(lines((0.6533, 0.57), (0.645, 0.572), (0.637, 0.578), (0.6283, 0.586)), 0.2)
     assert "AUC 0.6533, then 0.6450, then 0.6283 in epoch 4" in found.text

@@ -16,7 +16,7 @@ def log():
 # Leaks.
 
 
-def test_the_label_counted_in_a_number_is_a_leak_and_a_count_of_other_rows_is_none(tmp_path, log):
+def test_a_count_is_a_leak_only_if_it_counts_its_own_label(tmp_path, log):
     rng = np.random.default_rng(1)
     for columns in log.values():
         columns["before"] = rng.poisson(0.6 + 0.6 * columns["label"])
@@ -25,7 +25,7 @@ def test_the_label_counted_in_a_number_is_a_leak_and_a_count_of_other_rows_is_no
     assert faults_of(tmp_path, log, numbers=numbers) == [("leak", ("clicks",))]
 
 
-def test_a_number_that_tells_the_label_where_it_is_known_is_a_leak(tmp_path, log):
+def test_a_number_that_gives_the_label_where_known_is_a_leak(tmp_path, log):
     rng = np.random.default_rng(2)
     for columns in log.values():
         seconds = np.where(columns["label"] | (rng.random(len(columns["label"])) < 0.03), rng.lognormal(3, 1), 0.0)
@@ -34,7 +34,7 @@ def test_a_number_that_tells_the_label_where_it_is_known_is_a_leak(tmp_path, log
     assert ("leak", ("seconds",)) in faults_of(tmp_path, log, numbers=numbers)
 
 
-def test_an_id_that_only_positives_have_is_a_leak_if_others_have_0(tmp_path, log):
+def test_an_id_of_positives_alone_is_a_leak_if_others_have_0(tmp_path, log):
     rng = np.random.default_rng(3)
     for columns in log.values():
         has = (columns["label"] == 1) & (rng.random(len(columns["label"])) < 0.1)
@@ -42,7 +42,7 @@ def test_an_id_that_only_positives_have_is_a_leak_if_others_have_0(tmp_path, log
     assert faults_of(tmp_path, log, ("user", "item", "city", "order")) == [("leak", ("order",))]
 
 
-def test_rows_that_can_have_no_label_are_no_leak_of_the_few_that_can(tmp_path, log):
+def test_rows_that_can_have_no_positive_label_are_no_leak(tmp_path, log):
     rng = np.random.default_rng(4)
     for columns in log.values():
         num = len(columns["label"])

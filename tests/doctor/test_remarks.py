@@ -45,7 +45,7 @@ def test_unseen_values_of_lists_are_counted_one_by_one(tmp_path):
     assert "seen 14.3% (25.0%)" in found.text
 
 
-def test_a_field_that_moves_from_the_first_file_to_the_last_is_told_with_how_far(tmp_path):
+def test_drift_from_the_first_file_to_the_last_is_measured(tmp_path):
     log = sound_log()
     log["test"]["city"][: len(log["test"]["city"]) // 2] = 3000
     found = remark(findings_of(tmp_path, log), "drift")
@@ -111,7 +111,7 @@ def test_without_a_run_it_says_what_is_left_out(tmp_path):
 
 
 @pytest.mark.parametrize("cells", [600, 6_000, 60_000])
-def test_a_sample_has_the_asked_size_and_rows_of_every_file_and_split(tmp_path, monkeypatch, cells):
+def test_a_sample_has_its_size_and_rows_of_every_file(tmp_path, monkeypatch, cells):
     monkeypatch.setattr(module, "MAX_CELLS", cells)
     seen = look_at_rows(examined(tmp_path, sound_log()))
     assert 0.9 * min(cells // 6, 18_000) <= seen.num_rows <= cells // 6
@@ -138,7 +138,7 @@ def test_what_one_does_not_want_the_others_get():
     assert allotted([1000, 10, 0], [2, 1, 1], 100) == [90, 10, 0]
 
 
-def test_judged_rows_are_of_test_or_else_of_validation_and_bounded(tmp_path):
+def test_judged_rows_are_bounded_and_of_test_or_validation(tmp_path):
     log = sound_log(files={"train": 100, "validation": MAX_JUDGED + 100})
     judged = judged_rows(look_at_rows(examined(tmp_path / "a", log)))
     assert (judged.split, judged.num_rows) == ("validation", MAX_JUDGED)

@@ -1,4 +1,4 @@
-"""`pipeline init`: files of one's own become a workflow that trains, and every choice is told."""
+"""`pipeline init`: a user's files become a workflow that trains, and every choice is reported."""
 
 import gzip
 import json
@@ -135,7 +135,7 @@ def test_columns_numbered_on_from_each_other_are_categories(tmp_path):
     assert {found[name].why for name in moved} == {"numbered on from column to column"}
 
 
-def test_what_may_be_taken_otherwise_is_told_with_the_edit(tmp_path):
+def test_a_doubtful_role_is_reported_with_the_edit(tmp_path):
     more = {"a": (np.arange(ROWS) // 3) ** 2, "b": np.arange(ROWS) // 3, "won": np.arange(ROWS) % 2}
     pq.write_table(table(**more), tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
@@ -188,7 +188,7 @@ def test_fresh_leaves_a_folder_of_data_in_its_place(tmp_path):
     assert (tmp_path / "my_data" / "0.parquet").exists()
 
 
-def test_a_list_shares_the_table_of_the_column_whose_values_it_has(tmp_path):
+def test_a_list_shares_the_table_of_the_column_of_its_values(tmp_path):
     found = table().append_column("hist_users", pa.array([[n % 50, n % 49] for n in range(ROWS)]))
     pq.write_table(found, tmp_path / "all.parquet")
     look = look_at_files([tmp_path / "all.parquet"])
@@ -210,7 +210,7 @@ def test_a_wrong_label_is_refused_with_what_there_is(tmp_path, labels, said):
         roles_of(table(size=np.arange(ROWS) % 2 + 1), tmp_path, labels)
 
 
-def test_the_label_must_be_told_where_several_columns_could_be_it(tmp_path):
+def test_the_label_must_be_named_if_several_columns_could_be(tmp_path):
     found = table().rename_columns(["a", "user_id", "price", "colour"])
     moved = found.append_column("b", pa.array(np.arange(ROWS) % 2))
     with pytest.raises(ValueError, match=r"which column is the label.*columns of 0 and 1 are a, b"):

@@ -149,7 +149,7 @@ def test_damaged_files_are_made_again(source, whole, tmp_path, monkeypatch):
     assert contents(out) == whole
 
 
-def test_a_truncated_finished_output_is_refused_and_can_be_repaired(source, whole, tmp_path, monkeypatch, capsys):
+def test_a_truncated_finished_output_is_refused_and_repaired(source, whole, tmp_path, monkeypatch, capsys):
     out = tmp_path / "out"
     assert altered.prepare(monkeypatch, source, out) == 0
     for name in ("train/part-0000-00001.parquet", "_prepared.json"):
@@ -203,7 +203,7 @@ def test_a_workflow_edited_by_a_user_is_never_overwritten(source, tmp_path, monk
     (out / "_prepared.json").unlink()
     capsys.readouterr()
     assert altered.prepare(monkeypatch, source, out) == 1
-    assert "move it, lest it is lost" in capsys.readouterr().err
+    assert "move it to keep it" in capsys.readouterr().err
     assert (out / "_workflow.py").read_text() == "mine"
 
 

@@ -92,7 +92,7 @@ CSV_LINES = {
 
 @pytest.mark.parametrize("ended", [True, False])
 @pytest.mark.parametrize("line", CSV_LINES, ids=lambda line: repr(line[:20]))
-def test_a_csv_line_that_violates_the_schema_is_refused_or_skipped_on_request(tmp_path, line, ended):
+def test_a_bad_csv_line_is_refused_or_skipped_on_request(tmp_path, line, ended):
     if not line and not ended:
         pytest.skip("nothing is no line")
     path = tmp_path / "log"
@@ -115,7 +115,7 @@ SPARSE_LINES = {
 
 
 @pytest.mark.parametrize(("name", "line"), [(name, line) for name, lines in SPARSE_LINES.items() for line in lines])
-def test_a_malformed_sparse_line_is_refused_or_skipped_on_request(tmp_path, name, line):
+def test_a_bad_sparse_line_is_refused_or_skipped_on_request(tmp_path, name, line):
     good = {"libsvm": b"1 2:1 7:0.5\n0\n", "libffm": b"1 1:5:1 3:1:0.5\n0\n"}[name]
     (tmp_path / "log").write_bytes(good + line + b"\n" + good)
     assert f"{tmp_path}/log: line 3: " in refusal(tmp_path / "log", RAWS[name].format)
@@ -146,14 +146,14 @@ HEADERS = {
 
 
 @pytest.mark.parametrize("header", HEADERS)
-def test_a_missing_or_wrong_header_is_refused_with_the_difference(tmp_path, header):
+def test_a_wrong_header_is_refused_with_the_difference(tmp_path, header):
     (tmp_path / "log").write_bytes(header + b"1,2,a\n")
     message = refusal(tmp_path / "log", small_csv())
     assert f"{tmp_path}/log: line 1 should name the columns of csv, but {HEADERS[header]};" in message
 
 
 def test_a_truncated_last_line_is_refused(tmp_path):
-    """Criteo's last value has 8 digits: a file that ends within it, or before it, is told from one that is whole."""
+    """Criteo's last value has 8 digits: a file that ends within it, or before it, is distinguished from a whole one."""
     text = made.criteo_lines(20).removesuffix(b"\n")
     text = text[: text.rfind(b"\t") + 1] + b"0123abcd"
     length = len(text.splitlines()[-1])
@@ -199,7 +199,7 @@ def test_a_damaged_compressed_file_is_always_refused(tmp_path, name, piece_bytes
     path = tmp_path / name
     path.write_bytes(broken(made.criteo_lines(200))[name])
     message = refusal(path, formats.criteo(), piece_bytes, BadLines(share))
-    assert message.startswith(f"{path}: is cut off or damaged behind line ")
+    assert message.startswith(f"{path}: is cut off or damaged after line ")
 
 
 def test_an_empty_or_missing_file_is_refused(tmp_path):
@@ -246,7 +246,7 @@ def test_an_unclosed_quote_is_refused_in_bounded_memory(tmp_path):
     assert "log: line 2: " in refusal(tmp_path / "log", small_csv(newlines=True), 1000)
 
 
-def test_a_bad_parquet_row_is_refused_with_its_number_or_skipped_on_request(tmp_path):
+def test_a_bad_parquet_row_is_refused_or_skipped_on_request(tmp_path):
     table = pa.table({"click": [0.0, 1, 0.5, None, 1], "x": [1.0, 2, 3, 4, float("inf")], "c": ["a"] * 5})
     pq.write_table(table, tmp_path / "a.parquet", row_group_size=2)
     format = formats.parquet_format(["click:label", "x:number", "c:category"], tmp_path / "a.parquet")

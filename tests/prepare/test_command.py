@@ -83,7 +83,7 @@ def test_a_finished_output_is_left_unchanged(tmp_path, source, capsys):
     assert [path.name for path in (tmp_path / "out" / ".prepare").iterdir()] == ["command.json"]
 
 
-def test_an_output_made_by_another_command_is_refused_with_the_difference(tmp_path, source, refused):
+def test_another_command_is_refused_with_the_difference(tmp_path, source, refused):
     out = tmp_path / "out"
     assert prepare("criteo", source, out, *SPLIT) == 0
     (out / "_prepared.json").unlink()
@@ -153,7 +153,7 @@ def test_a_preparation_without_training_rows_is_an_error(tmp_path, capsys):
 def test_memory_use_is_announced(tmp_path, source, capsys):
     assert prepare("criteo", source, tmp_path / "out", "--workers", 3, "--piece-size", "1 MiB") == 0
     assert (
-        "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB besides"
+        "3 parts at a time, of 1 MiB of text: up to 6 MiB of memory each, and 400 MiB in addition"
         in capsys.readouterr().out
     )
 
@@ -183,12 +183,10 @@ def test_an_output_that_cannot_be_created_is_refused(tmp_path, source, refused, 
     assert "place" in said or "permissions" in said
 
 
-def test_a_boundary_of_another_type_is_refused_with_values_of_the_column(tmp_path, refused):
+def test_a_split_value_of_another_type_is_refused(tmp_path, refused):
     lines = write_lines(tmp_path / "log", "avazu", 200)
     said = refused("avazu", lines, "--split", "time:hour,test_from=2014-10-28")
-    assert "'2014-10-28' is no int32, which hour is; at both ends of log, " in said
-    hours = sorted(line.split(",")[2] for line in lines.read_text().splitlines()[1:])
-    assert f"hour goes from {hours[0]} to {hours[-1]}" in said
+    assert "'2014-10-28' is no int32, which hour is" in said
 
 
 def test_paths_that_are_not_utf8_are_accepted_and_known_again(tmp_path, source, capsys):

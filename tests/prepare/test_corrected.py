@@ -1,8 +1,5 @@
 """After an error in the data the corrected command goes on: it leaves what it would have made in an empty folder."""
 
-import json
-import os
-
 import pytest
 from depth import some
 from preparing import contents, prepare, write_lines
@@ -32,13 +29,13 @@ def check_goes_on(tmp_path, sources, capsys, *corrected):
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, *corrected) == 0
     said = capsys.readouterr().out
     assert "goes on with what was corrected" in said
-    assert prepare("avazu", sources, tmp_path / "anew", *PIECE, *corrected) == 0
-    assert contents(tmp_path / "out") == contents(tmp_path / "anew")
+    assert prepare("avazu", sources, tmp_path / "again", *PIECE, *corrected) == 0
+    assert contents(tmp_path / "out") == contents(tmp_path / "again")
     return said
 
 
 @pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
-def test_the_command_goes_on_with_skip_bad_and_keeps_the_parts_that_were_made(tmp_path, sources, capsys, ids):
+def test_a_command_with_skip_bad_added_keeps_finished_parts(tmp_path, sources, capsys, ids):
     add(sources / "day_1", b"nonsense\n", 60)
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids) == 1
     said = capsys.readouterr().err
@@ -52,7 +49,7 @@ def test_the_command_goes_on_with_skip_bad_and_keeps_the_parts_that_were_made(tm
 
 
 @pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
-def test_the_command_goes_on_with_a_corrected_source_and_reads_only_that_again(tmp_path, sources, capsys, ids):
+def test_only_a_corrected_source_is_read_again(tmp_path, sources, capsys, ids):
     good = (sources / "day_1").read_bytes()
     add(sources / "day_1", b"nonsense\n" * 3000, 60)
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids) == 1
@@ -65,7 +62,7 @@ def test_the_command_goes_on_with_a_corrected_source_and_reads_only_that_again(t
 
 
 @pytest.mark.parametrize("ids", some([(), IDS], ()), ids=["values", "ids"])
-def test_an_empty_split_is_an_error_and_the_command_goes_on_with_another(tmp_path, sources, capsys, ids):
+def test_after_an_empty_split_another_split_resumes(tmp_path, sources, capsys, ids):
     empty = "time:hour,validation_from=14110100,test_from=14110200"
     assert prepare("avazu", sources, tmp_path / "out", *PIECE, *ids, "--split", empty) == 1
     said = capsys.readouterr().err
@@ -76,7 +73,7 @@ def test_an_empty_split_is_an_error_and_the_command_goes_on_with_another(tmp_pat
     check_goes_on(tmp_path, sources, capsys, *ids, "--split", TIME)
 
 
-def test_a_smaller_skip_bad_reads_parts_again_that_left_out_too_much(tmp_path, sources, capsys):
+def test_a_smaller_skip_bad_makes_parts_beyond_it_again(tmp_path, sources, capsys):
     add(sources / "day_0", b"nonsense\n" * 3, 5)
     assert (
         prepare("avazu", sources, tmp_path / "out", *PIECE, "--skip-bad", 0.5, "--split", "time:hour,test_from=2") == 1
@@ -94,7 +91,7 @@ def test_an_empty_split_at_random_is_an_error(tmp_path, capsys):
     assert prepare("avazu", source, tmp_path / "out") == 0
 
 
-def test_what_was_not_refused_is_not_continued_by_another_command(tmp_path, sources, capsys, monkeypatch):
+def test_another_command_resumes_only_what_was_refused(tmp_path, sources, capsys, monkeypatch):
     assert prepare("avazu", sources, tmp_path / "out", *PIECE) == 0
     (tmp_path / "out" / "_prepared.json").unlink()
     before = contents(tmp_path / "out")
@@ -109,11 +106,3 @@ def test_a_refused_output_is_not_continued_with_other_columns(tmp_path, capsys):
     capsys.readouterr()
     assert prepare("csv", tmp_path / "log", tmp_path / "out", "--schema", "y:label", "x:category") == 2
     assert "--fresh moves it aside" in capsys.readouterr().err
-
-
-def test_a_source_that_was_touched_is_read_again(tmp_path, sources, capsys):
-    assert prepare("avazu", sources, tmp_path / "out", *PIECE, "--split", "time:hour,test_from=99") == 1
-    os.utime(sources / "day_2", ns=(0, 0))
-    check_goes_on(tmp_path, sources, capsys, "--split", TIME)
-    described = json.loads((tmp_path / "out" / "_prepared.json").read_text())
-    assert [source["lines"] for source in described["sources"]] == [150] * 3

@@ -71,7 +71,7 @@ def test_invalid_or_contradictory_sparse_fields_are_refused():
         formats.libsvm([-1])
 
 
-def test_parquet_columns_get_the_requested_role_and_a_matching_type(tmp_path):
+def test_parquet_columns_get_their_role_and_a_matching_type(tmp_path):
     table = pa.table({
         "click": pa.array([True]), "i1": pa.array([1.0]), "i2": pa.array([1], pa.int16()), "c1": pa.array([5]),
         "c2": pa.array(["a"]).dictionary_encode(), "tags": pa.array([[1]]), "when": pa.array([1]),

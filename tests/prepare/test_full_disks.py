@@ -1,10 +1,8 @@
 """A disk that is full, or can suddenly only be read, ends a preparation with one message; the same command goes on."""
 
-import time
-
 import pytest
 from disk import Disk, need_namespaces
-from preparing import SPLIT, contents, prepare, write_lines
+from preparing import SPLIT, contents, prepare, wait_for, write_lines
 
 IDS = ("--vocabulary", "c1", "c3")
 PIECE = ("--piece-size", "50 KiB", "--workers", 1, *SPLIT)
@@ -27,11 +25,6 @@ def whole(source, tmp_path_factory):
     return left
 
 
-def wait_for(process, folder, pattern, count):
-    while len(list(folder.glob(pattern))) < count and process.poll() is None:
-        time.sleep(0.002)
-
-
 def ended_with_one_message(process):
     _, err = process.communicate(timeout=120)
     assert process.returncode == 1, err
@@ -52,7 +45,7 @@ INSTANTS = [
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("options", "pattern", "count"), INSTANTS)
-def test_a_full_disk_ends_with_one_message_and_the_rerun_completes(tmp_path, source, whole, options, pattern, count):
+def test_a_rerun_completes_after_the_one_message_of_a_full_disk(tmp_path, source, whole, options, pattern, count):
     with Disk(tmp_path / "disk", "64m") as disk:
         process = disk.prepare("criteo", source, *PIECE, *options)
         wait_for(process, disk.seen, pattern, count)
@@ -67,9 +60,7 @@ def test_a_full_disk_ends_with_one_message_and_the_rerun_completes(tmp_path, sou
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("options", "pattern", "count"), [INSTANTS[0], INSTANTS[2]])
-def test_a_read_only_disk_ends_with_one_message_and_the_rerun_completes(
-    tmp_path, source, whole, options, pattern, count
-):
+def test_a_rerun_completes_after_a_read_only_disk(tmp_path, source, whole, options, pattern, count):
     with Disk(tmp_path / "disk", "64m") as disk:
         process = disk.prepare("criteo", source, *PIECE, *options)
         wait_for(process, disk.seen, pattern, count)

@@ -23,7 +23,7 @@ def refused(tmp_path, capsys):
     return of
 
 
-def test_a_parquet_file_given_as_text_is_refused_with_the_format_to_give(tmp_path, refused):
+def test_parquet_given_as_text_is_refused_with_the_right_format(tmp_path, refused):
     pq.write_table(pa.table({"click": [1]}), tmp_path / "log.csv")
     said = refused("csv", tmp_path / "log.csv", options=SCHEMA)
     assert said.startswith(f"error: {tmp_path}/log.csv: is a Parquet file, not lines of text; give the format parquet")
@@ -41,7 +41,7 @@ def test_a_suffix_that_does_not_fit_the_content_is_refused(tmp_path, refused):
         assert f"{tmp_path / name}: {said}" in refused("criteo", tmp_path / name)
 
 
-def test_a_file_without_the_header_of_another_is_named_and_read_with_the_option_of_the_message(tmp_path, refused):
+def test_a_file_without_header_is_named_with_the_option_for_it(tmp_path, refused):
     (tmp_path / "train.csv").write_text("city,click\na,1\nb,0\n")
     (tmp_path / "dev.csv").write_text("1,c\n0,d\n")
     sources = (tmp_path / "dev.csv", tmp_path / "train.csv")
@@ -54,7 +54,7 @@ def test_a_file_without_the_header_of_another_is_named_and_read_with_the_option_
     assert [(row["click"], row["city"]) for row in rows] == [(1, "c"), (0, "d"), (1, "a"), (0, "b")]
 
 
-def test_a_header_with_other_columns_is_refused_with_an_option_that_exists(tmp_path, refused):
+def test_a_header_of_other_columns_is_refused_with_a_way_out(tmp_path, refused):
     (tmp_path / "log").write_text("click,city,more\n1,a,b\n")
     assert "but has 'more'; is the header missing? Else name the columns that are there in --schema" in refused(
         "csv", tmp_path / "log", options=SCHEMA
@@ -67,7 +67,7 @@ def test_an_empty_file_is_refused(tmp_path, refused):
     assert f"{tmp_path}/log: is empty; is it complete? Leave it out" in refused("criteo", tmp_path / "log")
 
 
-def test_a_pattern_of_files_without_a_header_that_fits_none_is_refused(tmp_path, refused):
+def test_a_no_header_pattern_that_fits_no_file_is_refused(tmp_path, refused):
     (tmp_path / "log").write_text("click,city\n1,a\n")
     said = refused("csv", tmp_path / "log", options=(*SCHEMA, "--no-header", "dev*"))
     assert "--no-header dev*: matches none of the sources" in said

@@ -8,7 +8,7 @@ import sys
 import time
 
 import pytest
-from preparing import ROOT, SPLIT, command, contents, prepare, start, write_lines
+from preparing import ROOT, SPLIT, command, contents, prepare, start, wait_for, write_lines
 
 PIECE = ("--piece-size", "50 KiB", "--workers", 2, *SPLIT)
 
@@ -26,12 +26,11 @@ def whole(source, tmp_path_factory):
 
 
 @pytest.mark.prove
-def test_a_pause_longer_than_dask_waits_for_a_worker_changes_nothing(tmp_path, source, whole):
+def test_a_pause_longer_than_dask_waits_changes_nothing(tmp_path, source, whole):
     """As a laptop that sleeps has it."""
     short = {"DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "3s"}
     with start("criteo", source, tmp_path / "out", *PIECE, environment=short) as process:
-        while not list((tmp_path / "out").glob(".prepare/write/*.json")) and process.poll() is None:
-            time.sleep(0.01)
+        wait_for(process, tmp_path / "out", ".prepare/write/*.json")
         process.send_signal(signal.SIGSTOP)
         time.sleep(6)
         process.send_signal(signal.SIGCONT)
@@ -67,7 +66,7 @@ def interrupted(source, out, seconds):
 
 
 @pytest.mark.prove
-def test_an_interrupt_at_any_time_ends_cleanly_and_the_rerun_completes(tmp_path, source, whole):
+def test_a_rerun_completes_after_an_interrupt_at_any_time(tmp_path, source, whole):
     random.seed(0)
     codes = set()
     for number in range(12):

@@ -16,7 +16,7 @@ def reported(capsys, format, source, out, *more):
     return found[0]
 
 
-def test_the_table_has_rows_positives_and_time_span_of_each_split(tmp_path, capsys):
+def test_each_split_is_reported_with_rows_positives_and_span(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "avazu", 500)
     split = ("--split", "time:hour,validation_from=14102800,test_from=14102900", "--piece-size", "8 KiB")
     head, *rows, _ = reported(capsys, "avazu", source, tmp_path / "out", *split)
@@ -29,7 +29,7 @@ def test_the_table_has_rows_positives_and_time_span_of_each_split(tmp_path, caps
         assert row.split() == [name, f"{len(ours):,}", f"{positives:,}", rate, hours[0], "..", hours[-1]]
 
 
-def test_the_span_of_a_column_with_a_vocabulary_has_its_values_not_its_ids(tmp_path, capsys):
+def test_the_span_of_a_column_with_ids_has_its_values(tmp_path, capsys):
     columns = ("--schema", "y:label", "day:category", "--split", "time:day,test_from=d", "--vocabulary", "day")
     (tmp_path / "log.csv").write_text("y,day\n1,a\n0,c\n1,d\n0,e\n")
     _, train, test, *_ = reported(capsys, "csv", tmp_path / "log.csv", tmp_path / "out", *columns)
@@ -54,12 +54,12 @@ def test_the_workflow_is_named_and_not_printed(tmp_path, capsys):
     assert len(lines) == 5
 
 
-def test_without_bad_lines_the_report_says_so_if_they_may_be_skipped(tmp_path, capsys):
+def test_the_report_says_that_no_line_was_skipped(tmp_path, capsys):
     source = write_lines(tmp_path / "log", "criteo", 100)
     assert "skipped as bad: 0 of 100 lines" in reported(capsys, "criteo", source, tmp_path / "out", "--skip-bad", 0.1)
 
 
-def test_all_categories_can_have_a_vocabulary_each_with_a_minimum_of_its_own(tmp_path, capsys):
+def test_each_vocabulary_can_have_its_own_minimum(tmp_path, capsys):
     (tmp_path / "log.csv").write_text("y,a,b,c\n" + "1,u,x,k\n" * 2 + "0,v,y,k\n" * 3)
     schema = ("--schema", "y:label", "a:category", "b:category", "c:category")
     minimum = ("--vocabulary", "all", "--minimum", 2, "--minimum", "a=3", "c=6")

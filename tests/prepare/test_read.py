@@ -150,7 +150,7 @@ def test_a_compressed_file_has_the_rows_of_its_text(tmp_path, raw, suffix, piece
     assert found.equals(table_of(tmp_path / "log", raw.format))
 
 
-def test_a_part_of_a_compressed_file_has_the_requested_bytes_and_the_rest_of_a_line(tmp_path):
+def test_parts_of_a_compressed_file_end_with_a_line(tmp_path):
     lines = made.criteo_lines(1000).splitlines(keepends=True)
     (tmp_path / "log.gz").write_bytes(gzip.compress(b"".join(lines)))
     counts = [part.num_lines for part in parts_of(tmp_path / "log.gz", formats.criteo(), 10_000)]
@@ -161,7 +161,7 @@ def test_a_part_of_a_compressed_file_has_the_requested_bytes_and_the_rest_of_a_l
     assert len(b"".join(last)) <= 10_000
 
 
-def test_a_finished_part_is_passed_over_without_shifting_later_parts(tmp_path, raw):
+def test_skipping_a_finished_part_shifts_no_later_part(tmp_path, raw):
     (tmp_path / "log.gz").write_bytes(gzip.compress(raw.lines(60, 3)))
     piece = cut_sources([tmp_path / "log.gz"], raw.format, 600)[0]
     every = list(parts(piece, raw.format))
@@ -172,7 +172,7 @@ def test_a_finished_part_is_passed_over_without_shifting_later_parts(tmp_path, r
         assert b.table.equals(a.table.slice(0, 0) if b.number in (0, 2) else a.table)
 
 
-def test_windows_line_ends_and_a_byte_order_mark_never_enter_a_value(tmp_path, raw):
+def test_line_ends_and_byte_order_marks_never_enter_a_value(tmp_path, raw):
     text = raw.lines(30, 4)
     (tmp_path / "log").write_bytes(text)
     (tmp_path / "windows").write_bytes(b"\xef\xbb\xbf" + text.replace(b"\n", b"\r\n"))
@@ -182,7 +182,7 @@ def test_windows_line_ends_and_a_byte_order_mark_never_enter_a_value(tmp_path, r
     assert table_of(tmp_path / "windows.gz", raw.format, 500).equals(expected)
 
 
-def test_a_quoted_line_end_belongs_to_the_value_if_the_schema_allows_it(tmp_path):
+def test_a_quoted_line_end_belongs_to_its_value_if_allowed(tmp_path):
     text = b'click,x,city\n1,2,"a\nb"\n0,,"c ""d""\n\n"\n1,3,e\n'
     (tmp_path / "log").write_bytes(text)
     for piece_bytes in (1, 20, BIG):

@@ -15,7 +15,7 @@ import pytest
 from depth import some
 from distributed import LocalCluster
 from harness import run as train
-from preparing import SPLIT, contents, prepare, start, write_lines
+from preparing import SPLIT, contents, prepare, start, wait_for, write_lines
 
 from pipeline.data.agenda import Agenda
 from pipeline.data.buffer import ReadBuffer
@@ -124,8 +124,7 @@ def test_a_killed_preparation_resumes_to_the_same_bytes(tmp_path, source, whole)
     random.seed(0)
     for _ in range(3):
         with start("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) as process:
-            while not list((tmp_path / "out").glob(".prepare/write/*.json")) and process.poll() is None:
-                time.sleep(0.01)
+            wait_for(process, tmp_path / "out", ".prepare/write/*.json")
             time.sleep(random.uniform(0, 0.3))
             process.kill()
     assert prepare("criteo", source, tmp_path / "out", "--piece-size", PIECE, *SPLIT) == 0
@@ -190,7 +189,7 @@ def test_leftovers_of_a_killed_attempt_are_removed(tmp_path, source, whole):
 
 
 class Full:
-    """The system, whose disk is full from the n-th fsync on."""
+    """The system, with a disk that is full from the n-th fsync on."""
 
     def __init__(self, calls):
         self._left, self._lock = calls, threading.Lock()
@@ -221,12 +220,11 @@ def test_a_full_disk_is_one_error_and_the_rerun_completes(tmp_path, source, whol
 
 
 @pytest.mark.prove
-def test_a_stopped_preparation_goes_on_with_the_same_command_to_the_same_bytes(tmp_path, source):
+def test_a_stopped_preparation_resumes_to_the_same_bytes(tmp_path, source):
     """A small piece takes as long as its files take to be durable: there are many left at the signal."""
     small = ("--piece-size", "50 KiB", "--workers", 1, *SPLIT)
     with start("criteo", source, tmp_path / "out", *small) as process:
-        while not list((tmp_path / "out").glob(".prepare/write/*.json")) and process.poll() is None:
-            time.sleep(0.01)
+        wait_for(process, tmp_path / "out", ".prepare/write/*.json")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, "SIGINT: ending after the parts" in err) == (1, True), err
@@ -238,7 +236,7 @@ def test_a_stopped_preparation_goes_on_with_the_same_command_to_the_same_bytes(t
 
 
 @pytest.mark.prove
-def test_only_the_missing_part_of_a_compressed_source_is_written_again(tmp_path, source, whole):
+def test_only_a_missing_part_of_a_stream_is_written_again(tmp_path, source, whole):
     zipped = tmp_path / "day_0.gz"
     with pa.CompressedOutputStream(str(zipped), "gzip") as stream:
         stream.write(source.read_bytes())
@@ -294,7 +292,7 @@ def read(out, split):
     return pa.concat_tables([pq.read_table(path) for path in sorted((out / split).iterdir())])
 
 
-def test_columns_of_csv_are_found_by_name_and_written_in_the_order_of_the_first_file(tmp_path):
+def test_csv_columns_are_found_by_name_in_the_first_files_order(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("city,note,price,click\nRome,x,1.5,0\n")
     (tmp_path / "in" / "b.csv").write_text("click,price,note,city\n1,2.5,y,Oslo\n")
@@ -331,7 +329,7 @@ def test_parquet_input_keeps_its_rows(tmp_path, source):
     assert load(tmp_path / "again" / "_workflow.py").name == "again"
 
 
-def test_bad_lines_are_refused_or_counted_within_the_allowed_share(tmp_path, source, capsys):
+def test_bad_lines_are_refused_or_counted_up_to_the_share(tmp_path, source, capsys):
     lines = source.read_bytes().splitlines(keepends=True)
     for at in (17, 5000, 9000):
         lines[at] = b"nonsense\n"

@@ -33,7 +33,7 @@ def test_draws_of_parts_files_and_seeds_are_independent():
     assert (draws[0] == Ratio(0.25, 0.25).of(0, 0, LOG, rows(10_000))).all()
 
 
-def test_raising_a_share_takes_no_row_into_training_and_none_out_of_validation():
+def test_a_larger_held_out_share_only_takes_rows_from_training():
     few, *more = (Ratio(*shares).of(0, 0, LOG, rows(10_000)) for shares in ((0.1, 0.1), (0.2, 0.1), (0.1, 0.2)))
     for many in more:
         assert (many[few == VALIDATION] == VALIDATION).all()
@@ -68,7 +68,7 @@ def test_a_file_split_follows_the_names_of_sources():
     assert split.of(0, 0, Path("day_22"), rows(3)).tolist() == [VALIDATION] * 3
 
 
-def test_a_split_that_does_not_fit_the_data_is_refused_at_the_start():
+def test_a_split_that_does_not_fit_is_refused_at_the_start():
     schema, paths = rows(0).schema, [Path("a"), Path("b")]
     for split, said in (
         (ByTime("y", "1"), "there is no column 'y'; there are x"),

@@ -90,7 +90,7 @@ def test_ids_and_counts_are_those_of_all_values_at_once(data):
     assert table["value"].type == kind
 
 
-def test_ids_are_the_same_wherever_blocks_partitions_and_merges_end(tmp_path):
+def test_ids_do_not_depend_on_blocks_partitions_and_merges(tmp_path):
     rng = np.random.default_rng(5)
     texts = [f"{n:x}" for n in rng.zipf(1.3, 8_000) % 2_000]
     tables = []

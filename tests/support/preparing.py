@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import made
@@ -51,6 +52,12 @@ def start(format, source, out, *more, environment=None):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def wait_for(process, out, pattern, count=1):
+    """Wait until the output has so many files of the pattern, or the process has ended."""
+    while len(list(out.glob(pattern))) < count and process.poll() is None:
+        time.sleep(0.002)
 
 
 def contents(out):

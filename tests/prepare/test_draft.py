@@ -3,7 +3,7 @@
 import pytest
 from hostile import NAMES
 
-from pipeline.prepare.stub import stub_text
+from pipeline.prepare.draft import stub_text
 from pipeline.run import load
 from pipeline.workflow import Number, Storage
 
