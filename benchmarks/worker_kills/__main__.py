@@ -60,7 +60,7 @@ def worker_dies(job: Job, undisturbed: Ended, number: signal.Signals) -> Callabl
             sent = time.perf_counter()
             ended = run.end()
         seconds, anew = time.perf_counter() - sent, ended.said.count("begin anew")
-        print(f"  {number.name} {at}: began anew {anew} times, ended after {seconds:.0f} s more", flush=True)
+        print(f"  {number.name} {at}: restarted {anew} times, ended after {seconds:.0f} s more", flush=True)
         wrong = ended.differs(undisturbed)
         return f"{number.name} {at}: {wrong}" if wrong else verified(run_dir)
 
