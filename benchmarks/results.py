@@ -100,7 +100,7 @@ def tested(results: dict[str, dict[str, Any]]) -> str:
     """The table of what the tests do, of the figures of `tested` and `crash`."""
     counts, crash = results["tested"]["values"], results["crash"]["values"]
     rows = (
-        ("test functions, and forms that their parameters give", f"{counts['functions']:,.0f}, {counts['forms']:,.0f}"),
+        ("test functions, and forms that their parameters give", f"{counts['functions']:,.0f}; {counts['forms']:,.0f}"),
         ("forced orders of stages: bad ones are noticed, allowed ones change no bit", figure(counts["orders"])),
         ("states of a run that died at any durable system call, all resumed", figure(crash["points"] + crash["again"])),
         ("flipped bits in the files of a run, all found", figure(crash["flips"])),
