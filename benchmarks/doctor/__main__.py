@@ -4,7 +4,7 @@
 
 Each fault of `faults` is planted, one at a time, in a copy of Frappe_x1 and of the sample of Criteo's logs, in 1, 0.1
 and 0.01 of the rows that its docstring names. Found: the doctor reports a fault of this kind and, if the kind is one of
-columns, of the planted column. Told faults that were not planted count against precision, in these copies, in clean
+columns, of the planted column. Reported faults that were not planted count against precision, in these copies, in clean
 ones, and in controls: columns that a fault adds, without the fault.
 
 Faults of kind second_epoch are found from a run, which is trained in between, on Frappe alone (`epochs.LEARNED` says
