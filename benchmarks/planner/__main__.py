@@ -3,9 +3,9 @@
     python -m benchmarks.planner [--repeats 3] [--only CASE ...]
 
 Each workflow of `cases.py` is predicted (`pipeline run --explain --json`) and then trained, each in separate
-processes and new folders. The machine is calibrated again, before the first case. Compared are the hit rates of device and
-host, peak RAM (of all processes that are there at a time), bytes of the run directory, and examples/s of the whole run:
-training, evaluation, commits and the fingerprint at its end.
+processes and new folders. The machine is calibrated again, before the first case. Compared are the hit rates of device
+and host, peak RAM (of all processes that are there at a time), bytes of the run directory, and examples/s of the whole
+run: training, evaluation, commits and the fingerprint at its end.
 
 Expected: hit rates within 2 points, RAM and disk within 10 %, examples/s within 20 %. The table has every miss.
 
